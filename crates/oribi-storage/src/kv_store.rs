@@ -1,0 +1,167 @@
+//! The seam between the engine and what keeps its data: trait, records and errors.
+
+use std::ops::ControlFlow;
+
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
+
+/// One version of one document, or its tombstone, as it crosses the seam in either direction.
+/// Bytes are borrowed: from item blocks on the way down, from store pages on the way up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// Collection and logical key.
+    pub key: DocKey<'a>,
+    /// Document body; empty for a tombstone.
+    pub value: &'a [u8],
+    /// Version.
+    pub cas: Cas,
+    /// Position in the vbucket's history, at least 1.
+    pub seqno: Seqno,
+    /// Revision count, at least 1.
+    pub rev_seqno: RevSeqno,
+    /// Opaque client flags, host order.
+    pub flags: u32,
+    /// Expiry in UNIX seconds, 0 for none; for a tombstone the time of deletion.
+    pub expiry: u32,
+    /// What the body is.
+    pub datatype: Datatype,
+    /// True for a tombstone.
+    pub deleted: bool,
+}
+
+/// What a vbucket does on this node. Persisted as its discriminant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum VbucketPhase {
+    /// Serves reads and writes.
+    Active = 1,
+    /// Copy kept up to date by another node.
+    Replica = 2,
+    /// About to become active.
+    Pending = 3,
+    /// Serves nothing.
+    Dead = 4,
+}
+
+/// One entry of a failover table: the history `uuid` began after `seqno`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FailoverEntry {
+    /// Identity of the history.
+    pub uuid: VbUuid,
+    /// Last seqno of the history before it.
+    pub seqno: Seqno,
+}
+
+/// State of a vbucket that is committed together with its records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VbucketState {
+    /// What the vbucket does.
+    pub phase: VbucketPhase,
+    /// Highest seqno in the store once the batch is committed.
+    pub high_seqno: Seqno,
+    /// Highest CAS handed out up to `high_seqno`.
+    pub max_cas: Cas,
+    /// Highest revision among deletions, so that a re-created document continues above it.
+    pub max_deleted_rev_seqno: RevSeqno,
+    /// Tombstones up to this seqno may have been purged.
+    pub purge_seqno: Seqno,
+    /// Newest first, at most 25 entries.
+    pub failover_table: Vec<FailoverEntry>,
+}
+
+/// Everything one flush writes for one vbucket. Atomic: all of it becomes durable or none.
+#[derive(Debug)]
+pub struct VbBatch<'a> {
+    /// The vbucket.
+    pub vbid: Vbid,
+    /// Ascending seqnos, at most one record per key.
+    pub records: Vec<Record<'a>>,
+    /// State after these records.
+    pub state: VbucketState,
+}
+
+/// Why a store could not do what it was asked. Each carries text for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system refused: no space, I/O error, permission.
+    #[error("storage I/O: {0}")]
+    Io(String),
+    /// Bytes on disk are not what this version wrote.
+    #[error("storage corrupt: {0}")]
+    Corrupt(String),
+    /// The data belongs to something else or to an unknown format version.
+    #[error("storage not usable: {0}")]
+    Foreign(String),
+    /// An earlier failure made the store refuse work until it is reopened.
+    #[error("storage poisoned by an earlier error: {0}")]
+    Poisoned(String),
+}
+
+/// Counts for `stats` and metrics. Estimates are allowed and may lag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreStats {
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Records committed since open.
+    pub records_committed: u64,
+    /// Durable commits (groups) since open.
+    pub commits: u64,
+    /// Failed commits since open.
+    pub commit_failures: u64,
+}
+
+/// Receives records in scan order; `Break` ends the scan early without error.
+pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
+
+/// Durable storage of one bucket.
+///
+/// All methods may be called from several threads. `commit` for one vbucket is only ever called by
+/// one thread at a time.
+pub trait KvStore: Send + Sync {
+    /// Makes every batch durable before it returns `Ok` (one group commit). Each batch is atomic
+    /// by itself: after a crash its records and its state are all there or none is. After `Err`
+    /// nothing in `batches` may be trusted to be durable, though some of it may be.
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError>;
+
+    /// Calls `visit` with the stored version of `key`, tombstones included; `Ok(false)` when there is none.
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError>;
+
+    /// Visits every record of the vbucket, tombstones included, in order of (collection, key).
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError>;
+
+    /// Visits records with `from <= seqno <= to`, tombstones included, in ascending seqno.
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// State of every vbucket that was ever committed, in any order.
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError>;
+
+    /// Reads a small named document of the bucket (manifest, settings).
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Writes a small named document durably.
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError>;
+
+    /// Removes every record of a dropped collection from the vbucket. Idempotent; not required to
+    /// be atomic, because the caller repeats it after a crash.
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError>;
+
+    /// Removes the vbucket's records and state durably.
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError>;
+
+    /// Removes tombstones of the vbucket that were deleted before `purge_before` (UNIX seconds) and
+    /// gives space back. Returns the highest seqno removed, if any.
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
+
+    /// Counts and sizes.
+    fn stats(&self) -> StoreStats;
+}

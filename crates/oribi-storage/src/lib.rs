@@ -1,0 +1,14 @@
+//! Durable storage behind one seam: the [`KvStore`] trait and everything that implements it.
+//!
+//! Owns: the trait, the records that cross it, the embedded store, the fault-injecting store and the
+//! conformance suite that every backend passes. Invariants: the trait is called per batch, never per
+//! operation; a store is only ever handed borrowed bytes and never sees an engine type; an error
+//! from `commit` means that none of its batches may be treated as durable.
+//! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
+
+mod kv_store;
+
+pub use kv_store::{
+    FailoverEntry, KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase,
+    VbucketState,
+};
