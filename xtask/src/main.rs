@@ -1,1 +1,51 @@
-fn main() {}
+//! Repository tasks, run as `cargo xtask NAME`.
+//!
+//! Owns the command line only; each task is a module. Tasks read the work tree and report; they never
+//! change a file and need neither network nor toolchain components beyond cargo itself.
+
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY]\n\n  tidy   check layers, file headers and lengths, unsafe, links";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("tidy") => {
+            let root = match arguments.next() {
+                Some(directory) => PathBuf::from(directory),
+                None => workspace_root()?,
+            };
+            tidy::run(&root)
+        }
+        Some("help" | "--help" | "-h") => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}"),
+        None => bail!("no task given\n\n{USAGE}"),
+    }
+}
+
+/// The directory above this crate, so that the task works from any directory of the checkout.
+fn workspace_root() -> Result<PathBuf> {
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+        .context("CARGO_MANIFEST_DIR is not set; run this through `cargo xtask`")?;
+    let mut root = PathBuf::from(manifest_dir);
+    root.pop();
+    Ok(root)
+}

@@ -1,0 +1,139 @@
+//! Every rule rejects its sample, accepts the sound version of it, and names the right line.
+
+use super::{Finding, SourceFile, SourceTree, check, code_mask, file_shape};
+
+fn file(path: &str, text: impl Into<String>) -> SourceFile {
+    SourceFile { path: path.to_owned(), text: text.into() }
+}
+
+fn findings_in(path: &str, text: impl Into<String>) -> Vec<Finding> {
+    check(&SourceTree::from_files(vec![file(path, text)]))
+}
+
+/// Asserts that the sample has exactly one finding, on `line`, whose message contains `message`.
+#[track_caller]
+fn assert_one(findings: &[Finding], line: usize, message: &str) {
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].line, line, "{findings:?}");
+    assert!(findings[0].message.contains(message), "{findings:?}");
+}
+
+fn manifest(name: &str, sections: &str) -> String {
+    format!("[package]\nname = \"{name}\"\n\n{sections}")
+}
+
+#[test]
+fn header_is_required() {
+    assert_one(&findings_in("crates/a/src/lib.rs", "fn main() {}\n"), 1, "header");
+    assert_eq!(findings_in("crates/a/src/lib.rs", "//! Says what it owns.\nfn main() {}\n"), []);
+}
+
+#[test]
+fn long_files_are_rejected() {
+    let of_lines = |lines: usize| format!("//! Header.\n{}", "\n".repeat(lines - 1));
+    let path = "crates/a/src/lib.rs";
+    assert_eq!(findings_in(path, of_lines(file_shape::LINES_MAX)), []);
+    assert_one(&findings_in(path, of_lines(file_shape::LINES_MAX + 1)), 601, "601 lines");
+    let path = "crates/a/src/lib/tests.rs";
+    assert_eq!(findings_in(path, of_lines(file_shape::TEST_LINES_MAX)), []);
+    assert_one(&findings_in(path, of_lines(file_shape::TEST_LINES_MAX + 1)), 801, "801 lines");
+}
+
+#[test]
+fn leftovers_are_rejected() {
+    // The samples are put together at run time, so that this file does not contain them.
+    for (head, tail) in [
+        ("to", "do!()"),
+        ("unimpl", "emented!()"),
+        ("db", "g!(1)"),
+        ("#[ig", "nore]"),
+        ("// FIX", "ME later"),
+        ("// XX", "X later"),
+    ] {
+        let text = format!("//! Header.\n\n{head}{tail}\n");
+        assert_eq!(findings_in("crates/a/src/lib.rs", text).len(), 1, "{head}{tail}");
+    }
+    let path = "crates/a/src/lib.rs";
+    assert_eq!(findings_in(path, "//! Header.\nlet name = \"tmp.XXXXXX\";\n"), []);
+}
+
+#[test]
+fn unsafe_is_allowed_in_listed_files_only() {
+    let text = "//! No unsafe in prose.\n\nfn f() { unsafe { g() } }\n";
+    assert_one(&findings_in("crates/oribi-server/src/worker.rs", text), 3, "not listed");
+    assert_eq!(findings_in("crates/oribi-engine/src/item.rs", text), []);
+    assert_eq!(findings_in("crates/oribi-engine/src/item/block.rs", text), []);
+    let harmless =
+        "//! Header.\n#![forbid(unsafe_code)]\n// unsafe here\nconst A: &str = \"unsafe\";\n";
+    assert_eq!(findings_in("crates/oribi-server/src/worker.rs", harmless), []);
+}
+
+#[test]
+fn masking_hides_comments_and_literals_but_no_code() {
+    for (source, visible) in [
+        ("a /* unsafe /* nested */ unsafe */ b", "a b"),
+        ("a // unsafe\nb", "a b"),
+        (r##"a r#"unsafe " "# b"##, "a b"),
+        (r#"a b"unsafe \" unsafe" c"#, "a b c"),
+        (r"a '\'' unsafe 'x' b", "a unsafe b"),
+        ("fn f<'a>(x: &'a str) { unsafe {} }", "fn f<'a>(x: &'a str) { unsafe {} }"),
+        ("a 'é' unsafe", "a unsafe"),
+    ] {
+        let masked = code_mask::code_only(source);
+        let words: Vec<&str> = masked.split_whitespace().collect();
+        assert_eq!(words.join(" "), visible, "{source}");
+        assert_eq!(masked.lines().count(), source.lines().count(), "{source}");
+    }
+}
+
+#[test]
+fn edges_outside_the_layer_table_are_rejected() {
+    let path = "crates/oribi-engine/Cargo.toml";
+    let upward = manifest("oribi-engine", "[dependencies]\noribi-server.workspace = true\n");
+    assert_one(&findings_in(path, upward), 5, "oribi-engine -> oribi-server");
+    let sound =
+        manifest("oribi-engine", "[dependencies]\noribi-types.workspace = true\nfjall = \"3\"\n");
+    assert_eq!(findings_in(path, sound), []);
+}
+
+#[test]
+fn development_edges_have_their_own_table() {
+    let in_tests = manifest("oribi", "[dev-dependencies]\noribi-testkit.workspace = true\n");
+    assert_eq!(findings_in("crates/oribi/Cargo.toml", in_tests), []);
+    let shipped = manifest("oribi", "[dependencies]\noribi-testkit.workspace = true\n");
+    assert_one(&findings_in("crates/oribi/Cargo.toml", shipped), 5, "oribi -> oribi-testkit");
+}
+
+#[test]
+fn renamed_and_target_specific_edges_count() {
+    let path = "crates/oribi-client/Cargo.toml";
+    let renamed =
+        "[dependencies]\nkv = { package = \"oribi-engine\", path = \"../oribi-engine\" }\n";
+    assert_one(&findings_in(path, manifest("oribi-client", renamed)), 5, "oribi-engine");
+    let target = "[target.'cfg(unix)'.dependencies]\noribi-engine.workspace = true\n";
+    assert_one(&findings_in(path, manifest("oribi-client", target)), 5, "oribi-engine");
+}
+
+#[test]
+fn crates_outside_the_table_are_rejected() {
+    let unknown = manifest("oribi-extra", "[dependencies]\n");
+    assert_one(&findings_in("crates/oribi-extra/Cargo.toml", unknown), 1, "not in the table");
+    assert_one(&findings_in("crates/oribi/Cargo.toml", "not = [toml"), 1, "TOML");
+}
+
+#[test]
+fn links_have_to_lead_somewhere() {
+    let tree = |text: &str| {
+        check(&SourceTree::from_files(vec![
+            file("docs/page.md", text),
+            file("docs/other.md", ""),
+            file("README.md", ""),
+        ]))
+    };
+    let sound = "[a](other.md#part) [b](../README.md) [c](https://example.org/x) [d](#here) [e](../docs)\n\
+                 `[code](nowhere.md)`\n```\n[block](nowhere.md)\n```\n";
+    assert_eq!(tree(sound), []);
+    assert_one(&tree("text\n[gone](missing.md)\n"), 2, "missing.md");
+    assert_one(&tree("[out](../../etc/passwd)\n"), 1, "leads nowhere");
+    assert_one(&tree("![image](images/plot.png \"title\")\n"), 1, "plot.png");
+}
