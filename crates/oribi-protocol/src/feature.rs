@@ -1,0 +1,132 @@
+//! Features that a client asks for and a server grants with HELLO.
+//!
+//! Owns: codes and names. The request and the reply are lists of big-endian 16-bit codes; codes that
+//! are not listed here are skipped by whoever reads such a list. Which of them a server grants is
+//! the server's decision.
+
+/// One negotiable feature.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum Feature {
+    /// The connection speaks TLS; asked for by some clients, granted by no server.
+    Tls = 0x02,
+    /// Small packets are sent at once. Informational.
+    TcpNoDelay = 0x03,
+    /// Successful mutations answer with vbucket uuid and seqno as extras.
+    MutationSeqno = 0x04,
+    /// Extended attributes.
+    Xattr = 0x06,
+    /// Statuses beyond memcached's, and error documents.
+    XError = 0x07,
+    /// The connection will choose its bucket.
+    SelectBucket = 0x08,
+    /// Values may be compressed with Snappy.
+    Snappy = 0x0a,
+    /// The JSON datatype bit is meaningful.
+    Json = 0x0b,
+    /// The server may send requests of its own.
+    Duplex = 0x0c,
+    /// Those requests include whole cluster maps.
+    ClustermapChangeNotification = 0x0d,
+    /// Answers may come in another order than the requests.
+    UnorderedExecution = 0x0e,
+    /// Answers carry the time spent in the server.
+    Tracing = 0x0f,
+    /// Requests may carry framing extras.
+    AltRequest = 0x10,
+    /// Durability frames are understood.
+    SyncReplication = 0x11,
+    /// Keys are prefixed with a collection id, in both directions.
+    Collections = 0x12,
+    /// Any answer may be compressed, not only documents.
+    SnappyEverywhere = 0x13,
+    /// A mutation may keep the document's expiry.
+    PreserveTtl = 0x14,
+    /// Virtual extended attributes.
+    VAttr = 0x15,
+    /// Sub-document writes may create a document as a tombstone.
+    SubdocCreateAsDeleted = 0x17,
+    /// Macros that expand to properties of the document.
+    SubdocDocumentMacroSupport = 0x18,
+    /// A body may be replaced by one of its extended attributes.
+    SubdocReplaceBodyWithXattr = 0x19,
+    /// Answers carry read and write units.
+    ReportUnitUsage = 0x1a,
+    /// Throttled requests are refused at once.
+    NonBlockingThrottling = 0x1b,
+    /// Sub-document lookups on a replica.
+    SubdocReplicaRead = 0x1c,
+    /// A request for the cluster map may name the version that the client has.
+    GetClusterConfigWithKnownVersion = 0x1d,
+    /// Not-my-vbucket answers leave the map out when the connection already got it.
+    DedupeNotMyVbucketClustermap = 0x1e,
+    /// Cluster map notifications without the map.
+    ClustermapChangeNotificationBrief = 0x1f,
+    /// One sub-document request may touch several extended attributes.
+    SubdocAllowsAccessOnMultipleXattrKeys = 0x20,
+    /// Extended attributes may hold bytes that are not JSON.
+    SubdocBinaryXattr = 0x21,
+    /// Range scans may return extended attributes.
+    RangeScanIncludeXattr = 0x22,
+    /// Replica lookups may read tombstones.
+    SubdocAllowReplicaReadOnDeletedDocs = 0x23,
+    /// A random document may come with its extended attributes.
+    GetRandomKeyIncludeXattr = 0x24,
+    /// The mutate-with-meta command is there.
+    MutateWithMeta = 0x25,
+}
+
+/// Every feature in ascending order of its code.
+const ALL: [Feature; 33] = [
+    Feature::Tls,
+    Feature::TcpNoDelay,
+    Feature::MutationSeqno,
+    Feature::Xattr,
+    Feature::XError,
+    Feature::SelectBucket,
+    Feature::Snappy,
+    Feature::Json,
+    Feature::Duplex,
+    Feature::ClustermapChangeNotification,
+    Feature::UnorderedExecution,
+    Feature::Tracing,
+    Feature::AltRequest,
+    Feature::SyncReplication,
+    Feature::Collections,
+    Feature::SnappyEverywhere,
+    Feature::PreserveTtl,
+    Feature::VAttr,
+    Feature::SubdocCreateAsDeleted,
+    Feature::SubdocDocumentMacroSupport,
+    Feature::SubdocReplaceBodyWithXattr,
+    Feature::ReportUnitUsage,
+    Feature::NonBlockingThrottling,
+    Feature::SubdocReplicaRead,
+    Feature::GetClusterConfigWithKnownVersion,
+    Feature::DedupeNotMyVbucketClustermap,
+    Feature::ClustermapChangeNotificationBrief,
+    Feature::SubdocAllowsAccessOnMultipleXattrKeys,
+    Feature::SubdocBinaryXattr,
+    Feature::RangeScanIncludeXattr,
+    Feature::SubdocAllowReplicaReadOnDeletedDocs,
+    Feature::GetRandomKeyIncludeXattr,
+    Feature::MutateWithMeta,
+];
+
+impl Feature {
+    /// The feature with this code, if it is known.
+    pub fn from_u16(code: u16) -> Option<Feature> {
+        ALL.iter().copied().find(|feature| feature.code() == code)
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// Every known feature in ascending order of its code.
+    pub const fn all() -> &'static [Feature] {
+        &ALL
+    }
+}

@@ -1,0 +1,236 @@
+//! One frame: the 24-byte header and the four parts of its body.
+//!
+//! Both header layouts are decoded into the same [`Header`]. Multi-byte fields are big-endian.
+//! Body order is framing extras, extras, key, value; the value is whatever the other three leave.
+//!
+//! Invariants: decoding borrows and never allocates; every length is checked before it is used, so a
+//! [`Frame`]'s parts always add up to the header's body length. No limit on the body is applied here:
+//! the caller compares [`Header::frame_bytes`] with the limit of its connection.
+
+use crate::limits::HEADER_BYTES;
+use crate::magic::Magic;
+
+/// Where each header field starts. `KEY_BYTES` is two bytes wide in the plain layout; with framing
+/// extras the first of the two is the framing length and the second the key length.
+mod offset {
+    pub const MAGIC: usize = 0;
+    pub const OPCODE: usize = 1;
+    pub const KEY_BYTES: usize = 2;
+    pub const FRAMING_BYTES: usize = 2;
+    pub const ALT_KEY_BYTES: usize = 3;
+    pub const EXTRAS_BYTES: usize = 4;
+    pub const DATATYPE: usize = 5;
+    pub const VBUCKET_OR_STATUS: usize = 6;
+    pub const BODY_BYTES: usize = 8;
+    pub const OPAQUE: usize = 12;
+    pub const CAS: usize = 16;
+}
+
+/// A decoded header, of either layout and either direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Kind of the frame.
+    pub magic: Magic,
+    /// Operation; kept as a byte because the peer may send one that is not known here.
+    pub opcode: u8,
+    /// Length of the framing extras; always 0 in the plain layout.
+    pub framing_bytes: u8,
+    /// Length of the key; at most 255 with framing extras.
+    pub key_bytes: u16,
+    /// Length of the extras.
+    pub extras_bytes: u8,
+    /// Datatype bits of the value.
+    pub datatype: u8,
+    /// Vbucket of a request, status of a response.
+    pub vbucket_or_status: u16,
+    /// Length of everything after the header.
+    pub body_bytes: u32,
+    /// Chosen by the requester and echoed by the responder.
+    pub opaque: u32,
+    /// Compare-and-swap value.
+    pub cas: u64,
+}
+
+/// Why bytes are not a frame. Neither case can be recovered from: the stream is out of step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameError {
+    /// The first byte is no magic.
+    UnknownMagic(u8),
+    /// The body is shorter than framing extras, extras and key together.
+    BodyTooShort(Header),
+}
+
+impl FrameError {
+    /// The header, as far as it was understood.
+    pub const fn header(&self) -> Option<&Header> {
+        match self {
+            FrameError::UnknownMagic(_) => None,
+            FrameError::BodyTooShort(header) => Some(header),
+        }
+    }
+}
+
+impl std::fmt::Display for FrameError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FrameError::UnknownMagic(magic) => write!(f, "unknown magic 0x{magic:02x}"),
+            FrameError::BodyTooShort(header) => write!(
+                f,
+                "body of {} bytes is shorter than its parts (framing {}, extras {}, key {})",
+                header.body_bytes, header.framing_bytes, header.extras_bytes, header.key_bytes
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+impl Header {
+    /// Decodes a header of either layout.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
+        let magic_byte = bytes[offset::MAGIC];
+        let magic = Magic::from_u8(magic_byte).ok_or(FrameError::UnknownMagic(magic_byte))?;
+        let (framing_bytes, key_bytes) = if magic.is_alt() {
+            (bytes[offset::FRAMING_BYTES], u16::from(bytes[offset::ALT_KEY_BYTES]))
+        } else {
+            (0, u16_at(bytes, offset::KEY_BYTES))
+        };
+        let header = Header {
+            magic,
+            opcode: bytes[offset::OPCODE],
+            framing_bytes,
+            key_bytes,
+            extras_bytes: bytes[offset::EXTRAS_BYTES],
+            datatype: bytes[offset::DATATYPE],
+            vbucket_or_status: u16_at(bytes, offset::VBUCKET_OR_STATUS),
+            body_bytes: u32_at(bytes, offset::BODY_BYTES),
+            opaque: u32_at(bytes, offset::OPAQUE),
+            cas: u64_at(bytes, offset::CAS),
+        };
+        if header.value_bytes().is_none() {
+            return Err(FrameError::BodyTooShort(header));
+        }
+        Ok(header)
+    }
+
+    /// Encodes the header in the layout that its magic asks for.
+    ///
+    /// # Panics
+    /// When the lengths do not fit the layout: a key over 255 bytes next to framing extras, or
+    /// framing extras in a plain header. Both are mistakes of the caller, never of a peer.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[offset::MAGIC] = self.magic as u8;
+        bytes[offset::OPCODE] = self.opcode;
+        if self.magic.is_alt() {
+            assert!(self.key_bytes <= u16::from(u8::MAX), "key does not fit an alt header");
+            bytes[offset::FRAMING_BYTES] = self.framing_bytes;
+            bytes[offset::ALT_KEY_BYTES] = self.key_bytes as u8;
+        } else {
+            assert!(self.framing_bytes == 0, "framing extras need an alt header");
+            put(&mut bytes, offset::KEY_BYTES, &self.key_bytes.to_be_bytes());
+        }
+        bytes[offset::EXTRAS_BYTES] = self.extras_bytes;
+        bytes[offset::DATATYPE] = self.datatype;
+        put(&mut bytes, offset::VBUCKET_OR_STATUS, &self.vbucket_or_status.to_be_bytes());
+        put(&mut bytes, offset::BODY_BYTES, &self.body_bytes.to_be_bytes());
+        put(&mut bytes, offset::OPAQUE, &self.opaque.to_be_bytes());
+        put(&mut bytes, offset::CAS, &self.cas.to_be_bytes());
+        bytes
+    }
+
+    /// Bytes of the whole frame, header included.
+    pub const fn frame_bytes(&self) -> usize {
+        HEADER_BYTES + self.body_bytes as usize
+    }
+
+    /// Bytes of the value, or `None` when the other parts alone exceed the body.
+    pub fn value_bytes(&self) -> Option<usize> {
+        (self.body_bytes as usize).checked_sub(self.parts_before_value())
+    }
+
+    fn parts_before_value(&self) -> usize {
+        usize::from(self.framing_bytes)
+            + usize::from(self.extras_bytes)
+            + usize::from(self.key_bytes)
+    }
+}
+
+/// A whole frame, borrowed from the buffer it was read into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// The decoded header.
+    pub header: Header,
+    /// Frame infos, see [`crate::frame_info`].
+    pub framing: &'a [u8],
+    /// Operation-specific fixed fields.
+    pub extras: &'a [u8],
+    /// Key, with collection prefix when collections were negotiated.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+/// What [`decode`] found at the start of its input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded<'a> {
+    /// More bytes are needed.
+    Incomplete {
+        /// Total bytes from the frame's start: 24 while the header is not there, then the frame's
+        /// whole length. The caller checks it against its limit before it makes room.
+        needed: usize,
+    },
+    /// One frame.
+    Complete {
+        /// The frame.
+        frame: Frame<'a>,
+        /// Bytes it occupied.
+        consumed: usize,
+    },
+}
+
+/// Decodes the frame at the start of `bytes`; what follows it is left alone.
+///
+/// A wrong first byte is reported as soon as it is there, without waiting for a whole header.
+pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
+    let Some((header_bytes, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return match bytes.first() {
+            Some(&magic) if Magic::from_u8(magic).is_none() => Err(FrameError::UnknownMagic(magic)),
+            _ => Ok(Decoded::Incomplete { needed: HEADER_BYTES }),
+        };
+    };
+    let header = Header::decode(header_bytes)?;
+    let needed = header.frame_bytes();
+    match split_body(header, rest) {
+        Some(frame) => Ok(Decoded::Complete { frame, consumed: needed }),
+        None => Ok(Decoded::Incomplete { needed }),
+    }
+}
+
+/// Cuts a body into its parts; `None` when it has not arrived completely.
+fn split_body(header: Header, rest: &[u8]) -> Option<Frame<'_>> {
+    let body = rest.get(..header.body_bytes as usize)?;
+    let (framing, body) = body.split_at_checked(usize::from(header.framing_bytes))?;
+    let (extras, body) = body.split_at_checked(usize::from(header.extras_bytes))?;
+    let (key, value) = body.split_at_checked(usize::from(header.key_bytes))?;
+    Some(Frame { header, framing, extras, key, value })
+}
+
+fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) << 16 | u32::from(u16_at(bytes, at + 2))
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
+}
+
+fn put(bytes: &mut [u8; HEADER_BYTES], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}
+
+#[cfg(test)]
+mod tests;

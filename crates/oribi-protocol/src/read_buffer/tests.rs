@@ -1,0 +1,1 @@
+//! Tests of the read buffer against a plain vector.

@@ -1,0 +1,188 @@
+//! Responses: how they are put together, and the extras that they carry.
+//!
+//! Encoders append to a buffer of the caller. A value may be left out and sent separately, which is
+//! how large values go out without being copied. Responses never carry frame infos here.
+
+use oribi_types::{CollectionId, ManifestUid, Seqno, VbUuid};
+
+use crate::frame::Header;
+use crate::limits::HEADER_BYTES;
+use crate::magic::Magic;
+use crate::request::ConfigVersion;
+use crate::status::Status;
+
+/// Opcode of the request by which a server announces a new cluster map (magic 0x82).
+pub const SERVER_CLUSTERMAP_CHANGE: u8 = 0x01;
+
+/// Everything that goes into one response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponseParts<'a> {
+    /// Opcode of the request, also when it is not a known one.
+    pub opcode: u8,
+    /// Outcome.
+    pub status: Status,
+    /// Opaque of the request.
+    pub opaque: u32,
+    /// Compare-and-swap value, 0 for none.
+    pub cas: u64,
+    /// Datatype bits of the value.
+    pub datatype: u8,
+    /// Extras, at most 255 bytes.
+    pub extras: &'a [u8],
+    /// Key field.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+impl ResponseParts<'_> {
+    /// An empty response; the other fields are set by struct update.
+    pub const fn new(opcode: u8, status: Status, opaque: u32) -> ResponseParts<'static> {
+        ResponseParts {
+            opcode,
+            status,
+            opaque,
+            cas: 0,
+            datatype: 0,
+            extras: &[],
+            key: &[],
+            value: &[],
+        }
+    }
+}
+
+/// The header of a response whose value has `value_bytes`; `parts.value` is not looked at.
+///
+/// # Panics
+/// When a part is longer than its length field can say; the server never builds such a response.
+pub fn encode_response_header(parts: &ResponseParts<'_>, value_bytes: usize) -> [u8; HEADER_BYTES] {
+    header(Magic::ClientResponse, parts.status as u16, parts, value_bytes).encode()
+}
+
+/// Appends a whole response.
+///
+/// # Panics
+/// As [`encode_response_header`].
+pub fn write_response(out: &mut Vec<u8>, parts: &ResponseParts<'_>) {
+    write_response_head(out, parts, parts.value.len());
+    out.extend_from_slice(parts.value);
+}
+
+/// Appends header, extras and key of a response whose value of `value_bytes` is sent separately;
+/// `parts.value` is not looked at.
+///
+/// # Panics
+/// As [`encode_response_header`].
+pub fn write_response_head(out: &mut Vec<u8>, parts: &ResponseParts<'_>, value_bytes: usize) {
+    out.extend_from_slice(&encode_response_header(parts, value_bytes));
+    out.extend_from_slice(parts.extras);
+    out.extend_from_slice(parts.key);
+}
+
+/// Appends the server's request that announces a cluster map. `bucket` is empty for the global one,
+/// `config` is empty in the brief form.
+///
+/// # Panics
+/// When `bucket` or `config` is longer than its length field can say.
+pub fn write_clustermap_notification(
+    out: &mut Vec<u8>,
+    bucket: &[u8],
+    version: ConfigVersion,
+    config: &[u8],
+    datatype: u8,
+) {
+    let extras = version.encode();
+    let parts = ResponseParts {
+        datatype,
+        extras: &extras,
+        key: bucket,
+        ..ResponseParts::new(SERVER_CLUSTERMAP_CHANGE, Status::Success, 0)
+    };
+    out.extend_from_slice(&header(Magic::ServerRequest, 0, &parts, config.len()).encode());
+    out.extend_from_slice(&extras);
+    out.extend_from_slice(bucket);
+    out.extend_from_slice(config);
+}
+
+fn header(magic: Magic, status: u16, parts: &ResponseParts<'_>, value_bytes: usize) -> Header {
+    let body_bytes = parts.extras.len() + parts.key.len() + value_bytes;
+    Header {
+        magic,
+        opcode: parts.opcode,
+        framing_bytes: 0,
+        key_bytes: u16::try_from(parts.key.len()).expect("keys are checked when they come in"),
+        extras_bytes: u8::try_from(parts.extras.len()).expect("extras are small fixed structs"),
+        datatype: parts.datatype,
+        vbucket_or_status: status,
+        body_bytes: u32::try_from(body_bytes).expect("values are bounded far below 4 GiB"),
+        opaque: parts.opaque,
+        cas: parts.cas,
+    }
+}
+
+/// Extras of a successful mutation when `MutationSeqno` was negotiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MutationExtras {
+    /// History that the seqno belongs to.
+    pub vb_uuid: VbUuid,
+    /// Seqno of the mutation.
+    pub seqno: Seqno,
+}
+
+impl MutationExtras {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 16;
+
+    /// Decodes exactly sixteen bytes.
+    pub fn decode(extras: &[u8]) -> Option<MutationExtras> {
+        let (vb_uuid, rest) = extras.split_first_chunk()?;
+        let seqno = rest.try_into().ok()?;
+        Some(MutationExtras {
+            vb_uuid: VbUuid(u64::from_be_bytes(*vb_uuid)),
+            seqno: Seqno(u64::from_be_bytes(seqno)),
+        })
+    }
+
+    /// Encodes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.vb_uuid.0.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.seqno.0.to_be_bytes());
+        bytes
+    }
+}
+
+/// Extras of the answer to a collection (or scope) id lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CollectionIdExtras {
+    /// Manifest that the answer was read from.
+    pub manifest_uid: ManifestUid,
+    /// Id of the collection; for a scope lookup, the number of the scope.
+    pub collection: CollectionId,
+}
+
+impl CollectionIdExtras {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 12;
+
+    /// Decodes exactly twelve bytes.
+    pub fn decode(extras: &[u8]) -> Option<CollectionIdExtras> {
+        let (uid, rest) = extras.split_first_chunk()?;
+        let id = rest.try_into().ok()?;
+        Some(CollectionIdExtras {
+            manifest_uid: ManifestUid(u64::from_be_bytes(*uid)),
+            collection: CollectionId(u32::from_be_bytes(id)),
+        })
+    }
+
+    /// Encodes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.manifest_uid.0.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.collection.0.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;
