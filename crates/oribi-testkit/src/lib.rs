@@ -1,1 +1,21 @@
-//! Placeholder until the crate is written.
+//! What tests of the whole server are made of: a process to start and kill, connections to talk to it
+//! with exact bytes, and an oracle that knows what it may have forgotten.
+//!
+//! Owns no assertion about Oribi's behaviour itself; those stand in the tests. Everything here is
+//! blocking and single-purpose, because a test should read as a list of steps. Waiting is always
+//! polling with a deadline ([`poll_until`]); a deadline that passes is a failed test, never a slow one.
+//! This crate is for development only and no shipped crate may depend on it.
+
+#![warn(missing_docs)]
+
+pub mod ack_log;
+pub mod http;
+mod poll;
+mod process;
+pub mod raw_connection;
+mod signal;
+
+pub use ack_log::AckLog;
+pub use poll::{PATIENCE, poll_until};
+pub use process::{ServerOptions, ServerProcess};
+pub use raw_connection::{Mutation, RawConnection, Request, Response};

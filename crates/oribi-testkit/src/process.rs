@@ -1,0 +1,270 @@
+//! The server as a process: started on a directory, killed, restarted where it was.
+//!
+//! Owns the child process and a scratch directory for its ready file and its output. Invariants: the
+//! child never outlives this value (dropping kills it), and [`ServerProcess::start`] returns only
+//! once the server has said that it serves. The data directory belongs to the test, so that it
+//! survives the process whose crash is being tested.
+
+mod log_check;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::poll::{PATIENCE, poll_until};
+use crate::signal::{self, Signal};
+
+/// What to start and how.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    binary: PathBuf,
+    data_dir: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl ServerOptions {
+    /// `binary serve` on `data_dir`, on any free ports of the loopback interface.
+    pub fn new(binary: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> ServerOptions {
+        ServerOptions {
+            binary: binary.into(),
+            data_dir: data_dir.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds one command-line argument.
+    pub fn argument(mut self, argument: impl Into<String>) -> ServerOptions {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds `--NAME VALUE`.
+    pub fn setting(self, name: &str, value: impl ToString) -> ServerOptions {
+        self.argument(format!("--{name}")).argument(value.to_string())
+    }
+
+    /// Sets an environment variable of the server.
+    pub fn environment(mut self, name: &str, value: &str) -> ServerOptions {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs the server until it ends by itself, for starts that have to be refused.
+    ///
+    /// Returns the exit status and everything it printed. A server that serves instead is killed
+    /// and reported as an error.
+    pub fn run_to_exit(&self) -> Result<(ExitStatus, String)> {
+        let mut process = ServerProcess::spawn(self, (0, 0))?;
+        let outcome = poll_until(PATIENCE, || match process.child.try_wait() {
+            Ok(Some(status)) => Some(Ok(status)),
+            Ok(None) if process.ready_path().exists() => Some(Err("serves instead of ending")),
+            Ok(None) => None,
+            Err(_) => Some(Err("cannot be waited for")),
+        });
+        match outcome {
+            Some(Ok(status)) => Ok((status, process.output())),
+            Some(Err(reason)) => bail!("the server {reason}:\n{}", process.output()),
+            None => bail!("the server neither serves nor ends:\n{}", process.output()),
+        }
+    }
+}
+
+/// A running server. Dropping it kills the process.
+pub struct ServerProcess {
+    options: ServerOptions,
+    child: Child,
+    scratch: TempDir,
+    port: u16,
+    admin_port: u16,
+}
+
+impl ServerProcess {
+    /// Starts a server and waits until it serves.
+    pub fn start(options: ServerOptions) -> Result<ServerProcess> {
+        let mut process = ServerProcess::spawn(&options, (0, 0))?;
+        process.wait_ready()?;
+        Ok(process)
+    }
+
+    /// Port of the binary protocol on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Port of the admin HTTP interface on the loopback interface.
+    pub fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
+    /// Number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Directory that the server stores into.
+    pub fn data_dir(&self) -> &Path {
+        &self.options.data_dir
+    }
+
+    /// Ends the process at once, without giving it a chance to write anything (SIGKILL).
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill().context("cannot kill the server")?;
+        self.child.wait().context("cannot wait for the killed server")?;
+        Ok(())
+    }
+
+    /// Asks the process to end (SIGTERM) and waits for it.
+    pub fn terminate(&mut self) -> Result<ExitStatus> {
+        self.end_by(Signal::Terminate)
+    }
+
+    /// Asks the process to end as Ctrl-C does (SIGINT) and waits for it.
+    pub fn interrupt(&mut self) -> Result<ExitStatus> {
+        self.end_by(Signal::Interrupt)
+    }
+
+    /// Starts an ended server again, on the same directory and the same ports.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            bail!("the server still runs");
+        }
+        let ports = (self.port, self.admin_port);
+        let mut next = ServerProcess::spawn(&self.options, ports)?;
+        next.wait_ready()?;
+        *self = next;
+        Ok(())
+    }
+
+    /// True while the process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Resident memory of the process in bytes, as the kernel counts it now.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{path} has no VmRSS line"))? * 1024)
+    }
+
+    /// Everything that this run of the server printed to its standard error so far.
+    pub fn log(&self) -> String {
+        read_lossy(&self.scratch.path().join("stderr"))
+    }
+
+    /// Standard output and standard error of this run, for messages.
+    pub fn output(&self) -> String {
+        format!("{}{}", read_lossy(&self.scratch.path().join("stdout")), self.log())
+    }
+
+    /// Panics when this run logged a warning or an error that contains none of the `allowed` texts,
+    /// or when it panicked.
+    #[track_caller]
+    pub fn assert_no_unlisted_warnings(&self, allowed: &[&str]) {
+        let log = self.log();
+        let unlisted = log_check::unlisted(&log, allowed);
+        assert!(
+            unlisted.is_empty(),
+            "unlisted warnings in the server's log:\n{}",
+            unlisted.join("\n")
+        );
+    }
+
+    fn spawn(options: &ServerOptions, ports: (u16, u16)) -> Result<ServerProcess> {
+        let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+        let output = |name: &str| {
+            File::create(scratch.path().join(name)).with_context(|| format!("cannot create {name}"))
+        };
+        let mut command = Command::new(&options.binary);
+        command
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(&options.data_dir)
+            .args(["--port", &ports.0.to_string(), "--admin-port", &ports.1.to_string()])
+            .arg("--ready-file")
+            .arg(scratch.path().join("ready"))
+            .args(&options.arguments)
+            .stdin(Stdio::null())
+            .stdout(output("stdout")?)
+            .stderr(output("stderr")?);
+        // Settings of the person who runs the tests must not leak into the server under test.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ORIBI_") {
+                command.env_remove(&name);
+            }
+        }
+        command.env("NO_COLOR", "1");
+        command.envs(options.environment.iter().cloned());
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", options.binary.display()))?;
+        let options = options.clone();
+        Ok(ServerProcess { options, child, scratch, port: ports.0, admin_port: ports.1 })
+    }
+
+    fn ready_path(&self) -> PathBuf {
+        self.scratch.path().join("ready")
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let path = self.ready_path();
+        let child = &mut self.child;
+        let ready = poll_until(PATIENCE, || {
+            // The file is complete once it parses; a server that ended will never write it.
+            let text = fs::read_to_string(&path).ok();
+            let parsed =
+                text.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+            match (parsed, child.try_wait()) {
+                (Some(ready), Ok(None)) => Some(Ok(ready)),
+                (_, Ok(Some(status))) => Some(Err(status)),
+                _ => None,
+            }
+        });
+        let ready = match ready {
+            Some(Ok(ready)) => ready,
+            Some(Err(status)) => bail!("the server ended ({status}):\n{}", self.output()),
+            None => bail!("the server is not ready after {PATIENCE:?}:\n{}", self.output()),
+        };
+        let port = |name: &str| {
+            let number = ready.get(name).and_then(serde_json::Value::as_u64);
+            number
+                .and_then(|number| u16::try_from(number).ok())
+                .with_context(|| format!("the ready file has no {name}: {ready}"))
+        };
+        self.port = port("port")?;
+        self.admin_port = port("admin_port")?;
+        Ok(())
+    }
+
+    fn end_by(&mut self, signal: Signal) -> Result<ExitStatus> {
+        signal::send(self.child.id(), signal).context("cannot signal the server")?;
+        let child = &mut self.child;
+        let ended = poll_until(PATIENCE, || child.try_wait().transpose());
+        match ended {
+            Some(status) => status.context("cannot wait for the server"),
+            None => bail!("the server ignores {signal:?} for {PATIENCE:?}:\n{}", self.output()),
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail only when the process has ended and been waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- output of the server under test\n{}---", self.output());
+        }
+    }
+}
+
+fn read_lossy(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,185 @@
+//! A blocking connection that sends exactly the bytes a test wants and shows exactly what came back.
+//!
+//! It routes a key to its vbucket and puts the collection prefix in front of it when that was
+//! negotiated, and does nothing else by itself: no retry, no reconnect, no look-up of collections.
+//! Reads have a deadline, so that a server that does not answer fails a test instead of hanging it.
+
+mod request;
+mod response;
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Header;
+use oribi_protocol::limits::HEADER_BYTES;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+
+use crate::poll::PATIENCE;
+
+pub use request::Request;
+pub use response::{Mutation, Response};
+
+/// Vbuckets of a bucket that was made with default settings.
+pub const DEFAULT_VBUCKETS: u16 = 64;
+
+/// Name of the user that a server without users accepts.
+pub const DEVELOPMENT_USER: &str = "Administrator";
+/// Its password.
+pub const DEVELOPMENT_PASSWORD: &str = "password";
+
+/// What [`RawConnection::login`] negotiates: everything that the tests look at.
+const LOGIN_FEATURES: [Feature; 9] = [
+    Feature::MutationSeqno,
+    Feature::XError,
+    Feature::SelectBucket,
+    Feature::Json,
+    Feature::AltRequest,
+    Feature::SyncReplication,
+    Feature::Collections,
+    Feature::PreserveTtl,
+    Feature::TcpNoDelay,
+];
+
+/// One connection to a server on the loopback interface.
+pub struct RawConnection {
+    stream: TcpStream,
+    vbuckets: u16,
+    collections: bool,
+    next_opaque: u32,
+}
+
+impl RawConnection {
+    /// Connects and says nothing yet.
+    pub fn connect(port: u16) -> Result<RawConnection> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .with_context(|| format!("cannot connect to port {port}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(RawConnection { stream, vbuckets: DEFAULT_VBUCKETS, collections: false, next_opaque: 1 })
+    }
+
+    /// Connects as the development user with bucket `default` selected and collections negotiated.
+    pub fn login(port: u16) -> Result<RawConnection> {
+        let mut connection = RawConnection::connect(port)?;
+        connection.hello(&LOGIN_FEATURES)?;
+        let status = connection.sasl_plain(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)?;
+        if status != Status::Success {
+            bail!("authentication: {status:?}");
+        }
+        let status = connection.select_bucket("default")?;
+        if status != Status::Success {
+            bail!("select bucket: {status:?}");
+        }
+        Ok(connection)
+    }
+
+    /// Tells how many vbuckets the selected bucket has, when that is not the default.
+    pub fn set_vbuckets(&mut self, vbuckets: u16) {
+        self.vbuckets = vbuckets;
+    }
+
+    /// Limits how long one read may take.
+    pub fn set_read_timeout(&mut self, timeout: Duration) -> Result<()> {
+        self.stream.set_read_timeout(Some(timeout)).context("cannot set the read timeout")
+    }
+
+    /// The socket, for tests that work below frames.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Negotiates features; returns those that were granted.
+    pub fn hello(&mut self, features: &[Feature]) -> Result<Vec<Feature>> {
+        let list: Vec<u8> =
+            features.iter().flat_map(|feature| feature.code().to_be_bytes()).collect();
+        let response = self.call(&Request::new(Opcode::Hello).bare_key("testkit").value(&list))?;
+        if response.status() != Status::Success {
+            bail!("HELLO: {response:?}");
+        }
+        let granted: Vec<Feature> = response
+            .value
+            .chunks_exact(2)
+            .filter_map(|code| Feature::from_u16(u16::from_be_bytes([code[0], code[1]])))
+            .collect();
+        self.collections = granted.contains(&Feature::Collections);
+        Ok(granted)
+    }
+
+    /// Authenticates with the PLAIN mechanism; returns the status.
+    pub fn sasl_plain(&mut self, user: &str, password: &str) -> Result<Status> {
+        let payload = format!("\0{user}\0{password}");
+        let request = Request::new(Opcode::SaslAuth).bare_key("PLAIN").value(payload.as_bytes());
+        Ok(self.call(&request)?.status())
+    }
+
+    /// Selects a bucket; returns the status.
+    pub fn select_bucket(&mut self, name: &str) -> Result<Status> {
+        Ok(self.call(&Request::new(Opcode::SelectBucket).bare_key(name))?.status())
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn call(&mut self, request: &Request) -> Result<Response> {
+        let opaque = self.send(request)?;
+        let response = self.receive()?;
+        if response.opaque != opaque {
+            bail!("the answer has opaque {}, the request had {opaque}", response.opaque);
+        }
+        Ok(response)
+    }
+
+    /// Sends a request; returns the opaque that its answer will have.
+    pub fn send(&mut self, request: &Request) -> Result<u32> {
+        let opaque = self.next_opaque;
+        self.next_opaque = self.next_opaque.wrapping_add(1);
+        let bytes = self.encode(request, opaque);
+        self.send_bytes(&bytes)?;
+        Ok(opaque)
+    }
+
+    /// The bytes of a request as this connection would send it.
+    pub fn encode(&self, request: &Request, opaque: u32) -> Vec<u8> {
+        request.encode(opaque, self.vbuckets, self.collections)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).context("cannot send")
+    }
+
+    /// Receives one response.
+    pub fn receive(&mut self) -> Result<Response> {
+        let mut head = [0u8; HEADER_BYTES];
+        self.stream.read_exact(&mut head).context("cannot read a response header")?;
+        let header = Header::decode(&head).context("the server sent a bad header")?;
+        let mut body = vec![0u8; header.body_bytes as usize];
+        self.stream.read_exact(&mut body).context("cannot read a response body")?;
+        Response::from_parts(&header, &body)
+    }
+
+    /// Waits until the server closes the connection; responses that come before are returned.
+    ///
+    /// A reset counts as closed: a server that disconnects with unread input causes one.
+    pub fn read_until_closed(&mut self) -> Result<Vec<Response>> {
+        let mut received = Vec::new();
+        let ended = self.stream.read_to_end(&mut received);
+        if let Err(error) = ended
+            && error.kind() != io::ErrorKind::ConnectionReset
+        {
+            return Err(error).context("the server did not close the connection");
+        }
+        let mut responses = Vec::new();
+        let mut rest = received.as_slice();
+        while let Some((head, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let header = Header::decode(head).context("the server sent a bad header")?;
+            let Some(body) = after.get(..header.body_bytes as usize) else { break };
+            responses.push(Response::from_parts(&header, body)?);
+            rest = &after[body.len()..];
+        }
+        Ok(responses)
+    }
+}
