@@ -1,1 +1,41 @@
-//! Placeholder until the crate is written.
+//! The key-value engine: items in memory, queued once, flushed in batches, loaded back at start.
+//!
+//! Owns: buckets and all below them. Invariants, as absences: it never sees a wire byte other than
+//! keys and values, never reads the clock of the operating system or a configuration file (time,
+//! entropy and settings are handed in), never names a storage backend, and has no free-running loop:
+//! background work is steps, and [`BucketThreads`] is only the driver that production uses.
+//! Caller: the server, and tests.
+
+#![deny(unsafe_code)]
+
+pub mod collections;
+pub mod limits;
+
+mod bucket;
+mod checkpoint;
+mod datatype;
+mod expiry;
+mod flusher;
+#[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
+mod hash_table;
+#[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
+mod item;
+mod outcome;
+mod persistence;
+mod stats;
+mod threads;
+mod vbucket;
+mod warmup;
+
+pub use bucket::{Bucket, BucketConfig, FlushAllError, ManifestUpdateError, OpenError};
+pub use flusher::FlushReport;
+pub use item::{HEADER_BYTES, ItemRef};
+pub use outcome::{
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
+    MutationOutcome, Refused, StoreMode, StoreRequest,
+};
+pub use persistence::{PersistOutcome, PersistenceSink};
+pub use stats::{BucketStats, WarmupStats};
+pub use threads::BucketThreads;
+pub use vbucket::{VBucket, VbucketStats};
+pub use warmup::WarmupStep;
