@@ -130,3 +130,19 @@ impl Feature {
         &ALL
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The list is complete and ordered.
+
+    use super::*;
+
+    #[test]
+    fn codes_agree() {
+        let known = (0..=u16::MAX).filter_map(Feature::from_u16).count();
+        assert_eq!(known, Feature::all().len());
+        assert!(Feature::all().is_sorted());
+        assert_eq!(Feature::from_u16(0x12), Some(Feature::Collections));
+        assert_eq!(Feature::from_u16(0x01), None);
+    }
+}

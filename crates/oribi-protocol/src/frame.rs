@@ -1,6 +1,21 @@
 //! One frame: the 24-byte header and the four parts of its body.
 //!
 //! Both header layouts are decoded into the same [`Header`]. Multi-byte fields are big-endian.
+//!
+//! | Offset | Bytes | Field |
+//! |---|---|---|
+//! | 0 | 1 | MAGIC |
+//! | 1 | 1 | OPCODE |
+//! | 2 | 2 | KEY_BYTES (plain) |
+//! | 2 | 1 | FRAMING_BYTES (with framing extras) |
+//! | 3 | 1 | ALT_KEY_BYTES (with framing extras) |
+//! | 4 | 1 | EXTRAS_BYTES |
+//! | 5 | 1 | DATATYPE |
+//! | 6 | 2 | VBUCKET_OR_STATUS |
+//! | 8 | 4 | BODY_BYTES |
+//! | 12 | 4 | OPAQUE |
+//! | 16 | 8 | CAS |
+//!
 //! Body order is framing extras, extras, key, value; the value is whatever the other three leave.
 //!
 //! Invariants: decoding borrows and never allocates; every length is checked before it is used, so a
@@ -10,8 +25,7 @@
 use crate::limits::HEADER_BYTES;
 use crate::magic::Magic;
 
-/// Where each header field starts. `KEY_BYTES` is two bytes wide in the plain layout; with framing
-/// extras the first of the two is the framing length and the second the key length.
+/// Where each header field starts, as in the table above; a test compares the two.
 mod offset {
     pub const MAGIC: usize = 0;
     pub const OPCODE: usize = 1;

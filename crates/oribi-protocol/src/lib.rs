@@ -15,6 +15,8 @@
 pub mod feature;
 pub mod frame;
 pub mod frame_info;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
 pub mod hash;
 pub mod leb128;
 pub mod limits;

@@ -44,3 +44,19 @@ impl Magic {
         matches!(self, Magic::ClientRequest | Magic::AltClientRequest | Magic::ServerRequest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Codes agree with the enum.
+
+    use super::*;
+
+    #[test]
+    fn codes_agree() {
+        let known: Vec<Magic> = (0..=u8::MAX).filter_map(Magic::from_u8).collect();
+        assert_eq!(known.len(), 6);
+        assert!(known.iter().all(|magic| Magic::from_u8(*magic as u8) == Some(*magic)));
+        assert_eq!(known.iter().filter(|magic| magic.is_alt()).count(), 2);
+        assert_eq!(known.iter().filter(|magic| magic.is_request()).count(), 3);
+    }
+}

@@ -17,6 +17,10 @@
 
 use crate::limits::READ_BLOCK_BYTES;
 
+/// A frame that needs more gets more room when less than this is left: late enough that blocks grow
+/// geometrically, early enough that reads stay large.
+const GROW_BELOW_BYTES: usize = READ_BLOCK_BYTES / 4;
+
 /// Received bytes that were not consumed yet, and room for more.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
@@ -76,7 +80,9 @@ impl ReadBuffer {
     pub fn spare(&mut self, bytes_min: usize) -> &mut [u8] {
         let bytes_min = bytes_min.max(1);
         if self.block.len() - self.tail < bytes_min {
-            self.make_room(bytes_min);
+            // Without a frame's length to go by, doubling keeps the number of copies low.
+            let unread_bytes = self.tail - self.head;
+            self.make_room(bytes_min, unread_bytes.max(bytes_min));
         }
         &mut self.block[self.tail..]
     }
@@ -98,10 +104,12 @@ impl ReadBuffer {
     /// against its limit.
     pub fn reserve_frame(&mut self, frame_bytes: usize) {
         let unread_bytes = self.tail - self.head;
-        let reach_bytes = unread_bytes.saturating_mul(3).saturating_add(READ_BLOCK_BYTES);
-        let wanted_bytes = frame_bytes.min(reach_bytes);
-        if wanted_bytes > self.block.len() - self.head {
-            self.make_room(wanted_bytes - unread_bytes);
+        let missing_bytes = frame_bytes.saturating_sub(unread_bytes);
+        let free_bytes = self.block.len() - self.tail;
+        if free_bytes < missing_bytes.min(GROW_BELOW_BYTES) {
+            let ahead_bytes = unread_bytes.saturating_mul(2).saturating_add(READ_BLOCK_BYTES);
+            let room_bytes = missing_bytes.min(ahead_bytes);
+            self.make_room(room_bytes, room_bytes);
         }
     }
 
@@ -143,8 +151,9 @@ impl ReadBuffer {
         self.regrown_bytes
     }
 
-    /// Makes the tail have room for `bytes_min`, by moving to the front or by growing.
-    fn make_room(&mut self, bytes_min: usize) {
+    /// Makes the tail have room for `bytes_min` by moving to the front, or else for `growth_bytes`
+    /// in a larger block.
+    fn make_room(&mut self, bytes_min: usize, growth_bytes: usize) {
         let unread_bytes = self.tail - self.head;
         let fits = self.block.len() - unread_bytes >= bytes_min;
         let may_move = self.moved_bytes + unread_bytes as u64 <= self.received_bytes;
@@ -152,19 +161,15 @@ impl ReadBuffer {
             self.block.copy_within(self.head..self.tail, 0);
             self.moved_bytes += unread_bytes as u64;
         } else {
-            self.grow(unread_bytes, bytes_min);
+            let block_bytes = (unread_bytes + growth_bytes).max(READ_BLOCK_BYTES);
+            // Zeroed pages are mapped when first written, so room that no byte reaches is free.
+            let mut block = vec![0; block_bytes];
+            block[..unread_bytes].copy_from_slice(self.unread());
+            self.regrown_bytes += unread_bytes as u64;
+            self.block = block;
         }
         self.head = 0;
         self.tail = unread_bytes;
-    }
-
-    fn grow(&mut self, unread_bytes: usize, bytes_min: usize) {
-        let block_bytes = (unread_bytes + bytes_min).max(READ_BLOCK_BYTES).max(unread_bytes * 2);
-        // Zeroed pages are mapped when they are first written, so room that no byte reaches is free.
-        let mut block = vec![0; block_bytes];
-        block[..unread_bytes].copy_from_slice(&self.block[self.head..self.tail]);
-        self.regrown_bytes += unread_bytes as u64;
-        self.block = block;
     }
 }
 

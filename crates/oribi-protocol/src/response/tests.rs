@@ -1,1 +1,63 @@
-//! Tests of response encoding.
+//! Responses as bytes.
+
+use super::*;
+use crate::frame::{Decoded, decode};
+
+#[test]
+fn writes_a_known_hit() {
+    let parts = ResponseParts {
+        cas: 0x0102_0304_0506_0708,
+        datatype: 1,
+        extras: b"\x00\x00\x00\x2a",
+        value: b"{}",
+        ..ResponseParts::new(0x00, Status::Success, 0x1122_3344)
+    };
+    let mut bytes = Vec::new();
+    write_response(&mut bytes, &parts);
+    assert_eq!(
+        bytes,
+        b"\x81\x00\x00\x00\x04\x01\x00\x00\x00\x00\x00\x06\x11\x22\x33\x44\
+          \x01\x02\x03\x04\x05\x06\x07\x08\x00\x00\x00\x2a{}"
+    );
+    let mut head = Vec::new();
+    write_response_head(&mut head, &parts, 2);
+    assert_eq!(head, bytes[..bytes.len() - 2], "the head is all but the value");
+}
+
+#[test]
+fn keeps_an_unknown_opcode() {
+    let mut bytes = Vec::new();
+    write_response(&mut bytes, &ResponseParts::new(0xee, Status::UnknownCommand, 5));
+    let Ok(Decoded::Complete { frame, .. }) = decode(&bytes) else {
+        panic!("a response decodes");
+    };
+    assert_eq!((frame.header.opcode, frame.header.vbucket_or_status), (0xee, 0x81));
+}
+
+#[test]
+fn announces_a_cluster_map() {
+    let version = ConfigVersion { epoch: 1, revision: 7 };
+    let mut bytes = Vec::new();
+    write_clustermap_notification(&mut bytes, b"default", version, b"{}", 1);
+    let Ok(Decoded::Complete { frame, .. }) = decode(&bytes) else {
+        panic!("a notification decodes");
+    };
+    assert_eq!((frame.header.magic, frame.header.opcode), (Magic::ServerRequest, 1));
+    assert_eq!(ConfigVersion::decode(frame.extras), Some(version));
+    assert_eq!((frame.key, frame.value), (&b"default"[..], &b"{}"[..]));
+}
+
+#[test]
+fn extras_come_back() {
+    let mutation = MutationExtras { vb_uuid: VbUuid(u64::MAX - 1), seqno: Seqno(42) };
+    assert_eq!(MutationExtras::decode(&mutation.encode()), Some(mutation));
+    let lookup =
+        CollectionIdExtras { manifest_uid: ManifestUid(0x0102), collection: CollectionId(9) };
+    assert_eq!(lookup.encode(), *b"\x00\x00\x00\x00\x00\x00\x01\x02\x00\x00\x00\x09");
+    assert_eq!(CollectionIdExtras::decode(&lookup.encode()), Some(lookup));
+    for len in 0..30 {
+        let bytes = vec![0; len];
+        assert_eq!(MutationExtras::decode(&bytes).is_some(), len == MutationExtras::BYTES);
+        assert_eq!(CollectionIdExtras::decode(&bytes).is_some(), len == CollectionIdExtras::BYTES);
+    }
+}
