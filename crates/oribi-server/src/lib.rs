@@ -1,1 +1,5 @@
-//! Placeholder until the crate is written.
+//! Listener, workers, connections, authentication, admin HTTP, configuration and metrics.
+
+pub mod auth;
+pub mod config;
+pub mod data_dir;

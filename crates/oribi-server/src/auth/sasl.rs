@@ -1,0 +1,156 @@
+//! One SASL exchange of one connection.
+//!
+//! Owns: which message is expected next. Invariants: one exchange at a time, a new start drops the
+//! old one; after a failure or success nothing but a start is accepted; messages longer than
+//! [`PAYLOAD_BYTES_MAX`] fail before they are parsed. Caller: the connection state machine, which
+//! turns a [`SaslStep`] into a wire status and runs [`SaslStep::Slow`] away from its worker thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::role::Identity;
+use super::scram::{ClientFirst, ScramExchange};
+use super::user_store::{User, UserStore};
+use super::verifier::ScramHash;
+
+/// Longest message that is looked at. SCRAM messages are about 200 bytes; names and passwords may be
+/// long, but not pages long.
+const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// What to do after a message of the client.
+pub enum SaslStep {
+    /// Send this and wait for the next message (AuthContinue).
+    Continue(Vec<u8>),
+    /// The client is who it says; send `payload` (SCRAM's server-final, empty for PLAIN).
+    Success {
+        /// Who it is.
+        identity: Arc<Identity>,
+        /// Body of the answer.
+        payload: Vec<u8>,
+    },
+    /// Wrong name, password, message or order. Which of them is not told.
+    Failed,
+    /// Milliseconds of key derivation: run it on a thread where that harms nobody. It answers
+    /// `Success` or `Failed`.
+    Slow(Box<dyn FnOnce() -> SaslStep + Send>),
+}
+
+impl fmt::Debug for SaslStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SaslStep::Continue(_) => f.write_str("Continue"),
+            SaslStep::Success { identity, .. } => write!(f, "Success({})", identity.name),
+            SaslStep::Failed => f.write_str("Failed"),
+            SaslStep::Slow(_) => f.write_str("Slow"),
+        }
+    }
+}
+
+impl SaslStep {
+    /// Runs slow work here and now, until there is an answer.
+    pub fn run(self) -> SaslStep {
+        let mut step = self;
+        while let SaslStep::Slow(work) = step {
+            step = work();
+        }
+        step
+    }
+}
+
+/// The server's side of a SASL exchange.
+#[derive(Default)]
+pub struct SaslServer {
+    pending: Option<Pending>,
+}
+
+struct Pending {
+    hash: ScramHash,
+    exchange: ScramExchange,
+    user: Arc<User>,
+    users: Arc<UserStore>,
+}
+
+impl SaslServer {
+    /// No exchange under way.
+    pub fn new() -> SaslServer {
+        SaslServer::default()
+    }
+
+    /// Handles SASL_AUTH: mechanism name and first message.
+    pub fn start(&mut self, mechanism: &[u8], payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
+        self.pending = None;
+        users.reload_if_changed();
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return refused(users, mechanism, "(message too long)");
+        }
+        if mechanism == b"PLAIN" {
+            return start_plain(payload, users);
+        }
+        match ScramHash::from_mechanism(mechanism) {
+            Some(hash) => self.start_scram(hash, payload, users),
+            None => refused(users, mechanism, "(unknown mechanism)"),
+        }
+    }
+
+    /// Handles SASL_STEP: the same mechanism name and the next message.
+    pub fn step(&mut self, mechanism: &[u8], payload: &[u8]) -> SaslStep {
+        let Some(Pending { hash, exchange, user, users }) = self.pending.take() else {
+            return SaslStep::Failed;
+        };
+        if payload.len() > PAYLOAD_BYTES_MAX || hash.mechanism().as_bytes() != mechanism {
+            return refused(&users, mechanism, user.name());
+        }
+        let Some(proof) = exchange.client_final(payload) else {
+            return refused(&users, mechanism, user.name());
+        };
+        let needs_derivation = user.needs_derivation(hash);
+        let finish = move || match proof.check(&user.verifier(hash)) {
+            Some(server_final) if user.is_known() => {
+                SaslStep::Success { identity: user.identity(), payload: server_final.into_bytes() }
+            }
+            _ => refused(&users, hash.mechanism().as_bytes(), user.name()),
+        };
+        if needs_derivation { SaslStep::Slow(Box::new(finish)) } else { finish() }
+    }
+
+    fn start_scram(&mut self, hash: ScramHash, payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
+        let Some(client_first) = ClientFirst::parse(payload) else {
+            return refused(users, hash.mechanism().as_bytes(), "(malformed message)");
+        };
+        let user = users.find(&client_first.name);
+        let (salt, iterations) = user.salt_and_iterations(hash);
+        let exchange = ScramExchange::begin(client_first, &salt, iterations);
+        let server_first = exchange.server_first().as_bytes().to_vec();
+        self.pending = Some(Pending { hash, exchange, user, users: Arc::clone(users) });
+        SaslStep::Continue(server_first)
+    }
+}
+
+/// PLAIN (RFC 4616): `[authzid] NUL name NUL password`.
+fn start_plain(payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
+    let mut parts = payload.split(|byte| *byte == 0);
+    let (Some(authzid), Some(name), Some(password), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return refused(users, b"PLAIN", "(malformed message)");
+    };
+    let Ok(name) = std::str::from_utf8(name) else {
+        return refused(users, b"PLAIN", "(malformed message)");
+    };
+    if !authzid.is_empty() && authzid != name.as_bytes() {
+        return refused(users, b"PLAIN", name);
+    }
+    if let Some(identity) = users.check_cached(name, password) {
+        return SaslStep::Success { identity, payload: Vec::new() };
+    }
+    let (users, name, password) = (Arc::clone(users), name.to_owned(), password.to_vec());
+    SaslStep::Slow(Box::new(move || match users.check_password(&name, &password) {
+        Some(identity) => SaslStep::Success { identity, payload: Vec::new() },
+        None => refused(&users, b"PLAIN", &name),
+    }))
+}
+
+fn refused(users: &UserStore, mechanism: &[u8], name: &str) -> SaslStep {
+    users.record_failure(&String::from_utf8_lossy(mechanism), name);
+    SaslStep::Failed
+}

@@ -1,0 +1,154 @@
+//! The server side of SCRAM (RFC 5802, RFC 7677), without channel binding.
+//!
+//! Owns: parsing of the two client messages and the text of the two server messages. The exchange is
+//!
+//! ```text
+//! C: n,,n=user,r=CNONCE                     client-first: GS2 header, then the bare message
+//! S: r=CNONCE SNONCE,s=SALT,i=ROUNDS        server-first
+//! C: c=biws,r=CNONCE SNONCE,p=PROOF         client-final
+//! S: v=SIGNATURE                            server-final
+//! ```
+//!
+//! and the proof covers all of it except the GS2 header, which client-final repeats in base64 (`c=`).
+//! Invariants: messages are data until every part has been checked; any deviation is a failure, none
+//! a panic. Caller: `sasl`. It does not look users up and does not derive keys.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::random_bytes;
+use super::verifier::Verifier;
+
+/// Random bytes behind the server's half of the nonce.
+const NONCE_BYTES: usize = 18;
+
+/// A parsed client-first message.
+pub(super) struct ClientFirst {
+    /// User name with `=2C` and `=3D` resolved.
+    pub(super) name: String,
+    gs2_header: String,
+    bare: String,
+    client_nonce: String,
+}
+
+impl ClientFirst {
+    /// Parses `gs2-header client-first-message-bare`; `None` for anything that is not exactly that.
+    pub(super) fn parse(message: &[u8]) -> Option<ClientFirst> {
+        let message = std::str::from_utf8(message).ok()?;
+        let (flag, rest) = message.split_once(',')?;
+        // `y` means "I could bind, you cannot", which is true of this server; `p=` demands binding.
+        if flag != "n" && flag != "y" {
+            return None;
+        }
+        let (authzid, bare) = rest.split_once(',')?;
+        let gs2_header = &message[..message.len() - bare.len()];
+
+        let mut attributes = bare.split(',');
+        // A leading `m=` is a mandatory extension; there is none this server knows.
+        let name = unescape_name(attributes.next()?.strip_prefix("n=")?)?;
+        let client_nonce = attributes.next()?.strip_prefix("r=")?;
+        if !is_nonce(client_nonce) || name.is_empty() {
+            return None;
+        }
+        // Acting for somebody else is not supported, naming oneself is harmless.
+        if !authzid.is_empty() && unescape_name(authzid.strip_prefix("a=")?)? != name {
+            return None;
+        }
+        Some(ClientFirst {
+            name,
+            gs2_header: gs2_header.to_owned(),
+            bare: bare.to_owned(),
+            client_nonce: client_nonce.to_owned(),
+        })
+    }
+}
+
+/// An exchange after server-first was made.
+pub(super) struct ScramExchange {
+    gs2_header: String,
+    client_first_bare: String,
+    server_first: String,
+    nonce: String,
+}
+
+/// A client-final message whose form was checked; only the proof is left to check.
+pub(super) struct ClientProof {
+    auth_message: Vec<u8>,
+    proof: Vec<u8>,
+}
+
+impl ScramExchange {
+    /// Answers client-first for a user with this salt and number of rounds.
+    pub(super) fn begin(client_first: ClientFirst, salt: &[u8], iterations: u32) -> ScramExchange {
+        let server_nonce = BASE64.encode(random_bytes::<NONCE_BYTES>());
+        ScramExchange::begin_with_nonce(client_first, salt, iterations, &server_nonce)
+    }
+
+    /// [`ScramExchange::begin`] with a given server nonce, which the RFC's examples need.
+    pub(super) fn begin_with_nonce(
+        client_first: ClientFirst,
+        salt: &[u8],
+        iterations: u32,
+        server_nonce: &str,
+    ) -> ScramExchange {
+        let nonce = format!("{}{server_nonce}", client_first.client_nonce);
+        ScramExchange {
+            gs2_header: client_first.gs2_header,
+            client_first_bare: client_first.bare,
+            server_first: format!("r={nonce},s={},i={iterations}", BASE64.encode(salt)),
+            nonce,
+        }
+    }
+
+    /// The message to send to the client.
+    pub(super) fn server_first(&self) -> &str {
+        &self.server_first
+    }
+
+    /// Parses client-final and checks everything in it except the proof.
+    pub(super) fn client_final(&self, message: &[u8]) -> Option<ClientProof> {
+        let message = std::str::from_utf8(message).ok()?;
+        let (without_proof, proof) = message.rsplit_once(",p=")?;
+        let mut attributes = without_proof.split(',');
+        let binding = BASE64.decode(attributes.next()?.strip_prefix("c=")?).ok()?;
+        if binding != self.gs2_header.as_bytes() {
+            return None;
+        }
+        if attributes.next()?.strip_prefix("r=")? != self.nonce {
+            return None;
+        }
+        let proof = BASE64.decode(proof).ok()?;
+        let auth_message =
+            format!("{},{},{without_proof}", self.client_first_bare, self.server_first);
+        Some(ClientProof { auth_message: auth_message.into_bytes(), proof })
+    }
+}
+
+impl ClientProof {
+    /// Checks the proof; returns server-final when it is right.
+    pub(super) fn check(&self, verifier: &Verifier) -> Option<String> {
+        let signature = verifier.check_proof(&self.auth_message, &self.proof)?;
+        Some(format!("v={}", BASE64.encode(signature)))
+    }
+}
+
+/// Resolves `=2C` and `=3D`; any other use of `=` is an error by RFC 5802 section 5.1.
+fn unescape_name(text: &str) -> Option<String> {
+    let mut parts = text.split('=');
+    let mut name = parts.next()?.to_owned();
+    for part in parts {
+        let (character, rest) = if let Some(rest) = part.strip_prefix("2C") {
+            (',', rest)
+        } else {
+            ('=', part.strip_prefix("3D")?)
+        };
+        name.push(character);
+        name.push_str(rest);
+    }
+    Some(name)
+}
+
+/// Printable ASCII without comma, as the RFC's grammar says.
+fn is_nonce(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+}

@@ -1,0 +1,385 @@
+//! Tests of the exchanges as a client sees them, with the examples of RFC 5802 and RFC 7677.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use proptest::prelude::*;
+
+use super::scram::{ClientFirst, ScramExchange};
+use super::verifier::{ScramHash, Verifier};
+use super::{Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore};
+
+/// Runs the server's part of a published example.
+fn run_example(
+    hash: ScramHash,
+    client_first: &str,
+    salt: &str,
+    server_nonce: &str,
+    client_final: &str,
+) -> (String, Option<String>) {
+    let salt = BASE64.decode(salt).unwrap();
+    let verifier = Verifier::derive(hash, b"pencil", &salt, 4096);
+    let client_first = ClientFirst::parse(client_first.as_bytes()).unwrap();
+    let exchange = ScramExchange::begin_with_nonce(client_first, &salt, 4096, server_nonce);
+    let server_first = exchange.server_first().to_owned();
+    let proof = exchange.client_final(client_final.as_bytes());
+    (server_first, proof.and_then(|proof| proof.check(&verifier)))
+}
+
+#[test]
+fn example_of_rfc_5802() {
+    let (server_first, server_final) = run_example(
+        ScramHash::Sha1,
+        "n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL",
+        "QSXCR+Q6sek8bf92",
+        "3rfcNHYJY1ZVvWVs7j",
+        "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+    );
+    assert_eq!(
+        server_first,
+        "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096"
+    );
+    assert_eq!(server_final.as_deref(), Some("v=rmF9pqV8S7suAoZWja4dJRkFsKQ="));
+}
+
+#[test]
+fn example_of_rfc_7677() {
+    let (server_first, server_final) = run_example(
+        ScramHash::Sha256,
+        "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        "W22ZaJ0SNY7soEsUEjb6gQ==",
+        "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+         p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    );
+    assert_eq!(
+        server_first,
+        "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    );
+    assert_eq!(server_final.as_deref(), Some("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
+}
+
+/// A client that computes its proof as RFC 5802 says.
+struct Client {
+    hash: ScramHash,
+    name: &'static str,
+    password: &'static str,
+    gs2_header: &'static str,
+}
+
+impl Client {
+    fn new(hash: ScramHash, name: &'static str, password: &'static str) -> Client {
+        Client { hash, name, password, gs2_header: "n,," }
+    }
+
+    fn bare(&self) -> String {
+        format!("n={},r=abcDEF", self.name)
+    }
+
+    /// Client-final for a server-first, and the signature expected in server-final.
+    fn answer(&self, server_first: &str) -> (String, String) {
+        let mut parts = server_first.split(',');
+        let nonce = parts.next().unwrap().strip_prefix("r=").unwrap();
+        let salt = BASE64.decode(parts.next().unwrap().strip_prefix("s=").unwrap()).unwrap();
+        let iterations = parts.next().unwrap().strip_prefix("i=").unwrap().parse().unwrap();
+        assert!(nonce.starts_with("abcDEF") && nonce.len() > 20);
+
+        let without_proof = format!("c={},r={nonce}", BASE64.encode(self.gs2_header));
+        let auth_message = format!("{},{server_first},{without_proof}", self.bare());
+        let hash = self.hash;
+        let mut salted = vec![0u8; hash.output_bytes()];
+        let password = self.password.as_bytes();
+        match hash {
+            ScramHash::Sha1 => {
+                pbkdf2::pbkdf2_hmac::<sha1::Sha1>(password, &salt, iterations, &mut salted);
+            }
+            ScramHash::Sha256 => {
+                pbkdf2::pbkdf2_hmac::<sha2::Sha256>(password, &salt, iterations, &mut salted);
+            }
+            ScramHash::Sha512 => {
+                pbkdf2::pbkdf2_hmac::<sha2::Sha512>(password, &salt, iterations, &mut salted);
+            }
+        }
+        let client_key = hash.hmac(&salted, b"Client Key");
+        let signature = hash.hmac(&hash.digest(&client_key), auth_message.as_bytes());
+        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let server_key = hash.hmac(&salted, b"Server Key");
+        let server_signature = hash.hmac(&server_key, auth_message.as_bytes());
+        (
+            format!("{without_proof},p={}", BASE64.encode(proof)),
+            format!("v={}", BASE64.encode(server_signature)),
+        )
+    }
+
+    fn log_in(&self, users: &Arc<UserStore>) -> SaslStep {
+        let mechanism = self.hash.mechanism().as_bytes();
+        let mut server = SaslServer::new();
+        let client_first = format!("{}{}", self.gs2_header, self.bare());
+        let step = server.start(mechanism, client_first.as_bytes(), users);
+        let SaslStep::Continue(server_first) = step else { panic!("{step:?}") };
+        let (client_final, expected) = self.answer(std::str::from_utf8(&server_first).unwrap());
+        let step = server.step(mechanism, client_final.as_bytes()).run();
+        if let SaslStep::Success { payload, .. } = &step {
+            assert_eq!(payload, expected.as_bytes());
+        }
+        step
+    }
+}
+
+fn plain(users: &Arc<UserStore>, name: &str, password: &str) -> SaslStep {
+    let payload = format!("\0{name}\0{password}");
+    SaslServer::new().start(b"PLAIN", payload.as_bytes(), users)
+}
+
+fn one_user(name: &str, password: &str, role: Role) -> (tempfile::TempDir, Arc<UserStore>) {
+    let scratch = tempfile::tempdir().unwrap();
+    add_user(scratch.path(), name, password, role);
+    let users = Arc::new(UserStore::open(scratch.path()).unwrap());
+    (scratch, users)
+}
+
+fn add_user(data_dir: &std::path::Path, name: &str, password: &str, role: Role) {
+    let user = StoredUser::new(name, password.as_bytes(), vec![role]).unwrap();
+    assert!(UserFile::edit(data_dir, |file| file.put(user)).unwrap());
+}
+
+#[test]
+fn scram_accepts_the_right_password_and_nothing_else() {
+    let (_scratch, users) = one_user("al,ice=1", "secret1", Role::ReadOnly("default".to_owned()));
+    assert!(!users.is_development() && users.anonymous().is_none());
+    for hash in ScramHash::ALL {
+        let step = Client::new(hash, "al=2Cice=3D1", "secret1").log_in(&users);
+        let SaslStep::Success { identity, .. } = step else { panic!("{step:?}") };
+        assert_eq!(identity.name, "al,ice=1");
+        assert!(identity.access.can_read("default") && !identity.access.can_write("default"));
+
+        let step = Client::new(hash, "al=2Cice=3D1", "secret2").log_in(&users);
+        assert!(matches!(step, SaslStep::Failed), "{step:?}");
+        let step = Client::new(hash, "bob", "secret1").log_in(&users);
+        assert!(matches!(step, SaslStep::Failed), "{step:?}");
+    }
+    assert_eq!(users.failures(), 6);
+}
+
+#[test]
+fn scram_accepts_a_client_that_could_bind_channels() {
+    let users = Arc::new(UserStore::development());
+    let mut client = Client::new(ScramHash::Sha256, "Administrator", "password");
+    client.gs2_header = "y,,";
+    assert!(matches!(client.log_in(&users), SaslStep::Success { .. }));
+    client.gs2_header = "n,a=Administrator,";
+    assert!(matches!(client.log_in(&users), SaslStep::Success { .. }));
+}
+
+#[test]
+fn an_unknown_user_looks_like_a_known_one() {
+    let (_scratch, users) = one_user("alice", "secret1", Role::Admin);
+    let ask = |name: &str| {
+        let message = format!("n,,n={name},r=abc");
+        let step = SaslServer::new().start(b"SCRAM-SHA512", message.as_bytes(), &users);
+        let SaslStep::Continue(server_first) = step else { panic!("{step:?}") };
+        let text = String::from_utf8(server_first).unwrap();
+        let (_, rest) = text.split_once(",s=").unwrap();
+        let (salt, iterations) = rest.split_once(",i=").unwrap();
+        (salt.to_owned(), iterations.to_owned())
+    };
+    let (known, unknown) = (ask("alice"), ask("nobody"));
+    assert_eq!(ask("nobody"), unknown, "the salt of an unknown user must not change");
+    assert_ne!(ask("nobody2").0, unknown.0);
+    assert_eq!(known.0.len(), unknown.0.len());
+    assert_eq!(known.1, unknown.1);
+}
+
+#[test]
+fn plain_derives_slowly_once_and_then_from_the_cache() {
+    let (_scratch, users) = one_user("alice", "secret1", Role::Admin);
+    let step = plain(&users, "alice", "secret1");
+    assert!(matches!(step, SaslStep::Slow(_)), "{step:?}");
+    assert!(matches!(step.run(), SaslStep::Success { .. }));
+    assert!(matches!(plain(&users, "alice", "secret1"), SaslStep::Success { .. }));
+
+    for (name, password) in [("alice", "secret2"), ("nobody", "secret1"), ("alice", "")] {
+        let step = plain(&users, name, password);
+        assert!(matches!(step, SaslStep::Slow(_)), "{step:?}");
+        assert!(matches!(step.run(), SaslStep::Failed));
+    }
+    assert!(users.verify_basic("alice", b"secret1").is_some());
+    assert!(users.verify_basic("alice", b"secret3").is_none());
+    assert!(users.verify_basic_cached("alice", b"secret3").is_none());
+    assert_eq!(users.failures(), 4);
+}
+
+#[test]
+fn development_mode_has_one_password_and_an_anonymous_client() {
+    let scratch = tempfile::tempdir().unwrap();
+    let users = Arc::new(UserStore::open(scratch.path()).unwrap());
+    assert!(users.is_development());
+    let anonymous = users.anonymous().unwrap();
+    assert!(anonymous.access.can_write("default") && !anonymous.access.can_read("other"));
+    assert!(!anonymous.access.is_admin());
+    for hash in ScramHash::ALL {
+        let step = Client::new(hash, "Administrator", "password").log_in(&users);
+        let SaslStep::Success { identity, .. } = step else { panic!("{step:?}") };
+        assert!(identity.access.is_admin());
+        let step = Client::new(hash, "Administrator", "passwort").log_in(&users);
+        assert!(matches!(step, SaslStep::Failed));
+    }
+    assert!(users.verify_basic("Administrator", b"password").is_some());
+}
+
+#[test]
+fn users_are_reloaded_and_development_mode_does_not_come_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let users = Arc::new(UserStore::open(scratch.path()).unwrap());
+    add_user(scratch.path(), "alice", "secret1", Role::Admin);
+    assert!(matches!(plain(&users, "alice", "secret1").run(), SaslStep::Success { .. }));
+    assert!(!users.is_development() && users.anonymous().is_none());
+    assert!(users.verify_basic("Administrator", b"password").is_none());
+
+    // A damaged file changes nothing.
+    let path = UserFile::path(scratch.path());
+    let good = fs::read(&path).unwrap();
+    fs::write(&path, b"{").unwrap();
+    assert!(users.verify_basic("alice", b"secret1").is_some());
+    assert!(matches!(UserFile::load(scratch.path()), Err(UserFileError::Corrupt { .. })));
+    assert!(UserFile::edit(scratch.path(), |file| file.remove("alice")).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"{");
+
+    fs::write(&path, good).unwrap();
+    assert!(UserFile::edit(scratch.path(), |file| file.remove("alice")).unwrap());
+    assert!(users.verify_basic("alice", b"secret1").is_none());
+    assert!(users.verify_basic("Administrator", b"password").is_none());
+    assert!(!users.is_development());
+    assert!(UserStore::open(scratch.path()).unwrap().is_development());
+}
+
+#[test]
+fn the_users_file_is_private_and_holds_no_password() {
+    let (scratch, _users) = one_user("alice", "s3cret-pencil", Role::ReadWrite("*".to_owned()));
+    let path = UserFile::path(scratch.path());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!fs::read_to_string(&path).unwrap().contains("s3cret-pencil"));
+    let file = UserFile::load(scratch.path()).unwrap();
+    let names: Vec<_> = file.users().map(|user| (user.name.clone(), user.roles.clone())).collect();
+    assert_eq!(names, [("alice".to_owned(), vec![Role::ReadWrite("*".to_owned())])]);
+}
+
+#[test]
+fn names_and_passwords_have_rules() {
+    let role = || vec![Role::Admin];
+    let long = "x".repeat(129);
+    for name in ["", "a:b", "a\nb", long.as_str()] {
+        assert!(StoredUser::new(name, b"secret1", role()).is_err(), "{name:?}");
+    }
+    for password in [&b"short"[..], b"with\0zero", &[b'x'; 1025]] {
+        assert!(StoredUser::new("alice", password, role()).is_err());
+    }
+    assert!(StoredUser::new("alice", b"secret1", Vec::new()).is_err());
+}
+
+#[test]
+fn malformed_first_messages_fail() {
+    let messages = [
+        "",
+        "n",
+        "n,",
+        "n,,",
+        "n,,n=u",
+        "n,,n=,r=x",
+        "n,,n=u,r=",
+        "n,,m=x,n=u,r=x",
+        "p=tls,,n=u,r=x",
+        "n,a=other,n=u,r=x",
+        "n,b=u,n=u,r=x",
+        "n,,n=u=2D,r=x",
+        "n,,n=u=,r=x",
+        "n,,r=x,n=u",
+        "n,,n=u,r=x y",
+        "x,,n=u,r=x",
+    ];
+    for message in messages {
+        assert!(ClientFirst::parse(message.as_bytes()).is_none(), "{message:?}");
+    }
+    assert!(ClientFirst::parse(b"n,,n=\xff,r=x").is_none());
+    // Unknown extensions at the end are ignored, as the RFC asks.
+    assert!(ClientFirst::parse(b"n,,n=u,r=x,z=1").is_some());
+}
+
+#[test]
+fn an_exchange_accepts_no_other_nonce_binding_order_or_mechanism() {
+    let users = Arc::new(UserStore::development());
+    let client = Client::new(ScramHash::Sha512, "Administrator", "password");
+    let mutations: [fn(&str) -> String; 4] = [
+        |text| text.replacen("r=abcDEF", "r=abcDEG", 1),
+        |text| text.replacen("c=biws", "c=eSws", 1),
+        |text| text.split_once(",p=").unwrap().0.to_owned(),
+        |text| text.replacen(",p=", ",p=A", 1),
+    ];
+    for mutate in mutations {
+        let mut server = SaslServer::new();
+        let first = format!("n,,{}", client.bare());
+        let step = server.start(b"SCRAM-SHA512", first.as_bytes(), &users);
+        let SaslStep::Continue(server_first) = step else { panic!("{step:?}") };
+        let (good, _) = client.answer(std::str::from_utf8(&server_first).unwrap());
+        assert!(matches!(
+            server.step(b"SCRAM-SHA512", mutate(&good).as_bytes()).run(),
+            SaslStep::Failed
+        ));
+        // The exchange is over: even the right message comes too late.
+        assert!(matches!(server.step(b"SCRAM-SHA512", good.as_bytes()).run(), SaslStep::Failed));
+    }
+
+    let mut server = SaslServer::new();
+    assert!(matches!(server.step(b"SCRAM-SHA512", b"c=biws"), SaslStep::Failed));
+    server.start(b"SCRAM-SHA512", format!("n,,{}", client.bare()).as_bytes(), &users);
+    assert!(matches!(server.step(b"SCRAM-SHA256", b"c=biws"), SaslStep::Failed));
+    assert!(matches!(server.start(b"OAUTHBEARER", b"x", &users), SaslStep::Failed));
+    assert!(matches!(server.start(b"PLAIN", &vec![b'x'; 5000], &users), SaslStep::Failed));
+}
+
+#[test]
+fn every_listed_mechanism_is_known() {
+    for name in super::mechanisms().split(' ') {
+        assert!(
+            name == "PLAIN" || ScramHash::from_mechanism(name.as_bytes()).is_some(),
+            "{name:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_messages_never_panic(
+        mechanism in prop_oneof![
+            Just(&b"SCRAM-SHA512"[..]), Just(&b"SCRAM-SHA1"[..]), Just(&b"PLAIN"[..]), Just(&b"\xff"[..])
+        ],
+        first in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..80),
+            "n,,n=[a-z=,]{0,8},r=[a-z,=]{0,8}".prop_map(String::into_bytes),
+        ],
+        second in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..80),
+            "c=biws,r=[a-z,=]{0,8}(,p=[A-Za-z0-9+/=]{0,90})?".prop_map(String::into_bytes),
+        ],
+    ) {
+        let users = Arc::new(UserStore::development());
+        let mut server = SaslServer::new();
+        let step = server.start(mechanism, &first, &users);
+        let is_success = matches!(step, SaslStep::Success { .. });
+        prop_assert!(!is_success);
+        let step = server.step(mechanism, &second);
+        let is_success = matches!(step, SaslStep::Success { .. });
+        prop_assert!(!is_success);
+    }
+
+    #[test]
+    fn arbitrary_files_never_panic(text in ".{0,200}") {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(UserFile::path(scratch.path()), &text).unwrap();
+        let is_refused = UserStore::open(scratch.path()).is_err();
+        prop_assert!(is_refused);
+    }
+}

@@ -1,0 +1,255 @@
+//! The file `users.json` in the data directory.
+//!
+//! Owns: its form, the rules for user names and passwords, and the read-modify-write under a lock
+//! file, so that two `oribi user` commands at once lose nothing. Invariants: the file is replaced
+//! atomically and readable by its owner only; a file that cannot be understood is an error and is
+//! never overwritten; it holds SCRAM verifiers, never passwords. Callers: `user_store` (reads), the
+//! `oribi user` command (edits). It does not know whether a server is running.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+
+use super::random_bytes;
+use super::role::Role;
+use super::verifier::{ScramHash, StoredVerifier, Verifier};
+use crate::data_dir::write_atomically;
+
+const FILE_NAME: &str = "users.json";
+const LOCK_NAME: &str = "users.lock";
+const FORMAT: &str = "oribi-users";
+const VERSION: u32 = 1;
+
+/// Longest user name in bytes, as in other Couchbase-compatible servers.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
+const PASSWORD_BYTES_MIN: usize = 6;
+const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// What can go wrong with the users file.
+#[derive(Debug, thiserror::Error)]
+pub enum UserFileError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The content is not what this version writes.
+    #[error("{path} is corrupt: {detail}; it was left as it is")]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A name or password that is not allowed.
+    #[error("{0}")]
+    Refused(&'static str),
+}
+
+/// One user as the file holds it.
+#[derive(Clone)]
+pub struct StoredUser {
+    /// User name.
+    pub name: String,
+    /// Roles in the order in which they were given.
+    pub roles: Vec<Role>,
+    pub(super) verifiers: Vec<Verifier>,
+}
+
+/// The content of a users file.
+#[derive(Clone)]
+pub struct UserFile {
+    users: BTreeMap<String, StoredUser>,
+    pub(super) unknown_user_key: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: String,
+    version: u32,
+    /// Key for the salts of users who do not exist, so that they stay the same over restarts.
+    unknown_user_key: String,
+    users: Vec<DocumentUser>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DocumentUser {
+    name: String,
+    roles: Vec<String>,
+    verifiers: BTreeMap<String, StoredVerifier>,
+}
+
+impl StoredUser {
+    /// Makes a user from a password. A tenth of a second of key derivation.
+    pub fn new(name: &str, password: &[u8], roles: Vec<Role>) -> Result<StoredUser, UserFileError> {
+        check_name(name)?;
+        check_password(password)?;
+        if roles.is_empty() {
+            return Err(UserFileError::Refused("a user needs at least one role"));
+        }
+        let verifiers =
+            ScramHash::ALL.map(|hash| Verifier::derive_new(hash, password)).into_iter().collect();
+        Ok(StoredUser { name: name.to_owned(), roles, verifiers })
+    }
+}
+
+impl UserFile {
+    /// Where the users of a data directory are.
+    pub fn path(data_dir: &Path) -> PathBuf {
+        data_dir.join(FILE_NAME)
+    }
+
+    /// Reads the users of a data directory; none when there is no file.
+    pub fn load(data_dir: &Path) -> Result<UserFile, UserFileError> {
+        let path = UserFile::path(data_dir);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                UserFile::parse(&text).map_err(|detail| UserFileError::Corrupt { path, detail })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UserFile::empty()),
+            Err(source) => Err(UserFileError::Io { action: "read", path, source }),
+        }
+    }
+
+    /// Reads, changes and replaces the users of a data directory under the lock file. Nothing is
+    /// written when `change` changes nothing, which it says by `false`.
+    pub fn edit(
+        data_dir: &Path,
+        change: impl FnOnce(&mut UserFile) -> bool,
+    ) -> Result<bool, UserFileError> {
+        let lock_path = data_dir.join(LOCK_NAME);
+        let lock_failed =
+            |source| UserFileError::Io { action: "lock", path: lock_path.clone(), source };
+        let lock = File::create(&lock_path).map_err(lock_failed)?;
+        lock.lock().map_err(lock_failed)?;
+
+        let mut file = UserFile::load(data_dir)?;
+        let changed = change(&mut file);
+        if changed {
+            let path = UserFile::path(data_dir);
+            write_atomically(&path, file.to_text().as_bytes(), 0o600)
+                .map_err(|source| UserFileError::Io { action: "write", path, source })?;
+        }
+        Ok(changed)
+    }
+
+    /// Adds a user or replaces the one of the same name; true when the name is new.
+    pub fn put(&mut self, user: StoredUser) -> bool {
+        self.users.insert(user.name.clone(), user).is_none()
+    }
+
+    /// Removes a user; false when there is none of that name.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.users.remove(name).is_some()
+    }
+
+    /// The users in the order of their names.
+    pub fn users(&self) -> impl Iterator<Item = &StoredUser> {
+        self.users.values()
+    }
+
+    /// True when no user is configured.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    fn empty() -> UserFile {
+        UserFile { users: BTreeMap::new(), unknown_user_key: random_bytes::<32>().to_vec() }
+    }
+
+    fn parse(text: &str) -> Result<UserFile, String> {
+        let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if document.format != FORMAT || document.version != VERSION {
+            let (format, version) = (document.format, document.version);
+            return Err(format!("format {format:?} version {version} is not known here"));
+        }
+        let unknown_user_key = BASE64
+            .decode(&document.unknown_user_key)
+            .map_err(|_| "unknown_user_key is not base64".to_owned())?;
+        let mut users = BTreeMap::new();
+        for entry in document.users {
+            let user = parse_user(&entry).map_err(|why| format!("user {:?}: {why}", entry.name))?;
+            if users.insert(entry.name.clone(), user).is_some() {
+                return Err(format!("user {:?} is there twice", entry.name));
+            }
+        }
+        Ok(UserFile { users, unknown_user_key })
+    }
+
+    fn to_text(&self) -> String {
+        let users = self.users.values().map(|user| DocumentUser {
+            name: user.name.clone(),
+            roles: user.roles.iter().map(Role::to_string).collect(),
+            verifiers: user
+                .verifiers
+                .iter()
+                .map(|verifier| (verifier.hash.mechanism().to_owned(), verifier.to_stored()))
+                .collect(),
+        });
+        let document = Document {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            unknown_user_key: BASE64.encode(&self.unknown_user_key),
+            users: users.collect(),
+        };
+        let mut text = serde_json::to_string_pretty(&document)
+            .expect("strings and numbers always have a JSON form");
+        text.push('\n');
+        text
+    }
+}
+
+fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
+    check_name(&entry.name).map_err(|error| error.to_string())?;
+    let roles = entry
+        .roles
+        .iter()
+        .map(|text| text.parse::<Role>().map_err(|error| error.to_string()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut verifiers = Vec::with_capacity(ScramHash::ALL.len());
+    for hash in ScramHash::ALL {
+        let stored = entry
+            .verifiers
+            .get(hash.mechanism())
+            .ok_or_else(|| format!("no verifier for {}", hash.mechanism()))?;
+        verifiers.push(Verifier::from_stored(hash, stored)?);
+    }
+    Ok(StoredUser { name: entry.name.clone(), roles, verifiers })
+}
+
+fn check_name(name: &str) -> Result<(), UserFileError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(UserFileError::Refused("a user name has 1 to 128 bytes"));
+    }
+    // A colon ends the name in HTTP Basic; control characters would end it in PLAIN or garble logs.
+    if name.chars().any(|character| character.is_control() || character == ':') {
+        return Err(UserFileError::Refused(
+            "a user name may not contain control characters or a colon",
+        ));
+    }
+    Ok(())
+}
+
+fn check_password(password: &[u8]) -> Result<(), UserFileError> {
+    if !(PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX).contains(&password.len()) {
+        return Err(UserFileError::Refused("a password has 6 to 1024 bytes"));
+    }
+    if password.contains(&0) {
+        return Err(UserFileError::Refused("a password may not contain a zero byte"));
+    }
+    Ok(())
+}

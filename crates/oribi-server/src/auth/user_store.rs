@@ -1,0 +1,332 @@
+//! The users of a running server.
+//!
+//! Owns: the table in force, its reload when `users.json` changes, development mode, the cache of
+//! passwords already checked, and the count of failures. Invariants:
+//! 1. A look-up costs the same for a known and an unknown name, and gives something to verify in
+//!    both cases; the unknown one can never succeed.
+//! 2. Development mode can end while the server runs (the first user was added) but never begin:
+//!    when the last user is removed nobody gets in until a restart, because the server may by then
+//!    listen on a public address.
+//! 3. A file that became unreadable leaves the table as it was.
+//!
+//! Callers: `sasl`, the admin HTTP. A connection keeps the identity it was given: removing a user
+//! ends no connection.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq;
+
+use super::random_bytes;
+use super::role::{Access, Identity, Role};
+use super::user_file::{UserFile, UserFileError};
+use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
+
+/// The user of development mode.
+pub const DEVELOPMENT_NAME: &str = "Administrator";
+/// The password of development mode, public knowledge.
+pub const DEVELOPMENT_PASSWORD: &str = "password";
+/// Name of the identity of clients that do not authenticate, in development mode.
+pub const ANONYMOUS_NAME: &str = "(anonymous)";
+
+/// Rounds for the development password: the smallest number every client accepts, since there is no
+/// secret to protect.
+const DEVELOPMENT_ITERATIONS: u32 = 4096;
+
+/// At most one failure is logged in this time; the others are counted.
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Users, and everything needed to check them.
+pub struct UserStore {
+    data_dir: Option<PathBuf>,
+    table: ArcSwap<UserTable>,
+    loaded_stamp: Mutex<Option<FileStamp>>,
+    /// Key of the password cache; the cache is worthless outside this process.
+    cache_key: [u8; 32],
+    failures: AtomicU64,
+    failure_log: Mutex<FailureLog>,
+}
+
+/// Identity of one version of the file: inode, size, modification time.
+type FileStamp = (u64, u64, i64, i64);
+
+#[derive(Default)]
+struct FailureLog {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+struct UserTable {
+    users: HashMap<String, Arc<User>>,
+    unknown_user_key: Vec<u8>,
+    iterations: u32,
+    anonymous: Option<Arc<Identity>>,
+}
+
+/// A user to verify; perhaps one who does not exist.
+pub(super) struct User {
+    identity: Arc<Identity>,
+    known: bool,
+    secret: Secret,
+    /// Keyed hash of the password that was last found right.
+    cached_password: Mutex<Option<Vec<u8>>>,
+}
+
+enum Secret {
+    Stored(Vec<Verifier>),
+    Development(Vec<(ScramHash, [u8; SALT_BYTES], OnceLock<Verifier>)>),
+}
+
+impl UserStore {
+    /// The users of a data directory; development mode when none is configured.
+    pub fn open(data_dir: &Path) -> Result<UserStore, UserFileError> {
+        let stamp = file_stamp(data_dir);
+        let file = UserFile::load(data_dir)?;
+        let table =
+            if file.is_empty() { UserTable::development() } else { UserTable::of_file(&file) };
+        Ok(UserStore::with_table(Some(data_dir.to_owned()), stamp, table))
+    }
+
+    /// Development mode without a data directory.
+    pub fn development() -> UserStore {
+        UserStore::with_table(None, None, UserTable::development())
+    }
+
+    /// True when no user is configured and the development password is accepted.
+    pub fn is_development(&self) -> bool {
+        self.table.load().anonymous.is_some()
+    }
+
+    /// The identity of a client that does not authenticate: one in development mode, else none.
+    pub fn anonymous(&self) -> Option<Arc<Identity>> {
+        self.table.load().anonymous.clone()
+    }
+
+    /// Checks a name and password (HTTP Basic). Blocks for milliseconds unless the same password was
+    /// right before.
+    pub fn verify_basic(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
+        self.reload_if_changed();
+        if let Some(identity) = self.check_cached(name, password) {
+            return Some(identity);
+        }
+        let identity = self.check_password(name, password);
+        if identity.is_none() {
+            self.record_failure("Basic", name);
+        }
+        identity
+    }
+
+    /// [`UserStore::verify_basic`] as far as it goes without key derivation: `None` means "ask
+    /// again with time", not "wrong".
+    pub fn verify_basic_cached(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
+        self.reload_if_changed();
+        self.check_cached(name, password)
+    }
+
+    /// Failed authentications since the start.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Takes over `users.json` when it is another file than the one loaded last.
+    pub(super) fn reload_if_changed(&self) {
+        let Some(data_dir) = &self.data_dir else { return };
+        let stamp = file_stamp(data_dir);
+        let mut loaded_stamp = self.loaded_stamp.lock();
+        if stamp == *loaded_stamp {
+            return;
+        }
+        *loaded_stamp = stamp;
+        match UserFile::load(data_dir) {
+            Ok(file) if file.is_empty() && self.is_development() => {}
+            Ok(file) => {
+                let table = UserTable::of_file(&file);
+                tracing::info!(users = table.users.len(), "reloaded the users file");
+                self.table.store(Arc::new(table));
+            }
+            Err(error) => tracing::warn!(%error, "kept the users loaded before"),
+        }
+    }
+
+    /// The user of this name, or one that looks the same to a client but fails in the end.
+    pub(super) fn find(&self, name: &str) -> Arc<User> {
+        let table = self.table.load();
+        // Made in both cases, so that the time taken does not tell which one it was.
+        let unknown = table.unknown_user(name);
+        table.users.get(name).map_or(unknown, Arc::clone)
+    }
+
+    /// The identity when this password was found right before; costs one HMAC.
+    pub(super) fn check_cached(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
+        let tag = ScramHash::Sha256.hmac(&self.cache_key, password);
+        let table = self.table.load();
+        let user = table.users.get(name)?;
+        let cached = user.cached_password.lock();
+        let matches: bool = cached.as_ref()?.ct_eq(&tag).into();
+        matches.then(|| user.identity())
+    }
+
+    /// Checks a password by key derivation. Blocks for milliseconds.
+    pub(super) fn check_password(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
+        let user = self.find(name);
+        let matches = user.verifier(ScramHash::Sha512).check_password(password);
+        if !matches || !user.is_known() {
+            return None;
+        }
+        *user.cached_password.lock() = Some(ScramHash::Sha256.hmac(&self.cache_key, password));
+        Some(user.identity())
+    }
+
+    /// Counts a failure and logs it unless one was logged just before.
+    pub(super) fn record_failure(&self, mechanism: &str, name: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let suppressed = {
+            let mut log = self.failure_log.lock();
+            let too_soon =
+                log.last.is_some_and(|last| now.duration_since(last) < FAILURE_LOG_INTERVAL);
+            if too_soon {
+                log.suppressed += 1;
+                return;
+            }
+            log.last = Some(now);
+            std::mem::take(&mut log.suppressed)
+        };
+        // Both come from the network: shortened, and escaped by the debug form.
+        let mechanism: String = mechanism.chars().take(24).collect();
+        let name: String = name.chars().take(64).collect();
+        tracing::info!(?mechanism, ?name, suppressed, "authentication failed");
+    }
+
+    fn with_table(
+        data_dir: Option<PathBuf>,
+        stamp: Option<FileStamp>,
+        table: UserTable,
+    ) -> UserStore {
+        UserStore {
+            data_dir,
+            table: ArcSwap::from_pointee(table),
+            loaded_stamp: Mutex::new(stamp),
+            cache_key: random_bytes(),
+            failures: AtomicU64::new(0),
+            failure_log: Mutex::default(),
+        }
+    }
+}
+
+impl UserTable {
+    fn of_file(file: &UserFile) -> UserTable {
+        let users = file.users().map(|stored| {
+            let identity =
+                Identity { name: stored.name.clone(), access: Access::new(stored.roles.clone()) };
+            let user = User::new(identity, true, Secret::Stored(stored.verifiers.clone()));
+            (stored.name.clone(), Arc::new(user))
+        });
+        UserTable {
+            users: users.collect(),
+            unknown_user_key: file.unknown_user_key.clone(),
+            iterations: ITERATIONS,
+            anonymous: None,
+        }
+    }
+
+    /// The development user. Nothing is derived here, because the server has to start fast.
+    fn development() -> UserTable {
+        let secret = ScramHash::ALL.map(|hash| (hash, random_bytes(), OnceLock::new()));
+        let identity =
+            Identity { name: DEVELOPMENT_NAME.to_owned(), access: Access::new(vec![Role::Admin]) };
+        let user = User::new(identity, true, Secret::Development(secret.into_iter().collect()));
+        let anonymous = Identity {
+            name: ANONYMOUS_NAME.to_owned(),
+            access: Access::new(vec![Role::ReadWrite("default".to_owned())]),
+        };
+        UserTable {
+            users: HashMap::from([(DEVELOPMENT_NAME.to_owned(), Arc::new(user))]),
+            unknown_user_key: random_bytes::<32>().to_vec(),
+            iterations: DEVELOPMENT_ITERATIONS,
+            anonymous: Some(Arc::new(anonymous)),
+        }
+    }
+
+    fn unknown_user(&self, name: &str) -> Arc<User> {
+        let verifiers = ScramHash::ALL.map(|hash| {
+            let key = &self.unknown_user_key;
+            Verifier::of_unknown_user(hash, key, name.as_bytes(), self.iterations)
+        });
+        let identity = Identity { name: name.to_owned(), access: Access::default() };
+        Arc::new(User::new(identity, false, Secret::Stored(verifiers.into_iter().collect())))
+    }
+}
+
+impl User {
+    fn new(identity: Identity, known: bool, secret: Secret) -> User {
+        User { identity: Arc::new(identity), known, secret, cached_password: Mutex::default() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    pub(super) fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity)
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// True when [`User::verifier`] would take milliseconds.
+    pub(super) fn needs_derivation(&self, hash: ScramHash) -> bool {
+        match &self.secret {
+            Secret::Stored(_) => false,
+            Secret::Development(lazy) => {
+                lazy.iter().any(|(of, _, verifier)| *of == hash && verifier.get().is_none())
+            }
+        }
+    }
+
+    /// What SCRAM's server-first needs, without deriving anything.
+    pub(super) fn salt_and_iterations(&self, hash: ScramHash) -> (Vec<u8>, u32) {
+        match &self.secret {
+            Secret::Stored(_) => {
+                let verifier = self.verifier(hash);
+                (verifier.salt.clone(), verifier.iterations)
+            }
+            Secret::Development(lazy) => {
+                let (_, salt, _) = of_hash(lazy, |(of, _, _)| *of == hash);
+                (salt.to_vec(), DEVELOPMENT_ITERATIONS)
+            }
+        }
+    }
+
+    /// The verifier for a hash function, derived now if this is the first time it is needed.
+    pub(super) fn verifier(&self, hash: ScramHash) -> &Verifier {
+        match &self.secret {
+            Secret::Stored(verifiers) => of_hash(verifiers, |verifier| verifier.hash == hash),
+            Secret::Development(lazy) => {
+                let (_, salt, verifier) = of_hash(lazy, |(of, _, _)| *of == hash);
+                let password = DEVELOPMENT_PASSWORD.as_bytes();
+                verifier
+                    .get_or_init(|| Verifier::derive(hash, password, salt, DEVELOPMENT_ITERATIONS))
+            }
+        }
+    }
+}
+
+fn of_hash<T>(entries: &[T], is_wanted: impl Fn(&T) -> bool) -> &T {
+    entries
+        .iter()
+        .find(|entry| is_wanted(entry))
+        .expect("every table is made from ScramHash::ALL, and a users file without one is corrupt")
+}
+
+fn file_stamp(data_dir: &Path) -> Option<FileStamp> {
+    let metadata = std::fs::metadata(UserFile::path(data_dir)).ok()?;
+    Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+}

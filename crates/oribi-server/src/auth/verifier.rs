@@ -1,0 +1,226 @@
+//! What is stored instead of a password: the SCRAM verifier of RFC 5802 section 3.
+//!
+//! Owns: the three hash functions behind one enum, key derivation, and the two checks made with a
+//! verifier (a client proof, a plain password). Invariants: comparisons take constant time; the
+//! length of every key is the hash's length, checked when a verifier comes from a file. Callers:
+//! `scram`, `user_file`, `user_store`. It does not do SASLprep: passwords are the bytes the client
+//! sends, as the official clients do.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+use subtle::ConstantTimeEq;
+
+use super::random_bytes;
+
+/// PBKDF2 rounds of new verifiers. RFC 7677 asks for at least 4096; the client pays the same number
+/// at every connect, which is why it is not the much larger number advised for passwords at rest.
+pub(super) const ITERATIONS: u32 = 15_000;
+
+/// Rounds above this in a users file are taken for damage: one login would cost seconds.
+const ITERATIONS_MAX: u32 = 10_000_000;
+
+/// Bytes of a new salt.
+pub(super) const SALT_BYTES: usize = 16;
+
+/// The hash function of a SCRAM mechanism.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum ScramHash {
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+impl ScramHash {
+    /// Every hash function, in the order in which verifiers are listed in a users file.
+    pub(super) const ALL: [ScramHash; 3] = [ScramHash::Sha512, ScramHash::Sha256, ScramHash::Sha1];
+
+    /// Name of the SASL mechanism on the wire: without a dash before the digits, other than in the RFC.
+    pub(super) fn mechanism(self) -> &'static str {
+        match self {
+            ScramHash::Sha1 => "SCRAM-SHA1",
+            ScramHash::Sha256 => "SCRAM-SHA256",
+            ScramHash::Sha512 => "SCRAM-SHA512",
+        }
+    }
+
+    /// Inverse of [`ScramHash::mechanism`].
+    pub(super) fn from_mechanism(name: &[u8]) -> Option<ScramHash> {
+        ScramHash::ALL.into_iter().find(|hash| hash.mechanism().as_bytes() == name)
+    }
+
+    pub(super) fn output_bytes(self) -> usize {
+        match self {
+            ScramHash::Sha1 => 20,
+            ScramHash::Sha256 => 32,
+            ScramHash::Sha512 => 64,
+        }
+    }
+
+    /// `HMAC(key, message)`.
+    pub(super) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
+        fn with<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Vec<u8> {
+            let mut mac =
+                <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of every length");
+            mac.update(message);
+            mac.finalize().into_bytes().to_vec()
+        }
+        match self {
+            ScramHash::Sha1 => with::<Hmac<Sha1>>(key, message),
+            ScramHash::Sha256 => with::<Hmac<Sha256>>(key, message),
+            ScramHash::Sha512 => with::<Hmac<Sha512>>(key, message),
+        }
+    }
+
+    /// `H(message)`.
+    pub(super) fn digest(self, message: &[u8]) -> Vec<u8> {
+        match self {
+            ScramHash::Sha1 => Sha1::digest(message).to_vec(),
+            ScramHash::Sha256 => Sha256::digest(message).to_vec(),
+            ScramHash::Sha512 => Sha512::digest(message).to_vec(),
+        }
+    }
+
+    /// `Hi(password, salt, iterations)`, which is PBKDF2 with one block. Milliseconds of work.
+    fn salted_password(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+        let mut output = vec![0u8; self.output_bytes()];
+        match self {
+            ScramHash::Sha1 => {
+                pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut output);
+            }
+            ScramHash::Sha256 => {
+                pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut output);
+            }
+            ScramHash::Sha512 => {
+                pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut output);
+            }
+        }
+        output
+    }
+}
+
+/// What proves a password without holding it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Verifier {
+    pub(super) hash: ScramHash,
+    pub(super) salt: Vec<u8>,
+    pub(super) iterations: u32,
+    stored_key: Vec<u8>,
+    server_key: Vec<u8>,
+}
+
+/// A verifier as the users file holds it: binary fields in base64.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredVerifier {
+    salt: String,
+    iterations: u32,
+    stored_key: String,
+    server_key: String,
+}
+
+impl Verifier {
+    /// Derives the verifier of `password`. Milliseconds of work.
+    pub(super) fn derive(
+        hash: ScramHash,
+        password: &[u8],
+        salt: &[u8],
+        iterations: u32,
+    ) -> Verifier {
+        let salted_password = hash.salted_password(password, salt, iterations);
+        let client_key = hash.hmac(&salted_password, b"Client Key");
+        Verifier {
+            hash,
+            salt: salt.to_vec(),
+            iterations,
+            stored_key: hash.digest(&client_key),
+            server_key: hash.hmac(&salted_password, b"Server Key"),
+        }
+    }
+
+    /// Derives a verifier with a fresh salt and the usual number of rounds.
+    pub(super) fn derive_new(hash: ScramHash, password: &[u8]) -> Verifier {
+        Verifier::derive(hash, password, &random_bytes::<SALT_BYTES>(), ITERATIONS)
+    }
+
+    /// The verifier of a user who does not exist: its salt depends on nothing but the key and the
+    /// name, so that asking twice does not tell; its keys are random, so that no proof fits.
+    pub(super) fn of_unknown_user(
+        hash: ScramHash,
+        key: &[u8],
+        name: &[u8],
+        iterations: u32,
+    ) -> Verifier {
+        let mut message = hash.mechanism().as_bytes().to_vec();
+        message.push(0);
+        message.extend_from_slice(name);
+        let mut salt = ScramHash::Sha256.hmac(key, &message);
+        salt.truncate(SALT_BYTES);
+        Verifier {
+            hash,
+            salt,
+            iterations,
+            stored_key: random_bytes::<64>()[..hash.output_bytes()].to_vec(),
+            server_key: random_bytes::<64>()[..hash.output_bytes()].to_vec(),
+        }
+    }
+
+    /// Checks a client proof over `auth_message` (RFC 5802 section 3). Returns the server signature
+    /// when the proof is right.
+    pub(super) fn check_proof(&self, auth_message: &[u8], proof: &[u8]) -> Option<Vec<u8>> {
+        let client_signature = self.hash.hmac(&self.stored_key, auth_message);
+        let server_signature = self.hash.hmac(&self.server_key, auth_message);
+        if proof.len() != client_signature.len() {
+            return None;
+        }
+        let client_key: Vec<u8> =
+            proof.iter().zip(&client_signature).map(|(left, right)| left ^ right).collect();
+        let matches: bool = self.hash.digest(&client_key).ct_eq(&self.stored_key).into();
+        matches.then_some(server_signature)
+    }
+
+    /// Checks a plain password by deriving from it again. Milliseconds of work.
+    pub(super) fn check_password(&self, password: &[u8]) -> bool {
+        let other = Verifier::derive(self.hash, password, &self.salt, self.iterations);
+        other.stored_key.ct_eq(&self.stored_key).into()
+    }
+
+    pub(super) fn to_stored(&self) -> StoredVerifier {
+        StoredVerifier {
+            salt: BASE64.encode(&self.salt),
+            iterations: self.iterations,
+            stored_key: BASE64.encode(&self.stored_key),
+            server_key: BASE64.encode(&self.server_key),
+        }
+    }
+
+    /// Reads a verifier from the users file; `Err` says what is wrong with it.
+    pub(super) fn from_stored(
+        hash: ScramHash,
+        stored: &StoredVerifier,
+    ) -> Result<Verifier, String> {
+        let decode = |what: &str, text: &str| {
+            BASE64.decode(text).map_err(|_| format!("{} {what} is not base64", hash.mechanism()))
+        };
+        let verifier = Verifier {
+            hash,
+            salt: decode("salt", &stored.salt)?,
+            iterations: stored.iterations,
+            stored_key: decode("stored_key", &stored.stored_key)?,
+            server_key: decode("server_key", &stored.server_key)?,
+        };
+        let lengths_fit = verifier.stored_key.len() == hash.output_bytes()
+            && verifier.server_key.len() == hash.output_bytes()
+            && !verifier.salt.is_empty();
+        if !lengths_fit {
+            return Err(format!("{} has a key or salt of the wrong length", hash.mechanism()));
+        }
+        if verifier.iterations == 0 || verifier.iterations > ITERATIONS_MAX {
+            return Err(format!("{} has {} iterations", hash.mechanism(), verifier.iterations));
+        }
+        Ok(verifier)
+    }
+}

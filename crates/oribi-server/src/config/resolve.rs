@@ -1,0 +1,212 @@
+//! Where values come from: flags over environment variables over the file over the defaults.
+//!
+//! Owns: the command-line arguments made from the table, and the layering. Invariants: every layer is
+//! checked, also where a higher layer wins, so that a mistake does not hide; an error names the
+//! source of the value. Callers: the `oribi` binary. The environment is a parameter, so that tests
+//! need not change the process's own.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::setting::{Form, SETTINGS, Setting, Value};
+use super::{Settings, SettingsError};
+
+/// The file that is read when none is named, if it exists.
+const DEFAULT_FILE: &str = "oribi.toml";
+const CONFIG_VARIABLE: &str = "ORIBI_CONFIG";
+
+/// Where a value in force came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// A key of this file.
+    File(PathBuf),
+    /// An environment variable of this name.
+    Environment(String),
+    /// A flag of this name.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Environment(variable) => f.write_str(variable),
+            Source::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// Settings in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    /// The values.
+    pub settings: Settings,
+    /// Where each came from, in the order of the table.
+    pub(super) sources: Vec<Source>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value that its setting cannot take.
+    #[error("{name} from {origin}: {detail}")]
+    Value {
+        /// Name of the setting.
+        name: &'static str,
+        /// Flag, variable or file it was given by.
+        origin: Source,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A key of the file that is no setting.
+    #[error("{path}: there is no setting {key:?}; `oribi config` lists all of them")]
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// The file is not TOML.
+    #[error("{path}: {detail}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        detail: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Values that do not go together.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// Command-line arguments of all settings, and `--config`.
+pub fn arguments() -> Vec<Arg> {
+    let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    arguments_named(&names)
+}
+
+/// Command-line arguments of some settings, and `--config`.
+pub fn arguments_named(names: &[&str]) -> Vec<Arg> {
+    let defaults = Settings::default();
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .help("TOML file with settings [default: ./oribi.toml when it exists] [env: ORIBI_CONFIG]")
+        .value_parser(clap::value_parser!(PathBuf));
+    let settings = SETTINGS
+        .iter()
+        .filter(|setting| names.contains(&setting.name))
+        .map(|setting| argument(setting, &defaults));
+    std::iter::once(config).chain(settings).collect()
+}
+
+fn argument(setting: &'static Setting, defaults: &Settings) -> Arg {
+    let mut help = setting.help.to_owned();
+    if let Some(value) = (setting.get)(defaults).filter(|_| setting.name != "workers") {
+        help.push_str(&format!(" [default: {}]", value.to_text()));
+    }
+    let form = setting.form;
+    let argument = Arg::new(setting.name)
+        .long(setting.flag())
+        .value_name(setting.value_name)
+        .help(help)
+        .help_heading(setting.heading)
+        .action(ArgAction::Set)
+        .value_parser(move |text: &str| form.parse(text));
+    match setting.form {
+        // `--flush-enabled` alone means true.
+        Form::Flag => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        _ => argument,
+    }
+}
+
+/// Resolves the settings from parsed arguments, an environment and the configuration file.
+pub fn resolve(
+    matches: &ArgMatches,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Resolved, ConfigError> {
+    let mut resolved =
+        Resolved { settings: Settings::default(), sources: vec![Source::Default; SETTINGS.len()] };
+    if let Some(path) = find_file(matches, &variable) {
+        resolved.apply_file(&path)?;
+    }
+    for (index, setting) in SETTINGS.iter().enumerate() {
+        let name = setting.variable();
+        if let Some(text) = variable(&name) {
+            let parsed = text.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+            let value = parsed.and_then(|text| setting.form.parse(text));
+            resolved.apply(index, value, Source::Environment(name))?;
+        }
+        if let Ok(Some(value)) = matches.try_get_one::<Value>(setting.name) {
+            let source = Source::Flag(format!("--{}", setting.flag()));
+            resolved.apply(index, Ok(value.clone()), source)?;
+        }
+    }
+    resolved.settings.check()?;
+    Ok(resolved)
+}
+
+impl Resolved {
+    fn apply(
+        &mut self,
+        index: usize,
+        value: Result<Value, String>,
+        source: Source,
+    ) -> Result<(), ConfigError> {
+        let setting = &SETTINGS[index];
+        match value {
+            Ok(value) => {
+                (setting.set)(&mut self.settings, value);
+                self.sources[index] = source;
+                Ok(())
+            }
+            Err(detail) => Err(ConfigError::Value { name: setting.name, origin: source, detail }),
+        }
+    }
+
+    fn apply_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            ConfigError::Syntax { path: path.to_owned(), detail: error.to_string() }
+        })?;
+        for (key, value) in &table {
+            let Some(index) = SETTINGS.iter().position(|setting| setting.name == key) else {
+                return Err(ConfigError::UnknownKey { path: path.to_owned(), key: key.clone() });
+            };
+            let value = SETTINGS[index].form.take(value);
+            self.apply(index, value, Source::File(path.to_owned()))?;
+        }
+        Ok(())
+    }
+}
+
+fn find_file(
+    matches: &ArgMatches,
+    variable: &impl Fn(&str) -> Option<OsString>,
+) -> Option<PathBuf> {
+    if let Ok(Some(path)) = matches.try_get_one::<PathBuf>("config") {
+        return Some(path.clone());
+    }
+    if let Some(path) = variable(CONFIG_VARIABLE) {
+        return Some(PathBuf::from(path));
+    }
+    let default = PathBuf::from(DEFAULT_FILE);
+    default.exists().then_some(default)
+}

@@ -1,0 +1,278 @@
+//! The data directory: whose it is, and who may use it now.
+//!
+//! Owns: the format marker `oribi.json`, the lock file `oribi.lock`, and the way small files are
+//! written so that a crash leaves the old or the new content. Invariants: a directory with foreign
+//! content is refused and nothing is created in it; a marker that cannot be understood is refused
+//! and left as it is; one server at a time. Callers: `Server::start` ([`DataDir::open`]), the
+//! `oribi user` command ([`DataDir::prepare`], without the lock). It does not know what else is in
+//! the directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+const MARKER_NAME: &str = "oribi.json";
+const LOCK_NAME: &str = "oribi.lock";
+const FORMAT: &str = "oribi-data";
+const VERSION: u32 = 1;
+
+/// Suffix of a file that is being written; left behind by a crash, replaced by the next write.
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// An open data directory. The lock is held until this value is dropped or the process ends.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another server holds the lock.
+    #[error("data directory {path} is in use by {holder}; stop it first or use another --data-dir")]
+    Locked {
+        /// Which directory.
+        path: PathBuf,
+        /// "process 123", or less when the lock file does not say.
+        holder: String,
+    },
+    /// The directory holds something else.
+    #[error(
+        "{path} is not empty and has no {MARKER_NAME}, so it is not a data directory of Oribi; nothing was changed"
+    )]
+    Foreign {
+        /// Which directory.
+        path: PathBuf,
+    },
+    /// The marker is not what this version writes.
+    #[error("{path} is corrupt or from another version: {detail}; nothing was changed")]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    format: String,
+    version: u32,
+}
+
+enum Content {
+    Empty,
+    Marked,
+}
+
+impl DataDir {
+    /// Opens a data directory for a server, creating it when it does not exist, and locks it.
+    pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
+        let content = inspect_or_create(path)?;
+        let lock = take_lock(path)?;
+        if let Content::Empty = content {
+            write_marker(path)?;
+        }
+        Ok(DataDir { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Checks or creates a data directory without locking it, for a command that may run beside a
+    /// server.
+    pub fn prepare(path: &Path) -> Result<(), DataDirError> {
+        match inspect_or_create(path)? {
+            Content::Empty => write_marker(path),
+            Content::Marked => Ok(()),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Replaces a file's content so that a crash leaves the old content or the new, and the new one is
+/// on disk when this returns. `mode` is the permission of the file.
+pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(TEMPORARY_SUFFIX);
+    let temporary = PathBuf::from(temporary);
+    // A left-over could have other permissions.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
+    let failed = |action, source| DataDirError::Io { action, path: path.to_owned(), source };
+    fs::create_dir_all(path).map_err(|source| failed("create", source))?;
+    let marker_path = path.join(MARKER_NAME);
+    match fs::read(&marker_path) {
+        Ok(bytes) => {
+            return match check_marker(&bytes) {
+                Ok(()) => Ok(Content::Marked),
+                Err(detail) => Err(DataDirError::Corrupt { path: marker_path, detail }),
+            };
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => {
+            return Err(DataDirError::Io { action: "read", path: marker_path, source });
+        }
+    }
+    // What a start that crashed before the marker leaves, and what mkfs leaves, is not foreign.
+    let marker_temporary = format!("{MARKER_NAME}{TEMPORARY_SUFFIX}");
+    let expected = [LOCK_NAME, &marker_temporary, "lost+found"];
+    for entry in fs::read_dir(path).map_err(|source| failed("list", source))? {
+        let name = entry.map_err(|source| failed("list", source))?.file_name();
+        if !expected.iter().any(|known| name == *known) {
+            return Err(DataDirError::Foreign { path: path.to_owned() });
+        }
+    }
+    Ok(Content::Empty)
+}
+
+fn check_marker(bytes: &[u8]) -> Result<(), String> {
+    let marker: Marker = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if marker.format != FORMAT {
+        return Err(format!("format is {:?}, not {FORMAT:?}", marker.format));
+    }
+    if marker.version != VERSION {
+        return Err(format!("version is {}, this program reads {VERSION}", marker.version));
+    }
+    Ok(())
+}
+
+fn write_marker(path: &Path) -> Result<(), DataDirError> {
+    let marker = Marker { format: FORMAT.to_owned(), version: VERSION };
+    let text = serde_json::to_string(&marker).expect("a string and a number have a JSON form");
+    let path = path.join(MARKER_NAME);
+    write_atomically(&path, format!("{text}\n").as_bytes(), 0o644)
+        .map_err(|source| DataDirError::Io { action: "write", path, source })
+}
+
+/// The lock belongs to the open file, so it ends with the process however that ends; the pid inside
+/// is only for the message.
+fn take_lock(directory: &Path) -> Result<File, DataDirError> {
+    let path = directory.join(LOCK_NAME);
+    let failed = |source| DataDirError::Io { action: "lock", path: path.clone(), source };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let holder = match file.read_to_string(&mut text) {
+                Ok(_) if !text.trim().is_empty() => format!("process {}", text.trim()),
+                _ => "another process".to_owned(),
+            };
+            return Err(DataDirError::Locked { path: directory.to_owned(), holder });
+        }
+        Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    let write_pid = |file: &mut File| -> io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write_pid(&mut file).map_err(failed)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_directory_is_created_and_opened_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("a/b");
+        drop(DataDir::open(&path).unwrap());
+        fs::write(path.join("users.json"), "{}").unwrap();
+        assert_eq!(DataDir::open(&path).unwrap().path(), path);
+        DataDir::prepare(&path).unwrap();
+    }
+
+    #[test]
+    fn a_second_open_is_refused_and_names_the_holder() {
+        let scratch = tempfile::tempdir().unwrap();
+        let _first = DataDir::open(scratch.path()).unwrap();
+        let error = DataDir::open(scratch.path()).unwrap_err();
+        assert!(matches!(error, DataDirError::Locked { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        // A command beside the server needs no lock.
+        DataDir::prepare(scratch.path()).unwrap();
+    }
+
+    #[test]
+    fn a_foreign_directory_is_left_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("thesis.tex"), "x").unwrap();
+        let error = DataDir::open(scratch.path()).unwrap_err();
+        assert!(matches!(error, DataDirError::Foreign { .. }), "{error}");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_crash_before_the_marker_is_not_foreign() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("oribi.lock"), "1\n").unwrap();
+        fs::write(scratch.path().join("oribi.json.tmp"), "{\"for").unwrap();
+        DataDir::open(scratch.path()).unwrap();
+    }
+
+    #[test]
+    fn an_unreadable_marker_is_corrupt_and_stays() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{\"format\":\"x\",\"version\":1}",
+            "{\"format\":\"oribi-data\",\"version\":2}",
+        ] {
+            let scratch = tempfile::tempdir().unwrap();
+            let marker = scratch.path().join("oribi.json");
+            fs::write(&marker, text).unwrap();
+            let error = DataDir::open(scratch.path()).unwrap_err();
+            assert!(matches!(error, DataDirError::Corrupt { .. }), "{text:?}: {error}");
+            assert_eq!(fs::read_to_string(&marker).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn atomic_writes_replace_content_and_set_the_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("f");
+        write_atomically(&path, b"one", 0o644).unwrap();
+        write_atomically(&path, b"two", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+}
