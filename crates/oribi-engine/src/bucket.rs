@@ -1,0 +1,480 @@
+//! A bucket: the tenant. Its vbuckets, its collections manifest, its store.
+//!
+//! Owns: routing of operations to vbuckets, the manifest, opening from the store, and the pressure
+//! flag that refuses writes when memory or the disk queue is full. Background work is in
+//! [`crate::flusher`] and [`crate::warmup`]; each is a step that a thread drives in production and a
+//! test drives by hand. Invariant: it never reads a clock, a file or a wire byte; time, entropy and
+//! the store are handed in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use oribi_storage::{FailoverEntry, KvStore, StoreError, VbBatch, VbucketPhase, VbucketState};
+use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp, VbUuid, Vbid};
+use parking_lot::Mutex;
+
+use crate::collections::{Manifest, ManifestChange, ManifestError};
+use crate::flusher::FlusherSignal;
+use crate::hash_table::HashSeed;
+use crate::limits::{VALUE_BYTES_MAX, VBUCKETS_MAX};
+use crate::outcome::{
+    ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, MutationOutcome,
+    Refused, StoreRequest,
+};
+use crate::persistence::PersistenceSink;
+use crate::stats::{BucketStats, WarmupStats};
+use crate::vbucket::{Context, VBucket, VbucketStats, push_history};
+
+/// Name of the manifest among the store's local documents.
+const MANIFEST: &str = "manifest";
+
+/// Settings of a bucket, fixed while it is open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BucketConfig {
+    /// Name that clients select.
+    pub name: String,
+    /// 32 hexadecimal digits, chosen at creation.
+    pub uuid: String,
+    /// Number of vbuckets: a power of two up to 1024, fixed for the bucket's life.
+    pub vbuckets: u16,
+    /// Bytes of items and tables in memory beyond which writes are refused.
+    pub memory_quota_bytes: u64,
+    /// Whether the memcached flush command may empty the bucket.
+    pub flush_enabled: bool,
+    /// Longest value, at most 20 MiB.
+    pub value_bytes_max: usize,
+    /// Longest time that a write waits to be flushed when nobody waits for it, in milliseconds.
+    pub flush_interval_ms: u64,
+}
+
+/// Why a bucket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The configuration is not possible.
+    #[error("bucket configuration: {0}")]
+    Config(String),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The stored manifest could not be read.
+    #[error("stored collections manifest: {0}")]
+    Manifest(ManifestError),
+}
+
+/// Why a manifest was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestUpdateError {
+    /// The change is not possible.
+    #[error("{0}")]
+    Change(ManifestError),
+    /// The new manifest could not be made durable.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a bucket was not emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum FlushAllError {
+    /// The bucket's settings do not allow it.
+    #[error("flush is disabled for this bucket")]
+    Disabled,
+    /// Documents are still being loaded.
+    #[error("the bucket is warming up")]
+    WarmingUp,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Which writes are refused, as one byte so that a write reads it with one load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Pressure {
+    None = 0,
+    QueueFull = 1,
+    MemoryFull = 2,
+    StoreFailing = 3,
+}
+
+/// One tenant.
+pub struct Bucket {
+    config: BucketConfig,
+    vbuckets: Box<[VBucket]>,
+    manifest: ArcSwap<Manifest>,
+    /// Serialises manifest changes.
+    manifest_update: Mutex<()>,
+    pub(crate) store: Arc<dyn KvStore>,
+    pub(crate) signal: FlusherSignal,
+    /// Held for a flush step and for emptying the bucket, which exclude each other.
+    pub(crate) flush_lock: Mutex<()>,
+    /// Collections that left the manifest and are to be purged from memory and store.
+    pub(crate) purges: Mutex<Vec<CollectionId>>,
+    pressure: AtomicU8,
+    pub(crate) storage_failed: AtomicBool,
+    pub(crate) warmup_next: AtomicUsize,
+    pub(crate) warmup: Mutex<WarmupStats>,
+    entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
+}
+
+impl Bucket {
+    /// Opens a bucket over its store: reads vbucket states and manifest, and makes the state of
+    /// every vbucket durable. Documents come by warmup. Unless the last run ended with a clean
+    /// shutdown every vbucket begins a new history, because acknowledged writes may be gone.
+    pub fn open(
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        mut entropy: Box<dyn FnMut() -> u64 + Send>,
+        after_clean_shutdown: bool,
+    ) -> Result<Arc<Bucket>, OpenError> {
+        check_config(&config)?;
+        let manifest = match store.get_local(MANIFEST)? {
+            None => Manifest::initial(),
+            Some(bytes) => read_manifest(&bytes).map_err(OpenError::Manifest)?,
+        };
+        let states = prepare_states(&config, store.as_ref(), &mut entropy, after_clean_shutdown)?;
+        let seed = HashSeed::new(entropy());
+        let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
+            .zip(&states)
+            .map(|(id, state)| {
+                VBucket::new(Vbid(id), state, seed.clone(), state.high_seqno > Seqno(0))
+            })
+            .collect();
+        let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
+        let warmup = WarmupStats { vbuckets: to_load, done: to_load == 0, ..Default::default() };
+        Ok(Arc::new(Bucket {
+            config,
+            vbuckets,
+            manifest: ArcSwap::from_pointee(manifest),
+            manifest_update: Mutex::new(()),
+            store,
+            signal: FlusherSignal::default(),
+            flush_lock: Mutex::new(()),
+            purges: Mutex::new(Vec::new()),
+            pressure: AtomicU8::new(Pressure::None as u8),
+            storage_failed: AtomicBool::new(false),
+            warmup_next: AtomicUsize::new(0),
+            warmup: Mutex::new(warmup),
+            entropy: Mutex::new(entropy),
+        }))
+    }
+
+    /// Settings.
+    pub fn config(&self) -> &BucketConfig {
+        &self.config
+    }
+
+    /// All vbuckets, by id.
+    pub fn vbuckets(&self) -> &[VBucket] {
+        &self.vbuckets
+    }
+
+    /// One vbucket, or `None` outside the map.
+    pub fn vbucket(&self, vbid: Vbid) -> Option<&VBucket> {
+        self.vbuckets.get(usize::from(vbid.0))
+    }
+
+    /// Reads a document.
+    pub fn get(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return GetOutcome::Refused(Refused::NotMyVbucket);
+        };
+        vbucket.get(&self.context(now), key)
+    }
+
+    /// Reads a document's or tombstone's metadata.
+    pub fn get_meta(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> MetaOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return MetaOutcome::Refused(Refused::NotMyVbucket);
+        };
+        vbucket.get_meta(&self.context(now), key)
+    }
+
+    /// Set, add or replace.
+    pub fn store(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| vbucket.store(context, key, request))
+    }
+
+    /// Append or prepend.
+    pub fn concat(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        request: &ConcatRequest<'_>,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| vbucket.concat(context, key, request))
+    }
+
+    /// Delete.
+    pub fn delete(&self, vbid: Vbid, key: DocKey<'_>, cas: Cas, now: Timestamp) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| vbucket.delete(context, key, cas))
+    }
+
+    /// Changes the expiry; `expiry` as on the wire.
+    pub fn touch(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        expiry: u32,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| vbucket.touch(context, key, expiry))
+    }
+
+    /// Increment or decrement.
+    pub fn counter(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        request: &CounterRequest,
+        now: Timestamp,
+    ) -> CounterOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return CounterOutcome::Refused(Refused::NotMyVbucket);
+        };
+        let outcome = vbucket.counter(&self.context(now), key, request);
+        if matches!(outcome, CounterOutcome::Done { .. }) {
+            self.notify(vbucket);
+        }
+        outcome
+    }
+
+    /// Reads a document and changes its expiry; `expiry` as on the wire.
+    pub fn get_and_touch(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        expiry: u32,
+        now: Timestamp,
+    ) -> GetOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return GetOutcome::Refused(Refused::NotMyVbucket);
+        };
+        let outcome = vbucket.get_and_touch(&self.context(now), key, expiry);
+        if matches!(outcome, GetOutcome::Hit(_)) {
+            self.notify(vbucket);
+        }
+        outcome
+    }
+
+    /// Asks to be told when `seqno` is durable. True: it already is, and `sink` is not called.
+    /// False: `sink` is called once with `token`, from another thread, possibly before this returns.
+    pub fn when_persisted(
+        &self,
+        vbid: Vbid,
+        seqno: Seqno,
+        sink: &Arc<dyn PersistenceSink>,
+        token: u64,
+    ) -> bool {
+        let Some(vbucket) = self.vbucket(vbid) else { return true };
+        let durable = vbucket.waiters().register(seqno, sink, token, || vbucket.persisted_seqno());
+        if !durable {
+            self.signal.hurry();
+        }
+        durable
+    }
+
+    /// The current collections manifest.
+    pub fn manifest(&self) -> Arc<Manifest> {
+        self.manifest.load_full()
+    }
+
+    /// Changes the manifest; durable and in force when it returns. Documents of dropped collections
+    /// are unreachable from then on and purged in the background.
+    pub fn update_manifest(
+        &self,
+        change: &ManifestChange,
+    ) -> Result<Arc<Manifest>, ManifestUpdateError> {
+        let _one_at_a_time = self.manifest_update.lock();
+        let before = self.manifest();
+        let after = before.apply(change).map_err(ManifestUpdateError::Change)?;
+        self.store.put_local(MANIFEST, after.to_stored_json().as_bytes())?;
+        let after = Arc::new(after);
+        self.manifest.store(Arc::clone(&after));
+        let all = before.scopes().iter().flat_map(|scope| &scope.collections);
+        let dropped = all.map(|collection| collection.id).filter(|id| !after.contains(*id));
+        self.purges.lock().extend(dropped);
+        self.signal.notify();
+        Ok(after)
+    }
+
+    /// Removes every document, in memory and on disk. Seqnos and CAS values go on; every vbucket
+    /// begins a new history. Blocks for the store.
+    pub fn flush_all(&self) -> Result<(), FlushAllError> {
+        if !self.config.flush_enabled {
+            return Err(FlushAllError::Disabled);
+        }
+        if self.vbuckets.iter().any(VBucket::is_loading) {
+            return Err(FlushAllError::WarmingUp);
+        }
+        let _no_flush_step = self.flush_lock.lock();
+        let mut batches = Vec::with_capacity(self.vbuckets.len());
+        for vbucket in &self.vbuckets {
+            let state = vbucket.clear(self.new_uuid());
+            self.store.drop_vbucket(vbucket.id())?;
+            batches.push(VbBatch { vbid: vbucket.id(), records: Vec::new(), state });
+        }
+        self.store.commit(&batches)?;
+        for vbucket in &self.vbuckets {
+            vbucket.waiters().persisted(vbucket.persisted_seqno());
+        }
+        Ok(())
+    }
+
+    /// Sums over the bucket at this moment.
+    pub fn stats(&self) -> BucketStats {
+        let mut stats = BucketStats {
+            store: self.store.stats(),
+            warmup: *self.warmup.lock(),
+            storage_failed: self.storage_failed.load(Ordering::Relaxed),
+            memory_quota_bytes: self.config.memory_quota_bytes,
+            ..Default::default()
+        };
+        for vbucket in &self.vbuckets {
+            stats.add(&vbucket.stats());
+        }
+        stats
+    }
+
+    /// Figures of one vbucket.
+    pub fn vbucket_stats(&self, vbid: Vbid) -> Option<VbucketStats> {
+        self.vbucket(vbid).map(VBucket::stats)
+    }
+
+    /// Looks at memory and queue and decides which writes are refused. Called by the flusher's
+    /// thread a few times a second; the overshoot in between is bounded by what a network can send.
+    pub fn review_pressure(&self) {
+        let stats = self.stats();
+        let quota = self.config.memory_quota_bytes;
+        let pressure = if stats.storage_failed {
+            Pressure::StoreFailing
+        } else if stats.mem_used_bytes() > quota {
+            Pressure::MemoryFull
+        } else if stats.queue_bytes as u64 > quota / 2 {
+            Pressure::QueueFull
+        } else {
+            Pressure::None
+        };
+        self.pressure.store(pressure as u8, Ordering::Relaxed);
+    }
+
+    fn mutate(
+        &self,
+        vbid: Vbid,
+        now: Timestamp,
+        operation: impl FnOnce(&VBucket, &Context<'_>) -> MutationOutcome,
+    ) -> MutationOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return MutationOutcome::Refused(Refused::NotMyVbucket);
+        };
+        let outcome = operation(vbucket, &self.context(now));
+        if matches!(outcome, MutationOutcome::Done(_)) {
+            self.notify(vbucket);
+        }
+        outcome
+    }
+
+    pub(crate) fn notify(&self, vbucket: &VBucket) {
+        if vbucket.mark_dirty() {
+            self.signal.notify();
+        }
+    }
+
+    fn context(&self, now: Timestamp) -> Context<'_> {
+        Context {
+            manifest: &self.manifest,
+            now,
+            value_bytes_max: self.config.value_bytes_max,
+            writes_refused: self.writes_refused(),
+        }
+    }
+
+    fn writes_refused(&self) -> Option<Refused> {
+        match self.pressure.load(Ordering::Relaxed) {
+            pressure if pressure == Pressure::None as u8 => None,
+            pressure if pressure == Pressure::MemoryFull as u8 => Some(Refused::NoMemory),
+            _ => Some(Refused::TemporaryFailure),
+        }
+    }
+
+    fn new_uuid(&self) -> VbUuid {
+        vb_uuid(&mut *self.entropy.lock())
+    }
+}
+
+fn check_config(config: &BucketConfig) -> Result<(), OpenError> {
+    let vbuckets = config.vbuckets;
+    if !vbuckets.is_power_of_two() || vbuckets > VBUCKETS_MAX {
+        let text = format!("vbuckets = {vbuckets} is not a power of two from 1 to {VBUCKETS_MAX}");
+        return Err(OpenError::Config(text));
+    }
+    if config.value_bytes_max > VALUE_BYTES_MAX {
+        let text = format!("value_bytes_max is over {VALUE_BYTES_MAX}");
+        return Err(OpenError::Config(text));
+    }
+    Ok(())
+}
+
+fn read_manifest(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| ManifestError::Corrupt("not UTF-8".to_owned()))?;
+    Manifest::from_stored_json(text)
+}
+
+/// States of all vbuckets in order of id; new and changed ones are durable when it returns.
+fn prepare_states(
+    config: &BucketConfig,
+    store: &dyn KvStore,
+    entropy: &mut dyn FnMut() -> u64,
+    after_clean_shutdown: bool,
+) -> Result<Vec<VbucketState>, OpenError> {
+    let mut states: Vec<Option<VbucketState>> = vec![None; usize::from(config.vbuckets)];
+    for (vbid, state) in store.vbucket_states()? {
+        match states.get_mut(usize::from(vbid.0)) {
+            Some(slot) => *slot = Some(state),
+            None => {
+                let text = format!("the store has {vbid}, the bucket {} vbuckets", config.vbuckets);
+                return Err(OpenError::Config(text));
+            }
+        }
+    }
+    let mut changed = Vec::new();
+    let mut prepared = Vec::with_capacity(states.len());
+    for (id, found) in (0..config.vbuckets).zip(states) {
+        let known = found.is_some();
+        let mut state = found.unwrap_or_else(empty_state);
+        if !known || !after_clean_shutdown {
+            let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
+            push_history(&mut state.failover_table, entry);
+            changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
+        }
+        prepared.push(state);
+    }
+    if !changed.is_empty() {
+        store.commit(&changed)?;
+    }
+    Ok(prepared)
+}
+
+fn empty_state() -> VbucketState {
+    VbucketState {
+        phase: VbucketPhase::Active,
+        high_seqno: Seqno(0),
+        max_cas: Cas(0),
+        max_deleted_rev_seqno: RevSeqno(0),
+        purge_seqno: Seqno(0),
+        failover_table: Vec::new(),
+    }
+}
+
+/// A random history id. 48 bits, like the ids that clients see from Couchbase, and never 0.
+fn vb_uuid(entropy: &mut (dyn FnMut() -> u64 + '_)) -> VbUuid {
+    VbUuid((entropy() & 0xffff_ffff_ffff).max(1))
+}

@@ -1,0 +1,192 @@
+//! The flusher: makes queued mutations durable, in one commit for all vbuckets that have any.
+//!
+//! Owns: one step of that work, and the signal that wakes whoever drives it. A step reads whole
+//! checkpoints from the dirty vbuckets, commits them together with the vbuckets' states, and only
+//! then advances persisted seqnos and answers waiters. A failed commit acknowledges nothing: the
+//! cursors go back, waiters are told, and writes are refused until a later commit succeeds.
+//! The commit borrows the item blocks; no document is copied or re-serialised on the way down.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use oribi_storage::{Record, StoreError, VbBatch, VbucketState};
+
+use crate::bucket::Bucket;
+use crate::checkpoint::CursorBatch;
+use crate::collections::Manifest;
+use crate::item::ItemRef;
+use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET};
+use crate::vbucket::VBucket;
+
+/// What one step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushReport {
+    /// Vbuckets committed.
+    pub vbuckets: usize,
+    /// Items committed.
+    pub items: usize,
+    /// True when there is more to do at once.
+    pub more: bool,
+}
+
+/// Wakes the flusher's thread.
+#[derive(Default)]
+pub(crate) struct FlusherSignal {
+    work: AtomicBool,
+    urgent: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl FlusherSignal {
+    /// There is something to flush, soon.
+    pub(crate) fn notify(&self) {
+        if !self.work.load(Ordering::Relaxed) && !self.work.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// Somebody waits for the flush.
+    pub(crate) fn hurry(&self) {
+        if !self.urgent.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// The calling thread is the one to wake.
+    pub(crate) fn attach(&self) {
+        // A second driver of the same bucket would be a bug, and harmless: steps exclude each other.
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.work.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Acquire)
+    }
+
+    fn reset(&self) {
+        self.urgent.store(false, Ordering::Release);
+        self.work.store(false, Ordering::Release);
+    }
+}
+
+struct Reading<'a> {
+    vbucket: &'a VBucket,
+    batch: CursorBatch,
+    state: VbucketState,
+}
+
+impl Bucket {
+    /// Flushes what is queued, up to a bounded amount, and purges dropped collections.
+    ///
+    /// # Errors
+    /// The store's error; the same items are tried again by the next step.
+    pub fn flush_step(&self) -> Result<FlushReport, StoreError> {
+        let _not_while_emptied = self.flush_lock.lock();
+        // Before reading: a write that comes later sets the signal again.
+        self.signal.reset();
+        self.purge_dropped_collections()?;
+        let readings = self.read_dirty_vbuckets();
+        if readings.is_empty() {
+            return Ok(FlushReport::default());
+        }
+        let manifest = self.manifest();
+        let batches: Vec<VbBatch<'_>> =
+            readings.iter().map(|reading| to_batch(reading, &manifest)).collect();
+        let report = FlushReport {
+            vbuckets: batches.len(),
+            items: batches.iter().map(|batch| batch.records.len()).sum(),
+            more: self.signal.is_set(),
+        };
+        match self.store.commit(&batches) {
+            Ok(()) => {
+                self.storage_failed.store(false, Ordering::Relaxed);
+                for reading in &readings {
+                    reading.vbucket.flushed(reading.batch.end);
+                }
+                Ok(FlushReport { more: self.signal.is_set(), ..report })
+            }
+            Err(error) => {
+                self.storage_failed.store(true, Ordering::Relaxed);
+                self.review_pressure();
+                for reading in &readings {
+                    reading.vbucket.flush_failed();
+                    self.notify(reading.vbucket);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whole checkpoints of every dirty vbucket, until the batch is big enough.
+    fn read_dirty_vbuckets(&self) -> Vec<Reading<'_>> {
+        let mut readings = Vec::new();
+        let mut bytes = 0;
+        for vbucket in self.vbuckets() {
+            if bytes >= FLUSH_BYTES_MAX {
+                // The mark was not taken, so the next step finds the rest.
+                self.signal.notify();
+                break;
+            }
+            if !vbucket.take_dirty() {
+                continue;
+            }
+            let (batch, state) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET);
+            bytes += batch.items.iter().map(ItemRef::block_bytes).sum::<usize>();
+            if batch.more {
+                self.notify(vbucket);
+            }
+            readings.push(Reading { vbucket, batch, state });
+        }
+        readings
+    }
+
+    /// Documents of a collection that left the manifest: first out of memory, then out of the
+    /// store. No commit runs meanwhile, and later ones leave such documents out, so none comes back.
+    fn purge_dropped_collections(&self) -> Result<(), StoreError> {
+        let dropped = self.purges.lock().clone();
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        for vbucket in self.vbuckets() {
+            vbucket.retain(|item| !dropped.contains(&item.key().collection));
+            for collection in &dropped {
+                self.store.purge_collection(vbucket.id(), *collection)?;
+            }
+        }
+        self.purges.lock().retain(|collection| !dropped.contains(collection));
+        Ok(())
+    }
+}
+
+fn to_batch<'a>(reading: &'a Reading<'_>, manifest: &Manifest) -> VbBatch<'a> {
+    let kept = reading.batch.items.iter().filter(|item| manifest.contains(item.key().collection));
+    VbBatch {
+        vbid: reading.vbucket.id(),
+        records: kept.map(to_record).collect(),
+        state: reading.state.clone(),
+    }
+}
+
+fn to_record(item: &ItemRef) -> Record<'_> {
+    Record {
+        key: item.key(),
+        value: item.value(),
+        cas: item.cas(),
+        seqno: item.seqno(),
+        rev_seqno: item.rev_seqno(),
+        flags: item.flags(),
+        expiry: item.expiry(),
+        datatype: item.datatype(),
+        deleted: item.is_deleted(),
+    }
+}

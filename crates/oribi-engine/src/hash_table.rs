@@ -1,0 +1,174 @@
+//! A vbucket's index from key to item: open addressing by cache-line groups.
+//!
+//! Owns: the slots. A group is one cache line: seven item references, seven one-byte tags and an
+//! overflow count. A look-up reads the group of its hash, compares all seven tags in one word, and
+//! follows only references whose tag matches: one cache miss for the group, one for the item. All
+//! tags fit one 64-bit word, so the comparison is plain integer arithmetic on every architecture
+//! and needs no SIMD intrinsics.
+//!
+//! An insert that finds its group full moves to the next and raises the overflow count of each group
+//! it passed; a look-up stops at the first group whose count is zero. Removal lowers the same counts,
+//! so there are no tombstone slots and no rehash in place. (A count that reached 255 stays there.)
+//!
+//! Growth is incremental: the doubled table starts empty (zeroed pages, untouched until used) and
+//! every insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all.
+//!
+//! The caller holds the vbucket's table lock; nothing here is shared. It does not know about expiry,
+//! tombstones or memory quotas.
+
+use foldhash::fast::FixedState;
+use oribi_types::DocKey;
+use std::hash::{BuildHasher, Hasher};
+
+use crate::item::ItemRef;
+
+mod group;
+#[cfg(test)]
+mod tests;
+
+use group::{Groups, SLOTS};
+
+/// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
+/// before the next growth; two finish early.
+const MIGRATE_GROUPS: usize = 2;
+
+/// Hash of a key, computed once per operation, before any lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash(pub(crate) u64);
+
+/// Seed of the key hash, chosen at random per bucket so that clients cannot aim at one group.
+#[derive(Clone, Debug)]
+pub struct HashSeed(FixedState);
+
+impl HashSeed {
+    /// A seed from 64 random bits.
+    pub fn new(random: u64) -> HashSeed {
+        HashSeed(FixedState::with_seed(random))
+    }
+
+    /// Hashes collection and key.
+    pub fn hash(&self, key: DocKey<'_>) -> KeyHash {
+        let mut hasher = self.0.build_hasher();
+        hasher.write_u32(key.collection.0);
+        hasher.write(key.key);
+        KeyHash(hasher.finish())
+    }
+}
+
+struct Migration {
+    groups: Groups,
+    next: usize,
+}
+
+/// The index of one vbucket.
+pub struct HashTable {
+    current: Groups,
+    old: Option<Migration>,
+    len: usize,
+    seed: HashSeed,
+}
+
+impl HashTable {
+    /// An empty table that owns no memory until the first insert.
+    pub fn new(seed: HashSeed) -> HashTable {
+        HashTable { current: Groups::empty(), old: None, len: 0, seed }
+    }
+
+    /// Number of items, tombstones included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the slot arrays.
+    pub fn table_bytes(&self) -> usize {
+        self.current.bytes() + self.old.as_ref().map_or(0, |old| old.groups.bytes())
+    }
+
+    /// The hash function's seed, for hashing before the lock is taken.
+    pub fn seed(&self) -> &HashSeed {
+        &self.seed
+    }
+
+    /// The item stored under `key`.
+    pub fn get(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
+        self.current
+            .find(hash, key)
+            .or_else(|| self.old.as_ref().and_then(|old| old.groups.find(hash, key)))
+    }
+
+    /// Stores `item` under its key and returns what was there before.
+    pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
+        self.migrate(MIGRATE_GROUPS);
+        if let Some(slot) = self.slot_mut(hash, item.key()) {
+            return Some(std::mem::replace(slot, item));
+        }
+        if (self.len + 1) * 5 > self.current.capacity() * 4 {
+            self.grow();
+        }
+        self.current.insert_new(hash, item);
+        self.len += 1;
+        None
+    }
+
+    /// Removes the item stored under `key`.
+    pub fn remove(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<ItemRef> {
+        let removed = self
+            .current
+            .remove(hash, key)
+            .or_else(|| self.old.as_mut().and_then(|old| old.groups.remove(hash, key)))?;
+        self.len -= 1;
+        Some(removed)
+    }
+
+    /// Number of steps that [`HashTable::visit_group`] takes to see every item. A growth in between
+    /// restarts the numbering, so a scan that releases the lock checks that the number is unchanged.
+    pub fn group_count(&self) -> usize {
+        self.current.len() + self.old.as_ref().map_or(0, |old| old.groups.len())
+    }
+
+    /// Calls `visit` for every item of group `index`, in no particular order.
+    pub fn visit_group(&self, index: usize, mut visit: impl FnMut(&ItemRef)) {
+        let current = self.current.len();
+        if index < current {
+            self.current.items(index).for_each(&mut visit);
+        } else if let Some(old) = &self.old {
+            old.groups.items(index - current).for_each(&mut visit);
+        }
+    }
+
+    fn slot_mut(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<&mut ItemRef> {
+        if let Some(at) = self.current.position(hash, key) {
+            return self.current.slot_mut(at);
+        }
+        let old = self.old.as_mut()?;
+        let at = old.groups.position(hash, key)?;
+        old.groups.slot_mut(at)
+    }
+
+    fn grow(&mut self) {
+        // The old table is drained long before the new one fills up; finishing here keeps that true
+        // for a sequence of removals and inserts that nobody foresaw.
+        self.migrate(usize::MAX);
+        let doubled = Groups::with_groups((self.current.len() * 2).max(1));
+        let groups = std::mem::replace(&mut self.current, doubled);
+        self.old = Some(Migration { groups, next: 0 });
+        self.migrate(MIGRATE_GROUPS);
+    }
+
+    fn migrate(&mut self, count: usize) {
+        let Some(old) = &mut self.old else { return };
+        let end = old.next.saturating_add(count).min(old.groups.len());
+        for index in old.next..end {
+            for slot in 0..SLOTS {
+                if let Some(item) = old.groups.take(index, slot) {
+                    let hash = self.seed.hash(item.key());
+                    self.current.insert_new(hash, item);
+                }
+            }
+        }
+        old.next = end;
+        if end == old.groups.len() {
+            self.old = None;
+        }
+    }
+}

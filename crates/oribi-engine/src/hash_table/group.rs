@@ -1,0 +1,154 @@
+//! Groups of slots: one cache line each, probed by one word compare.
+//!
+//! Owns: the array of groups and the probe sequence. Called only by the hash table.
+//!
+//! Unsafe invariant: 1. a [`Group`] of all zero bytes is a valid empty group (`None` is the null
+//! pointer by the niche of `ItemRef`, tag 0 means empty, overflow 0).
+
+use oribi_types::DocKey;
+
+use super::KeyHash;
+use crate::item::ItemRef;
+
+/// Slots per group: eight words of a cache line, less one for the tags.
+pub(super) const SLOTS: usize = 7;
+const OVERFLOW_BYTE: usize = 7;
+const OVERFLOW_STUCK: u8 = u8::MAX;
+const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+/// High bit of each of the seven tag bytes (little endian: byte 7 is the overflow count).
+const TAG_HIGH_BITS: u64 = 0x0080_8080_8080_8080;
+
+#[repr(C, align(64))]
+struct Group {
+    slots: [Option<ItemRef>; SLOTS],
+    /// Seven tags (0: empty slot), then the overflow count.
+    tags: [u8; SLOTS + 1],
+}
+
+const _: () = assert!(size_of::<Group>() == 64);
+const _: () = assert!(size_of::<Option<ItemRef>>() == 8);
+
+impl Group {
+    /// A bit mask with the high bit of byte `i` set when tag `i` equals `tag`. Exact, not a filter.
+    fn matches(&self, tag: u8) -> u64 {
+        let differs = u64::from_le_bytes(self.tags) ^ (u64::from(tag) * 0x0101_0101_0101_0101);
+        // A byte of `differs` is zero exactly when neither its low seven bits carry nor its top is set.
+        !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS) & TAG_HIGH_BITS
+    }
+
+    fn overflow(&self) -> u8 {
+        self.tags[OVERFLOW_BYTE]
+    }
+}
+
+/// Place of one slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Position {
+    group: usize,
+    slot: usize,
+}
+
+/// A power of two of groups, or none at all.
+pub(super) struct Groups(Box<[Group]>);
+
+impl Groups {
+    pub(super) fn empty() -> Groups {
+        Groups(Box::new([]))
+    }
+
+    /// `count` empty groups; a power of two.
+    pub(super) fn with_groups(count: usize) -> Groups {
+        assert!(count.is_power_of_two());
+        let zeroed = Box::<[Group]>::new_zeroed_slice(count);
+        // SAFETY: (1) zero bytes are valid empty groups.
+        Groups(unsafe { zeroed.assume_init() })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.0.len() * SLOTS
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len() * size_of::<Group>()
+    }
+
+    /// Group indexes in probe order, each once.
+    fn probe(&self, hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
+        let (home, mask) = (hash.0 as usize, self.0.len().wrapping_sub(1));
+        (0..self.0.len()).map(move |step| home.wrapping_add(step) & mask)
+    }
+
+    pub(super) fn position(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Position> {
+        for index in self.probe(hash) {
+            let group = &self.0[index];
+            let mut matches = group.matches(tag_of(hash));
+            while matches != 0 {
+                let slot = (matches.trailing_zeros() / 8) as usize;
+                if group.slots[slot].as_ref().is_some_and(|item| item.key() == key) {
+                    return Some(Position { group: index, slot });
+                }
+                matches &= matches - 1;
+            }
+            if group.overflow() == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
+        let at = self.position(hash, key)?;
+        self.0[at.group].slots[at.slot].as_ref()
+    }
+
+    pub(super) fn slot_mut(&mut self, at: Position) -> Option<&mut ItemRef> {
+        self.0[at.group].slots[at.slot].as_mut()
+    }
+
+    /// Inserts an item whose key is known to be absent. The caller keeps the load below full.
+    pub(super) fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
+        for index in self.probe(hash) {
+            let group = &mut self.0[index];
+            let empty = group.matches(0);
+            if empty != 0 {
+                let slot = (empty.trailing_zeros() / 8) as usize;
+                group.tags[slot] = tag_of(hash);
+                group.slots[slot] = Some(item);
+                return;
+            }
+            group.tags[OVERFLOW_BYTE] = group.overflow().saturating_add(1);
+        }
+        unreachable!("the load factor keeps at least one slot empty");
+    }
+
+    pub(super) fn remove(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<ItemRef> {
+        let at = self.position(hash, key)?;
+        for index in self.probe(hash).take_while(|index| *index != at.group) {
+            let count = &mut self.0[index].tags[OVERFLOW_BYTE];
+            if *count != OVERFLOW_STUCK {
+                *count -= 1;
+            }
+        }
+        self.take(at.group, at.slot)
+    }
+
+    /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
+    pub(super) fn take(&mut self, group: usize, slot: usize) -> Option<ItemRef> {
+        let group = &mut self.0[group];
+        group.tags[slot] = 0;
+        group.slots[slot].take()
+    }
+
+    pub(super) fn items(&self, group: usize) -> impl Iterator<Item = &ItemRef> {
+        self.0[group].slots.iter().flatten()
+    }
+}
+
+/// The tag comes from the bits that do not choose the group; 0 is kept for "empty".
+fn tag_of(hash: KeyHash) -> u8 {
+    ((hash.0 >> 56) as u8).max(1)
+}

@@ -1,0 +1,105 @@
+//! The hash table against `BTreeMap`, through growth, with hashes that collide on purpose.
+
+use std::collections::BTreeMap;
+
+use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
+
+use super::{HashSeed, HashTable, KeyHash};
+use crate::item::{ItemFields, ItemRef, NewItem};
+
+fn item(key: u16, version: u64) -> ItemRef {
+    let name = key.to_be_bytes();
+    let doc_key = DocKey { collection: CollectionId(u32::from(key & 1) * 8), key: &name };
+    let mut new = NewItem::new(doc_key, ItemFields::default(), &[b"v"]);
+    new.set_version(Cas(version), Seqno(version), RevSeqno(1));
+    new.publish()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(u16),
+    Remove(u16),
+    Get(u16),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let key = 0u16..600;
+    let op = prop_oneof![
+        3 => key.clone().prop_map(Op::Insert),
+        1 => key.clone().prop_map(Op::Remove),
+        1 => key.prop_map(Op::Get),
+    ];
+    proptest::collection::vec(op, 0..3000)
+}
+
+fn check(ops: &[Op], hash_of: impl Fn(&HashTable, &ItemRef) -> KeyHash) {
+    let mut table = HashTable::new(HashSeed::new(7));
+    let mut model: BTreeMap<u16, u64> = BTreeMap::new();
+    for (step, op) in ops.iter().enumerate() {
+        let version = step as u64 + 1;
+        match *op {
+            Op::Insert(key) => {
+                let new = item(key, version);
+                let old = table.insert(hash_of(&table, &new), new);
+                assert_eq!(old.map(|old| old.cas().0), model.insert(key, version));
+            }
+            Op::Remove(key) => {
+                let probe = item(key, 0);
+                let old = table.remove(hash_of(&table, &probe), probe.key());
+                assert_eq!(old.map(|old| old.cas().0), model.remove(&key));
+            }
+            Op::Get(key) => {
+                let probe = item(key, 0);
+                let found = table.get(hash_of(&table, &probe), probe.key());
+                assert_eq!(found.map(|found| found.cas().0), model.get(&key).copied());
+            }
+        }
+        assert_eq!(table.len(), model.len());
+    }
+    let mut seen = BTreeMap::new();
+    for group in 0..table.group_count() {
+        table.visit_group(group, |found| {
+            let key = u16::from_be_bytes(found.key().key.try_into().unwrap());
+            assert_eq!(seen.insert(key, found.cas().0), None, "visited twice");
+        });
+    }
+    assert_eq!(seen, model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn behaves_like_a_map(ops in ops()) {
+        check(&ops, |table, item| table.seed().hash(item.key()));
+    }
+
+    #[test]
+    fn behaves_like_a_map_when_inserts_and_removes_alternate(keys in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        let ops: Vec<Op> = keys.iter().map(|key| if key & 0x80 == 0 { Op::Insert(u16::from(*key)) } else { Op::Remove(u16::from(key & 0x7f)) }).collect();
+        check(&ops, |table, item| table.seed().hash(item.key()));
+    }
+}
+
+#[test]
+fn a_million_items_fit_the_slot_budget() {
+    let mut table = HashTable::new(HashSeed::new(1));
+    let mut worst: f64 = 0.0;
+    for n in 0..200_000u32 {
+        let name = n.to_be_bytes();
+        let key = DocKey { collection: CollectionId(0), key: &name };
+        let new = NewItem::new(key, ItemFields::default(), &[]).publish();
+        table.insert(table.seed().hash(key), new);
+        if n > 100_000 {
+            worst = worst.max(table.table_bytes() as f64 / f64::from(n + 1));
+        }
+    }
+    // Right after growth both tables exist: 64 bytes per group at 2.8 and 5.6 items per group.
+    assert!(worst < 36.0, "{worst} bytes per item");
+    for n in 0..200_000u32 {
+        let name = n.to_be_bytes();
+        let key = DocKey { collection: CollectionId(0), key: &name };
+        assert!(table.get(table.seed().hash(key), key).is_some());
+    }
+}

@@ -1,0 +1,87 @@
+//! The item block: layout, contents, sharing.
+
+use std::mem::offset_of;
+
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
+
+use super::{HEADER_BYTES, Header, ItemFields, NewItem};
+
+fn key(bytes: &[u8]) -> DocKey<'_> {
+    DocKey { collection: CollectionId(9), key: bytes }
+}
+
+#[test]
+fn layout_matches_the_table_in_the_module_docs() {
+    let rows: Vec<(usize, String)> = include_str!("../item.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | "))
+        .filter_map(|row| {
+            let mut cells = row.split(" | ");
+            let offset = cells.next()?.parse().ok()?;
+            Some((offset, cells.nth(1)?.trim_end_matches(" |").to_owned()))
+        })
+        .collect();
+    let expected = [
+        (offset_of!(Header, refcount), "reference count"),
+        (offset_of!(Header, value_bytes), "value length"),
+        (offset_of!(Header, cas), "CAS"),
+        (offset_of!(Header, seqno), "seqno"),
+        (offset_of!(Header, rev_low), "revision, low 32 bits"),
+        (offset_of!(Header, expiry), "expiry"),
+        (offset_of!(Header, flags), "flags"),
+        (offset_of!(Header, collection), "collection"),
+        (offset_of!(Header, rev_high), "revision, high 16 bits"),
+        (offset_of!(Header, key_bytes), "key length"),
+        (offset_of!(Header, kind), "datatype (low bits), deleted (top bit)"),
+        (HEADER_BYTES, "key, then value"),
+    ];
+    let expected: Vec<(usize, String)> =
+        expected.into_iter().map(|(at, name)| (at, name.to_owned())).collect();
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_block_returns_what_it_was_made_of() {
+    let fields = ItemFields { flags: 7, expiry: 99, datatype: Datatype::JSON, deleted: false };
+    let mut new = NewItem::new(key(b"k1"), fields, &[b"{\"a\":", b"1}"]);
+    new.set_version(Cas(5), Seqno(6), RevSeqno(0x1234_5678_9abc));
+    let item = new.publish();
+    let twin = item.clone();
+    drop(item);
+    assert_eq!(twin.key(), key(b"k1"));
+    assert_eq!(twin.value(), b"{\"a\":1}");
+    assert_eq!((twin.cas(), twin.seqno()), (Cas(5), Seqno(6)));
+    assert_eq!(twin.rev_seqno(), RevSeqno(0x1234_5678_9abc));
+    assert_eq!((twin.flags(), twin.expiry(), twin.datatype()), (7, 99, Datatype::JSON));
+    assert!(!twin.is_deleted());
+    assert!(twin.is_expired(99) && !twin.is_expired(98));
+}
+
+#[test]
+fn the_smallest_and_a_large_block() {
+    let tombstone =
+        NewItem::new(key(b"k"), ItemFields { deleted: true, ..Default::default() }, &[]).publish();
+    assert!(tombstone.is_deleted() && tombstone.value().is_empty());
+    assert_eq!(tombstone.block_bytes(), size_of::<Header>());
+    let big = vec![0xab; 20 << 20];
+    let item = NewItem::new(key(&[b'x'; 250]), ItemFields::default(), &[&big]).publish();
+    assert_eq!(item.value(), &big[..]);
+    assert_eq!(item.key().key.len(), 250);
+}
+
+#[test]
+fn a_block_is_shared_across_threads() {
+    let item = NewItem::new(key(b"shared"), ItemFields::default(), &[b"value"]).publish();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let item = item.clone();
+            scope.spawn(move || {
+                for _ in 0..10_000 {
+                    let twin = item.clone();
+                    assert_eq!(twin.value(), b"value");
+                }
+            });
+        }
+    });
+    assert_eq!(item.header().refcount.load(std::sync::atomic::Ordering::Relaxed), 1);
+}

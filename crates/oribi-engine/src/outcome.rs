@@ -1,0 +1,156 @@
+//! What the engine is asked and what it answers: one small enum per operation family.
+//!
+//! A miss or a CAS mismatch is an outcome, not an error. Nothing here allocates or holds text; the
+//! server maps each variant to exactly one wire status.
+
+use oribi_types::{Cas, Seqno, VbUuid};
+
+use crate::item::ItemRef;
+
+/// Why an operation was not tried at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The vbucket does not exist here or is not active.
+    NotMyVbucket,
+    /// The collection is not in the manifest.
+    UnknownCollection,
+    /// Try again: warmup is under way, the disk queue is full, or the store is failing.
+    TemporaryFailure,
+    /// The bucket's memory quota is used up.
+    NoMemory,
+}
+
+/// Identity of a change that was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mutation {
+    /// New version.
+    pub cas: Cas,
+    /// Position in the vbucket's history.
+    pub seqno: Seqno,
+    /// That history.
+    pub vb_uuid: VbUuid,
+}
+
+/// Answer of get and get-and-touch.
+#[derive(Debug)]
+pub enum GetOutcome {
+    /// The document.
+    Hit(ItemRef),
+    /// No such document.
+    Miss,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Answer of a look-up of metadata.
+#[derive(Debug)]
+pub enum MetaOutcome {
+    /// The document or its tombstone.
+    Found(ItemRef),
+    /// Neither is in memory.
+    Miss,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Answer of set, add, replace, append, prepend, delete and touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MutationOutcome {
+    /// Done, in memory.
+    Done(Mutation),
+    /// The document to change does not exist.
+    NotFound,
+    /// It exists and must not (add), or its CAS differs.
+    Exists,
+    /// Nothing to append or prepend to.
+    NotStored,
+    /// The value would be longer than the bucket allows.
+    TooLarge,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Answer of increment and decrement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CounterOutcome {
+    /// Done, in memory.
+    Done {
+        /// Identity of the change.
+        mutation: Mutation,
+        /// The counter after it.
+        value: u64,
+    },
+    /// The counter does not exist and was not to be created.
+    NotFound,
+    /// The CAS differs.
+    Exists,
+    /// The document is not a decimal number of 64 bits.
+    NotANumber,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Condition under which a value is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreMode {
+    /// Always.
+    Set,
+    /// Only where there is no document.
+    Add,
+    /// Only where there is one.
+    Replace,
+}
+
+/// Set, add or replace.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreRequest<'a> {
+    /// Condition.
+    pub mode: StoreMode,
+    /// New value.
+    pub value: &'a [u8],
+    /// Opaque client flags.
+    pub flags: u32,
+    /// Expiry as on the wire: 0 none, up to 30 days relative seconds, else UNIX time.
+    pub expiry: u32,
+    /// Required version, 0 for any.
+    pub cas: Cas,
+    /// Keep the expiry of the version before, if there is one.
+    pub preserve_expiry: bool,
+}
+
+/// Which end a value is joined to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConcatMode {
+    /// At the end.
+    Append,
+    /// At the beginning.
+    Prepend,
+}
+
+/// Append or prepend.
+#[derive(Clone, Copy, Debug)]
+pub struct ConcatRequest<'a> {
+    /// Which end.
+    pub mode: ConcatMode,
+    /// Bytes to join.
+    pub value: &'a [u8],
+    /// Required version, 0 for any.
+    pub cas: Cas,
+}
+
+/// Increment or decrement of a decimal counter of 64 bits. Increments wrap, decrements stop at 0.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterRequest {
+    /// Amount.
+    pub delta: u64,
+    /// Down instead of up.
+    pub decrement: bool,
+    /// Value to create a missing counter with; `None` does not create.
+    pub initial: Option<u64>,
+    /// Expiry of a created counter, as on the wire.
+    pub expiry: u32,
+    /// Required version, 0 for any.
+    pub cas: Cas,
+    /// Kept for symmetry with stores: an existing counter always keeps its expiry.
+    pub preserve_expiry: bool,
+}

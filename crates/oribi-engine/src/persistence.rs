@@ -1,0 +1,76 @@
+//! Who waits for a write to be durable, and how they are told.
+//!
+//! Owns: the list of waiters of one vbucket. A waiter is registered with the seqno of its write and
+//! is told exactly once: when the persisted seqno has reached it, or when a commit failed. The engine
+//! does not know what is behind a waiter: it calls a [`PersistenceSink`] with the caller's own token.
+
+use std::sync::Arc;
+
+use oribi_types::Seqno;
+use parking_lot::Mutex;
+
+/// What became of a write that somebody waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PersistOutcome {
+    /// It is durable.
+    Persisted,
+    /// The store failed. The write is in memory and may or may not be on disk.
+    Failed,
+}
+
+/// Receives the end of a wait. Called from the flusher's thread; must not block.
+pub trait PersistenceSink: Send + Sync {
+    /// The wait registered with `token` is over.
+    fn persisted(&self, token: u64, outcome: PersistOutcome);
+}
+
+struct Waiter {
+    seqno: Seqno,
+    sink: Arc<dyn PersistenceSink>,
+    token: u64,
+}
+
+/// Waiters of one vbucket.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<Vec<Waiter>>);
+
+impl Waiters {
+    /// Registers a waiter unless `persisted` already covers it; true when it does. The caller's
+    /// closure is asked under the lock that [`Waiters::persisted`] takes, so no wait is missed.
+    pub(crate) fn register(
+        &self,
+        seqno: Seqno,
+        sink: &Arc<dyn PersistenceSink>,
+        token: u64,
+        persisted: impl FnOnce() -> Seqno,
+    ) -> bool {
+        let mut waiters = self.0.lock();
+        if persisted() >= seqno {
+            return true;
+        }
+        waiters.push(Waiter { seqno, sink: Arc::clone(sink), token });
+        false
+    }
+
+    /// Tells everyone who waited for `end` or less.
+    pub(crate) fn persisted(&self, end: Seqno) {
+        self.finish(|waiter| waiter.seqno <= end, PersistOutcome::Persisted);
+    }
+
+    /// Tells everyone that the store failed.
+    pub(crate) fn fail_all(&self) {
+        self.finish(|_| true, PersistOutcome::Failed);
+    }
+
+    fn finish(&self, done: impl Fn(&Waiter) -> bool, outcome: PersistOutcome) {
+        let mut waiters = self.0.lock();
+        if waiters.is_empty() {
+            return;
+        }
+        let over: Vec<Waiter> = waiters.extract_if(.., |waiter| done(waiter)).collect();
+        drop(waiters);
+        for waiter in over {
+            waiter.sink.persisted(waiter.token, outcome);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The threads of a bucket: one flusher, and loaders while it warms up.
+//!
+//! Owns: when steps run. Each step itself is in [`crate::flusher`] and [`crate::warmup`]. The flusher
+//! sleeps until there is something to write, lets writes gather for the bucket's flush interval
+//! unless somebody waits for durability, and backs off after a failed commit. The clock is handed in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use oribi_storage::StoreError;
+use parking_lot::Mutex;
+
+use crate::bucket::Bucket;
+use crate::warmup::WarmupStep;
+
+/// How often memory and queue are looked at while there is traffic.
+const PRESSURE_REVIEW: Duration = Duration::from_millis(100);
+/// Pause after the first failed commit, doubled up to the last value.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+/// Failed commits in a row after which a stopping bucket gives up.
+const STOP_TRIES: u32 = 3;
+/// Threads that load at the same time; more only contend for the same disk.
+const LOADERS_MAX: usize = 4;
+
+/// Running threads of one bucket.
+pub struct BucketThreads {
+    bucket: Arc<Bucket>,
+    stop: Arc<AtomicBool>,
+    flusher: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    loaders: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl BucketThreads {
+    /// Starts the flusher and, if the bucket has documents to load, the loaders.
+    ///
+    /// # Errors
+    /// The operating system's, when it refuses a thread.
+    pub fn start(bucket: Arc<Bucket>) -> std::io::Result<BucketThreads> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let name = bucket.config().name.clone();
+        let flusher = {
+            let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
+            std::thread::Builder::new()
+                .name(format!("flusher {name}"))
+                .spawn(move || run_flusher(&bucket, &stop))?
+        };
+        let mut loaders = Vec::new();
+        if !bucket.stats().warmup.done {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let begun = Instant::now();
+            for _ in 0..cores.min(LOADERS_MAX) {
+                let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
+                let builder = std::thread::Builder::new().name(format!("warmup {name}"));
+                loaders.push(builder.spawn(move || run_loader(&bucket, &stop, begun))?);
+            }
+        }
+        let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
+        Ok(BucketThreads { bucket, stop, flusher, loaders })
+    }
+
+    /// Flushes everything that is queued and ends the threads. A second call does nothing.
+    ///
+    /// # Errors
+    /// The store's, when what is queued could not be made durable.
+    pub fn stop(&self) -> Result<(), StoreError> {
+        self.stop.store(true, Ordering::Release);
+        self.bucket.signal.wake();
+        for loader in self.loaders.lock().drain(..) {
+            report_panic(loader.join());
+        }
+        let Some(flusher) = self.flusher.lock().take() else { return Ok(()) };
+        match flusher.join() {
+            Ok(result) => result,
+            Err(panic) => {
+                report_panic(Err(panic));
+                Err(StoreError::Poisoned("the flusher's thread panicked".to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for BucketThreads {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!(bucket = self.bucket.config().name, %error, "could not flush at the end");
+        }
+    }
+}
+
+fn report_panic(joined: std::thread::Result<()>) {
+    if joined.is_err() {
+        tracing::error!("a background thread panicked; its message is above");
+    }
+}
+
+fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
+    bucket.signal.attach();
+    let interval = Duration::from_millis(bucket.config().flush_interval_ms);
+    let mut failures: u32 = 0;
+    let mut reviewed = Instant::now();
+    loop {
+        let stopping = stop.load(Ordering::Acquire);
+        if !stopping {
+            wait_for_work(bucket, stop, interval);
+        }
+        match bucket.flush_step() {
+            Ok(report) => {
+                if failures > 0 {
+                    tracing::warn!(
+                        bucket = bucket.config().name,
+                        "the store accepts commits again"
+                    );
+                    bucket.review_pressure();
+                }
+                failures = 0;
+                if stopping && !report.more && report.items == 0 {
+                    return Ok(());
+                }
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::error!(bucket = bucket.config().name, %error, failures, "commit failed; writes are refused until one succeeds");
+                if stopping && failures >= STOP_TRIES {
+                    return Err(error);
+                }
+                let pause = RETRY_FIRST.saturating_mul(1 << (failures - 1).min(10)).min(RETRY_LAST);
+                sleep_unless_stopped(stop, if stopping { RETRY_FIRST } else { pause });
+            }
+        }
+        if reviewed.elapsed() >= PRESSURE_REVIEW {
+            bucket.review_pressure();
+            reviewed = Instant::now();
+        }
+    }
+}
+
+/// Sleeps until there is work, then until it is worth a commit.
+fn wait_for_work(bucket: &Bucket, stop: &AtomicBool, interval: Duration) {
+    let signal = &bucket.signal;
+    while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {
+        std::thread::park();
+    }
+    let deadline = Instant::now() + interval;
+    while !signal.is_urgent() && !stop.load(Ordering::Acquire) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+fn sleep_unless_stopped(stop: &AtomicBool, pause: Duration) {
+    let deadline = Instant::now() + pause;
+    let was_stopping = stop.load(Ordering::Acquire);
+    while was_stopping || !stop.load(Ordering::Acquire) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+fn run_loader(bucket: &Bucket, stop: &AtomicBool, begun: Instant) {
+    while !stop.load(Ordering::Acquire) {
+        match bucket.warmup_step() {
+            WarmupStep::Loaded { .. } => {}
+            WarmupStep::Failed { vbid, error } => {
+                tracing::error!(bucket = bucket.config().name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");
+            }
+            WarmupStep::Done => break,
+        }
+        let mut warmup = bucket.warmup.lock();
+        warmup.elapsed_us = begun.elapsed().as_micros() as u64;
+        if warmup.done {
+            tracing::info!(
+                bucket = bucket.config().name,
+                items = warmup.items,
+                tombstones = warmup.tombstones,
+                elapsed_ms = warmup.elapsed_us / 1000,
+                "warmup is done"
+            );
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A vbucket: one partition of a bucket, with its index, its queue and its history.
+//!
+//! Owns: the hash table and the checkpoint manager of the partition, each behind its own lock, the
+//! failover table, the persisted seqno and whoever waits for it.
+//!
+//! Invariants:
+//! 1. Lock order: table, then queue. The waiters' lock is never held together with either.
+//! 2. A key's versions enter the queue in the order in which they enter the table, because both
+//!    happen under the table lock.
+//! 3. The table keeps an item or its tombstone at least until its slot has left the queue.
+//! 4. Nothing is freed, copied or parsed under a lock where it can be done before or after it.
+//!
+//! Sixty-four vbuckets (up to 1024) are the lock stripes of a bucket; a finer stripe inside one would
+//! have to be taken together with the queue lock anyway. Callers: the bucket. It never reads a clock.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use oribi_storage::{FailoverEntry, Record, VbucketPhase, VbucketState};
+use oribi_types::{Cas, RevSeqno, Seqno, VbUuid, Vbid};
+use parking_lot::Mutex;
+
+use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
+use crate::hash_table::{HashSeed, HashTable};
+use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::limits::FAILOVER_ENTRIES_MAX;
+use crate::persistence::Waiters;
+
+mod operations;
+mod table;
+
+pub(crate) use operations::Context;
+use table::Table;
+
+/// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
+const LOADING: u8 = 0;
+
+/// Figures of one vbucket, for stats and metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VbucketStats {
+    /// What the vbucket does.
+    pub phase: VbucketPhase,
+    /// True while its documents are loaded from the store.
+    pub loading: bool,
+    /// Documents in memory.
+    pub items: usize,
+    /// Tombstones in memory, waiting to leave the queue.
+    pub tombstones: usize,
+    /// Bytes of item blocks reachable from the table.
+    pub item_bytes: usize,
+    /// Bytes of the table itself.
+    pub table_bytes: usize,
+    /// Items not yet persisted.
+    pub queue_items: usize,
+    /// Bytes held by the queue.
+    pub queue_bytes: usize,
+    /// Checkpoints in the queue.
+    pub checkpoints: usize,
+    /// Last seqno assigned.
+    pub high_seqno: Seqno,
+    /// Last seqno known to be durable.
+    pub persisted_seqno: Seqno,
+    /// Tombstones up to here may be gone from the store.
+    pub purge_seqno: Seqno,
+    /// Highest CAS assigned.
+    pub max_cas: Cas,
+    /// Highest revision of a deletion.
+    pub max_deleted_rev_seqno: RevSeqno,
+    /// Current history.
+    pub uuid: VbUuid,
+}
+
+/// One partition of a bucket.
+pub struct VBucket {
+    id: Vbid,
+    phase: AtomicU8,
+    table: Mutex<Table>,
+    queue: Mutex<CheckpointManager>,
+    persistence_cursor: CursorId,
+    failover_table: Mutex<Vec<FailoverEntry>>,
+    uuid: AtomicU64,
+    persisted_seqno: AtomicU64,
+    purge_seqno: AtomicU64,
+    /// Something may be waiting in the queue for the flusher.
+    dirty: AtomicBool,
+    waiters: Waiters,
+    seed: HashSeed,
+}
+
+impl VBucket {
+    /// A vbucket as the store knows it. With `loading` it answers "try again" until
+    /// [`VBucket::finish_loading`].
+    pub(crate) fn new(id: Vbid, state: &VbucketState, seed: HashSeed, loading: bool) -> VBucket {
+        let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
+        let persistence_cursor = queue.register_cursor("persistence");
+        let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
+        VBucket {
+            id,
+            phase: AtomicU8::new(if loading { LOADING } else { state.phase as u8 }),
+            table: Mutex::new(Table::new(
+                HashTable::new(seed.clone()),
+                state.max_deleted_rev_seqno,
+            )),
+            queue: Mutex::new(queue),
+            persistence_cursor,
+            failover_table: Mutex::new(state.failover_table.clone()),
+            uuid: AtomicU64::new(uuid.0),
+            persisted_seqno: AtomicU64::new(state.high_seqno.0),
+            purge_seqno: AtomicU64::new(state.purge_seqno.0),
+            dirty: AtomicBool::new(false),
+            waiters: Waiters::default(),
+            seed,
+        }
+    }
+
+    /// Number of the vbucket.
+    pub fn id(&self) -> Vbid {
+        self.id
+    }
+
+    /// Identity of the current history.
+    pub fn uuid(&self) -> VbUuid {
+        VbUuid(self.uuid.load(Ordering::Relaxed))
+    }
+
+    /// Last seqno known to be durable.
+    pub fn persisted_seqno(&self) -> Seqno {
+        Seqno(self.persisted_seqno.load(Ordering::Acquire))
+    }
+
+    /// Histories, newest first.
+    pub fn failover_table(&self) -> Vec<FailoverEntry> {
+        self.failover_table.lock().clone()
+    }
+
+    /// Figures at this moment.
+    pub fn stats(&self) -> VbucketStats {
+        let loading = self.phase.load(Ordering::Relaxed) == LOADING;
+        let table = self.table.lock();
+        let queue = self.queue.lock();
+        VbucketStats {
+            phase: VbucketPhase::Active,
+            loading,
+            items: table.items(),
+            tombstones: table.tombstones(),
+            item_bytes: table.item_bytes(),
+            table_bytes: table.index.table_bytes(),
+            queue_items: queue.remaining(self.persistence_cursor),
+            queue_bytes: queue.queue_bytes(),
+            checkpoints: queue.checkpoint_count(),
+            high_seqno: queue.high_seqno(),
+            persisted_seqno: self.persisted_seqno(),
+            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
+            max_cas: queue.max_cas(),
+            max_deleted_rev_seqno: table.max_deleted_rev(),
+            uuid: self.uuid(),
+        }
+    }
+
+    /// Puts a stored document into the table. Only while loading, when nobody else writes.
+    pub(crate) fn load(&self, record: &Record<'_>) {
+        let fields = ItemFields {
+            flags: record.flags,
+            expiry: record.expiry,
+            datatype: record.datatype,
+            deleted: false,
+        };
+        let mut new = NewItem::new(record.key, fields, &[record.value]);
+        new.set_version(record.cas, record.seqno, record.rev_seqno);
+        let hash = self.seed.hash(record.key);
+        self.table.lock().insert(hash, new.publish());
+    }
+
+    /// Ends loading: from here on the vbucket serves.
+    pub(crate) fn finish_loading(&self) {
+        self.phase.store(VbucketPhase::Active as u8, Ordering::Release);
+    }
+
+    pub(crate) fn is_loading(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == LOADING
+    }
+
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    /// Marks the vbucket for the flusher; true when it was not marked before.
+    pub(crate) fn mark_dirty(&self) -> bool {
+        !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes the flusher's mark away; true when there was one.
+    pub(crate) fn take_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
+    }
+
+    /// Reads what is to be persisted next, and the state that goes with it.
+    pub(crate) fn read_for_flush(&self, items_max: usize) -> (CursorBatch, VbucketState) {
+        // Read first: the table's maximum may then only be too high, which costs nothing.
+        let batch = self.queue.lock().read(self.persistence_cursor, items_max);
+        let max_deleted_rev_seqno = self.table.lock().max_deleted_rev();
+        let state = VbucketState {
+            phase: VbucketPhase::Active,
+            high_seqno: batch.end,
+            max_cas: batch.max_cas,
+            max_deleted_rev_seqno,
+            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
+            failover_table: self.failover_table(),
+        };
+        (batch, state)
+    }
+
+    /// The batch that was read is durable up to `end`: whoever waited is told, and what no cursor
+    /// needs any more leaves the queue, tombstones also the table.
+    pub(crate) fn flushed(&self, end: Seqno) {
+        let expelled = {
+            let mut queue = self.queue.lock();
+            queue.advance(self.persistence_cursor);
+            queue.expel()
+        };
+        for item in expelled.items().filter(|item| item.is_deleted()) {
+            let hash = self.seed.hash(item.key());
+            self.table.lock().remove_same(hash, item);
+        }
+        self.persisted_seqno.store(end.0, Ordering::Release);
+        self.waiters.persisted(end);
+    }
+
+    /// The batch that was read may not be durable: it will be read again.
+    pub(crate) fn flush_failed(&self) {
+        self.queue.lock().rewind(self.persistence_cursor);
+        self.waiters.fail_all();
+    }
+
+    /// Starts a new history, because the one before may have lost its end.
+    pub(crate) fn begin_history(&self, uuid: VbUuid) {
+        let mut table = self.failover_table.lock();
+        let seqno = self.queue.lock().high_seqno();
+        push_history(&mut table, FailoverEntry { uuid, seqno });
+        self.uuid.store(uuid.0, Ordering::Relaxed);
+    }
+
+    /// Forgets every document; seqno and CAS go on. Returns the state to persist.
+    pub(crate) fn clear(&self, uuid: VbUuid) -> VbucketState {
+        let (dropped, high_seqno, max_cas) = {
+            let mut table = self.table.lock();
+            let mut queue = self.queue.lock();
+            let dropped = (table.clear(), queue.clear());
+            (dropped, queue.high_seqno(), queue.max_cas())
+        };
+        drop(dropped);
+        self.begin_history(uuid);
+        self.persisted_seqno.store(high_seqno.0, Ordering::Release);
+        VbucketState {
+            phase: VbucketPhase::Active,
+            high_seqno,
+            max_cas,
+            max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
+            purge_seqno: high_seqno,
+            failover_table: self.failover_table(),
+        }
+    }
+
+    /// Removes from memory every document that `keep` refuses, some groups at a time so that other
+    /// operations on the vbucket get in between.
+    pub(crate) fn retain(&self, keep: impl Fn(&ItemRef) -> bool) {
+        const GROUPS_PER_SLICE: usize = 256;
+        let mut next = 0;
+        let mut seen_count = self.table.lock().index.group_count();
+        loop {
+            let mut table = self.table.lock();
+            let count = table.index.group_count();
+            if count != seen_count {
+                // The table grew or finished growing meanwhile, and groups have new numbers.
+                (next, seen_count) = (0, count);
+            }
+            if next >= count {
+                return;
+            }
+            let mut gone = Vec::new();
+            for group in next..(next + GROUPS_PER_SLICE).min(count) {
+                table.index.visit_group(group, |item| {
+                    if !keep(item) {
+                        gone.push(item.clone());
+                    }
+                });
+            }
+            for item in &gone {
+                table.remove_same(self.seed.hash(item.key()), item);
+            }
+            next += GROUPS_PER_SLICE;
+            drop(table);
+            drop(gone);
+        }
+    }
+}
+
+/// Puts a history in front of a failover table, dropping the oldest beyond the limit.
+pub(crate) fn push_history(table: &mut Vec<FailoverEntry>, entry: FailoverEntry) {
+    table.insert(0, entry);
+    table.truncate(FAILOVER_ENTRIES_MAX);
+}

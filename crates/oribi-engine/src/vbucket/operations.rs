@@ -1,0 +1,401 @@
+//! What clients do to documents of one vbucket.
+//!
+//! Owns: the rules of each operation. Every write ends in [`VBucket::write_if`]: build the new block
+//! outside the locks, then check the condition and publish under them. Operations whose new value
+//! depends on the old one build it from a reference to the old block and start again in the rare
+//! case that somebody else wrote in between, so no value is ever copied under a lock.
+
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+use oribi_storage::VbucketPhase;
+use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
+
+use super::{LOADING, VBucket};
+use crate::collections::Manifest;
+use crate::hash_table::KeyHash;
+use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::outcome::{
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
+    MutationOutcome, Refused, StoreMode, StoreRequest,
+};
+use crate::{datatype, expiry};
+
+/// What an operation needs to know about its bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) manifest: &'a ArcSwap<Manifest>,
+    pub(crate) now: Timestamp,
+    pub(crate) value_bytes_max: usize,
+    /// Set while no write may add memory or queue entries.
+    pub(crate) writes_refused: Option<Refused>,
+}
+
+impl Context<'_> {
+    /// Asked under the table lock: a collection is purged from the table after it has left the
+    /// manifest, so whoever still finds it here has its document purged as well.
+    fn knows(&self, collection: CollectionId) -> bool {
+        collection == CollectionId::DEFAULT || self.manifest.load().contains(collection)
+    }
+
+    /// Absolute expiry of a document of `collection`, from what the client asked for.
+    fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
+        if collection == CollectionId::DEFAULT {
+            return expiry::absolute(wire, self.now);
+        }
+        let manifest = self.manifest.load();
+        let max_ttl_s = manifest.collection(collection).and_then(|found| found.max_ttl_s);
+        expiry::limited(wire, max_ttl_s, self.now)
+    }
+}
+
+/// Why a write did not happen: refused before its condition, or by its condition.
+enum Denied<R> {
+    Refused(Refused),
+    Condition(R),
+}
+
+impl From<Denied<MutationOutcome>> for MutationOutcome {
+    fn from(denied: Denied<MutationOutcome>) -> MutationOutcome {
+        match denied {
+            Denied::Refused(refused) => MutationOutcome::Refused(refused),
+            Denied::Condition(outcome) => outcome,
+        }
+    }
+}
+
+/// The version that a new value was built from is not the current one any more.
+struct Overtaken;
+
+impl VBucket {
+    pub(crate) fn get(&self, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
+        let hash = self.seed.hash(key);
+        match self.find(context, hash, key) {
+            Err(refused) => GetOutcome::Refused(refused),
+            Ok(Some(item)) if item.is_live(context.now.unix_s()) => GetOutcome::Hit(item),
+            Ok(Some(item)) => {
+                if item.is_expired(context.now.unix_s()) {
+                    self.expire(context, hash, &item);
+                }
+                GetOutcome::Miss
+            }
+            Ok(None) => GetOutcome::Miss,
+        }
+    }
+
+    pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
+        match self.find(context, self.seed.hash(key), key) {
+            Err(refused) => MetaOutcome::Refused(refused),
+            Ok(Some(item)) if item.is_expired(context.now.unix_s()) => MetaOutcome::Miss,
+            Ok(Some(item)) => MetaOutcome::Found(item),
+            Ok(None) => MetaOutcome::Miss,
+        }
+    }
+
+    pub(crate) fn store(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+    ) -> MutationOutcome {
+        if request.value.len() > context.value_bytes_max {
+            return MutationOutcome::TooLarge;
+        }
+        if let Some(refused) = context.writes_refused {
+            return MutationOutcome::Refused(refused);
+        }
+        let fields = ItemFields {
+            flags: request.flags,
+            expiry: context.expiry(key.collection, request.expiry),
+            datatype: datatype::detect(request.value),
+            deleted: false,
+        };
+        let new = NewItem::new(key, fields, &[request.value]);
+        let written = self.write_if(context, self.seed.hash(key), new, |live, new| {
+            match (request.mode, live) {
+                (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
+                (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
+                _ => check_cas(live, request.cas)?,
+            }
+            if let (true, Some(live)) = (request.preserve_expiry, live) {
+                new.set_expiry(live.expiry());
+            }
+            Ok(())
+        });
+        written.map_or_else(MutationOutcome::from, |(mutation, _)| MutationOutcome::Done(mutation))
+    }
+
+    pub(crate) fn delete(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        cas: Cas,
+    ) -> MutationOutcome {
+        let new = tombstone(key, context.now);
+        let written = self.write_if(context, self.seed.hash(key), new, |live, _| match live {
+            None => Err(MutationOutcome::NotFound),
+            live => check_cas(live, cas),
+        });
+        written.map_or_else(MutationOutcome::from, |(mutation, _)| MutationOutcome::Done(mutation))
+    }
+
+    pub(crate) fn concat(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        request: &ConcatRequest<'_>,
+    ) -> MutationOutcome {
+        let build = |live: Option<&ItemRef>| {
+            let live = live.ok_or(MutationOutcome::NotStored)?;
+            check_cas(Some(live), request.cas)?;
+            if live.value().len() + request.value.len() > context.value_bytes_max {
+                return Err(MutationOutcome::TooLarge);
+            }
+            let parts = match request.mode {
+                ConcatMode::Append => [live.value(), request.value],
+                ConcatMode::Prepend => [request.value, live.value()],
+            };
+            let fields =
+                ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() };
+            let joined = NewItem::new(key, fields, &parts);
+            let datatype = datatype::detect(joined.as_item().value());
+            Ok(joined.with_datatype(datatype))
+        };
+        match self.update(context, key, build) {
+            Ok((mutation, _)) => MutationOutcome::Done(mutation),
+            Err(denied) => denied.into(),
+        }
+    }
+
+    pub(crate) fn touch(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        wire_expiry: u32,
+    ) -> MutationOutcome {
+        let expiry = context.expiry(key.collection, wire_expiry);
+        let build = |live: Option<&ItemRef>| match live {
+            None => Err(MutationOutcome::NotFound),
+            Some(live) => Ok(with_expiry(live, expiry)),
+        };
+        match self.update(context, key, build) {
+            Ok((mutation, _)) => MutationOutcome::Done(mutation),
+            Err(denied) => denied.into(),
+        }
+    }
+
+    pub(crate) fn get_and_touch(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        wire_expiry: u32,
+    ) -> GetOutcome {
+        let expiry = context.expiry(key.collection, wire_expiry);
+        let build = |live: Option<&ItemRef>| match live {
+            None => Err(GetOutcome::Miss),
+            // The same expiry again changes nothing, so it is no mutation.
+            Some(live) if live.expiry() == expiry => Err(GetOutcome::Hit(live.clone())),
+            Some(live) => Ok(with_expiry(live, expiry)),
+        };
+        match self.update(context, key, build) {
+            Ok((_, item)) => GetOutcome::Hit(item),
+            Err(Denied::Condition(outcome)) => outcome,
+            Err(Denied::Refused(refused)) => GetOutcome::Refused(refused),
+        }
+    }
+
+    pub(crate) fn counter(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        request: &CounterRequest,
+    ) -> CounterOutcome {
+        let mut value = 0;
+        let build = |live: Option<&ItemRef>| {
+            let fields = match live {
+                Some(live) => {
+                    if request.cas != Cas(0) && request.cas != live.cas() {
+                        return Err(CounterOutcome::Exists);
+                    }
+                    let current = parse_counter(live.value()).ok_or(CounterOutcome::NotANumber)?;
+                    value = match request.decrement {
+                        true => current.saturating_sub(request.delta),
+                        false => current.wrapping_add(request.delta),
+                    };
+                    ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() }
+                }
+                None => {
+                    if request.cas != Cas(0) {
+                        return Err(CounterOutcome::NotFound);
+                    }
+                    value = request.initial.ok_or(CounterOutcome::NotFound)?;
+                    let expiry = context.expiry(key.collection, request.expiry);
+                    ItemFields { expiry, ..Default::default() }
+                }
+            };
+            let mut digits = [0u8; DECIMAL_DIGITS_MAX];
+            let digits = write_decimal(value, &mut digits);
+            // A decimal number is a JSON text.
+            let fields = ItemFields { datatype: oribi_types::Datatype::JSON, ..fields };
+            Ok(NewItem::new(key, fields, &[digits]))
+        };
+        match self.update(context, key, build) {
+            Ok((mutation, _)) => CounterOutcome::Done { mutation, value },
+            Err(Denied::Condition(outcome)) => outcome,
+            Err(Denied::Refused(refused)) => CounterOutcome::Refused(refused),
+        }
+    }
+
+    /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile.
+    fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) {
+        let new = tombstone(expired.key(), context.now);
+        // Refusal is fine: readers go by the expiry time, and a later one will try again.
+        let _ = self.write_version(context, hash, new, |current, _| match current {
+            Some(current) if current.same_block(expired) => Ok(()),
+            _ => Err(Overtaken),
+        });
+    }
+
+    fn find(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+    ) -> Result<Option<ItemRef>, Refused> {
+        self.check_phase()?;
+        let table = self.table.lock();
+        if !context.knows(key.collection) {
+            return Err(Refused::UnknownCollection);
+        }
+        Ok(table.index.get(hash, key).cloned())
+    }
+
+    fn check_phase(&self) -> Result<(), Refused> {
+        match self.phase.load(Ordering::Acquire) {
+            phase if phase == VbucketPhase::Active as u8 => Ok(()),
+            LOADING => Err(Refused::TemporaryFailure),
+            _ => Err(Refused::NotMyVbucket),
+        }
+    }
+
+    /// Reads, builds the next version from what was read, and writes it unless overtaken.
+    fn update<R>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        mut build: impl FnMut(Option<&ItemRef>) -> Result<NewItem, R>,
+    ) -> Result<(Mutation, ItemRef), Denied<R>> {
+        let hash = self.seed.hash(key);
+        let now_s = context.now.unix_s();
+        loop {
+            let found = self.find(context, hash, key).map_err(Denied::Refused)?;
+            let live = found.filter(|item| item.is_live(now_s));
+            let new = build(live.as_ref()).map_err(Denied::Condition)?;
+            let written = self.write_if(context, hash, new, |current, _| match (current, &live) {
+                (None, None) => Ok(()),
+                (Some(current), Some(live)) if current.same_block(live) => Ok(()),
+                _ => Err(Overtaken),
+            });
+            match written {
+                Ok(done) => return Ok(done),
+                Err(Denied::Refused(refused)) => return Err(Denied::Refused(refused)),
+                Err(Denied::Condition(Overtaken)) => {}
+            }
+        }
+    }
+
+    /// Publishes `new` if `condition` holds for the live version under the same key.
+    fn write_if<R>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        new: NewItem,
+        condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
+    ) -> Result<(Mutation, ItemRef), Denied<R>> {
+        let now_s = context.now.unix_s();
+        self.write_version(context, hash, new, |current, new| {
+            condition(current.filter(|item| item.is_live(now_s)), new)
+        })
+    }
+
+    /// Publishes `new` if `condition` holds for the version under the same key, dead or alive.
+    fn write_version<R>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        mut new: NewItem,
+        condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
+    ) -> Result<(Mutation, ItemRef), Denied<R>> {
+        self.check_phase().map_err(Denied::Refused)?;
+        // A deletion frees memory, so only a failing store or a full queue may refuse it.
+        match context.writes_refused {
+            Some(Refused::NoMemory) if new.as_item().is_deleted() => {}
+            Some(refused) => return Err(Denied::Refused(refused)),
+            None => {}
+        }
+        let key_collection = new.as_item().key().collection;
+        let (item, garbage) = {
+            let mut table = self.table.lock();
+            if !context.knows(key_collection) {
+                return Err(Denied::Refused(Refused::UnknownCollection));
+            }
+            let current = table.index.get(hash, new.as_item().key());
+            condition(current, &mut new).map_err(Denied::Condition)?;
+            let (previous, rev) = match current {
+                Some(current) => (Some(current.seqno()), current.rev_seqno().0 + 1),
+                None => (None, table.max_deleted_rev().0 + 1),
+            };
+            let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);
+            let replaced = table.insert(hash, queued.item.clone());
+            (queued.item, (queued.displaced, replaced))
+        };
+        drop(garbage);
+        let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
+        Ok((mutation, item))
+    }
+}
+
+fn check_cas(live: Option<&ItemRef>, cas: Cas) -> Result<(), MutationOutcome> {
+    match live {
+        _ if cas == Cas(0) => Ok(()),
+        None => Err(MutationOutcome::NotFound),
+        Some(live) if live.cas() == cas => Ok(()),
+        Some(_) => Err(MutationOutcome::Exists),
+    }
+}
+
+fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
+    let fields = ItemFields { deleted: true, expiry: now.unix_s(), ..Default::default() };
+    NewItem::new(key, fields, &[])
+}
+
+fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
+    let fields =
+        ItemFields { flags: live.flags(), expiry, datatype: live.datatype(), deleted: false };
+    NewItem::new(live.key(), fields, &[live.value()])
+}
+
+/// Digits of `u64::MAX`.
+const DECIMAL_DIGITS_MAX: usize = 20;
+
+/// A counter's value: 1 to 20 decimal digits and nothing else, at most `u64::MAX`.
+fn parse_counter(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > DECIMAL_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit)
+    {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Writes `value` into the end of `digits` and returns the used part.
+fn write_decimal(mut value: u64, digits: &mut [u8; DECIMAL_DIGITS_MAX]) -> &[u8] {
+    let mut at = DECIMAL_DIGITS_MAX;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return &digits[at..];
+        }
+    }
+}
