@@ -6,9 +6,15 @@
 //! from `commit` means that none of its batches may be treated as durable.
 //! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
 
+pub mod conformance;
 mod kv_store;
+mod memory_store;
+mod seeded_random;
 
+pub use conformance::Medium;
 pub use kv_store::{
     FailoverEntry, KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase,
     VbucketState,
 };
+pub use memory_store::{MemoryMedium, MemoryStore};
+pub use seeded_random::SeededRandom;

@@ -1,0 +1,48 @@
+//! What every backend has to do: named checks and random operations against a model.
+//!
+//! Owns: the meaning of the [`KvStore`] trait as executable checks. A backend passes when
+//! [`run`] returns; a check that fails panics with its name and, for the random part, the seed that
+//! repeats it. Invariant: the suite sees a backend through [`Medium`] and the trait only, so that the
+//! embedded store, the store in memory and one behind a network are judged alike.
+//! Callers: the tests of each backend, and canaries that prove that planted bugs are found.
+//! It does not cover crashes in the middle of a commit; backends with files test those themselves.
+
+mod checks;
+mod fixture;
+mod model;
+mod random;
+#[cfg(test)]
+mod tests;
+
+use crate::{KvStore, StoreError};
+
+pub use random::run_random;
+
+/// Where a store keeps its bytes: a directory, a block of memory, a cluster. It outlives the store
+/// object, so opening it twice in a row is a restart.
+pub trait Medium {
+    /// Opens a store on the bytes as they are. At most one store is open at a time.
+    fn open(&self) -> Result<Box<dyn KvStore>, StoreError>;
+}
+
+/// Seeds of the random part. Few, because a change in the suite should not make it slow; a backend
+/// that wants more calls [`run_random`] itself.
+const SEEDS: [u64; 3] = [1, 0x5eed, 0xdead_beef];
+
+/// Operations per seed.
+const OPERATIONS: usize = 200;
+
+/// Runs the whole suite. `make` gives a fresh empty medium for each check.
+///
+/// # Panics
+/// When a check fails: that is its answer.
+pub fn run(make: &dyn Fn() -> Box<dyn Medium>) {
+    for (name, check) in checks::CHECKS {
+        eprintln!("conformance: {name}");
+        check(make().as_ref());
+    }
+    for seed in SEEDS {
+        eprintln!("conformance: random operations, seed {seed:#x}");
+        run_random(make().as_ref(), seed, OPERATIONS);
+    }
+}

@@ -1,0 +1,314 @@
+//! The named checks. Each starts on an empty medium and tells one rule of the trait.
+
+use std::ops::ControlFlow;
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use super::Medium;
+use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
+use crate::{VbBatch, VbucketPhase, VbucketState};
+
+/// A check and what it is called in a failure.
+pub(super) type Check = (&'static str, fn(&dyn Medium));
+
+/// Every check, in the order in which they are easiest to understand when they fail.
+pub(super) const CHECKS: &[Check] = &[
+    ("an empty store answers", empty_store),
+    ("every field survives a restart", fields_survive),
+    ("a later version replaces an earlier one", overwrite),
+    ("tombstones are kept and visited", tombstones),
+    ("vbuckets do not see each other", vbuckets_are_apart),
+    ("scan_keys is in order of collection and key", key_order),
+    ("scan_seqnos is in order and honours its bounds", seqno_order),
+    ("a visitor can end a scan", scans_end_early),
+    ("states are what the last commit said", states_follow_commits),
+    ("a batch without records still stores its state", state_only_batch),
+    ("one commit takes many vbuckets", group_commit),
+    ("local documents are kept apart from data", locals),
+    ("purging a collection leaves the others", purge_collection),
+    ("dropping a vbucket leaves the others", drop_vbucket),
+    ("compaction purges old tombstones only", compact),
+    ("large values come back whole", large_values),
+    ("keys and values of odd bytes and lengths", odd_bytes),
+    ("statistics count", stats_count),
+];
+
+const VB: Vbid = Vbid(3);
+
+fn empty_store(medium: &dyn Medium) {
+    let store = open(medium);
+    assert_eq!(states(&*store), vec![]);
+    assert_eq!(scan_keys(&*store, VB), vec![]);
+    assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), vec![]);
+    assert_eq!(get(&*store, VB, Kept::document(1, b"k", b"").doc_key()), None);
+    assert_eq!(store.get_local("manifest").expect("answers"), None);
+    store.purge_collection(VB, CollectionId(8)).expect("nothing to purge is fine");
+    store.drop_vbucket(VB).expect("nothing to drop is fine");
+    assert_eq!(store.compact(VB, u32::MAX).expect("nothing to compact is fine"), None);
+    store.commit(&[]).expect("an empty group is fine");
+}
+
+fn fields_survive(medium: &dyn Medium) {
+    let mut kept = Kept::document(u64::MAX - 1, b"key", b"{\"a\":1}");
+    kept.expiry = u32::MAX;
+    let store = open(medium);
+    commit(&*store, VB, std::slice::from_ref(&kept));
+    assert_eq!(get(&*store, VB, kept.doc_key()), Some(kept.clone()));
+    drop(store);
+    let store = open(medium);
+    assert_eq!(get(&*store, VB, kept.doc_key()), Some(kept.clone()));
+    assert_eq!(scan_keys(&*store, VB), vec![kept]);
+}
+
+fn overwrite(medium: &dyn Medium) {
+    let store = open(medium);
+    commit(&*store, VB, &[Kept::document(1, b"k", b"one"), Kept::document(2, b"l", b"x")]);
+    let second = Kept::document(3, b"k", b"two");
+    commit(&*store, VB, std::slice::from_ref(&second));
+    assert_eq!(get(&*store, VB, second.doc_key()), Some(second.clone()));
+    drop(store);
+    let seen = scan_seqnos(&*open(medium), VB, 0, u64::MAX);
+    assert_eq!(seen, vec![Kept::document(2, b"l", b"x"), second], "one version per key");
+}
+
+fn tombstones(medium: &dyn Medium) {
+    let store = open(medium);
+    commit(&*store, VB, &[Kept::document(1, b"k", b"value")]);
+    let tombstone = Kept::tombstone(2, b"k", 1_700_000_000);
+    commit(&*store, VB, std::slice::from_ref(&tombstone));
+    drop(store);
+    let store = open(medium);
+    assert_eq!(get(&*store, VB, tombstone.doc_key()), Some(tombstone.clone()));
+    assert_eq!(scan_keys(&*store, VB), vec![tombstone.clone()]);
+    assert_eq!(scan_seqnos(&*store, VB, 1, 2), vec![tombstone]);
+}
+
+fn vbuckets_are_apart(medium: &dyn Medium) {
+    let store = open(medium);
+    for vbid in [0, 1, 255, 256, 1023] {
+        commit(&*store, Vbid(vbid), &[Kept::document(u64::from(vbid) + 1, b"same", b"v")]);
+    }
+    for vbid in [0, 1, 255, 256, 1023] {
+        let seen = scan_keys(&*store, Vbid(vbid));
+        assert_eq!(seen, vec![Kept::document(u64::from(vbid) + 1, b"same", b"v")]);
+    }
+    assert_eq!(scan_keys(&*store, Vbid(2)), vec![]);
+}
+
+fn key_order(medium: &dyn Medium) {
+    let store = open(medium);
+    let ordered = [
+        Kept::document(9, b"a", b""),
+        Kept::document(3, b"a\0", b""),
+        Kept::document(8, b"b", b""),
+        Kept::document(1, b"\xff\xff", b""),
+        Kept::document(7, b"a", b"").in_collection(8),
+        Kept::document(2, b"a", b"").in_collection(0x0100),
+        Kept::document(4, b"a", b"").in_collection(u32::MAX),
+    ];
+    let mut by_seqno = ordered.to_vec();
+    by_seqno.sort_by_key(|kept| kept.seqno);
+    commit(&*store, VB, &by_seqno);
+    assert_eq!(scan_keys(&*store, VB), ordered);
+}
+
+fn seqno_order(medium: &dyn Medium) {
+    let store = open(medium);
+    let keys: [&[u8]; 5] = [b"e", b"a", b"d", b"b", b"c"];
+    let numbered = keys.iter().zip([2, 4, 300, 70_000, 5_000_000_000]);
+    let kept: Vec<Kept> =
+        numbered.map(|(key, seqno)| Kept::document(seqno, key, b"value")).collect();
+    commit(&*store, VB, &kept);
+    assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
+    assert_eq!(scan_seqnos(&*store, VB, 4, 300), kept[1..3], "both bounds belong to the range");
+    assert_eq!(scan_seqnos(&*store, VB, 5, 299), vec![]);
+    assert_eq!(scan_seqnos(&*store, VB, 301, u64::MAX), kept[3..]);
+    assert_eq!(scan_seqnos(&*store, VB, 300, 4), vec![], "an empty range is no error");
+}
+
+fn scans_end_early(medium: &dyn Medium) {
+    let store = open(medium);
+    let kept: Vec<Kept> =
+        (1..=10).map(|seqno| Kept::document(seqno, &[seqno as u8], b"")).collect();
+    commit(&*store, VB, &kept);
+    let mut visits = 0;
+    let mut third = |_: crate::Record<'_>| {
+        visits += 1;
+        if visits % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    store.scan_keys(VB, &mut third).expect("an early end is no error");
+    store.scan_seqnos(VB, Seqno(1), Seqno(10), &mut third).expect("an early end is no error");
+    assert_eq!(visits, 6);
+}
+
+fn states_follow_commits(medium: &dyn Medium) {
+    let store = open(medium);
+    commit(&*store, Vbid(1), &[Kept::document(1, b"k", b"")]);
+    commit(&*store, Vbid(7), &[Kept::document(5, b"k", b"")]);
+    commit(&*store, Vbid(1), &[Kept::document(6, b"k", b"")]);
+    let expected = vec![(Vbid(1), state(6)), (Vbid(7), state(5))];
+    assert_eq!(states(&*store), expected);
+    drop(store);
+    assert_eq!(states(&*open(medium)), expected);
+}
+
+fn state_only_batch(medium: &dyn Medium) {
+    let phases =
+        [VbucketPhase::Active, VbucketPhase::Replica, VbucketPhase::Pending, VbucketPhase::Dead];
+    let store = open(medium);
+    let mut expected = Vec::new();
+    for (number, phase) in phases.into_iter().enumerate() {
+        let entry = state(9).failover_table[0];
+        let failover_table = vec![entry; if number == 0 { 25 } else { number - 1 }];
+        let state = VbucketState { phase, failover_table, ..state(u64::MAX - number as u64) };
+        expected.push((Vbid(number as u16), state));
+    }
+    let batches = expected.iter().map(|(vbid, state)| batch(*vbid, &[], state.clone()));
+    store.commit(&batches.collect::<Vec<_>>()).expect("the store commits");
+    drop(store);
+    assert_eq!(states(&*open(medium)), expected);
+}
+
+fn group_commit(medium: &dyn Medium) {
+    let store = open(medium);
+    let kept: Vec<Kept> =
+        (1..=64).map(|seqno| Kept::document(seqno, b"key", &[seqno as u8; 100])).collect();
+    let batches: Vec<VbBatch<'_>> = kept
+        .iter()
+        .zip(0..)
+        .map(|(kept, vbid)| {
+            batch(Vbid(vbid), std::slice::from_ref(kept), state(u64::from(vbid) + 1))
+        })
+        .collect();
+    store.commit(&batches).expect("the store commits");
+    drop(store);
+    let store = open(medium);
+    assert_eq!(states(&*store).len(), 64);
+    for vbid in 0..64 {
+        assert_eq!(scan_keys(&*store, Vbid(vbid)), vec![kept[usize::from(vbid)].clone()]);
+    }
+}
+
+fn locals(medium: &dyn Medium) {
+    let store = open(medium);
+    store.put_local("manifest", b"one").expect("written");
+    store.put_local("manifest", b"two").expect("written");
+    store.put_local("manifest-2", b"").expect("written");
+    store.drop_vbucket(VB).expect("dropped");
+    drop(store);
+    let store = open(medium);
+    assert_eq!(store.get_local("manifest").expect("read"), Some(b"two".to_vec()));
+    assert_eq!(store.get_local("manifest-2").expect("read"), Some(Vec::new()));
+    assert_eq!(store.get_local("manifest-3").expect("read"), None);
+    assert_eq!(states(&*store), vec![]);
+}
+
+fn purge_collection(medium: &dyn Medium) {
+    let store = open(medium);
+    let kept = [
+        Kept::document(1, b"k", b"default"),
+        Kept::document(2, b"k", b"eight").in_collection(8),
+        Kept::tombstone(3, b"l", 5).in_collection(8),
+        Kept::document(4, b"k", b"nine").in_collection(9),
+    ];
+    commit(&*store, VB, &kept);
+    commit(&*store, Vbid(4), &kept[1..2]);
+    for _ in 0..2 {
+        store.purge_collection(VB, CollectionId(8)).expect("purged, also when repeated");
+    }
+    drop(store);
+    let store = open(medium);
+    assert_eq!(scan_keys(&*store, VB), vec![kept[0].clone(), kept[3].clone()]);
+    assert_eq!(scan_keys(&*store, Vbid(4)), kept[1..2], "the other vbucket keeps its records");
+    assert_eq!(states(&*store), vec![(VB, state(4)), (Vbid(4), state(2))]);
+    let last = CollectionId(u32::MAX);
+    commit(&*store, VB, &[Kept::document(5, b"\xff", b"").in_collection(last.0)]);
+    store.purge_collection(VB, last).expect("the highest id is purged too");
+    assert_eq!(scan_keys(&*store, VB).len(), 2);
+}
+
+fn drop_vbucket(medium: &dyn Medium) {
+    let store = open(medium);
+    for vbid in [2, 3, 4] {
+        let kept: Vec<Kept> =
+            (1..=50).map(|seqno| Kept::document(seqno, &[seqno as u8], b"v")).collect();
+        commit(&*store, Vbid(vbid), &kept);
+    }
+    store.drop_vbucket(Vbid(3)).expect("dropped");
+    drop(store);
+    let store = open(medium);
+    assert_eq!(states(&*store), vec![(Vbid(2), state(50)), (Vbid(4), state(50))]);
+    assert_eq!(scan_keys(&*store, Vbid(3)), vec![]);
+    assert_eq!(scan_keys(&*store, Vbid(2)).len(), 50);
+    assert_eq!(scan_keys(&*store, Vbid(4)).len(), 50);
+    let again = Kept::document(1, b"new", b"v");
+    commit(&*store, Vbid(3), std::slice::from_ref(&again));
+    assert_eq!(scan_keys(&*store, Vbid(3)), vec![again], "nothing of the old vbucket returns");
+}
+
+fn compact(medium: &dyn Medium) {
+    let store = open(medium);
+    let kept = [
+        Kept::document(1, b"document", b"v"),
+        Kept::tombstone(2, b"old", 999),
+        Kept::tombstone(5, b"older", 1),
+        Kept::tombstone(6, b"young", 1000),
+    ];
+    commit(&*store, VB, &kept);
+    commit(&*store, Vbid(4), &kept[1..2]);
+    assert_eq!(store.compact(VB, 1000).expect("compacted"), Some(Seqno(5)));
+    assert_eq!(store.compact(VB, 1000).expect("compacted"), None, "nothing is left to purge");
+    drop(store);
+    let store = open(medium);
+    assert_eq!(scan_keys(&*store, VB), vec![kept[0].clone(), kept[3].clone()]);
+    assert_eq!(scan_keys(&*store, Vbid(4)), kept[1..2], "the other vbucket keeps its tombstone");
+    let expected = VbucketState { purge_seqno: Seqno(5), ..state(6) };
+    assert_eq!(states(&*store), vec![(VB, expected), (Vbid(4), state(2))]);
+}
+
+fn large_values(medium: &dyn Medium) {
+    let store = open(medium);
+    let sizes = [4095, 16 * 1024 - 37, 16 * 1024, 1 << 20, 20 << 20];
+    let mut kept = Vec::new();
+    for (number, size) in sizes.into_iter().enumerate() {
+        let value: Vec<u8> = (0..size).map(|at| (at * 31 / 7 + number) as u8).collect();
+        kept.push(Kept::document(number as u64 + 1, &[b'k', number as u8], &value));
+    }
+    commit(&*store, VB, &kept);
+    // Not assert_eq!: nobody wants to read 20 MiB of difference.
+    assert!(scan_keys(&*store, VB) == kept, "a large value changed");
+    drop(store);
+    let store = open(medium);
+    for kept in &kept {
+        assert!(get(&*store, VB, kept.doc_key()).as_ref() == Some(kept), "a large value changed");
+    }
+}
+
+fn odd_bytes(medium: &dyn Medium) {
+    let store = open(medium);
+    let kept = [
+        Kept::document(1, b"\0", b"\0"),
+        Kept::document(2, &[0xff; 250], b""),
+        Kept::document(3, "schlüssel".as_bytes(), b"\xff\xfe"),
+    ];
+    commit(&*store, VB, &kept);
+    drop(store);
+    let store = open(medium);
+    for kept in &kept {
+        assert_eq!(get(&*store, VB, kept.doc_key()).as_ref(), Some(kept));
+    }
+    let prefix_of_a_key = DocKey { collection: CollectionId::DEFAULT, key: &[0xff; 249] };
+    assert_eq!(get(&*store, VB, prefix_of_a_key), None);
+}
+
+fn stats_count(medium: &dyn Medium) {
+    let store = open(medium);
+    let before = store.stats();
+    commit(&*store, VB, &[Kept::document(1, b"a", b"v"), Kept::document(2, b"b", b"v")]);
+    commit(&*store, VB, &[Kept::document(3, b"a", b"v")]);
+    let after = store.stats();
+    assert_eq!(after.records_committed - before.records_committed, 3);
+    assert_eq!(after.commits - before.commits, 2);
+    assert_eq!(after.commit_failures, 0);
+    assert!(after.disk_bytes > 0);
+}

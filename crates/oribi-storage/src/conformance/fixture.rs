@@ -1,0 +1,150 @@
+//! Records, states and small questions to a store, so that each check reads as what it checks.
+
+use std::ops::ControlFlow;
+
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
+
+use super::Medium;
+use crate::{FailoverEntry, KvStore, Record, VbBatch, VbucketPhase, VbucketState};
+
+/// A record that owns its bytes and compares by all fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Kept {
+    pub(super) collection: CollectionId,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) cas: Cas,
+    pub(super) seqno: Seqno,
+    pub(super) rev_seqno: RevSeqno,
+    pub(super) flags: u32,
+    pub(super) expiry: u32,
+    pub(super) datatype: Datatype,
+    pub(super) deleted: bool,
+}
+
+impl Kept {
+    /// A document in the default collection, its other fields derived from the seqno so that no
+    /// two of them are equal by accident.
+    pub(super) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Kept {
+        Kept {
+            collection: CollectionId::DEFAULT,
+            key: key.to_vec(),
+            value: value.to_vec(),
+            cas: Cas(seqno.wrapping_add(0x1122_3344_5566_0000)),
+            seqno: Seqno(seqno),
+            rev_seqno: RevSeqno(seqno.wrapping_add(100)),
+            flags: 0xdead_0000u32.wrapping_add(seqno as u32),
+            expiry: 0,
+            datatype: Datatype::JSON,
+            deleted: false,
+        }
+    }
+
+    pub(super) fn in_collection(self, id: u32) -> Kept {
+        Kept { collection: CollectionId(id), ..self }
+    }
+
+    /// A tombstone of the given time of deletion.
+    pub(super) fn tombstone(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
+        let datatype = Datatype::RAW;
+        let document = Kept::document(seqno, key, b"");
+        Kept { expiry: deleted_at, deleted: true, datatype, ..document }
+    }
+
+    pub(super) fn of(record: Record<'_>) -> Kept {
+        Kept {
+            collection: record.key.collection,
+            key: record.key.key.to_vec(),
+            value: record.value.to_vec(),
+            cas: record.cas,
+            seqno: record.seqno,
+            rev_seqno: record.rev_seqno,
+            flags: record.flags,
+            expiry: record.expiry,
+            datatype: record.datatype,
+            deleted: record.deleted,
+        }
+    }
+
+    pub(super) fn record(&self) -> Record<'_> {
+        Record {
+            key: self.doc_key(),
+            value: &self.value,
+            cas: self.cas,
+            seqno: self.seqno,
+            rev_seqno: self.rev_seqno,
+            flags: self.flags,
+            expiry: self.expiry,
+            datatype: self.datatype,
+            deleted: self.deleted,
+        }
+    }
+
+    pub(super) fn doc_key(&self) -> DocKey<'_> {
+        DocKey { collection: self.collection, key: &self.key }
+    }
+}
+
+/// A state whose fields all differ, with the given high seqno.
+pub(super) fn state(high_seqno: u64) -> VbucketState {
+    VbucketState {
+        phase: VbucketPhase::Active,
+        high_seqno: Seqno(high_seqno),
+        max_cas: Cas(high_seqno.wrapping_add(0x99_0000)),
+        max_deleted_rev_seqno: RevSeqno(high_seqno / 2),
+        purge_seqno: Seqno(0),
+        failover_table: vec![
+            FailoverEntry { uuid: VbUuid(0xabcd_ef01_2345), seqno: Seqno(high_seqno / 3) },
+            FailoverEntry { uuid: VbUuid(7), seqno: Seqno(0) },
+        ],
+    }
+}
+
+pub(super) fn open(medium: &dyn Medium) -> Box<dyn KvStore> {
+    medium.open().expect("the medium opens")
+}
+
+/// A batch that borrows the given records.
+pub(super) fn batch(vbid: Vbid, kept: &[Kept], state: VbucketState) -> VbBatch<'_> {
+    VbBatch { vbid, records: kept.iter().map(Kept::record).collect(), state }
+}
+
+/// Commits one batch for one vbucket; its state has the last record's seqno.
+pub(super) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[Kept]) {
+    let high_seqno = kept.iter().map(|kept| kept.seqno.0).max().unwrap_or(0);
+    store.commit(&[batch(vbid, kept, state(high_seqno))]).expect("the store accepts the batch");
+}
+
+pub(super) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Kept> {
+    let mut seen = Vec::new();
+    let found = store.get(vbid, key, &mut |record| seen.push(Kept::of(record)));
+    let found = found.expect("the store answers a get");
+    assert_eq!(seen.len(), usize::from(found), "one visit for a hit and none for a miss");
+    seen.pop()
+}
+
+pub(super) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
+    let mut seen = Vec::new();
+    let outcome = store.scan_keys(vbid, &mut |record| {
+        seen.push(Kept::of(record));
+        ControlFlow::Continue(())
+    });
+    outcome.expect("the store scans");
+    seen
+}
+
+pub(super) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<Kept> {
+    let mut seen = Vec::new();
+    let outcome = store.scan_seqnos(vbid, Seqno(from), Seqno(to), &mut |record| {
+        seen.push(Kept::of(record));
+        ControlFlow::Continue(())
+    });
+    outcome.expect("the store scans");
+    seen
+}
+
+pub(super) fn states(store: &dyn KvStore) -> Vec<(Vbid, VbucketState)> {
+    let mut states = store.vbucket_states().expect("the store lists its states");
+    states.sort_by_key(|(vbid, _)| *vbid);
+    states
+}

@@ -1,0 +1,168 @@
+//! Canaries: each planted bug has to be found by the suite.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use super::{Medium, run};
+use crate::{
+    KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
+    VbucketState,
+};
+
+/// What the store under the suite does wrong.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Bug {
+    None,
+    LosesTombstones,
+    AcknowledgesWithoutCommitting,
+    KeepsTheOldState,
+    ForgetsTheLastRecordOfAGroup,
+    IgnoresTheUpperSeqno,
+    ScansInKeyOrderOnly,
+    PurgesYoungTombstones,
+    PurgesTheWholeVbucket,
+    LeavesRecordsOfADroppedVbucket,
+}
+
+struct BuggyMedium {
+    medium: Arc<MemoryMedium>,
+    bug: Bug,
+}
+
+impl Medium for BuggyMedium {
+    fn open(&self) -> Result<Box<dyn KvStore>, StoreError> {
+        let inner = MemoryStore::on(Arc::clone(&self.medium));
+        Ok(Box::new(BuggyStore { inner, bug: self.bug, commits: AtomicU64::new(0) }))
+    }
+}
+
+struct BuggyStore {
+    inner: MemoryStore,
+    bug: Bug,
+    commits: AtomicU64,
+}
+
+impl BuggyStore {
+    /// The batches after the bug had its way with them.
+    fn spoil<'a>(&self, batches: &[VbBatch<'a>]) -> Result<Vec<VbBatch<'a>>, StoreError> {
+        let mut spoilt = Vec::new();
+        for batch in batches {
+            let mut records = batch.records.clone();
+            let mut state = batch.state.clone();
+            match self.bug {
+                Bug::LosesTombstones => records.retain(|record| !record.deleted),
+                Bug::KeepsTheOldState => {
+                    let states = self.inner.vbucket_states()?;
+                    let old = states.into_iter().find(|(vbid, _)| *vbid == batch.vbid);
+                    state = old.map_or(state, |(_, old)| old);
+                }
+                Bug::ForgetsTheLastRecordOfAGroup if batches.len() > 1 => {
+                    records.pop();
+                }
+                _ => {}
+            }
+            spoilt.push(VbBatch { vbid: batch.vbid, records, state });
+        }
+        Ok(spoilt)
+    }
+}
+
+impl KvStore for BuggyStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        let number = self.commits.fetch_add(1, Ordering::Relaxed);
+        if self.bug == Bug::AcknowledgesWithoutCommitting && number % 2 == 1 {
+            return Ok(());
+        }
+        self.inner.commit(&self.spoil(batches)?)
+    }
+
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.inner.get(vbid, key, visit)
+    }
+
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.scan_keys(vbid, visit)
+    }
+
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        match self.bug {
+            Bug::IgnoresTheUpperSeqno => self.inner.scan_seqnos(vbid, from, Seqno(u64::MAX), visit),
+            Bug::ScansInKeyOrderOnly => self.inner.scan_keys(vbid, visit),
+            _ => self.inner.scan_seqnos(vbid, from, to, visit),
+        }
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.inner.vbucket_states()
+    }
+
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get_local(name)
+    }
+
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_local(name, value)
+    }
+
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        match self.bug {
+            Bug::PurgesTheWholeVbucket => self.inner.drop_vbucket(vbid),
+            _ => self.inner.purge_collection(vbid, collection),
+        }
+    }
+
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        match self.bug {
+            Bug::LeavesRecordsOfADroppedVbucket => Ok(()),
+            _ => self.inner.drop_vbucket(vbid),
+        }
+    }
+
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        match self.bug {
+            Bug::PurgesYoungTombstones => self.inner.compact(vbid, u32::MAX),
+            _ => self.inner.compact(vbid, purge_before),
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}
+
+fn passes(bug: Bug) -> bool {
+    let make = || -> Box<dyn Medium> { Box::new(BuggyMedium { medium: Arc::default(), bug }) };
+    catch_unwind(AssertUnwindSafe(|| run(&make))).is_ok()
+}
+
+#[test]
+fn the_suite_finds_every_planted_bug() {
+    assert!(passes(Bug::None), "the canary cage itself is sound");
+    for bug in [
+        Bug::LosesTombstones,
+        Bug::AcknowledgesWithoutCommitting,
+        Bug::KeepsTheOldState,
+        Bug::ForgetsTheLastRecordOfAGroup,
+        Bug::IgnoresTheUpperSeqno,
+        Bug::ScansInKeyOrderOnly,
+        Bug::PurgesYoungTombstones,
+        Bug::PurgesTheWholeVbucket,
+        Bug::LeavesRecordsOfADroppedVbucket,
+    ] {
+        assert!(!passes(bug), "the suite does not notice a store that {bug:?}");
+    }
+}
