@@ -24,17 +24,27 @@ pub struct ServerOptions {
     data_dir: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    ports: (u16, u16),
 }
 
 impl ServerOptions {
     /// `binary serve` on `data_dir`, on any free ports of the loopback interface.
     pub fn new(binary: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> ServerOptions {
+        let data_dir = data_dir.into();
         ServerOptions {
             binary: binary.into(),
-            data_dir: data_dir.into(),
+            // The server runs in a directory of its own, so its paths must not depend on ours.
+            data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
             arguments: Vec::new(),
             environment: Vec::new(),
+            ports: (0, 0),
         }
+    }
+
+    /// Listens on these ports (binary protocol, admin HTTP) instead of free ones; 0 is any free one.
+    pub fn ports(mut self, port: u16, admin_port: u16) -> ServerOptions {
+        self.ports = (port, admin_port);
+        self
     }
 
     /// Adds one command-line argument.
@@ -59,7 +69,7 @@ impl ServerOptions {
     /// Returns the exit status and everything it printed. A server that serves instead is killed
     /// and reported as an error.
     pub fn run_to_exit(&self) -> Result<(ExitStatus, String)> {
-        let mut process = ServerProcess::spawn(self, (0, 0))?;
+        let mut process = ServerProcess::spawn(self)?;
         let outcome = poll_until(PATIENCE, || match process.child.try_wait() {
             Ok(Some(status)) => Some(Ok(status)),
             Ok(None) if process.ready_path().exists() => Some(Err("serves instead of ending")),
@@ -86,7 +96,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// Starts a server and waits until it serves.
     pub fn start(options: ServerOptions) -> Result<ServerProcess> {
-        let mut process = ServerProcess::spawn(&options, (0, 0))?;
+        let mut process = ServerProcess::spawn(&options)?;
         process.wait_ready()?;
         Ok(process)
     }
@@ -133,8 +143,8 @@ impl ServerProcess {
         if self.child.try_wait()?.is_none() {
             bail!("the server still runs");
         }
-        let ports = (self.port, self.admin_port);
-        let mut next = ServerProcess::spawn(&self.options, ports)?;
+        let options = self.options.clone().ports(self.port, self.admin_port);
+        let mut next = ServerProcess::spawn(&options)?;
         next.wait_ready()?;
         *self = next;
         Ok(())
@@ -177,20 +187,23 @@ impl ServerProcess {
         );
     }
 
-    fn spawn(options: &ServerOptions, ports: (u16, u16)) -> Result<ServerProcess> {
+    fn spawn(options: &ServerOptions) -> Result<ServerProcess> {
         let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
         let output = |name: &str| {
             File::create(scratch.path().join(name)).with_context(|| format!("cannot create {name}"))
         };
+        let (port, admin_port) = options.ports;
         let mut command = Command::new(&options.binary);
         command
             .arg("serve")
             .arg("--data-dir")
             .arg(&options.data_dir)
-            .args(["--port", &ports.0.to_string(), "--admin-port", &ports.1.to_string()])
+            .args(["--port", &port.to_string(), "--admin-port", &admin_port.to_string()])
             .arg("--ready-file")
             .arg(scratch.path().join("ready"))
             .args(&options.arguments)
+            // A configuration file in the test's own directory must not be picked up.
+            .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(output("stdout")?)
             .stderr(output("stderr")?);
@@ -205,8 +218,7 @@ impl ServerProcess {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", options.binary.display()))?;
-        let options = options.clone();
-        Ok(ServerProcess { options, child, scratch, port: ports.0, admin_port: ports.1 })
+        Ok(ServerProcess { options: options.clone(), child, scratch, port, admin_port })
     }
 
     fn ready_path(&self) -> PathBuf {

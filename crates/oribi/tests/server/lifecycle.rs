@@ -1,0 +1,129 @@
+//! Starting, stopping, and directories that must not be touched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use oribi_protocol::status::Status;
+use oribi_testkit::{Request, ServerOptions};
+
+use crate::fixture::{Fixture, ORIBI, expect};
+
+/// Every file below a directory with its contents.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(path) = pending.pop() {
+        for entry in fs::read_dir(&path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Asserts that a server cannot start on `data_dir`, says `text`, and leaves every file as it was.
+#[track_caller]
+fn assert_refused_untouched(data_dir: &Path, text: &str) {
+    let before = contents(data_dir);
+    let (status, output) = ServerOptions::new(ORIBI, data_dir).run_to_exit().unwrap();
+    assert!(!status.success(), "exit status of a refused start:\n{output}");
+    assert!(output.contains(text), "no word of {text:?}:\n{output}");
+    assert!(!output.contains("panicked"), "{output}");
+    assert_eq!(contents(data_dir).keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert!(contents(data_dir) == before, "a refused start changed a file");
+}
+
+#[test]
+fn sigterm_ends_the_server_in_order() {
+    Fixture::start().finish(&[]);
+}
+
+#[test]
+fn ctrl_c_ends_the_server_in_order() {
+    let mut fixture = Fixture::start();
+    let status = fixture.server.interrupt().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn open_connections_do_not_delay_the_end() {
+    let fixture = Fixture::start();
+    let mut connection = fixture.login();
+    expect(connection.call(&Request::set("a", "1")).unwrap(), Status::Success);
+    fixture.finish(&[]);
+    assert_eq!(connection.read_until_closed().unwrap(), []);
+}
+
+#[test]
+fn a_second_server_on_the_same_directory_is_refused() {
+    let fixture = Fixture::start();
+    let data_dir = fixture.server.data_dir().to_owned();
+    let (status, output) = ServerOptions::new(ORIBI, &data_dir).run_to_exit().unwrap();
+    assert!(!status.success());
+    assert!(output.contains("in use"), "{output}");
+    assert!(output.contains(&fixture.server.pid().to_string()), "names no process:\n{output}");
+    // The first one is not disturbed.
+    let mut connection = fixture.login();
+    expect(connection.call(&Request::set("a", "1")).unwrap(), Status::Success);
+    fixture.finish(&[]);
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("photos")).unwrap();
+    fs::write(directory.path().join("photos/one.jpg"), b"not ours").unwrap();
+    assert_refused_untouched(directory.path(), "not a data directory");
+}
+
+#[test]
+fn a_corrupt_marker_is_refused_and_left_alone() {
+    let mut fixture = Fixture::start();
+    fixture.stop();
+    let data_dir = fixture.server.data_dir().to_owned();
+    for damage in ["", "{\"format\":", "{\"format\":\"something-else\",\"version\":1}"] {
+        fs::write(data_dir.join("oribi.json"), damage).unwrap();
+        assert_refused_untouched(&data_dir, "oribi.json");
+    }
+}
+
+#[test]
+fn a_corrupt_bucket_document_is_refused_and_left_alone() {
+    let mut fixture = Fixture::start();
+    fixture.stop();
+    let data_dir = fixture.server.data_dir().to_owned();
+    let document = data_dir.join("buckets/default/bucket.json");
+    let sound = fs::read(&document).unwrap();
+    for damage in [&b""[..], b"{", &sound[..sound.len() / 2], b"\xff\xfe\x00"] {
+        fs::write(&document, damage).unwrap();
+        let (status, output) = ServerOptions::new(ORIBI, &data_dir).run_to_exit().unwrap();
+        assert!(!status.success(), "{output}");
+        assert!(output.contains("bucket.json"), "{output}");
+        assert!(!output.contains("panicked"), "{output}");
+        assert_eq!(fs::read(&document).unwrap(), damage, "the document was overwritten");
+    }
+    // With the document back, so are the documents.
+    fs::write(&document, sound).unwrap();
+    fixture.server.restart().unwrap();
+    fixture.finish(&[]);
+}
+
+#[test]
+fn a_port_in_use_is_reported() {
+    let fixture = Fixture::start();
+    let directory = tempfile::tempdir().unwrap();
+    for (port, admin_port) in [(fixture.server.port(), 0), (0, fixture.server.admin_port())] {
+        let options =
+            ServerOptions::new(ORIBI, directory.path().join("data")).ports(port, admin_port);
+        let (status, output) = options.run_to_exit().unwrap();
+        assert!(!status.success());
+        assert!(output.contains(&port.max(admin_port).to_string()), "names no port:\n{output}");
+        assert!(!output.contains("panicked"), "{output}");
+    }
+    fixture.finish(&[]);
+}

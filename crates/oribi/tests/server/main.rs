@@ -1,0 +1,18 @@
+//! Tests of the whole server through its real binary: processes, sockets, directories.
+//!
+//! One test program for all of them, because linking is what costs. A module covers one promise of the
+//! server; [`fixture`] starts what they need. Tests run in parallel, each with a server, a data
+//! directory and ports of its own, and wait by polling only.
+
+mod authentication;
+mod bad_input;
+mod buckets;
+mod collections;
+mod configuration;
+mod crash;
+mod documents;
+mod durability;
+mod fixture;
+mod lifecycle;
+mod observability;
+mod slow_clients;
