@@ -112,6 +112,8 @@ pub struct Bucket {
     pub(crate) purges: Mutex<Vec<CollectionId>>,
     pressure: AtomicU8,
     pub(crate) storage_failed: AtomicBool,
+    /// Vbucket with which the next flush step begins.
+    pub(crate) flush_next: AtomicUsize,
     pub(crate) warmup_next: AtomicUsize,
     pub(crate) warmup: Mutex<WarmupStats>,
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
@@ -153,6 +155,7 @@ impl Bucket {
             purges: Mutex::new(Vec::new()),
             pressure: AtomicU8::new(Pressure::None as u8),
             storage_failed: AtomicBool::new(false),
+            flush_next: AtomicUsize::new(0),
             warmup_next: AtomicUsize::new(0),
             warmup: Mutex::new(warmup),
             entropy: Mutex::new(entropy),
@@ -239,11 +242,7 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return CounterOutcome::Refused(Refused::NotMyVbucket);
         };
-        let outcome = vbucket.counter(&self.context(now), key, request);
-        if matches!(outcome, CounterOutcome::Done { .. }) {
-            self.notify(vbucket);
-        }
-        outcome
+        vbucket.counter(&self.context(now), key, request)
     }
 
     /// Reads a document and changes its expiry; `expiry` as on the wire.
@@ -257,11 +256,7 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return GetOutcome::Refused(Refused::NotMyVbucket);
         };
-        let outcome = vbucket.get_and_touch(&self.context(now), key, expiry);
-        if matches!(outcome, GetOutcome::Hit(_)) {
-            self.notify(vbucket);
-        }
-        outcome
+        vbucket.get_and_touch(&self.context(now), key, expiry)
     }
 
     /// Asks to be told when `seqno` is durable. True: it already is, and `sink` is not called.
@@ -374,22 +369,18 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return MutationOutcome::Refused(Refused::NotMyVbucket);
         };
-        let outcome = operation(vbucket, &self.context(now));
-        if matches!(outcome, MutationOutcome::Done(_)) {
-            self.notify(vbucket);
-        }
-        outcome
+        operation(vbucket, &self.context(now))
     }
 
-    pub(crate) fn notify(&self, vbucket: &VBucket) {
-        if vbucket.mark_dirty() {
-            self.signal.notify();
-        }
+    /// True while some writes are refused, so that somebody keeps looking whether they still must be.
+    pub(crate) fn is_under_pressure(&self) -> bool {
+        self.pressure.load(Ordering::Relaxed) != Pressure::None as u8
     }
 
     fn context(&self, now: Timestamp) -> Context<'_> {
         Context {
             manifest: &self.manifest,
+            signal: &self.signal,
             now,
             value_bytes_max: self.config.value_bytes_max,
             writes_refused: self.writes_refused(),

@@ -53,10 +53,10 @@ impl FlusherSignal {
         }
     }
 
-    /// The calling thread is the one to wake.
-    pub(crate) fn attach(&self) {
+    /// `thread` is the one to wake. Called before anybody can write.
+    pub(crate) fn attach(&self, thread: Thread) {
         // A second driver of the same bucket would be a bug, and harmless: steps exclude each other.
-        let _ = self.thread.set(std::thread::current());
+        let _ = self.thread.set(thread);
     }
 
     pub(crate) fn wake(&self) {
@@ -94,46 +94,52 @@ impl Bucket {
         let _not_while_emptied = self.flush_lock.lock();
         // Before reading: a write that comes later sets the signal again.
         self.signal.reset();
-        self.purge_dropped_collections()?;
+        if let Err(error) = self.purge_dropped_collections() {
+            self.step_failed(&[]);
+            return Err(error);
+        }
         let readings = self.read_dirty_vbuckets();
         if readings.is_empty() {
-            return Ok(FlushReport::default());
+            return Ok(FlushReport { more: self.signal.is_set(), ..Default::default() });
         }
         let manifest = self.manifest();
         let batches: Vec<VbBatch<'_>> =
             readings.iter().map(|reading| to_batch(reading, &manifest)).collect();
-        let report = FlushReport {
-            vbuckets: batches.len(),
-            items: batches.iter().map(|batch| batch.records.len()).sum(),
-            more: self.signal.is_set(),
-        };
-        match self.store.commit(&batches) {
-            Ok(()) => {
-                self.storage_failed.store(false, Ordering::Relaxed);
-                for reading in &readings {
-                    reading.vbucket.flushed(reading.batch.end);
-                }
-                Ok(FlushReport { more: self.signal.is_set(), ..report })
-            }
-            Err(error) => {
-                self.storage_failed.store(true, Ordering::Relaxed);
-                self.review_pressure();
-                for reading in &readings {
-                    reading.vbucket.flush_failed();
-                    self.notify(reading.vbucket);
-                }
-                Err(error)
-            }
+        let items = batches.iter().map(|batch| batch.records.len()).sum();
+        if let Err(error) = self.store.commit(&batches) {
+            self.step_failed(&readings);
+            return Err(error);
         }
+        self.storage_failed.store(false, Ordering::Relaxed);
+        for reading in &readings {
+            reading.vbucket.flushed(reading.batch.end);
+        }
+        Ok(FlushReport { vbuckets: readings.len(), items, more: self.signal.is_set() })
     }
 
-    /// Whole checkpoints of every dirty vbucket, until the batch is big enough.
+    /// Nothing of the step counts: everything is to be tried again, and writes are refused until then.
+    fn step_failed(&self, readings: &[Reading<'_>]) {
+        self.storage_failed.store(true, Ordering::Relaxed);
+        self.review_pressure();
+        for reading in readings {
+            reading.vbucket.flush_failed();
+            reading.vbucket.mark_dirty(&self.signal);
+        }
+        self.signal.notify();
+    }
+
+    /// Whole checkpoints of every dirty vbucket, until the batch is big enough. The next step goes
+    /// on where this one stopped, so that no vbucket waits behind a busy one for ever.
     fn read_dirty_vbuckets(&self) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
         let mut bytes = 0;
-        for vbucket in self.vbuckets() {
+        let vbuckets = self.vbuckets();
+        let first = self.flush_next.load(Ordering::Relaxed);
+        for index in first..first + vbuckets.len() {
+            let vbucket = &vbuckets[index % vbuckets.len()];
             if bytes >= FLUSH_BYTES_MAX {
                 // The mark was not taken, so the next step finds the rest.
+                self.flush_next.store(index % vbuckets.len(), Ordering::Relaxed);
                 self.signal.notify();
                 break;
             }
@@ -143,7 +149,7 @@ impl Bucket {
             let (batch, state) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET);
             bytes += batch.items.iter().map(ItemRef::block_bytes).sum::<usize>();
             if batch.more {
-                self.notify(vbucket);
+                vbucket.mark_dirty(&self.signal);
             }
             readings.push(Reading { vbucket, batch, state });
         }

@@ -47,6 +47,7 @@ impl BucketThreads {
                 .name(format!("flusher {name}"))
                 .spawn(move || run_flusher(&bucket, &stop))?
         };
+        bucket.signal.attach(flusher.thread().clone());
         let mut loaders = Vec::new();
         if !bucket.stats().warmup.done {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -97,7 +98,6 @@ fn report_panic(joined: std::thread::Result<()>) {
 }
 
 fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
-    bucket.signal.attach();
     let interval = Duration::from_millis(bucket.config().flush_interval_ms);
     let mut failures: u32 = 0;
     let mut reviewed = Instant::now();
@@ -141,6 +141,10 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
 fn wait_for_work(bucket: &Bucket, stop: &AtomicBool, interval: Duration) {
     let signal = &bucket.signal;
     while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {
+        if bucket.is_under_pressure() {
+            std::thread::park_timeout(PRESSURE_REVIEW);
+            return;
+        }
         std::thread::park();
     }
     let deadline = Instant::now() + interval;

@@ -20,6 +20,7 @@ use oribi_types::{Cas, RevSeqno, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
+use crate::flusher::FlusherSignal;
 use crate::hash_table::{HashSeed, HashTable};
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::limits::FAILOVER_ENTRIES_MAX;
@@ -183,9 +184,11 @@ impl VBucket {
         &self.waiters
     }
 
-    /// Marks the vbucket for the flusher; true when it was not marked before.
-    pub(crate) fn mark_dirty(&self) -> bool {
-        !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel)
+    /// Marks the vbucket for the flusher and wakes it, unless it is marked already.
+    pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
+        if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
+            signal.notify();
+        }
     }
 
     /// Takes the flusher's mark away; true when there was one.

@@ -63,6 +63,11 @@ impl Bucket {
                 ControlFlow::Continue(())
             });
             self.schedule_purges(&unknown);
+            let current = self.manifest();
+            if current.uid() != manifest.uid() {
+                // A collection may have been dropped, and purged from memory, during the scan.
+                vbucket.retain(|item| current.contains(item.key().collection));
+            }
             let mut warmup = self.warmup.lock();
             warmup.items += items;
             warmup.tombstones += tombstones;

@@ -13,6 +13,7 @@ use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
 
 use super::{LOADING, VBucket};
 use crate::collections::Manifest;
+use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::outcome::{
@@ -25,6 +26,7 @@ use crate::{datatype, expiry};
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) manifest: &'a ArcSwap<Manifest>,
+    pub(crate) signal: &'a FlusherSignal,
     pub(crate) now: Timestamp,
     pub(crate) value_bytes_max: usize,
     /// Set while no write may add memory or queue entries.
@@ -350,6 +352,7 @@ impl VBucket {
             (queued.item, (queued.displaced, replaced))
         };
         drop(garbage);
+        self.mark_dirty(context.signal);
         let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
         Ok((mutation, item))
     }

@@ -1,0 +1,354 @@
+//! A whole bucket over a store in memory: every operation's outcomes, flushing, restart, failure.
+//!
+//! Steps are driven by hand, time is a number, so nothing here depends on the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_engine::collections::ManifestChange;
+use oribi_engine::{
+    Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome,
+    ItemRef, Mutation, MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreMode,
+    StoreRequest, WarmupStep,
+};
+use oribi_storage::{KvStore, MemoryStore};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
+use parking_lot::Mutex;
+
+const VB: Vbid = Vbid(1);
+const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
+
+fn config() -> BucketConfig {
+    BucketConfig {
+        name: "default".to_owned(),
+        uuid: "0".repeat(32),
+        vbuckets: 4,
+        memory_quota_bytes: 1 << 30,
+        flush_enabled: true,
+        value_bytes_max: 1 << 20,
+        flush_interval_ms: 0,
+    }
+}
+
+fn entropy() -> Box<dyn FnMut() -> u64 + Send> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Box::new(|| NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+}
+
+fn open(store: Arc<dyn KvStore>) -> Arc<Bucket> {
+    let bucket = Bucket::open(config(), store, entropy(), false).expect("a fresh bucket opens");
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    bucket
+}
+
+fn key(name: &str) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
+}
+
+fn set(value: &str) -> StoreRequest<'_> {
+    StoreRequest {
+        mode: StoreMode::Set,
+        value: value.as_bytes(),
+        flags: 7,
+        expiry: 0,
+        cas: Cas(0),
+        preserve_expiry: false,
+    }
+}
+
+fn done(outcome: MutationOutcome) -> Mutation {
+    match outcome {
+        MutationOutcome::Done(mutation) => mutation,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hit(outcome: GetOutcome) -> ItemRef {
+    match outcome {
+        GetOutcome::Hit(item) => item,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_miss(outcome: &GetOutcome) -> bool {
+    matches!(outcome, GetOutcome::Miss)
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+
+impl PersistenceSink for Told {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        self.0.lock().push((token, outcome));
+    }
+}
+
+#[test]
+fn conditions_of_set_add_replace_and_delete() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let store =
+        |mode, cas| bucket.store(VB, key("k"), &StoreRequest { mode, cas, ..set("{}") }, NOW);
+    assert_eq!(store(StoreMode::Replace, Cas(0)), MutationOutcome::NotFound);
+    assert_eq!(store(StoreMode::Set, Cas(9)), MutationOutcome::NotFound);
+    let first = done(store(StoreMode::Add, Cas(0)));
+    assert_eq!(store(StoreMode::Add, Cas(0)), MutationOutcome::Exists);
+    assert_eq!(store(StoreMode::Set, Cas(first.cas.0 + 1)), MutationOutcome::Exists);
+    let second = done(store(StoreMode::Replace, first.cas));
+    assert!(second.cas > first.cas);
+    assert_eq!((first.seqno, second.seqno), (Seqno(1), Seqno(2)));
+    let item = hit(bucket.get(VB, key("k"), NOW));
+    assert_eq!((item.value(), item.flags(), item.cas()), (&b"{}"[..], 7, second.cas));
+    assert_eq!((item.datatype(), item.rev_seqno().0), (Datatype::JSON, 2));
+    assert_eq!(bucket.delete(VB, key("k"), first.cas, NOW), MutationOutcome::Exists);
+    let deleted = done(bucket.delete(VB, key("k"), second.cas, NOW));
+    assert!(deleted.cas > second.cas);
+    assert!(is_miss(&bucket.get(VB, key("k"), NOW)));
+    assert_eq!(bucket.delete(VB, key("k"), Cas(0), NOW), MutationOutcome::NotFound);
+    done(store(StoreMode::Add, Cas(0)));
+    assert_eq!(
+        hit(bucket.get(VB, key("k"), NOW)).rev_seqno().0,
+        4,
+        "revisions go on over a deletion"
+    );
+}
+
+#[test]
+fn append_prepend_and_counters() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let concat = |mode, value: &str| {
+        bucket.concat(
+            VB,
+            key("k"),
+            &ConcatRequest { mode, value: value.as_bytes(), cas: Cas(0) },
+            NOW,
+        )
+    };
+    assert_eq!(concat(ConcatMode::Append, "x"), MutationOutcome::NotStored);
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+    done(concat(ConcatMode::Append, "]"));
+    assert_eq!(hit(bucket.get(VB, key("k"), NOW)).datatype(), Datatype::RAW);
+    done(concat(ConcatMode::Prepend, "[2,"));
+    let item = hit(bucket.get(VB, key("k"), NOW));
+    assert_eq!((item.value(), item.flags(), item.datatype()), (&b"[2,1]"[..], 7, Datatype::JSON));
+    assert_eq!(concat(ConcatMode::Append, &"x".repeat(1 << 20)), MutationOutcome::TooLarge);
+
+    let counter = |name: &str, delta, decrement, initial| {
+        let request = CounterRequest {
+            delta,
+            decrement,
+            initial,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        };
+        match bucket.counter(VB, key(name), &request, NOW) {
+            CounterOutcome::Done { value, .. } => Ok(value),
+            other => Err(other),
+        }
+    };
+    assert_eq!(counter("c", 1, false, None), Err(CounterOutcome::NotFound));
+    assert_eq!(counter("c", 1, false, Some(10)), Ok(10));
+    assert_eq!(counter("c", 5, false, None), Ok(15));
+    assert_eq!(counter("c", 100, true, None), Ok(0));
+    assert_eq!(counter("c", u64::MAX, false, None), Ok(u64::MAX));
+    assert_eq!(counter("c", 2, false, None), Ok(1), "increments wrap");
+    assert_eq!(counter("k", 1, false, None), Err(CounterOutcome::NotANumber));
+}
+
+#[test]
+fn expiry_touch_and_get_and_touch() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let at = |seconds| Timestamp::from_unix_s(NOW.unix_s() + seconds);
+    let short = StoreRequest { expiry: 10, ..set("v") };
+    let first = done(bucket.store(VB, key("k"), &short, NOW));
+    assert_eq!(hit(bucket.get(VB, key("k"), at(9))).expiry(), NOW.unix_s() + 10);
+    let touched = done(bucket.touch(VB, key("k"), 100, at(9)));
+    assert!(touched.cas > first.cas);
+    let same = hit(bucket.get_and_touch(VB, key("k"), NOW.unix_s() + 109, at(10)));
+    assert_eq!(same.cas(), touched.cas, "the same expiry is no mutation");
+    let kept = StoreRequest { preserve_expiry: true, ..set("w") };
+    done(bucket.store(VB, key("k"), &kept, at(20)));
+    assert_eq!(hit(bucket.get(VB, key("k"), at(108))).value(), b"w");
+    assert!(is_miss(&bucket.get(VB, key("k"), at(109))));
+    assert!(is_miss(&bucket.get(VB, key("k"), at(0))), "reading it expired left a tombstone");
+    assert_eq!(bucket.touch(VB, key("k"), 1, at(110)), MutationOutcome::NotFound);
+    assert!(is_miss(&bucket.get_and_touch(VB, key("k"), 1, at(110))));
+}
+
+#[test]
+fn what_was_flushed_survives_a_restart_and_a_crash_starts_a_new_history() {
+    let disk = MemoryStore::new().medium();
+    let before = {
+        let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
+        for n in 0..1000 {
+            done(bucket.store(VB, key(&format!("k{n}")), &set(&n.to_string()), NOW));
+        }
+        done(bucket.delete(VB, key("k7"), Cas(0), NOW));
+        bucket.flush_step().unwrap();
+        let stats = bucket.vbucket_stats(VB).unwrap();
+        assert_eq!(
+            (stats.persisted_seqno, stats.queue_items, stats.tombstones),
+            (Seqno(1001), 0, 0)
+        );
+        done(bucket.store(VB, key("lost"), &set("never flushed"), NOW));
+        stats
+    };
+    let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
+    let after = bucket.vbucket_stats(VB).unwrap();
+    assert_eq!((after.items, after.high_seqno, after.max_cas), (999, Seqno(1001), before.max_cas));
+    assert_ne!(after.uuid, before.uuid);
+    assert!(is_miss(&bucket.get(VB, key("k7"), NOW)));
+    assert!(is_miss(&bucket.get(VB, key("lost"), NOW)));
+    let item = hit(bucket.get(VB, key("k42"), NOW));
+    assert_eq!((item.value(), item.flags()), (&b"42"[..], 7));
+    let again = done(bucket.store(VB, key("k7"), &set("back"), Timestamp::default()));
+    assert!(again.cas > before.max_cas, "CAS never goes back, whatever the clock says");
+    assert!(hit(bucket.get(VB, key("k7"), NOW)).rev_seqno().0 > 2);
+    drop(bucket);
+    let clean = Bucket::open(config(), Arc::new(MemoryStore::on(disk)), entropy(), true).unwrap();
+    assert_eq!(clean.vbucket_stats(VB).unwrap().uuid, after.uuid, "a clean stop keeps the history");
+    assert!(matches!(
+        clean.get(VB, key("k42"), NOW),
+        GetOutcome::Refused(Refused::TemporaryFailure)
+    ));
+}
+
+#[test]
+fn waiters_are_told_after_the_commit_and_only_then() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn PersistenceSink> = told.clone();
+    let first = done(bucket.store(VB, key("k"), &set("1"), NOW));
+    assert!(!bucket.when_persisted(VB, first.seqno, &sink, 5));
+    assert!(told.0.lock().is_empty());
+    bucket.flush_step().unwrap();
+    assert_eq!(*told.0.lock(), [(5, PersistOutcome::Persisted)]);
+    assert!(bucket.when_persisted(VB, first.seqno, &sink, 6));
+}
+
+#[test]
+fn a_dropped_collection_is_gone_at_once_from_memory_soon_and_never_comes_back() {
+    let disk = MemoryStore::new().medium();
+    let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
+    bucket.update_manifest(&ManifestChange::CreateScope { name: "s".to_owned() }).unwrap();
+    let create = ManifestChange::CreateCollection {
+        scope: "s".to_owned(),
+        name: "c".to_owned(),
+        max_ttl_s: Some(60),
+    };
+    let manifest = bucket.update_manifest(&create).unwrap();
+    let collection = manifest.collection_id("s", "c").unwrap();
+    let named = |name| DocKey { collection, key: name };
+    assert_eq!(
+        bucket.store(VB, DocKey { collection: CollectionId(99), key: b"k" }, &set("x"), NOW),
+        MutationOutcome::Refused(Refused::UnknownCollection)
+    );
+    done(bucket.store(VB, named(b"flushed"), &set("1"), NOW));
+    assert_eq!(hit(bucket.get(VB, named(b"flushed"), NOW)).expiry(), NOW.unix_s() + 60);
+    assert!(is_miss(&bucket.get(VB, key("flushed"), NOW)), "collections are separate key spaces");
+    bucket.flush_step().unwrap();
+    done(bucket.store(VB, named(b"queued"), &set("2"), NOW));
+    done(bucket.store(VB, key("kept"), &set("3"), NOW));
+    let drop = ManifestChange::DropCollection { scope: "s".to_owned(), name: "c".to_owned() };
+    bucket.update_manifest(&drop).unwrap();
+    assert!(matches!(
+        bucket.get(VB, named(b"flushed"), NOW),
+        GetOutcome::Refused(Refused::UnknownCollection)
+    ));
+    bucket.flush_step().unwrap();
+    assert_eq!(bucket.stats().items, 1);
+    let reopened = open(Arc::new(MemoryStore::on(disk)));
+    assert_eq!((reopened.stats().items, reopened.manifest().uid()), (1, bucket.manifest().uid()));
+}
+
+#[test]
+fn flush_all_empties_memory_and_store_and_keeps_cas_going() {
+    let disk = MemoryStore::new().medium();
+    let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
+    let before = done(bucket.store(VB, key("flushed"), &set("1"), NOW));
+    bucket.flush_step().unwrap();
+    done(bucket.store(VB, key("queued"), &set("2"), NOW));
+    bucket.flush_all().unwrap();
+    bucket.flush_step().unwrap();
+    assert_eq!(bucket.stats().items, 0);
+    let after = done(bucket.store(VB, key("new"), &set("3"), NOW));
+    assert!(
+        after.cas > before.cas && after.seqno > before.seqno && after.vb_uuid != before.vb_uuid
+    );
+    bucket.flush_step().unwrap();
+    let reopened = open(Arc::new(MemoryStore::on(disk)));
+    assert_eq!(reopened.stats().items, 1);
+    assert!(is_miss(&reopened.get(VB, key("flushed"), NOW)));
+}
+
+#[test]
+fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
+    let small = BucketConfig { memory_quota_bytes: 20_000, ..config() };
+    let bucket = Bucket::open(small, Arc::new(MemoryStore::new()), entropy(), false).unwrap();
+    let value = "x".repeat(1000);
+    for n in 0..40 {
+        done(bucket.store(VB, key(&format!("k{n}")), &set(&value), NOW));
+    }
+    bucket.flush_step().unwrap();
+    bucket.review_pressure();
+    assert_eq!(
+        bucket.store(VB, key("more"), &set("1"), NOW),
+        MutationOutcome::Refused(Refused::NoMemory)
+    );
+    for n in 0..40 {
+        done(bucket.delete(VB, key(&format!("k{n}")), Cas(0), NOW));
+    }
+    bucket.flush_step().unwrap();
+    bucket.review_pressure();
+    done(bucket.store(VB, key("more"), &set("1"), NOW));
+}
+
+#[test]
+fn a_vbucket_outside_the_map_is_refused() {
+    let bucket = open(Arc::new(MemoryStore::new()));
+    let outside = Vbid(4);
+    assert!(matches!(
+        bucket.get(outside, key("k"), NOW),
+        GetOutcome::Refused(Refused::NotMyVbucket)
+    ));
+    assert_eq!(
+        bucket.store(outside, key("k"), &set("1"), NOW),
+        MutationOutcome::Refused(Refused::NotMyVbucket)
+    );
+}
+
+#[test]
+fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
+    let disk = MemoryStore::new().medium();
+    let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
+    let threads = oribi_engine::BucketThreads::start(Arc::clone(&bucket)).unwrap();
+    let request = CounterRequest {
+        delta: 1,
+        decrement: false,
+        initial: Some(1),
+        expiry: 0,
+        cas: Cas(0),
+        preserve_expiry: false,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for n in 0..2000u32 {
+                    let name = format!("c{}", n % 8);
+                    let outcome = bucket.counter(VB, key(&name), &request, NOW);
+                    assert!(matches!(outcome, CounterOutcome::Done { .. }), "{outcome:?}");
+                }
+            });
+        }
+    });
+    threads.stop().unwrap();
+    let stats = bucket.vbucket_stats(VB).unwrap();
+    assert_eq!(
+        (stats.high_seqno, stats.persisted_seqno, stats.queue_items),
+        (Seqno(8000), Seqno(8000), 0)
+    );
+    let reopened = open(Arc::new(MemoryStore::on(disk)));
+    for n in 0..8 {
+        assert_eq!(hit(reopened.get(VB, key(&format!("c{n}")), NOW)).value(), b"1000");
+    }
+}
