@@ -38,6 +38,11 @@ impl Fixture {
         Fixture { server, directory }
     }
 
+    /// A server that was started by hand on a directory below `directory`.
+    pub fn of(server: ServerProcess, directory: TempDir) -> Fixture {
+        Fixture { server, directory }
+    }
+
     /// A connection as the development user, bucket `default` selected.
     pub fn login(&self) -> RawConnection {
         RawConnection::login(self.server.port()).unwrap()
