@@ -1,0 +1,20 @@
+"""Where everything is.
+
+Sources are read from the repository; whatever is installed, built or logged
+goes below `.conformance/` in the repository root, which git ignores, so that
+removing that one directory gives a clean start.
+"""
+
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent
+REPOSITORY = SOURCES.parent.parent
+QUICKSTARTS = REPOSITORY / "examples" / "quickstart"
+WORK = REPOSITORY / ".conformance"
+LOGS = WORK / "logs"
+VENV = WORK / "venv"
+NODE = WORK / "node"
+JAVA = WORK / "java"
+GO = WORK / "go"
+RUST = WORK / "rust-target"
+DATA = WORK / "data"

@@ -1,0 +1,67 @@
+"""Collects outcomes and prints them as one table.
+
+Rows are steps, columns are suites. The last line printed is always
+`N passed, M failed`, because other tools read it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Outcome:
+    suite: str
+    step: str
+    passed: bool
+    seconds: float
+    detail: str = ""
+
+
+class Report:
+    def __init__(self):
+        self.outcomes = []
+
+    def add(self, suite, step, passed, seconds, detail=""):
+        outcome = Outcome(suite, step, passed, seconds, detail)
+        self.outcomes.append(outcome)
+        word = "ok  " if passed else "FAIL"
+        print(f"  {word} {suite:<11} {step:<20} {seconds:7.2f} s  {detail}", flush=True)
+        return passed
+
+    @property
+    def failed(self):
+        return [outcome for outcome in self.outcomes if not outcome.passed]
+
+    def print_table(self):
+        suites = unique(outcome.suite for outcome in self.outcomes)
+        cells = {(o.step, o.suite): o for o in self.outcomes}
+        # Suites that share the SDK steps go into one table; the others have
+        # steps of their own, and a wide table of gaps would hide them.
+        groups = {}
+        for suite in suites:
+            steps = tuple(o.step for o in self.outcomes if o.suite == suite)
+            key = "sdk" if "connect" in steps else suite
+            groups.setdefault(key, []).append(suite)
+        for members in groups.values():
+            rows = unique(o.step for o in self.outcomes if o.suite in members)
+            print()
+            print(f"{'step':<20}" + "".join(f"{suite:>14}" for suite in members))
+            for row in rows:
+                print(f"{row:<20}" + "".join(f"{cell(cells.get((row, s))):>14}" for s in members))
+
+    def print_summary(self):
+        if self.failed:
+            print()
+            for outcome in self.failed:
+                print(f"FAILED {outcome.suite} {outcome.step}: {outcome.detail}")
+        print()
+        print(f"{len(self.outcomes) - len(self.failed)} passed, {len(self.failed)} failed", flush=True)
+
+
+def unique(values):
+    return list(dict.fromkeys(values))
+
+
+def cell(outcome):
+    if outcome is None:
+        return "-"
+    return f"{outcome.seconds:.2f} s" if outcome.passed else "FAIL"

@@ -1,0 +1,124 @@
+"""Owns one `oribi serve` process on a data directory of its own.
+
+The ports are chosen once and kept across restarts, because the point of the
+restart step is that a client finds the server again under the same address.
+They lie below the range from which the kernel picks client ports: a client
+that retries a port inside that range while nobody listens there can end up
+connected to itself.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+READY_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 60
+
+
+class ServerError(Exception):
+    """The server did not start, or did not stop, as it must."""
+
+
+class Server:
+    def __init__(self, binary, directory, log_path, arguments=()):
+        self.binary = binary
+        self.directory = directory
+        self.arguments = list(arguments)
+        self.log_path = log_path
+        self.ready_file = directory.parent / (directory.name + ".ready.json")
+        self.port, self.admin_port = free_ports(2)
+        self.process = None
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        log_path.write_bytes(b"")
+
+    @property
+    def connection_string(self):
+        return f"couchbase://127.0.0.1:{self.port}"
+
+    @property
+    def admin_url(self):
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    def start(self):
+        """Starts the process and returns once it says that it serves."""
+        self.ready_file.unlink(missing_ok=True)
+        command = [
+            str(self.binary), "serve",
+            "--data-dir", str(self.directory),
+            "--port", str(self.port),
+            "--admin-port", str(self.admin_port),
+            "--ready-file", str(self.ready_file),
+            *self.arguments,
+        ]
+        with open(self.log_path, "ab") as log:
+            log.write(f"--- {' '.join(command)}\n".encode())
+            log.flush()
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={k: v for k, v in os.environ.items() if not k.startswith("ORIBI_")},
+            )
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self.is_ready():
+            if self.process.poll() is not None:
+                raise ServerError(f"the server exited with {self.process.returncode} at start, see {self.log_path}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerError(f"the server was not ready after {READY_SECONDS_MAX} s")
+            time.sleep(0.01)
+
+    def is_ready(self):
+        try:
+            return json.loads(self.ready_file.read_text())["pid"] == self.process.pid
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def kill(self):
+        """Ends the process with SIGKILL: nothing is flushed."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def kill_and_restart(self):
+        self.kill()
+        self.start()
+
+    def stop(self):
+        """Ends the process with SIGTERM, and requires that it exits with 0."""
+        if self.process.poll() is not None:
+            raise ServerError(f"the server had already exited with {self.process.returncode}")
+        self.process.terminate()
+        try:
+            code = self.process.wait(timeout=STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerError(f"the server ignored SIGTERM for {STOP_SECONDS_MAX} s") from None
+        if code != 0:
+            raise ServerError(f"SIGTERM ended the server with exit code {code}")
+
+    def log_complaints(self):
+        """Lines of the server log that no healthy run writes."""
+        text = re.sub(r"\x1b\[[0-9;]*m", "", self.log_path.read_text(errors="replace"))
+        return [line for line in text.splitlines() if re.search(r"\bERROR\b|panicked at", line)]
+
+
+def free_ports(count):
+    """Ports that nobody uses now, all below the ephemeral range."""
+    ports = []
+    while len(ports) < count:
+        port = random.randrange(15000, 31000)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports

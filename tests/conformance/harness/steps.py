@@ -1,0 +1,29 @@
+"""The steps every SDK program performs, in order, each with its hard limit.
+
+A program announces `BEGIN step`, then `PASS step detail` or `FAIL step
+detail`, one line each on standard output. The limits are generous because
+they only exist to turn a hang into a failure; a healthy run takes a fraction.
+"""
+
+STEP_SECONDS_MAX = {
+    "connect": 60,
+    "crud": 30,
+    "not-found": 30,
+    "exists": 30,
+    "cas-mismatch": 30,
+    "counters": 30,
+    "append-prepend": 30,
+    "expiry": 45,
+    "touch": 45,
+    "get-and-touch": 45,
+    "durability": 45,
+    "mutation-tokens": 30,
+    "collections": 90,
+    "document-20-mib": 90,
+    "too-large": 90,
+    "wrong-password": 60,
+    "parallel-50000": 180,
+    "kill-restart": 150,
+}
+
+STEPS = list(STEP_SECONDS_MAX)

@@ -1,0 +1,148 @@
+"""What `run` can be asked for: one function per suite.
+
+Every suite starts a fresh server on an empty data directory, so the order and
+the choice of suites never matters.
+"""
+
+import contextlib
+import re
+import time
+
+from . import debian, layout, toolchains
+from .capture import captured
+from .control import Control
+from .program import run_program
+from .server import Server, ServerError
+
+LANGUAGES = ("python", "node", "java", "go", "rust")
+USER, PASSWORD = "Administrator", "password"
+QUICKSTART_SECONDS_MAX = 60
+MEMCAPABLE_SECONDS_MAX = 120
+
+
+def run_suite(report, suite, binary):
+    """Runs one suite by name; whatever keeps it from running is a failure of it."""
+    try:
+        if suite in LANGUAGES:
+            sdk(report, suite, binary)
+        else:
+            OTHERS[suite](report, suite, binary)
+    except toolchains.ToolchainError as error:
+        report.add(suite, "build", False, 0.0, str(error))
+    except ServerError as error:
+        report.add(suite, "server", False, 0.0, str(error))
+
+
+def sdk(report, language, binary):
+    """All steps of one SDK program."""
+    command = build(language, getattr(toolchains, language))
+    with served(report, language, binary) as server, Control(server) as control:
+        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url}
+        run_program(report, language, command, environment, layout.LOGS / f"{language}.log")
+        if control.restarts != 1:
+            report.add(language, "restarts", False, 0.0, f"{control.restarts} instead of one")
+
+
+def memcapable(report, suite, binary):
+    """Each of memcapable's own tests of the binary protocol is one step.
+
+    It sends flush, which the server only accepts where it is switched on.
+    """
+    command = build(suite, toolchains.memcapable)
+    with served(report, suite, binary, "--flush-enabled", "true") as server:
+        started = time.monotonic()
+        arguments = ["-h", "127.0.0.1", "-p", str(server.port), "-t", "10", "-b"]
+        code, output = captured([*command, *arguments], {}, MEMCAPABLE_SECONDS_MAX, suite)
+        results = re.findall(r"^(binary \w+)\s+\[(\w+)\]", output, re.MULTILINE)
+        for name, result in results:
+            passed = result == "pass"
+            report.add(suite, name.replace(" ", "-"), passed, 0.0, "" if passed else result)
+        passed = code == 0 and len(results) > 0
+        report.add(suite, "all", passed, time.monotonic() - started, f"{len(results)} tests, exit code {code}")
+
+
+def quickstart(report, suite, binary):
+    """The snippets that the README shows, run as they are."""
+    commands = {}
+    for language in LANGUAGES:
+        try:
+            commands[language] = build(f"{suite} {language}", QUICKSTARTS[language])
+        except toolchains.ToolchainError as error:
+            report.add(suite, language, False, 0.0, str(error))
+    with served(report, suite, binary) as server:
+        for language, command in commands.items():
+            environment = {**credentials(server), **toolchains.node_environment()}
+            started = time.monotonic()
+            code, output = captured(command, environment, QUICKSTART_SECONDS_MAX, f"{suite}-{language}")
+            last = output.strip().splitlines()[-1] if output.strip() else ""
+            passed = code == 0 and last.startswith("Hello from ")
+            detail = last if passed else f"exit code {code}: {last}"
+            report.add(suite, language, passed, time.monotonic() - started, detail)
+
+
+def quickstart_python():
+    return [toolchains.python()[0], layout.QUICKSTARTS / "python" / "quickstart.py"]
+
+
+def quickstart_node():
+    return [toolchains.node()[0], layout.QUICKSTARTS / "node" / "quickstart.js"]
+
+
+def quickstart_java():
+    toolchains.java()
+    return ["java", "-cp", toolchains.java_class_path(), layout.QUICKSTARTS / "java" / "Quickstart.java"]
+
+
+def quickstart_go():
+    return [toolchains.go_build("quickstart", layout.QUICKSTARTS / "go" / "quickstart.go")]
+
+
+def quickstart_rust():
+    return [toolchains.rust_build("quickstart")]
+
+
+def real_input(report, suite, binary):
+    """A package index is imported, read back, and read again after a restart."""
+    interpreter = build(suite, toolchains.python)[0]
+    with served(report, suite, binary) as server:
+        debian.run(report, suite, binary, server, interpreter, credentials(server))
+
+
+QUICKSTARTS = {
+    "python": quickstart_python,
+    "node": quickstart_node,
+    "java": quickstart_java,
+    "go": quickstart_go,
+    "rust": quickstart_rust,
+}
+OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input}
+ALL = [*LANGUAGES, *OTHERS]
+
+
+def credentials(server):
+    return {"ORIBI_CONNSTR": server.connection_string, "ORIBI_USER": USER, "ORIBI_PASSWORD": PASSWORD}
+
+
+def build(what, make):
+    """Installs and builds through `make`; says what takes the time."""
+    started = time.monotonic()
+    print(f"{what}: installing and building", flush=True)
+    command = make()
+    print(f"{what}: ready after {time.monotonic() - started:.1f} s", flush=True)
+    return command
+
+
+@contextlib.contextmanager
+def served(report, suite, binary, *arguments):
+    """A server for the body; its clean stop and its log are steps of the suite."""
+    server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments)
+    try:
+        server.start()
+        yield server
+        started = time.monotonic()
+        server.stop()
+        report.add(suite, "clean-stop", True, time.monotonic() - started)
+    finally:
+        server.kill()
+        complaints = server.log_complaints()
+        report.add(suite, "server-log", not complaints, 0.0, complaints[0] if complaints else "")

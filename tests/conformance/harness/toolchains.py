@@ -1,0 +1,148 @@
+"""Installs and builds what each language needs, at the pinned versions.
+
+Every function is cheap when nothing changed: the pinned files are hashed into
+a stamp next to the result, and a matching stamp skips the work. A function
+returns the command that starts the language's program, or raises
+`ToolchainError` with the log to look at.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+
+from . import layout
+
+
+class ToolchainError(Exception):
+    """A program could not be installed or built."""
+
+
+def python():
+    interpreter = layout.VENV / "bin" / "python"
+    requirements = layout.SOURCES / "python" / "requirements.txt"
+
+    def install():
+        execute("python", ["python3", "-m", "venv", "--clear", layout.VENV])
+        execute("python", [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                           "--only-binary", ":all:", "-r", requirements])
+
+    once(layout.VENV, [requirements], install)
+    return [interpreter, layout.SOURCES / "python" / "program.py"]
+
+
+def node():
+    require("node", "npm")
+    manifests = [layout.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
+
+    def install():
+        for manifest in manifests:
+            shutil.copy(manifest, layout.NODE / manifest.name)
+        # The native part comes as a registry package of its own, so no install script has to run:
+        # the script would only try to compile when that package is missing.
+        execute("node", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], layout.NODE)
+
+    once(layout.NODE, manifests, install)
+    return ["node", layout.SOURCES / "node" / "program.js"]
+
+
+def node_environment():
+    return {"NODE_PATH": str(layout.NODE / "node_modules")}
+
+
+def java():
+    require("java", "mvn")
+    pom = layout.SOURCES / "java" / "pom.xml"
+
+    def install():
+        command = ["mvn", "--quiet", "--batch-mode", "--file", pom,
+                   f"-Dconformance.directory={layout.JAVA}", "compiler:compile", "dependency:copy-dependencies"]
+        # What an earlier run downloaded is enough, so the network is only asked when it is not.
+        try:
+            execute("java", [*command, "--offline"])
+        except ToolchainError:
+            execute("java", command)
+
+    once(layout.JAVA, [pom, *(layout.SOURCES / "java" / "src").rglob("*.java")], install)
+    return ["java", "-Xmx1g", "-cp", java_class_path(), "oribi.conformance.Program"]
+
+
+def java_class_path():
+    return f"{layout.JAVA / 'classes'}{os.pathsep}{layout.JAVA / 'lib' / '*'}"
+
+
+def go():
+    require("go")
+    return [go_build("program", "."), ]
+
+
+def go_build(name, *sources):
+    layout.GO.mkdir(parents=True, exist_ok=True)
+    binary = layout.GO / name
+    execute("go", ["go", "build", "-mod=readonly", "-o", binary, *sources], layout.SOURCES / "go")
+    return binary
+
+
+def rust():
+    return [rust_build("conformance")]
+
+
+def rust_build(name):
+    require("cargo")
+    execute("rust", ["cargo", "build", "--locked", "--target-dir", layout.RUST, "--bin", name],
+            layout.SOURCES / "rust")
+    return layout.RUST / "debug" / name
+
+
+def memcapable():
+    """The name differs: upstream says memcapable, Debian memccapable."""
+    for attempt in range(2):
+        for name in ("memccapable", "memcapable"):
+            if shutil.which(name):
+                return [name]
+        if attempt == 0:
+            apt = ["apt-get", "install", "--yes", "--no-install-recommends", "libmemcached-tools"]
+            try:
+                execute("memcapable", apt)
+            except ToolchainError:
+                # The package lists may simply be missing on a fresh machine.
+                execute("memcapable", ["apt-get", "update"])
+                execute("memcapable", apt)
+    raise ToolchainError("neither memccapable nor memcapable is installed")
+
+
+def oribi():
+    execute("oribi", ["cargo", "build", "--release", "--locked", "--package", "oribi"], layout.REPOSITORY)
+    return layout.REPOSITORY / "target" / "release" / "oribi"
+
+
+def once(directory, inputs, install):
+    """Runs `install` unless it already succeeded with these very inputs."""
+    digest = hashlib.sha256()
+    for path in sorted(inputs):
+        digest.update(path.read_bytes())
+    stamp = directory / ".conformance-stamp"
+    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    install()
+    stamp.write_text(digest.hexdigest())
+
+
+def require(*names):
+    missing = [name for name in names if shutil.which(name) is None]
+    if missing:
+        raise ToolchainError(f"not installed: {', '.join(missing)}")
+
+
+def execute(suite, command, directory=None):
+    """Runs one build command, its output appended to the suite's build log."""
+    layout.LOGS.mkdir(parents=True, exist_ok=True)
+    path = layout.LOGS / f"{suite}-build.log"
+    command = [str(part) for part in command]
+    with open(path, "ab") as log:
+        log.write(f"--- {' '.join(command)}\n".encode())
+        log.flush()
+        code = subprocess.call(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    if code != 0:
+        raise ToolchainError(f"`{' '.join(command)}` ended with exit code {code}, see {path}")

@@ -1,0 +1,58 @@
+package oribi.conformance;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The conformance steps with the Couchbase Java SDK.
+ *
+ * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and writes BEGIN, PASS and FAIL
+ * lines; see harness/steps.py. This class owns the order of the steps, {@link Steps} what they do, {@link
+ * ManySteps} the two that run many operations at once, and {@link Checks} what a failed expectation is.
+ */
+public final class Program {
+  /** One step; it returns the detail to print, or null. */
+  interface Step {
+    String run() throws Exception;
+  }
+
+  public static void main(String[] arguments) {
+    Steps steps = new Steps();
+    ManySteps many = new ManySteps(steps);
+    Map<String, Step> all = new LinkedHashMap<>();
+    all.put("connect", steps::connect);
+    all.put("crud", steps::crud);
+    all.put("not-found", steps::notFound);
+    all.put("exists", steps::exists);
+    all.put("cas-mismatch", steps::casMismatch);
+    all.put("counters", steps::counters);
+    all.put("append-prepend", steps::appendPrepend);
+    all.put("expiry", steps::expiry);
+    all.put("touch", steps::touch);
+    all.put("get-and-touch", steps::getAndTouch);
+    all.put("durability", steps::durability);
+    all.put("mutation-tokens", steps::mutationTokens);
+    all.put("collections", steps::collections);
+    all.put("document-20-mib", steps::document20MiB);
+    all.put("too-large", steps::tooLarge);
+    all.put("wrong-password", steps::wrongPassword);
+    all.put("parallel-50000", many::parallel50000);
+    all.put("kill-restart", many::killRestart);
+    all.forEach(Program::report);
+    steps.close();
+    // The SDK's own threads must not keep the process alive after the last step.
+    System.exit(0);
+  }
+
+  private static void report(String name, Step step) {
+    System.out.println("BEGIN " + name);
+    try {
+      String detail = step.run();
+      System.out.println("PASS " + name + " " + (detail == null ? "" : detail));
+    } catch (Throwable failure) {
+      failure.printStackTrace();
+      String text = (failure.getClass().getSimpleName() + ": " + failure.getMessage()).replaceAll("\\s+", " ");
+      System.out.println("FAIL " + name + " " + text.substring(0, Math.min(300, text.length())));
+    }
+  }
+}

@@ -1,0 +1,40 @@
+//! The conformance steps with the Couchbase Rust SDK.
+//!
+//! Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and
+//! writes BEGIN, PASS and FAIL lines; see harness/steps.py. This file owns the
+//! order of the steps, `checks` what a failed expectation is, and `steps` what
+//! the steps do. The crate is outside of the workspace on purpose: nothing of
+//! Oribi is used here, and the SDK's dependencies stay out of its lock file.
+
+mod checks;
+mod steps;
+
+use checks::Outcome;
+use steps::Program;
+
+#[tokio::main]
+async fn main() {
+    println!("BEGIN connect");
+    let program = match Program::connect().await {
+        Ok(program) => {
+            report("connect", Ok(String::new()));
+            program
+        }
+        Err(error) => return report("connect", Err(error)),
+    };
+    for name in steps::NAMES {
+        println!("BEGIN {name}");
+        report(name, program.run(name).await);
+    }
+}
+
+fn report(name: &str, outcome: Outcome) {
+    match outcome {
+        Ok(detail) => println!("PASS {name} {detail}"),
+        Err(error) => {
+            let text = error.to_string();
+            let words: Vec<&str> = text.split_whitespace().collect();
+            println!("FAIL {name} {}", words.join(" "));
+        }
+    }
+}
