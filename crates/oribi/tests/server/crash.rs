@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::status::Status;
@@ -15,31 +14,11 @@ use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
 use oribi_testkit::{AckLog, PATIENCE, RawConnection, Request, poll_until};
 use oribi_types::{DurabilityLevel, Vbid};
 
-use crate::fixture::{Fixture, call_when_warm};
+use crate::fixture::{Fixture, Random, call_when_warm, seed};
 
 const WRITERS: u64 = 4;
 const KEYS_PER_WRITER: u64 = 50;
 const KILLS: u64 = 15;
-
-/// xorshift64*: small, seedable, good enough to choose keys.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
-    }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("ORIBI_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = given.unwrap_or(clock) | 1;
-    println!("seed {seed} (set ORIBI_TEST_SEED={seed} to repeat)");
-    seed
-}
 
 /// Writes until the server is gone. Every write is noted before it is sent.
 fn write_until_killed(port: u16, writer: u64, mut random: Random, log: &Mutex<AckLog>) {
@@ -49,8 +28,11 @@ fn write_until_killed(port: u16, writer: u64, mut random: Random, log: &Mutex<Ac
         let vbid = vbucket_of(key.as_bytes(), DEFAULT_VBUCKETS);
         let persisted = random.below(4) == 0;
         let size = random.below(2000) as usize;
-        let value =
-            format!("writer {writer} random {} count {count} {}", random.0, "x".repeat(size));
+        let value = format!(
+            "writer {writer} salt {} count {count} {}",
+            random.below(1 << 30),
+            "x".repeat(size)
+        );
         let deletes = random.below(10) == 0;
         let mut request = if deletes { Request::delete(&key) } else { Request::set(&key, &value) };
         if persisted {
@@ -106,7 +88,7 @@ fn live(
     let enough = 50 + random.below(1500) as usize;
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let random = Random(random.below(u64::MAX >> 1) | 1);
+            let random = random.fork();
             scope.spawn(move || write_until_killed(port, writer, random, log));
         }
         poll_until(PATIENCE, || {
@@ -119,7 +101,7 @@ fn live(
 
 #[test]
 fn no_acknowledged_write_is_lost_over_fifteen_kills() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let log = Arc::new(Mutex::new(AckLog::new()));
     let mut fixture = Fixture::start();
     for life in 0..KILLS {
@@ -132,7 +114,7 @@ fn no_acknowledged_write_is_lost_over_fifteen_kills() {
 
 #[test]
 fn nothing_acknowledged_is_lost_over_orderly_stops_under_load() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let log = Arc::new(Mutex::new(AckLog::new()));
     let mut fixture = Fixture::start();
     for life in 0..3 {
@@ -145,7 +127,7 @@ fn nothing_acknowledged_is_lost_over_orderly_stops_under_load() {
 
 #[test]
 fn kills_and_orderly_stops_may_alternate() {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let log = Arc::new(Mutex::new(AckLog::new()));
     let mut fixture = Fixture::start();
     for life in 0..4 {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use oribi_protocol::status::Status;
 use oribi_testkit::http::HttpClient;
@@ -79,6 +80,43 @@ impl Fixture {
         let allowed: Vec<&str> =
             [DEVELOPMENT_WARNING].iter().chain(allowed_warnings).copied().collect();
         self.server.assert_no_unlisted_warnings(&allowed);
+    }
+}
+
+/// A seed for this run, printed so that a failing run can be repeated.
+pub fn seed() -> u64 {
+    let given = std::env::var("ORIBI_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = given.unwrap_or(clock);
+    println!("seed {seed} (set ORIBI_TEST_SEED={seed} to repeat)");
+    seed
+}
+
+/// xorshift64*: small, seedable, good enough to choose keys.
+pub struct Random(u64);
+
+impl Random {
+    /// A sequence that follows from `seed`.
+    pub fn new(seed: u64) -> Random {
+        // The state must not be zero.
+        Random(seed | 1)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Another sequence that follows from this one.
+    pub fn fork(&mut self) -> Random {
+        Random::new(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 24
     }
 }
 

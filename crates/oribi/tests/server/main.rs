@@ -14,5 +14,6 @@ mod documents;
 mod durability;
 mod fixture;
 mod lifecycle;
+mod model;
 mod observability;
 mod slow_clients;
