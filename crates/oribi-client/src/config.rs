@@ -1,0 +1,152 @@
+//! The cluster map: which node serves which vbucket.
+//!
+//! Owns parsing of the document that servers answer GET_CLUSTER_CONFIG with. Unknown fields are
+//! ignored; a document that names no usable node is an error, because nothing could be sent.
+
+use oribi_protocol::limits::VBUCKETS_MAX;
+use oribi_protocol::request::ConfigVersion;
+use oribi_types::Vbid;
+use serde::Deserialize;
+
+use crate::error::ClientError;
+
+/// Placeholder for the host that the client connected to.
+const HOST_PLACEHOLDER: &str = "$HOST";
+
+/// A node that serves documents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KvNode {
+    /// Host name or address.
+    pub host: String,
+    /// Port of the key-value protocol without TLS.
+    pub port: u16,
+}
+
+/// A bucket's cluster map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterConfig {
+    /// Version; a larger one is newer.
+    pub version: ConfigVersion,
+    /// Nodes with a key-value port, in the order that the vbucket map refers to.
+    pub nodes: Vec<KvNode>,
+    /// Per vbucket, the position of the node that is active for it.
+    active: Vec<Option<usize>>,
+}
+
+impl ClusterConfig {
+    /// Parses a bucket's map; `source_host` is where it was fetched from.
+    pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterConfig, ClientError> {
+        let document: Document = serde_json::from_slice(json)
+            .map_err(|error| ClientError::protocol(format!("cluster map: {error}")))?;
+        let active: Vec<Option<usize>> = document
+            .vbucket_server_map
+            .vbucket_map
+            .iter()
+            .map(|chain| chain.first().and_then(|&node| usize::try_from(node).ok()))
+            .collect();
+        if active.is_empty() || active.len() > usize::from(VBUCKETS_MAX) {
+            let count = active.len();
+            return Err(ClientError::protocol(format!("cluster map with {count} vbuckets")));
+        }
+        let nodes: Vec<KvNode> = document
+            .nodes_ext
+            .into_iter()
+            .filter_map(|node| {
+                let host = node.hostname.filter(|host| host != HOST_PLACEHOLDER);
+                let host = host.unwrap_or_else(|| source_host.to_owned());
+                node.services.kv.map(|port| KvNode { host, port })
+            })
+            .collect();
+        if nodes.is_empty() {
+            return Err(ClientError::protocol("cluster map without a key-value node"));
+        }
+        let version = ConfigVersion { epoch: document.rev_epoch, revision: document.rev };
+        Ok(ClusterConfig { version, nodes, active })
+    }
+
+    /// Number of vbuckets.
+    pub fn vbucket_count(&self) -> u16 {
+        // Parsing has checked the bound.
+        u16::try_from(self.active.len()).unwrap_or(VBUCKETS_MAX)
+    }
+
+    /// The vbucket of a logical key.
+    pub fn vbucket_of(&self, key: &[u8]) -> Vbid {
+        oribi_protocol::hash::vbucket_of(key, self.vbucket_count())
+    }
+
+    /// The node that is active for a vbucket, if there is one.
+    pub fn active_node(&self, vbid: Vbid) -> Option<&KvNode> {
+        let position = *self.active.get(usize::from(vbid.0))?;
+        self.nodes.get(position?)
+    }
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    rev: i64,
+    #[serde(default, rename = "revEpoch")]
+    rev_epoch: i64,
+    #[serde(rename = "nodesExt")]
+    nodes_ext: Vec<NodeExt>,
+    #[serde(rename = "vBucketServerMap")]
+    vbucket_server_map: VbucketServerMap,
+}
+
+#[derive(Deserialize)]
+struct NodeExt {
+    hostname: Option<String>,
+    services: Services,
+}
+
+#[derive(Deserialize)]
+struct Services {
+    kv: Option<u16>,
+}
+
+#[derive(Deserialize)]
+struct VbucketServerMap {
+    #[serde(rename = "vBucketMap")]
+    vbucket_map: Vec<Vec<i64>>,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Maps that servers send, and maps that none should.
+
+    use super::*;
+
+    const TWO_NODES: &str = r#"{"rev":7,"revEpoch":2,"name":"default",
+        "nodesExt":[{"services":{"mgmt":8091}},
+                    {"thisNode":true,"services":{"kv":11210,"mgmt":8091}},
+                    {"hostname":"$HOST","services":{"kv":12000}},
+                    {"hostname":"10.0.0.3","services":{"kv":11210}}],
+        "vBucketServerMap":{"numReplicas":0,"vBucketMap":[[0],[2,1],[-1],[]]}}"#;
+
+    #[test]
+    fn parses_nodes_and_vbuckets() {
+        let config = ClusterConfig::parse(TWO_NODES.as_bytes(), "db.example").unwrap();
+        assert_eq!(config.version, ConfigVersion { epoch: 2, revision: 7 });
+        let hosts: Vec<(&str, u16)> =
+            config.nodes.iter().map(|node| (node.host.as_str(), node.port)).collect();
+        assert_eq!(hosts, [("db.example", 11210), ("db.example", 12000), ("10.0.0.3", 11210)]);
+        assert_eq!(config.vbucket_count(), 4);
+        assert_eq!(config.active_node(Vbid(0)), Some(&config.nodes[0]));
+        assert_eq!(config.active_node(Vbid(1)), Some(&config.nodes[2]));
+        assert_eq!(config.active_node(Vbid(2)), None);
+        assert_eq!(config.active_node(Vbid(3)), None);
+        assert_eq!(config.active_node(Vbid(4)), None);
+    }
+
+    #[test]
+    fn refuses_maps_that_lead_nowhere() {
+        let no_node = TWO_NODES.replace("\"kv\"", "\"n1ql\"");
+        let no_vbucket = TWO_NODES.replace("[[0],[2,1],[-1],[]]", "[]");
+        let many = TWO_NODES.replace("[[0],", &format!("[{}", "[0],".repeat(1024)));
+        for json in [no_node.as_str(), &no_vbucket, &many, "{}", "", "[1]"] {
+            let error = ClusterConfig::parse(json.as_bytes(), "h").expect_err("refused");
+            assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+        }
+    }
+}

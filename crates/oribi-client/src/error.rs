@@ -1,0 +1,196 @@
+//! What can go wrong, from a caller's point of view.
+//!
+//! [`Refused`] is an answer of the server: the connection is fine and the request was decided.
+//! The other errors say that no usable answer came. Errors are cheap to clone, because one broken
+//! connection fails every request that is in flight on it.
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+
+use oribi_protocol::status::Status;
+
+/// Why an operation gave no result.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The server decided against it.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// The key is empty or too long for its collection.
+    #[error("a key has 1 to {max} bytes, this one has {len}")]
+    InvalidKey {
+        /// Bytes of the key.
+        len: usize,
+        /// Longest key that the collection allows.
+        max: usize,
+    },
+    /// The value is larger than any server accepts.
+    #[error("a value has at most {max} bytes, this one has {len}")]
+    ValueTooLarge {
+        /// Bytes of the value.
+        len: usize,
+        /// Largest allowed value.
+        max: usize,
+    },
+    /// The server needs to have negotiated something that it did not.
+    #[error("the server does not offer {0}")]
+    NotOffered(&'static str),
+    /// Name and password were not accepted, or the server could not prove that it knows them.
+    #[error("authentication failed: {0}")]
+    Authentication(Cow<'static, str>),
+    /// The server sent something that does not follow the protocol.
+    #[error("protocol error: {0}")]
+    Protocol(Cow<'static, str>),
+    /// The operating system refused.
+    #[error("{context}: {error}")]
+    Io {
+        /// What was being done.
+        context: Cow<'static, str>,
+        /// The system's error.
+        error: Arc<io::Error>,
+    },
+    /// No answer in time; whether the operation was carried out is unknown.
+    #[error("no answer within the timeout")]
+    Timeout,
+    /// The connection ended before the answer came; whether the operation was carried out is unknown.
+    #[error("the connection is closed: {0}")]
+    Closed(Arc<str>),
+}
+
+/// A status other than success, by what a caller can do about it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Refused {
+    /// No such document (or bucket).
+    #[error("not found")]
+    NotFound,
+    /// The document is there already, or has another CAS.
+    #[error("the document exists already or has another CAS")]
+    Exists,
+    /// Document too large.
+    #[error("the value is too large for the server")]
+    TooLarge,
+    /// The server finds the request malformed.
+    #[error("the server found the request invalid")]
+    Invalid,
+    /// Nothing to append to, or nothing added.
+    #[error("not stored")]
+    NotStored,
+    /// The document is no decimal counter.
+    #[error("the document is not a counter")]
+    NotANumber,
+    /// The vbucket is not active on the node that was asked.
+    #[error("the vbucket is not active on this node")]
+    NotMyVbucket,
+    /// No bucket is selected.
+    #[error("no bucket is selected")]
+    NoBucket,
+    /// Another client has locked the document.
+    #[error("the document is locked")]
+    Locked,
+    /// The user may not do this, or the bucket does not exist.
+    #[error("access denied")]
+    AccessDenied,
+    /// The bucket has no memory left.
+    #[error("the bucket is out of memory")]
+    OutOfMemory,
+    /// The server does not implement it.
+    #[error("not supported by the server")]
+    NotSupported,
+    /// The server asks to try again later.
+    #[error("temporary failure")]
+    TemporaryFailure,
+    /// The collection does not exist (any more).
+    #[error("unknown collection")]
+    UnknownCollection,
+    /// The scope does not exist.
+    #[error("unknown scope")]
+    UnknownScope,
+    /// The durability level is not available.
+    #[error("the durability level is not available")]
+    DurabilityInvalidLevel,
+    /// Too few replicas for the durability level.
+    #[error("too few replicas for the durability level")]
+    DurabilityImpossible,
+    /// Another durable write of the key is under way.
+    #[error("another durable write of this key is under way")]
+    SyncWriteInProgress,
+    /// A durable write was started but its outcome is unknown.
+    #[error("the outcome of the durable write is unknown")]
+    SyncWriteAmbiguous,
+    /// Any other status.
+    #[error("{}", describe(*.0))]
+    Other(u16),
+}
+
+fn describe(code: u16) -> String {
+    match Status::from_u16(code) {
+        Some(status) => format!("status 0x{code:02x} {}: {}", status.name(), status.description()),
+        None => format!("status 0x{code:02x}"),
+    }
+}
+
+impl Refused {
+    /// The meaning of a status; success has none.
+    pub fn from_status(code: u16) -> Result<(), Refused> {
+        let Some(status) = Status::from_u16(code) else { return Err(Refused::Other(code)) };
+        Err(match status {
+            Status::Success => return Ok(()),
+            Status::KeyEnoent => Refused::NotFound,
+            Status::KeyEexists => Refused::Exists,
+            Status::E2big => Refused::TooLarge,
+            Status::Einval => Refused::Invalid,
+            Status::NotStored => Refused::NotStored,
+            Status::DeltaBadval => Refused::NotANumber,
+            Status::NotMyVbucket => Refused::NotMyVbucket,
+            Status::NoBucket => Refused::NoBucket,
+            Status::Locked => Refused::Locked,
+            Status::Eaccess => Refused::AccessDenied,
+            Status::Enomem => Refused::OutOfMemory,
+            Status::NotSupported | Status::UnknownCommand => Refused::NotSupported,
+            Status::Etmpfail | Status::Ebusy => Refused::TemporaryFailure,
+            Status::UnknownCollection => Refused::UnknownCollection,
+            Status::UnknownScope => Refused::UnknownScope,
+            Status::DurabilityInvalidLevel => Refused::DurabilityInvalidLevel,
+            Status::DurabilityImpossible => Refused::DurabilityImpossible,
+            Status::SyncWriteInProgress | Status::SyncWriteReCommitInProgress => {
+                Refused::SyncWriteInProgress
+            }
+            Status::SyncWriteAmbiguous => Refused::SyncWriteAmbiguous,
+            _ => Refused::Other(code),
+        })
+    }
+
+    /// True when nothing was changed and the same request may succeed later.
+    pub const fn is_transient(self) -> bool {
+        matches!(
+            self,
+            Refused::TemporaryFailure
+                | Refused::OutOfMemory
+                | Refused::SyncWriteInProgress
+                | Refused::NotMyVbucket
+        )
+    }
+}
+
+impl ClientError {
+    pub(crate) fn protocol(reason: impl Into<Cow<'static, str>>) -> ClientError {
+        ClientError::Protocol(reason.into())
+    }
+
+    pub(crate) fn io(context: impl Into<Cow<'static, str>>, error: io::Error) -> ClientError {
+        ClientError::Io { context: context.into(), error: Arc::new(error) }
+    }
+
+    /// The server's refusal, if that is what it is.
+    pub const fn refused(&self) -> Option<Refused> {
+        match self {
+            ClientError::Refused(refused) => Some(*refused),
+            _ => None,
+        }
+    }
+
+    /// True when the same request may succeed later on the same connection.
+    pub fn is_transient(&self) -> bool {
+        self.refused().is_some_and(Refused::is_transient)
+    }
+}
