@@ -7,11 +7,13 @@
 //! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
 
 pub mod conformance;
+mod fjall_store;
 mod kv_store;
 mod memory_store;
 mod seeded_random;
 
 pub use conformance::Medium;
+pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
     FailoverEntry, KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase,
     VbucketState,

@@ -1,0 +1,154 @@
+//! The directory of a store: whose it is, whether it is complete, and who has it open.
+//!
+//! Owns: the marker file `oribi-store`. It is written before fjall makes its first file and says
+//! `new`; once fjall's files are complete and synced it says `ready`. So a directory without the
+//! marker belongs to someone else and is left alone, one that is `new` holds nothing that was ever
+//! acknowledged and is made again, and one that is `ready` must be complete or is corrupt.
+//! Invariant: while a store is open, its process holds an exclusive lock on the marker.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::failure::io_error;
+use crate::StoreError;
+
+/// Name of the marker file.
+pub(super) const MARKER_NAME: &str = "oribi-store";
+/// What the marker begins with; the number is the version of the format.
+pub(super) const MARKER_TEXT: &[u8; 14] = b"oribi-store 1 ";
+/// Offset of the state byte.
+pub(super) const MARKER_STATE_AT: usize = 14;
+/// State byte while the store is being made.
+pub(super) const MARKER_NEW: u8 = b'n';
+/// State byte of a complete store.
+pub(super) const MARKER_READY: u8 = b'r';
+/// Length of the marker: text, state and a newline.
+pub(super) const MARKER_BYTES: usize = 16;
+
+const _: () = assert!(MARKER_TEXT.len() == MARKER_STATE_AT);
+
+/// fjall's own files, apart from journals, which end in `.jnl`.
+const FJALL_NAMES: [&str; 3] = ["lock", "version", "keyspaces"];
+
+/// What stood in the directory when it was claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// Nothing, or the remains of a creation that never finished.
+    New,
+    /// A complete store.
+    Ready,
+}
+
+/// A claimed directory. Dropping it releases the lock.
+pub(super) struct Directory {
+    marker: File,
+    found: Found,
+}
+
+impl Directory {
+    /// Makes sure that the directory is ours and that nobody else has it open.
+    pub(super) fn claim(path: &Path) -> Result<Directory, StoreError> {
+        fs::create_dir_all(path).map_err(|error| io_error(&error))?;
+        let (marker, is_created) = open_marker(path)?;
+        match marker.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Foreign(format!("{} is in use", path.display())));
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error(&error)),
+        }
+        let found = if is_created { Found::New } else { read_state(path, &marker)? };
+        match found {
+            Found::New => {
+                remove_remains(path)?;
+                write_marker(&marker)?;
+            }
+            Found::Ready if !path.join("version").is_file() => {
+                return Err(StoreError::Corrupt(format!("{}: files are missing", path.display())));
+            }
+            Found::Ready => {}
+        }
+        Ok(Directory { marker, found })
+    }
+
+    pub(super) fn found(&self) -> Found {
+        self.found
+    }
+
+    /// Says durably that the store is complete. Must come before the first commit.
+    pub(super) fn mark_ready(&self) -> Result<(), StoreError> {
+        if self.found == Found::Ready {
+            return Ok(());
+        }
+        let written = self.marker.write_all_at(&[MARKER_READY], MARKER_STATE_AT as u64);
+        written.and_then(|()| self.marker.sync_data()).map_err(|error| io_error(&error))
+    }
+}
+
+/// Opens the marker, or makes an empty one when the directory is empty.
+fn open_marker(path: &Path) -> Result<(File, bool), StoreError> {
+    let name: PathBuf = path.join(MARKER_NAME);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(&name) {
+        Ok(marker) => return Ok((marker, false)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error(&error)),
+    }
+    let mut entries = fs::read_dir(path).map_err(|error| io_error(&error))?;
+    if entries.next().is_some() {
+        let text = format!("{} holds something else than an oribi store", path.display());
+        return Err(StoreError::Foreign(text));
+    }
+    let marker = options.create_new(true).open(&name).map_err(|error| io_error(&error))?;
+    Ok((marker, true))
+}
+
+/// Reads the marker. An empty one is what a creation leaves that was cut off at its very beginning.
+fn read_state(path: &Path, marker: &File) -> Result<Found, StoreError> {
+    let mut content = Vec::new();
+    let read = marker.take(MARKER_BYTES as u64 + 1).read_to_end(&mut content);
+    read.map_err(|error| io_error(&error))?;
+    let version_ends = MARKER_TEXT.len();
+    match (content.get(..version_ends), content.get(version_ends..)) {
+        _ if content.is_empty() => Ok(Found::New),
+        (Some(text), Some([MARKER_NEW, b'\n'])) if text == MARKER_TEXT => Ok(Found::New),
+        (Some(text), Some([MARKER_READY, b'\n'])) if text == MARKER_TEXT => Ok(Found::Ready),
+        _ if content.starts_with(b"oribi-store ") && !content.starts_with(MARKER_TEXT) => {
+            let text = format!("{} has a format that this version does not read", path.display());
+            Err(StoreError::Foreign(text))
+        }
+        _ => Err(StoreError::Corrupt(format!("{}: the marker is damaged", path.display()))),
+    }
+}
+
+fn write_marker(marker: &File) -> Result<(), StoreError> {
+    let mut content = [b'\n'; MARKER_BYTES];
+    content[..MARKER_STATE_AT].copy_from_slice(MARKER_TEXT);
+    content[MARKER_STATE_AT] = MARKER_NEW;
+    // fjall syncs the directory itself, which makes the name durable together with its own.
+    let written = marker.write_all_at(&content, 0).and_then(|()| marker.sync_data());
+    written.map_err(|error| io_error(&error))
+}
+
+/// Removes what an unfinished creation left. Only names that fjall uses are touched.
+fn remove_remains(path: &Path) -> Result<(), StoreError> {
+    let entries = fs::read_dir(path).map_err(|error| io_error(&error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| io_error(&error))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !FJALL_NAMES.contains(&&*name) && !name.ends_with(".jnl") {
+            continue;
+        }
+        let is_directory = entry.file_type().map_err(|error| io_error(&error))?.is_dir();
+        let removed = match is_directory {
+            true => fs::remove_dir_all(entry.path()),
+            false => fs::remove_file(entry.path()),
+        };
+        removed.map_err(|error| io_error(&error))?;
+    }
+    Ok(())
+}
