@@ -7,12 +7,14 @@
 //! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
 
 pub mod conformance;
+mod fault_store;
 mod fjall_store;
 mod kv_store;
 mod memory_store;
 mod seeded_random;
 
 pub use conformance::Medium;
+pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
     FailoverEntry, KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase,

@@ -1,0 +1,114 @@
+//! A store that fails when its plan says so, around any other store.
+//!
+//! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write. Invariants: with an
+//! empty plan it is the inner store; an injected failure is always reported as an error, so a caller
+//! that treats `Err` from `commit` as "not durable" is never misled; reads are never touched.
+//! Callers: tests of the flusher, of durability answers and of shutdown. The plan is shared and
+//! outlives the store, so it goes on counting over a reopening.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
+
+pub use plan::{Fault, FaultPlan};
+
+/// A [`KvStore`] that fails by plan.
+pub struct FaultStore<S> {
+    inner: S,
+    plan: Arc<FaultPlan>,
+}
+
+impl<S: KvStore> FaultStore<S> {
+    /// Puts `plan` before the writes of `inner`.
+    pub fn new(inner: S, plan: Arc<FaultPlan>) -> FaultStore<S> {
+        FaultStore { inner, plan }
+    }
+
+    /// The store behind, to look at what really is in it.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S: KvStore> KvStore for FaultStore<S> {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        let (number, fault) = self.plan.next_commit();
+        let failed = |what: &str| StoreError::Io(format!("injected: {what} at commit {number}"));
+        match fault {
+            None => self.inner.commit(batches),
+            Some(Fault::BeforeCommit) => Err(failed("I/O error before the commit")),
+            Some(Fault::NoSpace) => Err(failed("no space left on device")),
+            Some(Fault::AfterCommit) => {
+                self.inner.commit(batches)?;
+                Err(failed("I/O error after the commit"))
+            }
+            Some(Fault::Torn { dropped }) => {
+                self.inner.commit(&batches[..batches.len().saturating_sub(dropped)])?;
+                Err(failed("torn group"))
+            }
+        }
+    }
+
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.inner.get(vbid, key, visit)
+    }
+
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.scan_keys(vbid, visit)
+    }
+
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan_seqnos(vbid, from, to, visit)
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.inner.vbucket_states()
+    }
+
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get_local(name)
+    }
+
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.plan.check_other_write("put_local")?;
+        self.inner.put_local(name, value)
+    }
+
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        self.plan.check_other_write("purge_collection")?;
+        self.inner.purge_collection(vbid, collection)
+    }
+
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        self.plan.check_other_write("drop_vbucket")?;
+        self.inner.drop_vbucket(vbid)
+    }
+
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        self.plan.check_other_write("compact")?;
+        self.inner.compact(vbid, purge_before)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let inner = self.inner.stats();
+        let commit_failures = inner.commit_failures + self.plan.injected_failures();
+        StoreStats { commit_failures, ..inner }
+    }
+}

@@ -1,0 +1,143 @@
+//! When a [`super::FaultStore`] fails, and how.
+//!
+//! Owns: the count of commits and the faults assigned to them. Invariant: a plan made from the same
+//! seed, asked in the same order, gives the same faults.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::{SeededRandom, StoreError};
+
+/// How one commit fails. In each case the caller gets an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Nothing of it reaches the inner store.
+    BeforeCommit,
+    /// All of it is in the inner store: the error came after the data.
+    AfterCommit,
+    /// Nothing of it reaches the inner store, because the disk is full.
+    NoSpace,
+    /// The inner store has all but the last `dropped` batches of the group.
+    Torn {
+        /// How many batches are missing.
+        dropped: usize,
+    },
+}
+
+/// Called with the commit's number before the commit; it may block for as long as a test wants.
+type Hook = Arc<dyn Fn(u64) + Send + Sync>;
+
+#[derive(Default)]
+struct PlanState {
+    commits: u64,
+    injected: u64,
+    at: BTreeMap<u64, Fault>,
+    from: Option<(u64, Fault)>,
+    random: Option<(SeededRandom, u32)>,
+    fails_other_writes: bool,
+    hook: Option<Hook>,
+}
+
+/// Faults to come. Commits are counted from 1, over all stores that share the plan.
+#[derive(Default)]
+pub struct FaultPlan {
+    state: Mutex<PlanState>,
+}
+
+impl FaultPlan {
+    /// A plan without faults, to add some to.
+    pub fn none() -> Arc<FaultPlan> {
+        Arc::default()
+    }
+
+    /// A plan in which each commit fails with a probability of `per_mille` in 1000, in a way that
+    /// `seed` decides.
+    pub fn seeded(seed: u64, per_mille: u32) -> Arc<FaultPlan> {
+        let random = Some((SeededRandom::new(seed), per_mille));
+        Arc::new(FaultPlan { state: Mutex::new(PlanState { random, ..PlanState::default() }) })
+    }
+
+    /// Makes commit `number` fail.
+    pub fn fail_commit(&self, number: u64, fault: Fault) {
+        self.state.lock().at.insert(number, fault);
+    }
+
+    /// Makes commit `number` and all later ones fail.
+    pub fn fail_from(&self, number: u64, fault: Fault) {
+        self.state.lock().from = Some((number, fault));
+    }
+
+    /// Makes every write that is not a commit fail, or lets them pass again.
+    pub fn fail_other_writes(&self, fails: bool) {
+        self.state.lock().fails_other_writes = fails;
+    }
+
+    /// Calls `hook` before each commit, to hold it back or to look at it.
+    pub fn before_commits(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
+        self.state.lock().hook = Some(Arc::new(hook));
+    }
+
+    /// Forgets all faults and the hook; the count goes on.
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        let (commits, injected) = (state.commits, state.injected);
+        *state = PlanState { commits, injected, ..PlanState::default() };
+    }
+
+    /// Commits so far, failed ones included.
+    pub fn commits(&self) -> u64 {
+        self.state.lock().commits
+    }
+
+    /// Commits that failed by plan.
+    pub fn injected_failures(&self) -> u64 {
+        self.state.lock().injected
+    }
+
+    /// Counts a commit, runs the hook and decides the commit's fate.
+    pub(super) fn next_commit(&self) -> (u64, Option<Fault>) {
+        let (number, hook) = {
+            let mut state = self.state.lock();
+            state.commits += 1;
+            (state.commits, state.hook.clone())
+        };
+        // Outside the lock: a hook that holds a commit back must not stop the test from healing.
+        if let Some(hook) = hook {
+            hook(number);
+        }
+        let mut state = self.state.lock();
+        let fault = state.fault_of(number);
+        state.injected += u64::from(fault.is_some());
+        (number, fault)
+    }
+
+    pub(super) fn check_other_write(&self, what: &str) -> Result<(), StoreError> {
+        match self.state.lock().fails_other_writes {
+            true => Err(StoreError::Io(format!("injected: I/O error at {what}"))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl PlanState {
+    fn fault_of(&mut self, number: u64) -> Option<Fault> {
+        let planned = self.at.get(&number).copied();
+        let lasting = self.from.filter(|(from, _)| number >= *from).map(|(_, fault)| fault);
+        planned.or(lasting).or_else(|| self.random_fault())
+    }
+
+    fn random_fault(&mut self) -> Option<Fault> {
+        let (random, per_mille) = self.random.as_mut()?;
+        if random.below(1000) >= u64::from(*per_mille) {
+            return None;
+        }
+        Some(match random.below(4) {
+            0 => Fault::BeforeCommit,
+            1 => Fault::AfterCommit,
+            2 => Fault::NoSpace,
+            _ => Fault::Torn { dropped: 1 + random.below(3) as usize },
+        })
+    }
+}
