@@ -32,7 +32,7 @@ def python():
 
 
 def node():
-    require("node", "npm")
+    require(node="nodejs", npm="npm")
     manifests = [layout.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
 
     def install():
@@ -51,7 +51,7 @@ def node_environment():
 
 
 def java():
-    require("java", "mvn")
+    require(javac="openjdk-17-jdk-headless", mvn="maven")
     pom = layout.SOURCES / "java" / "pom.xml"
 
     def install():
@@ -72,11 +72,12 @@ def java_class_path():
 
 
 def go():
-    require("go")
-    return [go_build("program", "."), ]
+    return [go_build("program", ".")]
 
 
 def go_build(name, *sources):
+    # Debian's own Go may be older than what the SDK asks for, so it is not installed from there.
+    require(go=None)
     layout.GO.mkdir(parents=True, exist_ok=True)
     binary = layout.GO / name
     execute("go", ["go", "build", "-mod=readonly", "-o", binary, *sources], layout.SOURCES / "go")
@@ -88,27 +89,18 @@ def rust():
 
 
 def rust_build(name):
-    require("cargo")
+    require(cargo=None)
     execute("rust", ["cargo", "build", "--locked", "--target-dir", layout.RUST, "--bin", name],
             layout.SOURCES / "rust")
     return layout.RUST / "debug" / name
 
 
 def memcapable():
-    """The name differs: upstream says memcapable, Debian memccapable."""
-    for attempt in range(2):
-        for name in ("memccapable", "memcapable"):
-            if shutil.which(name):
-                return [name]
-        if attempt == 0:
-            apt = ["apt-get", "install", "--yes", "--no-install-recommends", "libmemcached-tools"]
-            try:
-                execute("memcapable", apt)
-            except ToolchainError:
-                # The package lists may simply be missing on a fresh machine.
-                execute("memcapable", ["apt-get", "update"])
-                execute("memcapable", apt)
-    raise ToolchainError("neither memccapable nor memcapable is installed")
+    """The command's name differs: upstream says memcapable, Debian memccapable."""
+    if shutil.which("memcapable"):
+        return ["memcapable"]
+    require(memccapable="libmemcached-tools")
+    return ["memccapable"]
 
 
 def oribi():
@@ -129,10 +121,15 @@ def once(directory, inputs, install):
     stamp.write_text(digest.hexdigest())
 
 
-def require(*names):
-    missing = [name for name in names if shutil.which(name) is None]
-    if missing:
-        raise ToolchainError(f"not installed: {', '.join(missing)}")
+def require(**packages):
+    """Makes sure that commands exist, from the Debian package named for each where it may be installed."""
+    for command, package in packages.items():
+        if shutil.which(command):
+            continue
+        if package is None or os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise ToolchainError(f"`{command}` is not installed")
+        execute("apt", ["apt-get", "update", "--quiet"])
+        execute("apt", ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package])
 
 
 def execute(suite, command, directory=None):
