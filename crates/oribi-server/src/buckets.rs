@@ -1,0 +1,414 @@
+//! The buckets of a server: which there are, and where they live on disk.
+//!
+//! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings fixed at
+//! creation), the `store` directory and the `clean-shutdown` marker. Invariants: a bucket's name,
+//! uuid and number of vbuckets never change; `bucket.json` is there, complete, before the store is
+//! created, and is the first thing removed when a bucket is deleted; the marker exists only while no
+//! server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
+//! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError};
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_storage::{FjallOptions, KvStore, StoreError};
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Settings, is_bucket_name};
+use crate::data_dir::write_atomically;
+
+const BUCKETS_DIR: &str = "buckets";
+const BUCKET_FILE: &str = "bucket.json";
+const STORE_DIR: &str = "store";
+const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
+const BUCKET_FILE_MODE: u32 = 0o600;
+
+/// What can be chosen when a bucket is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketOptions {
+    /// Power of two up to 1024.
+    pub vbuckets: u16,
+    /// Memory for items, in MiB.
+    pub memory_quota_mib: u64,
+    /// Whether the bucket may be emptied by command.
+    pub flush_enabled: bool,
+    /// Pause between two commits when no durable write waits.
+    pub flush_interval_ms: u64,
+}
+
+impl BucketOptions {
+    /// The options that the settings give to new buckets.
+    pub fn from_settings(settings: &Settings) -> BucketOptions {
+        BucketOptions {
+            vbuckets: settings.vbuckets,
+            memory_quota_mib: settings.memory_quota_mib,
+            flush_enabled: settings.flush_enabled,
+            flush_interval_ms: settings.flush_interval_ms,
+        }
+    }
+}
+
+/// Why a bucket could not be opened, created or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketError {
+    /// Not a name that a bucket may have.
+    #[error("{0:?} is not a bucket name")]
+    BadName(String),
+    /// There is one already.
+    #[error("bucket {0:?} exists already")]
+    Exists(String),
+    /// There is none.
+    #[error("there is no bucket {0:?}")]
+    Unknown(String),
+    /// The bucket's settings cannot be understood; nothing was changed.
+    #[error("{path}: {detail}; nothing was changed")]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The store refused.
+    #[error("bucket {name:?}: {source}")]
+    Store {
+        /// Which bucket.
+        name: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// The engine refused.
+    #[error("bucket {name:?}: {source}")]
+    Open {
+        /// Which bucket.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+}
+
+/// Content of `bucket.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BucketFile {
+    version: u32,
+    name: String,
+    uuid: String,
+    vbuckets: u16,
+    memory_quota_mib: u64,
+    flush_enabled: bool,
+}
+
+const BUCKET_FILE_VERSION: u32 = 1;
+
+/// An open bucket.
+pub struct BucketHandle {
+    bucket: Arc<Bucket>,
+    threads: Mutex<Option<BucketThreads>>,
+    is_deleted: AtomicBool,
+    /// `None` for a bucket that lives in memory only.
+    directory: Option<PathBuf>,
+}
+
+impl BucketHandle {
+    /// The engine's bucket.
+    pub fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
+    }
+
+    /// Name that clients select.
+    pub fn name(&self) -> &str {
+        &self.bucket.config().name
+    }
+
+    /// Number of vbuckets.
+    pub fn vbuckets(&self) -> u16 {
+        self.bucket.config().vbuckets
+    }
+
+    /// True once the bucket was deleted; a connection that still has it selected has no bucket.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.
+    fn stop(&self) -> Result<(), StoreError> {
+        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
+        threads.stop()?;
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let marker = directory.join(CLEAN_SHUTDOWN_FILE);
+        if let Err(error) = write_atomically(&marker, b"", BUCKET_FILE_MODE) {
+            tracing::warn!(path = %marker.display(), %error, "cannot mark the clean shutdown");
+        }
+        Ok(())
+    }
+}
+
+/// See the module text.
+pub struct Buckets {
+    /// `None` when buckets live in memory only (tests, fuzzing).
+    directory: Option<PathBuf>,
+    by_name: RwLock<BTreeMap<String, Arc<BucketHandle>>>,
+    /// Held while the set of buckets changes, which takes disk I/O.
+    changes: Mutex<()>,
+}
+
+impl Buckets {
+    /// Opens every bucket of the data directory, and creates those of the settings that are missing.
+    ///
+    /// # Errors
+    /// The first bucket that cannot be opened; nothing is overwritten.
+    pub fn open_all(data_dir: &Path, settings: &Settings) -> Result<Buckets, BucketError> {
+        let directory = data_dir.join(BUCKETS_DIR);
+        std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
+        let buckets = Buckets {
+            directory: Some(directory.clone()),
+            by_name: RwLock::default(),
+            changes: Mutex::default(),
+        };
+        let options = BucketOptions::from_settings(settings);
+        for name in names_in(&directory)? {
+            buckets.open_existing(&directory, &name, &options)?;
+        }
+        for name in &settings.buckets {
+            if buckets.get(name).is_none() {
+                buckets.create(name, &options)?;
+            }
+        }
+        Ok(buckets)
+    }
+
+    /// A registry whose buckets live over stores of the caller's and leave no trace on disk.
+    #[doc(hidden)]
+    pub fn in_memory() -> Buckets {
+        Buckets { directory: None, by_name: RwLock::default(), changes: Mutex::default() }
+    }
+
+    /// The bucket of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<BucketHandle>> {
+        self.by_name.read().get(name).cloned()
+    }
+
+    /// All buckets by name.
+    pub fn list(&self) -> Vec<Arc<BucketHandle>> {
+        self.by_name.read().values().cloned().collect()
+    }
+
+    /// Creates a bucket. Durable when it returns.
+    ///
+    /// # Errors
+    /// A bad or taken name, or the disk's.
+    pub fn create(
+        &self,
+        name: &str,
+        options: &BucketOptions,
+    ) -> Result<Arc<BucketHandle>, BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        if !is_bucket_name(name) {
+            return Err(BucketError::BadName(name.to_owned()));
+        }
+        if self.get(name).is_some() {
+            return Err(BucketError::Exists(name.to_owned()));
+        }
+        let Some(buckets) = &self.directory else {
+            return Err(BucketError::BadName(name.to_owned()));
+        };
+        let directory = buckets.join(name);
+        if directory.exists() {
+            // Without `bucket.json` it is what an interrupted deletion left behind.
+            std::fs::remove_dir_all(&directory).map_err(|e| io_error("remove", &directory, e))?;
+        }
+        std::fs::create_dir(&directory).map_err(|e| io_error("create", &directory, e))?;
+        sync_directory(buckets)?;
+        let file = BucketFile {
+            version: BUCKET_FILE_VERSION,
+            name: name.to_owned(),
+            uuid: new_uuid(),
+            vbuckets: options.vbuckets,
+            memory_quota_mib: options.memory_quota_mib,
+            flush_enabled: options.flush_enabled,
+        };
+        let json = serde_json::to_vec_pretty(&file).expect("plain struct");
+        let path = directory.join(BUCKET_FILE);
+        write_atomically(&path, &json, BUCKET_FILE_MODE).map_err(|e| io_error("write", &path, e))?;
+        self.open_directory(directory, file, options.flush_interval_ms)
+    }
+
+    /// Deletes a bucket and its documents. Connections that have it selected lose it.
+    ///
+    /// # Errors
+    /// An unknown name, or the disk's.
+    pub fn delete(&self, name: &str) -> Result<(), BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        let Some(handle) = self.by_name.write().remove(name) else {
+            return Err(BucketError::Unknown(name.to_owned()));
+        };
+        handle.is_deleted.store(true, Ordering::Release);
+        if let Some(threads) = handle.threads.lock().take()
+            && let Err(error) = threads.stop()
+        {
+            tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
+        }
+        let Some(directory) = &handle.directory else { return Ok(()) };
+        let path = directory.join(BUCKET_FILE);
+        std::fs::remove_file(&path).map_err(|e| io_error("remove", &path, e))?;
+        std::fs::remove_dir_all(directory).map_err(|e| io_error("remove", directory, e))
+    }
+
+    /// Flushes and stops every bucket; returns the first error but stops all.
+    pub fn stop_all(&self) -> Result<(), BucketError> {
+        let mut first = Ok(());
+        for handle in self.list() {
+            if let Err(source) = handle.stop() {
+                let error = BucketError::Store { name: handle.name().to_owned(), source };
+                tracing::error!(%error, "a bucket could not be flushed at the end");
+                first = first.and(Err(error));
+            }
+        }
+        first
+    }
+
+    /// Opens a bucket over a store of the caller's, with its threads if `runs` is set.
+    #[doc(hidden)]
+    pub fn open_over(
+        &self,
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        runs: bool,
+    ) -> Result<Arc<BucketHandle>, BucketError> {
+        self.register(config, store, None, true, runs)
+    }
+
+    fn open_existing(
+        &self,
+        buckets: &Path,
+        name: &str,
+        options: &BucketOptions,
+    ) -> Result<(), BucketError> {
+        let directory = buckets.join(name);
+        let path = directory.join(BUCKET_FILE);
+        let json = match std::fs::read(&path) {
+            Ok(json) => json,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A creation or deletion was cut short; without the file there is no bucket.
+                tracing::warn!(path = %directory.display(), "directory without {BUCKET_FILE} is ignored");
+                return Ok(());
+            }
+            Err(error) => return Err(io_error("read", &path, error)),
+        };
+        let corrupt = |detail: String| BucketError::Corrupt { path: path.clone(), detail };
+        let file: BucketFile =
+            serde_json::from_slice(&json).map_err(|error| corrupt(error.to_string()))?;
+        if file.version != BUCKET_FILE_VERSION {
+            return Err(corrupt(format!("version {} is not known here", file.version)));
+        }
+        if file.name != name {
+            return Err(corrupt(format!("it belongs to bucket {:?}", file.name)));
+        }
+        self.open_directory(directory, file, options.flush_interval_ms)?;
+        Ok(())
+    }
+
+    fn open_directory(
+        &self,
+        directory: PathBuf,
+        file: BucketFile,
+        flush_interval_ms: u64,
+    ) -> Result<Arc<BucketHandle>, BucketError> {
+        // A store that does not exist yet has no history that could have been lost.
+        let marker = directory.join(CLEAN_SHUTDOWN_FILE);
+        let store_dir = directory.join(STORE_DIR);
+        let was_clean = marker.exists() || !store_dir.exists();
+        let store = oribi_storage::FjallStore::open(&store_dir, FjallOptions::default())
+            .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
+        if marker.exists() {
+            std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;
+            sync_directory(&directory)?;
+        }
+        let config = BucketConfig {
+            name: file.name,
+            uuid: file.uuid,
+            vbuckets: file.vbuckets,
+            memory_quota_bytes: file.memory_quota_mib.saturating_mul(1024 * 1024),
+            flush_enabled: file.flush_enabled,
+            value_bytes_max: VALUE_BYTES_MAX,
+            flush_interval_ms,
+        };
+        self.register(config, Arc::new(store), Some(directory), was_clean, true)
+    }
+
+    fn register(
+        &self,
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        directory: Option<PathBuf>,
+        was_clean: bool,
+        runs: bool,
+    ) -> Result<Arc<BucketHandle>, BucketError> {
+        let name = config.name.clone();
+        let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
+            .map_err(|source| BucketError::Open { name: name.clone(), source })?;
+        let threads = match runs {
+            true => Some(BucketThreads::start(Arc::clone(&bucket)).map_err(|source| {
+                BucketError::Io { action: "start threads of", path: name.clone().into(), source }
+            })?),
+            false => None,
+        };
+        let handle = Arc::new(BucketHandle {
+            bucket,
+            threads: Mutex::new(threads),
+            is_deleted: AtomicBool::new(false),
+            directory,
+        });
+        self.by_name.write().insert(name, Arc::clone(&handle));
+        Ok(handle)
+    }
+}
+
+/// Names of the bucket directories, in order.
+fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
+    let entries = std::fs::read_dir(directory).map_err(|e| io_error("read", directory, e))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| io_error("read", directory, e))?;
+        let name = entry.file_name();
+        match name.to_str().filter(|name| is_bucket_name(name)) {
+            Some(name) => names.push(name.to_owned()),
+            None => tracing::warn!(path = %entry.path().display(), "not a bucket; ignored"),
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Makes created and removed entries of a directory durable.
+fn sync_directory(path: &Path) -> Result<(), BucketError> {
+    let synced = std::fs::File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(|e| io_error("sync", path, e))
+}
+
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> BucketError {
+    BucketError::Io { action, path: path.to_owned(), source }
+}
+
+fn random_u64() -> u64 {
+    getrandom::u64().expect("the system call blocks until there is entropy and does not fail then")
+}
+
+fn new_uuid() -> String {
+    format!("{:016x}{:016x}", random_u64(), random_u64())
+}

@@ -1,0 +1,408 @@
+//! One client connection as a state machine without I/O: bytes in, bytes out.
+//!
+//! Owns: the received bytes that are not yet served ([`ReadBuffer`]), the answers that are not yet sent
+//! ([`WriteBuffer`]), what was negotiated, and what is waited for. The driver (a worker, the in-memory
+//! harness, a fuzzer) reads a socket into the one, writes the other to it, and calls [`Connection::process`]
+//! in between until it reports that there is nothing to do.
+//!
+//! Invariants:
+//! - frames are served strictly in order; only writes that wait for the store are overtaken, and only
+//!   when the client negotiated that;
+//! - no frame is served while something is waited for, while too much output is pending, or after the
+//!   connection began to close;
+//! - a frame is buffered only after its announced size passed the limits; a value over the limit is
+//!   answered and skipped without being stored;
+//! - whatever ends the connection is one [`CloseReason`], reported once.
+//!
+//! It deliberately knows no socket and reads no clock.
+
+pub mod close_reason;
+pub(crate) mod features;
+pub(crate) mod parked;
+pub(crate) mod state;
+pub mod write_buffer;
+
+use oribi_engine::PersistOutcome;
+use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
+use oribi_protocol::frame_info::RequestFrames;
+use oribi_protocol::limits::{
+    FRAME_BYTES_MAX, HEADER_BYTES, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX,
+};
+use oribi_protocol::magic::Magic;
+use oribi_protocol::read_buffer::ReadBuffer;
+use oribi_protocol::response::{ResponseParts, write_response};
+use oribi_protocol::status::Status;
+
+use crate::blocking_thread::JobResult;
+use crate::dispatch::{self, Exchange, Served, write_answer};
+use crate::environment::Environment;
+use crate::limits::{
+    FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, OUTPUT_FLUSH_BYTES, OUTPUT_PAUSE_BYTES,
+};
+use crate::mailbox::ConnectionId;
+use crate::server_context::ConnectionLimits;
+use crate::status;
+use close_reason::CloseReason;
+use parked::{ParkToken, Parked};
+use state::{ConnectionState, Wait};
+use write_buffer::WriteBuffer;
+
+/// Why [`Connection::process`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Every complete frame is served.
+    NeedInput,
+    /// Output should be sent before more frames are served.
+    OutputFull,
+    /// Others should get their turn; there are more frames.
+    TurnOver,
+    /// Something is waited for.
+    Waiting,
+    /// Send what is pending, then end.
+    Closing,
+}
+
+/// What a header is good for, before its body is looked at.
+enum Admission {
+    Serve,
+    /// Answer with the status and pass over the body without storing it.
+    Skip(Status),
+    /// Answer with the status and end.
+    Close(Status, CloseReason),
+}
+
+/// Times that deadlines are counted from, on the driver's clock; 0 for none.
+#[derive(Debug, Default)]
+struct Timing {
+    opened_ms: u64,
+    /// When the frame at the head of the buffer was first seen to be partial.
+    partial_since_ms: u64,
+    /// Its announced size.
+    partial_bytes: usize,
+    /// When the socket last took no more, moved on by what it took since.
+    stalled_since_ms: u64,
+}
+
+/// See the module text.
+pub(crate) struct Connection {
+    id: ConnectionId,
+    reader: ReadBuffer,
+    writer: WriteBuffer,
+    state: ConnectionState,
+    timing: Timing,
+    /// Bytes of an oversized body that are still to be passed over.
+    skip_bytes: usize,
+}
+
+impl Connection {
+    /// A connection that nothing was received on.
+    pub fn new(id: ConnectionId, now_ms: u64) -> Connection {
+        Connection {
+            id,
+            reader: ReadBuffer::new(),
+            writer: WriteBuffer::new(),
+            state: ConnectionState::default(),
+            timing: Timing { opened_ms: now_ms, ..Timing::default() },
+            skip_bytes: 0,
+        }
+    }
+
+    /// Which connection this is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Where received bytes go.
+    pub fn reader(&mut self) -> &mut ReadBuffer {
+        &mut self.reader
+    }
+
+    /// Where answers come from.
+    pub fn writer(&mut self) -> &mut WriteBuffer {
+        &mut self.writer
+    }
+
+    /// Why the connection ends, once it does.
+    pub fn closing(&self) -> Option<CloseReason> {
+        self.state.closing
+    }
+
+    /// Makes the connection end as soon as its output is sent.
+    pub fn close(&mut self, reason: CloseReason) {
+        self.state.close(reason);
+    }
+
+    /// False while reading would only fill memory: something is waited for, output is not taken, or
+    /// the connection ends.
+    pub fn wants_input(&self) -> bool {
+        self.halted().is_none()
+    }
+
+    /// Serves complete frames until there is a reason to stop.
+    pub fn process(&mut self, env: &mut Environment) -> Progress {
+        for _ in 0..FRAMES_PER_TURN {
+            if let Some(progress) = self.halted() {
+                return progress;
+            }
+            if self.skip_bytes > 0 && !self.skip() {
+                return Progress::NeedInput;
+            }
+            match self.process_frame(env) {
+                Some(Served::Done) => {}
+                Some(Served::Later) => return Progress::Waiting,
+                None if self.state.closing.is_some() => return Progress::Closing,
+                None => return Progress::NeedInput,
+            }
+        }
+        self.halted().unwrap_or(Progress::TurnOver)
+    }
+
+    fn halted(&self) -> Option<Progress> {
+        if self.state.closing.is_some() {
+            return Some(Progress::Closing);
+        }
+        if self.state.wait != Wait::Nothing {
+            return Some(Progress::Waiting);
+        }
+        // While the socket takes everything, output goes out in pieces that amortise a system call;
+        // once it does not, a little more is collected before requests have to wait.
+        let is_stalled = self.timing.stalled_since_ms != 0;
+        let limit = if is_stalled { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
+        (self.writer.pending_bytes() >= limit).then_some(Progress::OutputFull)
+    }
+
+    /// Serves the frame at the head of the buffer; `None` when it is not complete or not acceptable.
+    fn process_frame(&mut self, env: &mut Environment) -> Option<Served> {
+        let Connection { id, reader, writer, state, timing, skip_bytes } = self;
+        match frame::decode(reader.unread()) {
+            Ok(Decoded::Complete { frame, consumed }) => {
+                timing.partial_since_ms = 0;
+                let served = match admit(state, env, &frame.header) {
+                    Admission::Serve => serve_frame(*id, state, writer, env, frame),
+                    Admission::Skip(status) => {
+                        answer(state, writer, &frame.header, status);
+                        Served::Done
+                    }
+                    Admission::Close(status, reason) => {
+                        refuse(state, writer, &frame.header, status, reason);
+                        return None;
+                    }
+                };
+                if served == Served::Done {
+                    reader.consume(consumed);
+                }
+                Some(served)
+            }
+            Ok(Decoded::Incomplete { needed }) => {
+                if timing.partial_since_ms == 0 && !reader.is_empty() {
+                    timing.partial_since_ms = env.now_ms;
+                }
+                timing.partial_bytes = needed;
+                let header = reader.unread().first_chunk::<HEADER_BYTES>()?;
+                let header = Header::decode(header).ok()?;
+                match admit(state, env, &header) {
+                    Admission::Serve => reader.reserve_frame(needed),
+                    Admission::Skip(status) => {
+                        answer(state, writer, &header, status);
+                        *skip_bytes = needed;
+                        return Some(Served::Done);
+                    }
+                    Admission::Close(status, reason) => {
+                        refuse(state, writer, &header, status, reason);
+                    }
+                }
+                None
+            }
+            Err(error) => {
+                reject(state, writer, error);
+                None
+            }
+        }
+    }
+
+    /// Passes over the rest of an oversized frame; true when its end was reached.
+    fn skip(&mut self) -> bool {
+        let available = self.reader.unread().len().min(self.skip_bytes);
+        self.reader.consume(available);
+        self.skip_bytes -= available;
+        if self.skip_bytes == 0 {
+            self.timing.partial_since_ms = 0;
+        }
+        self.skip_bytes == 0
+    }
+
+    /// A write that waited for the store is decided. Late or foreign tokens are ignored.
+    pub fn persisted(&mut self, env: &Environment, token: ParkToken, outcome: PersistOutcome) {
+        let parked = self.state.parked.as_mut();
+        let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
+            return;
+        };
+        self.answer_parked(env, &parked, status::of_persist(outcome));
+    }
+
+    fn answer_parked(&mut self, env: &Environment, parked: &Parked, status: Status) {
+        let features = self.state.features;
+        if status == Status::Success {
+            let Parked { opcode, opaque, answer, .. } = parked;
+            write_answer(&mut self.writer, features, *opcode, *opaque, answer);
+        } else {
+            env.counters.durable_ambiguous.add(1);
+            let status = self.state.wire_status(status);
+            let parts = ResponseParts::new(parked.opcode, status, parked.opaque);
+            write_response(self.writer.tail(), &parts);
+        }
+        if self.state.wait == Wait::Parked && !self.state.has_parked() {
+            self.state.wait = Wait::Nothing;
+        }
+    }
+
+    /// The blocking thread has a result for the request that this connection waits with.
+    pub fn job_done(&mut self, env: &mut Environment, result: JobResult) {
+        let Wait::Job { opcode, opaque } = std::mem::take(&mut self.state.wait) else { return };
+        let request = (opcode, opaque);
+        let (state, out) = (&mut self.state, &mut self.writer);
+        match result {
+            JobResult::Sasl(step) => {
+                dispatch::finish_sasl(state, out, &env.counters, request, step);
+            }
+            JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
+            JobResult::Refused => {
+                let parts = ResponseParts::new(opcode, Status::Etmpfail, opaque);
+                write_response(out.tail(), &parts);
+            }
+        }
+    }
+
+    /// The socket took `sent` bytes. While it lags behind, that earns the client more time.
+    pub fn sent(&mut self, sent: usize, now_ms: u64) {
+        self.writer.advance(sent);
+        let since = &mut self.timing.stalled_since_ms;
+        if self.writer.is_empty() {
+            *since = 0;
+        } else if *since != 0 {
+            *since = (*since + extra_ms(sent)).min(now_ms);
+        }
+    }
+
+    /// The socket takes no more for now.
+    pub fn stalled(&mut self, now_ms: u64) {
+        if self.timing.stalled_since_ms == 0 {
+            self.timing.stalled_since_ms = now_ms;
+        }
+    }
+
+    /// Answers parked writes whose time is up; true when there were any.
+    pub fn expire_parked(&mut self, env: &Environment) -> bool {
+        let mut any = false;
+        while let Some(parked) =
+            self.state.parked.as_mut().and_then(|all| all.take_overdue(env.now_ms))
+        {
+            self.answer_parked(env, &parked, Status::SyncWriteAmbiguous);
+            any = true;
+        }
+        any
+    }
+
+    /// Why the connection has to end now because of the time that passed. `open_to_all` is development
+    /// mode, where a client may be idle without having authenticated.
+    pub fn overdue(
+        &self,
+        now_ms: u64,
+        limits: &ConnectionLimits,
+        open_to_all: bool,
+    ) -> Option<CloseReason> {
+        let timing = &self.timing;
+        let is_over = |since_ms: u64, allowed_ms: u64| {
+            since_ms != 0 && now_ms.saturating_sub(since_ms) > allowed_ms
+        };
+        if is_over(timing.stalled_since_ms, limits.send_deadline_ms) {
+            return Some(CloseReason::SendDeadline);
+        }
+        // A connection that waits by the server's own doing is not to blame for its input.
+        if self.state.wait != Wait::Nothing || timing.stalled_since_ms != 0 {
+            return None;
+        }
+        let is_partial = timing.partial_since_ms != 0;
+        let frame_ms = limits.frame_deadline_ms + extra_ms(timing.partial_bytes);
+        if is_partial && is_over(timing.partial_since_ms, frame_ms) {
+            return Some(CloseReason::FrameDeadline);
+        }
+        let must_authenticate =
+            self.state.identity.is_none() && (!open_to_all || is_partial || self.state.sasl.is_some());
+        if must_authenticate && is_over(timing.opened_ms, limits.auth_deadline_ms) {
+            return Some(CloseReason::AuthDeadline);
+        }
+        None
+    }
+}
+
+/// Time that moving `bytes` may take on top of a fixed deadline.
+fn extra_ms(bytes: usize) -> u64 {
+    (bytes as u64 * 1000) / FRAME_DEADLINE_BYTES_PER_SECOND as u64
+}
+
+/// Decides by the header alone whether a frame may be received.
+fn admit(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
+    if !matches!(header.magic, Magic::ClientRequest | Magic::AltClientRequest) {
+        let reason = CloseReason::NotARequest(header.magic as u8);
+        return Admission::Close(Status::Einval, reason);
+    }
+    let frame_bytes = header.frame_bytes();
+    if frame_bytes > FRAME_BYTES_MAX {
+        return Admission::Close(Status::Einval, CloseReason::FrameTooLarge { frame_bytes });
+    }
+    if frame_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX && state.identity.is_none() {
+        if dispatch::makes_legacy(header.opcode) {
+            state.adopt_legacy(&env.server);
+        }
+        if state.identity.is_none() {
+            let reason = CloseReason::UnauthenticatedFrameTooLarge { frame_bytes };
+            return Admission::Close(Status::Einval, reason);
+        }
+    }
+    if header.value_bytes().is_some_and(|bytes| bytes > VALUE_BYTES_MAX) {
+        return Admission::Skip(Status::E2big);
+    }
+    Admission::Serve
+}
+
+fn serve_frame(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    frame: Frame<'_>,
+) -> Served {
+    let Some(opcode) = dispatch::opcode_of(frame.header.opcode) else {
+        answer(state, out, &frame.header, Status::UnknownCommand);
+        return Served::Done;
+    };
+    let infos = RequestFrames::default();
+    dispatch::serve(&mut Exchange { id, frame, opcode, infos, state, out, env })
+}
+
+fn answer(state: &ConnectionState, out: &mut WriteBuffer, header: &Header, status: Status) {
+    let status = state.wire_status(status);
+    write_response(out.tail(), &ResponseParts::new(header.opcode, status, header.opaque));
+}
+
+fn refuse(
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    header: &Header,
+    status: Status,
+    reason: CloseReason,
+) {
+    answer(state, out, header, status);
+    state.close(reason);
+}
+
+/// The stream is out of step: answer if it is known what was asked, and end.
+fn reject(state: &mut ConnectionState, out: &mut WriteBuffer, error: FrameError) {
+    match error {
+        FrameError::UnknownMagic(magic) => state.close(CloseReason::UnknownMagic(magic)),
+        FrameError::BodyTooShort(header) => {
+            refuse(state, out, &header, Status::Einval, CloseReason::BodyTooShort);
+        }
+    }
+}

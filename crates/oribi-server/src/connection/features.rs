@@ -1,0 +1,78 @@
+//! What a connection negotiated with HELLO, and what this server grants.
+
+use oribi_protocol::feature::Feature;
+use oribi_types::Datatype;
+
+/// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
+/// compression, extended attributes, sub-document extras, pushed cluster maps, tracing.
+const GRANTED: [Feature; 13] = [
+    Feature::TcpNoDelay,
+    Feature::MutationSeqno,
+    Feature::XError,
+    Feature::SelectBucket,
+    Feature::Json,
+    Feature::Duplex,
+    Feature::UnorderedExecution,
+    Feature::AltRequest,
+    Feature::SyncReplication,
+    Feature::Collections,
+    Feature::PreserveTtl,
+    Feature::GetClusterConfigWithKnownVersion,
+    Feature::DedupeNotMyVbucketClustermap,
+];
+
+/// A set of granted features, one bit for each code. Codes below 64 are all there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features(u64);
+
+impl Features {
+    /// Those of the asked-for codes that are granted; unknown codes are skipped.
+    pub fn granted(codes: impl Iterator<Item = u16>) -> Features {
+        let offered = GRANTED.iter().fold(0, |bits, feature| bits | 1_u64 << feature.code());
+        let asked = codes
+            .filter(|code| *code < 64)
+            .fold(0, |bits, code| bits | 1_u64 << code);
+        Features(asked & offered)
+    }
+
+    /// True when `feature` was granted.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 >> feature.code() & 1 == 1
+    }
+
+    /// The datatype bits of a stored document that this client may see.
+    pub fn datatype_shown(self, datatype: Datatype) -> u8 {
+        if self.has(Feature::Json) { datatype.0 & Datatype::JSON.0 } else { 0 }
+    }
+
+    /// True when the client may set these datatype bits in a request.
+    pub fn admits_datatype(self, bits: u8) -> bool {
+        bits == 0 || (bits == Datatype::JSON.0 && self.has(Feature::Json))
+    }
+
+    /// Granted codes in ascending order.
+    pub fn codes(self) -> impl Iterator<Item = u16> {
+        (0..64_u16).filter(move |code| self.0 >> code & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_protocol::feature::Feature;
+
+    use super::Features;
+
+    #[test]
+    fn answer_is_sorted_and_leaves_out_what_is_not_granted() {
+        let asked = [0x12, 0x0b, 0xffff, 0x06, 0x0a, 0x02, 0x12, 0x03];
+        let features = Features::granted(asked.into_iter());
+        assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x0b, 0x12]);
+        assert!(features.has(Feature::Collections));
+        assert!(!features.has(Feature::Snappy));
+    }
+
+    #[test]
+    fn every_code_fits_the_set() {
+        assert!(Feature::all().iter().all(|feature| feature.code() < 64));
+    }
+}

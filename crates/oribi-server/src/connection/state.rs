@@ -1,0 +1,135 @@
+//! What a connection has agreed on and what it waits for.
+//!
+//! Invariants: rights belong to the pair of identity and bucket, and are computed anew whenever either
+//! changes, never per operation; while something is waited for, no frame is served.
+
+use std::sync::Arc;
+
+use oribi_protocol::feature::Feature;
+use oribi_protocol::status::Status;
+
+use crate::auth::{Identity, SaslServer};
+use crate::buckets::BucketHandle;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::features::Features;
+use crate::connection::parked::ParkedWrites;
+use crate::server_context::ServerContext;
+use crate::status;
+
+/// What keeps a connection from serving its next frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Wait {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A job of the blocking thread; the answer goes to this request.
+    Job {
+        /// Opcode of the request.
+        opcode: u8,
+        /// Opaque of the request.
+        opaque: u32,
+    },
+    /// Every parked write has to be answered first: the client wants order.
+    Parked,
+}
+
+/// What the user may do with the selected bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rights {
+    /// Read documents.
+    pub read: bool,
+    /// Change documents.
+    pub write: bool,
+    /// Everything.
+    pub admin: bool,
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct ConnectionState {
+    /// Negotiated features.
+    pub features: Features,
+    /// HELLO was received: this is not a memcached client.
+    pub said_hello: bool,
+    /// A memcached client that never authenticated, in development mode.
+    pub is_legacy: bool,
+    /// Rights of `identity` in `bucket`.
+    pub rights: Rights,
+    /// Who it is, once that is proved.
+    pub identity: Option<Arc<Identity>>,
+    /// Selected bucket.
+    pub bucket: Option<Arc<BucketHandle>>,
+    /// SASL exchange that is under way.
+    pub sasl: Option<Box<SaslServer>>,
+    /// Writes that wait for the store.
+    pub parked: Option<Box<ParkedWrites>>,
+    /// What is waited for.
+    pub wait: Wait,
+    /// Set once: the rest of the output is sent, then the connection ends.
+    pub closing: Option<CloseReason>,
+    /// Revision of the cluster configuration that this connection was last sent.
+    pub config_rev_sent: u64,
+}
+
+impl ConnectionState {
+    /// Makes `identity` the user of the connection; nothing is selected after that.
+    pub fn authenticate(&mut self, identity: Arc<Identity>) {
+        self.identity = Some(identity);
+        self.is_legacy = false;
+        self.select(None);
+    }
+
+    /// Forgets the user.
+    pub fn deauthenticate(&mut self) {
+        self.identity = None;
+        self.is_legacy = false;
+        self.select(None);
+    }
+
+    /// Selects a bucket, or none, and computes the rights in it.
+    pub fn select(&mut self, bucket: Option<Arc<BucketHandle>>) {
+        self.rights = match (&self.identity, &bucket) {
+            (Some(identity), Some(bucket)) => Rights {
+                read: identity.access.can_read(bucket.name()),
+                write: identity.access.can_write(bucket.name()),
+                admin: identity.access.is_admin(),
+            },
+            (Some(identity), None) => {
+                Rights { admin: identity.access.is_admin(), ..Rights::default() }
+            }
+            (None, _) => Rights::default(),
+        };
+        self.bucket = bucket;
+        self.config_rev_sent = 0;
+    }
+
+    /// Takes a client that neither said HELLO nor authenticated for a memcached client, where those
+    /// are welcome: development mode, bucket `default`.
+    pub fn adopt_legacy(&mut self, server: &ServerContext) {
+        if self.said_hello || self.identity.is_some() {
+            return;
+        }
+        let Some(identity) = server.users.anonymous() else { return };
+        self.identity = Some(identity);
+        self.is_legacy = true;
+        self.select(server.buckets.get(LEGACY_BUCKET));
+    }
+
+    /// The status as this client understands it.
+    pub fn wire_status(&self, status: Status) -> Status {
+        if self.features.has(Feature::XError) { status } else { status::for_legacy(status) }
+    }
+
+    /// True while some write waits for the store.
+    pub fn has_parked(&self) -> bool {
+        self.parked.as_ref().is_some_and(|parked| !parked.is_empty())
+    }
+
+    /// Starts the end of the connection; the first reason stays.
+    pub fn close(&mut self, reason: CloseReason) {
+        self.closing.get_or_insert(reason);
+    }
+}
+
+/// Where clients without SELECT_BUCKET land.
+const LEGACY_BUCKET: &str = "default";

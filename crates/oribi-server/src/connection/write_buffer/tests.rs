@@ -1,0 +1,86 @@
+//! The buffer against the obvious model: one flat byte string.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{PinnedValue, SLICES_MAX, WriteBuffer};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Copy(Vec<u8>),
+    Pin(Vec<u8>),
+    Send { slices: usize, percent: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let text = || proptest::collection::vec(b'a'..=b'z', 0..40);
+    let step = prop_oneof![
+        text().prop_map(Step::Copy),
+        text().prop_map(Step::Pin),
+        (1usize..6, 0usize..=100).prop_map(|(slices, percent)| Step::Send { slices, percent }),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+/// Sends `percent` of what one gather offers; returns the bytes that left.
+fn send(buffer: &mut WriteBuffer, slices_max: usize, percent: usize) -> Vec<u8> {
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    let filled = buffer.gather(&mut slices[..slices_max]);
+    let offered: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect();
+    let taken = offered.len() * percent / 100;
+    buffer.advance(taken);
+    offered[..taken].to_vec()
+}
+
+proptest! {
+    #[test]
+    fn partial_writes_resume_exactly(steps in steps()) {
+        let mut buffer = WriteBuffer::new();
+        let mut expected = Vec::new();
+        let mut sent = Vec::new();
+        for step in steps {
+            match step {
+                Step::Copy(bytes) => {
+                    expected.extend_from_slice(&bytes);
+                    buffer.tail().extend_from_slice(&bytes);
+                }
+                Step::Pin(bytes) => {
+                    expected.extend_from_slice(&bytes);
+                    let text = String::from_utf8(bytes).expect("letters only");
+                    buffer.pin(PinnedValue::Document(Arc::from(text)));
+                }
+                Step::Send { slices, percent } => sent.extend(send(&mut buffer, slices, percent)),
+            }
+            prop_assert_eq!(buffer.pending_bytes(), expected.len() - sent.len());
+        }
+        while !buffer.is_empty() {
+            sent.extend(send(&mut buffer, SLICES_MAX, 100));
+        }
+        prop_assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn block_is_handed_over_only_when_drained() {
+    let mut buffer = WriteBuffer::new();
+    buffer.tail().extend_from_slice(b"abc");
+    assert!(buffer.take_block().is_none());
+    buffer.advance(3);
+    assert!(buffer.take_block().is_some());
+    assert!(!buffer.has_block());
+}
+
+#[test]
+fn slow_reader_does_not_grow_the_block() {
+    let mut buffer = WriteBuffer::new();
+    for _ in 0..10_000 {
+        buffer.tail().extend_from_slice(&[7; 100]);
+        let pending = buffer.pending_bytes();
+        if pending > 1000 {
+            buffer.advance(100);
+        }
+    }
+    assert!(buffer.tail().capacity() < 8192, "capacity {}", buffer.tail().capacity());
+}

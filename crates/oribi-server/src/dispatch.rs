@@ -1,0 +1,175 @@
+//! From a decoded frame to its handler: one arm, one call per opcode.
+//!
+//! Owns: the order of the checks that every request passes (is it known, may this user send it, has it
+//! the right shape, are its framing extras understood) and the list of handlers. Invariants: a refused
+//! request is answered and the connection goes on; no handler runs before its [`rules::Rule`] is
+//! satisfied; nothing here allocates. Called by the connection for each frame. It does not read or
+//! write sockets and does not wait: a handler that has to wait says so in the connection's state.
+
+mod collections;
+mod counter;
+mod exchange;
+mod handshake;
+mod reads;
+mod rules;
+mod stats;
+mod writes;
+
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame_info::{self, RequestFrames};
+use oribi_protocol::magic::Magic;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+
+use crate::connection::state::Wait;
+use crate::status;
+
+pub(crate) use exchange::{Exchange, write_answer};
+pub(crate) use handshake::{finish_flush, finish_sasl};
+use rules::{Privilege, Rule};
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// It was dealt with.
+    Done,
+    /// It has to wait until parked writes are answered; offer it again then.
+    Later,
+}
+
+/// True when this opcode, sent by a client that has not said HELLO, makes it a memcached client.
+pub(crate) fn makes_legacy(code: u8) -> bool {
+    Opcode::from_u8(code)
+        .and_then(rules::rule)
+        .is_some_and(|rule| rule.privilege != Privilege::Anybody)
+}
+
+/// Answers one request whose opcode is not known at all.
+pub(crate) fn opcode_of(code: u8) -> Option<Opcode> {
+    Opcode::from_u8(code)
+}
+
+/// Serves one request.
+pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
+    x.env.counters.cmd_total.add(1);
+    let Some(rule) = rules::rule(x.opcode) else {
+        x.fail(if x.state.identity.is_some() { Status::NotSupported } else { Status::Eaccess });
+        return Served::Done;
+    };
+    if let Err(refusal) = check(x, &rule) {
+        x.fail(refusal);
+        return Served::Done;
+    }
+    let in_order = x.infos.barrier || !rule.reorders;
+    if in_order && x.state.has_parked() {
+        x.state.wait = Wait::Parked;
+        return Served::Later;
+    }
+    call(x);
+    Served::Done
+}
+
+/// Everything that can be said about a request without running it.
+fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Status> {
+    check_access(x, rule.privilege)?;
+    let datatype = x.frame.header.datatype;
+    if !rule.admits(&x.frame) || !x.state.features.admits_datatype(datatype) {
+        return Err(Status::Einval);
+    }
+    if x.frame.header.magic == Magic::AltClientRequest {
+        x.infos = decode_infos(x, rule)?;
+    }
+    Ok(())
+}
+
+fn check_access(x: &mut Exchange<'_>, privilege: Privilege) -> Result<(), Status> {
+    if privilege == Privilege::Anybody {
+        return Ok(());
+    }
+    if x.state.identity.is_none() {
+        x.state.adopt_legacy(&x.env.server);
+    }
+    if x.state.identity.is_none() {
+        return Err(Status::Eaccess);
+    }
+    if privilege == Privilege::Authenticated {
+        return Ok(());
+    }
+    match &x.state.bucket {
+        None => return Err(Status::NoBucket),
+        Some(bucket) if bucket.is_deleted() => {
+            x.state.select(None);
+            return Err(Status::NoBucket);
+        }
+        Some(_) => {}
+    }
+    let rights = x.state.rights;
+    let allowed = if privilege == Privilege::Write { rights.write } else { rights.read };
+    if allowed { Ok(()) } else { Err(Status::Eaccess) }
+}
+
+fn decode_infos(x: &Exchange<'_>, rule: &Rule) -> Result<RequestFrames, Status> {
+    let features = x.state.features;
+    if !features.has(Feature::AltRequest) {
+        return Err(Status::Einval);
+    }
+    let infos = frame_info::decode(x.frame.framing).map_err(status::of_frame_info)?;
+    if infos.stream_id.is_some() {
+        return Err(Status::Einval);
+    }
+    if infos.durability.is_some() {
+        if !rule.durable {
+            return Err(Status::Einval);
+        }
+        if !features.has(Feature::SyncReplication) {
+            return Err(Status::NotSupported);
+        }
+    }
+    if infos.preserve_expiry {
+        if !rule.preserves_expiry {
+            return Err(Status::Einval);
+        }
+        if !features.has(Feature::PreserveTtl) {
+            return Err(Status::NotSupported);
+        }
+    }
+    Ok(infos)
+}
+
+/// The list of handlers.
+fn call(x: &mut Exchange<'_>) {
+    match x.opcode {
+        Opcode::Get | Opcode::Getq => reads::get(x),
+        Opcode::Getk | Opcode::Getkq => reads::get_with_key(x),
+        Opcode::Gat | Opcode::Gatq => reads::get_and_touch(x),
+        Opcode::GetMeta | Opcode::GetqMeta => reads::get_meta(x),
+        Opcode::ObserveSeqno => reads::observe_seqno(x),
+        Opcode::GetAllVbSeqnos => reads::get_all_vb_seqnos(x),
+        Opcode::Set | Opcode::Setq => writes::set(x),
+        Opcode::Add | Opcode::Addq => writes::add(x),
+        Opcode::Replace | Opcode::Replaceq => writes::replace(x),
+        Opcode::Append | Opcode::Appendq => writes::append(x),
+        Opcode::Prepend | Opcode::Prependq => writes::prepend(x),
+        Opcode::Delete | Opcode::Deleteq => writes::delete(x),
+        Opcode::Touch => writes::touch(x),
+        Opcode::Flush | Opcode::Flushq => writes::flush(x),
+        Opcode::Increment | Opcode::Incrementq => counter::increment(x),
+        Opcode::Decrement | Opcode::Decrementq => counter::decrement(x),
+        Opcode::Hello => handshake::hello(x),
+        Opcode::GetErrorMap => handshake::get_error_map(x),
+        Opcode::SaslListMechs => handshake::sasl_list_mechs(x),
+        Opcode::SaslAuth => handshake::sasl_auth(x),
+        Opcode::SaslStep => handshake::sasl_step(x),
+        Opcode::SelectBucket => handshake::select_bucket(x),
+        Opcode::ListBuckets => handshake::list_buckets(x),
+        Opcode::GetClusterConfig => handshake::get_cluster_config(x),
+        Opcode::Noop | Opcode::Verbosity => x.succeed(),
+        Opcode::Version => handshake::version(x),
+        Opcode::Quit | Opcode::Quitq => handshake::quit(x),
+        Opcode::CollectionsGetManifest => collections::get_manifest(x),
+        Opcode::CollectionsGetId => collections::get_collection_id(x),
+        Opcode::CollectionsGetScopeId => collections::get_scope_id(x),
+        Opcode::Stat => stats::stat(x),
+        _ => x.fail(Status::NotSupported),
+    }
+}

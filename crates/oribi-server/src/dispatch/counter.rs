@@ -1,0 +1,49 @@
+//! Increment and decrement.
+
+use oribi_engine::{CounterOutcome, CounterRequest};
+use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
+use oribi_protocol::status::Status;
+use oribi_types::Cas;
+
+use super::exchange::Exchange;
+use super::writes::{admit_durable, answer_durably};
+use crate::connection::parked::Answer;
+use crate::status;
+
+/// Increment; wraps at 2^64 as memcached's does.
+pub(super) fn increment(x: &mut Exchange<'_>) {
+    count(x, false);
+}
+
+/// Decrement; stops at 0.
+pub(super) fn decrement(x: &mut Exchange<'_>) {
+    count(x, true);
+}
+
+fn count(x: &mut Exchange<'_>, decrement: bool) {
+    let Some(key) = x.doc_key() else { return };
+    let Some(extras) = CounterExtras::decode(x.frame.extras) else {
+        return x.fail(Status::Einval);
+    };
+    if !admit_durable(x) {
+        return;
+    }
+    x.env.counters.cmd_set.add(1);
+    let creates = extras.expiry != COUNTER_DO_NOT_CREATE;
+    let request = CounterRequest {
+        delta: extras.delta,
+        decrement,
+        initial: creates.then_some(extras.initial),
+        expiry: if creates { extras.expiry } else { 0 },
+        cas: Cas(x.frame.header.cas),
+        preserve_expiry: x.infos.preserve_expiry,
+    };
+    let vbid = x.vbid(key);
+    match x.bucket().bucket().counter(vbid, key, &request, x.env.now) {
+        CounterOutcome::Done { mutation, value } => {
+            answer_durably(x, vbid, mutation.seqno, Answer::Counter { mutation, value });
+        }
+        CounterOutcome::Refused(refused) => x.refuse(refused),
+        failed => x.fail(status::of_counter(&failed)),
+    }
+}

@@ -1,0 +1,211 @@
+//! One request and what is needed to answer it.
+//!
+//! Owns: how answers are encoded, so that no handler deals with headers. Invariants: an answer carries
+//! the opcode and opaque of its request; error statuses pass through the legacy mapping here and
+//! nowhere else; the JSON bit appears only where the client negotiated it. Encoding appends to the
+//! connection's block and allocates nothing of its own.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use oribi_engine::{ItemRef, Refused};
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Frame;
+use oribi_protocol::frame_info::RequestFrames;
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::leb128::split_collection_key;
+use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, KEY_BYTES_MAX};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::response::{
+    MutationExtras, ResponseParts, write_response, write_response_head,
+};
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
+
+use crate::buckets::BucketHandle;
+use crate::connection::features::Features;
+use crate::connection::parked::Answer;
+use crate::connection::state::ConnectionState;
+use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::environment::Environment;
+use crate::mailbox::ConnectionId;
+use crate::status;
+
+/// See the module text.
+pub(crate) struct Exchange<'a> {
+    /// Whose request it is.
+    pub id: ConnectionId,
+    /// The request.
+    pub frame: Frame<'a>,
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// Its framing extras.
+    pub infos: RequestFrames,
+    /// What the connection has agreed on.
+    pub state: &'a mut ConnectionState,
+    /// Where answers go.
+    pub out: &'a mut WriteBuffer,
+    /// The worker.
+    pub env: &'a mut Environment,
+}
+
+impl<'a> Exchange<'a> {
+    /// The selected bucket. Only for opcodes whose rule demands one.
+    pub fn bucket(&self) -> &BucketHandle {
+        self.state.bucket.as_deref().expect("the rule of this opcode demands a selected bucket")
+    }
+
+    /// Collection and logical key of the request; answers Einval when the key field is not valid.
+    pub fn doc_key(&mut self) -> Option<DocKey<'a>> {
+        let field = self.frame.key;
+        let key = if self.state.features.has(Feature::Collections) {
+            split_collection_key(field).ok()
+        } else {
+            let is_valid = (1..=KEY_BYTES_MAX).contains(&field.len());
+            is_valid.then_some(DocKey { collection: CollectionId::DEFAULT, key: field })
+        };
+        if key.is_none() {
+            self.fail(Status::Einval);
+        }
+        key
+    }
+
+    /// Vbucket of the request. A memcached client knows no vbuckets and leaves the field 0: its
+    /// requests are routed here.
+    pub fn vbid(&self, key: DocKey<'_>) -> Vbid {
+        let field = self.frame.header.vbucket_or_status;
+        if self.state.is_legacy && field == 0 {
+            return vbucket_of(key.key, self.bucket().vbuckets());
+        }
+        Vbid(field)
+    }
+
+    /// Parts of an answer with this status and nothing else.
+    pub fn parts(&self, status: Status) -> ResponseParts<'static> {
+        let header = &self.frame.header;
+        ResponseParts::new(header.opcode, status, header.opaque)
+    }
+
+    /// Answers with a status and nothing else.
+    pub fn fail(&mut self, status: Status) {
+        let status = self.state.wire_status(status);
+        let parts = self.parts(status);
+        write_response(self.out.tail(), &parts);
+    }
+
+    /// Answers Success and nothing else.
+    pub fn succeed(&mut self) {
+        let parts = self.parts(Status::Success);
+        write_response(self.out.tail(), &parts);
+    }
+
+    /// Appends a complete answer.
+    pub fn send(&mut self, parts: &ResponseParts<'_>) {
+        write_response(self.out.tail(), parts);
+    }
+
+    /// Answers Success with a short text or a few bytes.
+    pub fn send_value(&mut self, value: &[u8]) {
+        let parts = ResponseParts { value, ..self.parts(Status::Success) };
+        write_response(self.out.tail(), &parts);
+    }
+
+    /// Answers with a JSON document of the server, which is pinned when it is large.
+    pub fn send_document(&mut self, status: Status, json: &Arc<str>) {
+        let parts = ResponseParts { datatype: self.json_bit(), ..self.parts(status) };
+        write_response_head(self.out.tail(), &parts, json.len());
+        if json.len() >= GATHER_VALUE_BYTES_MIN {
+            self.out.pin(PinnedValue::Document(Arc::clone(json)));
+        } else {
+            self.out.tail().extend_from_slice(json.as_bytes());
+        }
+    }
+
+    /// Answers that the engine did not look at the key, with what the client needs to do better.
+    pub fn refuse(&mut self, refused: Refused) {
+        match refused {
+            Refused::NotMyVbucket => self.not_my_vbucket(),
+            Refused::UnknownCollection => self.unknown(Status::UnknownCollection),
+            Refused::TemporaryFailure | Refused::NoMemory => {
+                self.fail(status::of_refused(refused));
+            }
+        }
+    }
+
+    /// Answers that a collection or scope is not in the manifest, and which manifest that is.
+    pub fn unknown(&mut self, status: Status) {
+        let uid = self.bucket().bucket().manifest().uid();
+        let mut body = [0_u8; 40];
+        let mut rest = &mut body[..];
+        let room = rest.len();
+        write!(rest, "{{\"manifest_uid\":\"{uid}\"}}").expect("16 digits and 19 bytes fit into 40");
+        let used = room - rest.len();
+        let datatype = self.json_bit();
+        let status = self.state.wire_status(status);
+        let parts = ResponseParts { datatype, value: &body[..used], ..self.parts(status) };
+        write_response(self.out.tail(), &parts);
+    }
+
+    /// Answers with the cluster configuration, unless this connection has seen it already and asked
+    /// not to be told twice.
+    fn not_my_vbucket(&mut self) {
+        let document = self.env.server.bucket_document(self.bucket());
+        let seen = self.state.config_rev_sent == document.rev
+            && self.state.features.has(Feature::DedupeNotMyVbucketClustermap);
+        if seen {
+            self.fail(Status::NotMyVbucket);
+            return;
+        }
+        self.state.config_rev_sent = document.rev;
+        self.send_document(Status::NotMyVbucket, &document.json);
+    }
+
+    fn json_bit(&self) -> u8 {
+        self.state.features.datatype_shown(Datatype::JSON)
+    }
+}
+
+/// Appends a document: flags as extras, optionally the key field, and the value, copied when it is
+/// small and pinned when it is large.
+pub(crate) fn write_item(
+    out: &mut WriteBuffer,
+    features: Features,
+    parts: &ResponseParts<'_>,
+    item: &ItemRef,
+) {
+    let flags = item.flags().to_be_bytes();
+    let datatype = features.datatype_shown(item.datatype());
+    let parts = ResponseParts { cas: item.cas().0, datatype, extras: &flags, ..*parts };
+    let value = item.value();
+    write_response_head(out.tail(), &parts, value.len());
+    if value.len() >= GATHER_VALUE_BYTES_MIN {
+        out.pin(PinnedValue::Item(item.clone()));
+    } else {
+        out.tail().extend_from_slice(value);
+    }
+}
+
+/// Appends the answer to a successful write.
+pub(crate) fn write_answer(
+    out: &mut WriteBuffer,
+    features: Features,
+    opcode: u8,
+    opaque: u32,
+    answer: &Answer,
+) {
+    let parts = ResponseParts::new(opcode, Status::Success, opaque);
+    let (mutation, value) = match answer {
+        Answer::Document(item) => return write_item(out, features, &parts, item),
+        Answer::Touched(mutation) => {
+            let parts = ResponseParts { cas: mutation.cas.0, ..parts };
+            return write_response(out.tail(), &parts);
+        }
+        Answer::Mutation(mutation) => (mutation, None),
+        Answer::Counter { mutation, value } => (mutation, Some(value.to_be_bytes())),
+    };
+    let token = MutationExtras { vb_uuid: mutation.vb_uuid, seqno: mutation.seqno }.encode();
+    let extras: &[u8] = if features.has(Feature::MutationSeqno) { &token } else { &[] };
+    let value = value.as_ref().map_or(&[][..], |value| &value[..]);
+    let parts = ResponseParts { cas: mutation.cas.0, extras, value, ..parts };
+    write_response(out.tail(), &parts);
+}

@@ -1,0 +1,157 @@
+//! Requests that read documents or vbuckets.
+//!
+//! A GET borrows its key from the frame, clones a reference to the item and encodes straight into the
+//! output block: it allocates nothing. A quiet form is silent on a miss and loud otherwise.
+
+use oribi_engine::{GetOutcome, MetaOutcome};
+use oribi_protocol::request::ExpiryExtras;
+use oribi_protocol::response::ResponseParts;
+use oribi_protocol::status::Status;
+use oribi_storage::VbucketPhase;
+use oribi_types::{DurabilityLevel, VbUuid, Vbid};
+
+use super::exchange::{Exchange, write_item};
+use super::writes::answer_durably;
+use crate::connection::parked::Answer;
+
+/// Get.
+pub(super) fn get(x: &mut Exchange<'_>) {
+    read(x, false);
+}
+
+/// Getk: the answer repeats the key field, collection prefix included.
+pub(super) fn get_with_key(x: &mut Exchange<'_>) {
+    read(x, true);
+}
+
+fn read(x: &mut Exchange<'_>, with_key: bool) {
+    let Some(key) = x.doc_key() else { return };
+    x.env.counters.cmd_get.add(1);
+    let vbid = x.vbid(key);
+    match x.bucket().bucket().get(vbid, key, x.env.now) {
+        GetOutcome::Hit(item) => {
+            x.env.counters.get_hits.add(1);
+            let key: &[u8] = if with_key { x.frame.key } else { &[] };
+            let parts = ResponseParts { key, ..x.parts(Status::Success) };
+            write_item(x.out, x.state.features, &parts, &item);
+        }
+        GetOutcome::Miss => miss(x, with_key),
+        GetOutcome::Refused(refused) => x.refuse(refused),
+    }
+}
+
+fn miss(x: &mut Exchange<'_>, with_key: bool) {
+    x.env.counters.get_misses.add(1);
+    if x.opcode.is_quiet() {
+        return;
+    }
+    let key: &[u8] = if with_key { x.frame.key } else { &[] };
+    let parts = ResponseParts { key, ..x.parts(Status::KeyEnoent) };
+    x.send(&parts);
+}
+
+/// Gat.
+pub(super) fn get_and_touch(x: &mut Exchange<'_>) {
+    let Some(key) = x.doc_key() else { return };
+    let Some(ExpiryExtras { expiry }) = ExpiryExtras::decode(x.frame.extras) else {
+        return x.fail(Status::Einval);
+    };
+    if !super::writes::admit_durable(x) {
+        return;
+    }
+    x.env.counters.cmd_touch.add(1);
+    x.env.counters.cmd_get.add(1);
+    let vbid = x.vbid(key);
+    match x.bucket().bucket().get_and_touch(vbid, key, expiry, x.env.now) {
+        GetOutcome::Hit(item) => {
+            x.env.counters.get_hits.add(1);
+            let seqno = item.seqno();
+            answer_durably(x, vbid, seqno, Answer::Document(item));
+        }
+        GetOutcome::Miss => miss(x, false),
+        GetOutcome::Refused(refused) => x.refuse(refused),
+    }
+}
+
+/// GetMeta: what is known of a document, also when it is deleted.
+pub(super) fn get_meta(x: &mut Exchange<'_>) {
+    let Some(key) = x.doc_key() else { return };
+    let version = match x.frame.extras {
+        [] => 1,
+        [version @ (1 | 2)] => *version,
+        _ => return x.fail(Status::Einval),
+    };
+    let vbid = x.vbid(key);
+    let item = match x.bucket().bucket().get_meta(vbid, key, x.env.now) {
+        MetaOutcome::Found(item) => item,
+        MetaOutcome::Miss if x.opcode.is_quiet() => return,
+        MetaOutcome::Miss => return x.fail(Status::KeyEnoent),
+        MetaOutcome::Refused(refused) => return x.refuse(refused),
+    };
+    // Layout: deleted u32, flags u32, expiry u32, revision u64, and in version 2 a datatype byte.
+    let mut extras = [0; 21];
+    extras[..4].copy_from_slice(&u32::from(item.is_deleted()).to_be_bytes());
+    extras[4..8].copy_from_slice(&item.flags().to_be_bytes());
+    extras[8..12].copy_from_slice(&item.expiry().to_be_bytes());
+    extras[12..20].copy_from_slice(&item.rev_seqno().0.to_be_bytes());
+    extras[20] = item.datatype().0;
+    let extras = if version == 2 { &extras[..] } else { &extras[..20] };
+    let parts = ResponseParts { cas: item.cas().0, extras, ..x.parts(Status::Success) };
+    x.send(&parts);
+}
+
+/// ObserveSeqno: how far a vbucket has persisted.
+pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
+    let Ok(uuid) = <[u8; 8]>::try_from(x.frame.value) else {
+        return x.fail(Status::Einval);
+    };
+    let vbid = Vbid(x.frame.header.vbucket_or_status);
+    let Some(vbucket) = x.bucket().bucket().vbucket_stats(vbid) else {
+        return x.refuse(oribi_engine::Refused::NotMyVbucket);
+    };
+    if vbucket.uuid != VbUuid(u64::from_be_bytes(uuid)) {
+        return x.fail(Status::KeyEnoent);
+    }
+    // Layout: format 0 (no failover), vbucket u16, uuid u64, persisted u64, current u64.
+    let mut value = [0; 27];
+    value[1..3].copy_from_slice(&vbid.0.to_be_bytes());
+    value[3..11].copy_from_slice(&uuid);
+    value[11..19].copy_from_slice(&vbucket.persisted_seqno.0.to_be_bytes());
+    value[19..27].copy_from_slice(&vbucket.high_seqno.0.to_be_bytes());
+    x.send_value(&value);
+}
+
+/// Wire code of "any vbucket that is not dead" in GetAllVbSeqnos.
+const ANY_LIVE_PHASE: u32 = 0;
+
+/// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket. There is no per-collection seqno
+/// here, so the form that asks for one is refused.
+pub(super) fn get_all_vb_seqnos(x: &mut Exchange<'_>) {
+    let phase = match *x.frame.extras {
+        [] => ANY_LIVE_PHASE,
+        [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
+        _ => return x.fail(Status::NotSupported),
+    };
+    if phase > VbucketPhase::Dead as u32 {
+        return x.fail(Status::Einval);
+    }
+    let mut value = Vec::new();
+    for vbid in (0..x.bucket().vbuckets()).map(Vbid) {
+        let Some(vbucket) = x.bucket().bucket().vbucket_stats(vbid) else { continue };
+        let is_wanted = match phase {
+            ANY_LIVE_PHASE => vbucket.phase != VbucketPhase::Dead,
+            phase => vbucket.phase as u32 == phase,
+        };
+        if is_wanted {
+            value.extend_from_slice(&vbid.0.to_be_bytes());
+            value.extend_from_slice(&vbucket.high_seqno.0.to_be_bytes());
+        }
+    }
+    x.send_value(&value);
+}
+
+/// True when the answer to this request has to wait for the store.
+pub(super) fn waits_for_store(x: &Exchange<'_>) -> bool {
+    let level = x.infos.durability.map_or(DurabilityLevel::None, |durability| durability.level);
+    level.needs_persistence()
+}

@@ -1,0 +1,176 @@
+//! What each implemented opcode requires before its handler runs: rights, and the shape of its frame.
+//!
+//! One table, checked in one place, so that a handler can rely on it. An opcode without a rule is not
+//! implemented and is answered NotSupported.
+
+use oribi_protocol::frame::Frame;
+use oribi_protocol::opcode::Opcode;
+
+/// Who may send a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    /// Anybody, before authentication too.
+    Anybody,
+    /// Whoever has authenticated; needs no bucket.
+    Authenticated,
+    /// Whoever may read the selected bucket.
+    Read,
+    /// Whoever may write the selected bucket.
+    Write,
+}
+
+/// Whether a part of the frame may be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Absent,
+    Present,
+    Either,
+}
+
+/// See the module text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
+    /// Who may send it.
+    pub privilege: Privilege,
+    /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 31.
+    extras: u32,
+    key: Part,
+    value: Part,
+    /// A CAS other than 0 may be given.
+    cas: bool,
+    /// A durability frame may be given.
+    pub durable: bool,
+    /// A preserve-expiry frame may be given.
+    pub preserves_expiry: bool,
+    /// With unordered execution negotiated it may overtake, and be overtaken by, parked writes.
+    pub reorders: bool,
+}
+
+impl Rule {
+    const fn new(privilege: Privilege) -> Rule {
+        Rule {
+            privilege,
+            extras: 1,
+            key: Part::Absent,
+            value: Part::Absent,
+            cas: false,
+            durable: false,
+            preserves_expiry: false,
+            reorders: false,
+        }
+    }
+
+    /// Reads and writes of one document have a key.
+    const fn document(privilege: Privilege) -> Rule {
+        Rule { key: Part::Present, reorders: true, ..Rule::new(privilege) }
+    }
+
+    /// A classic quiet form: as the loud one, but always in order and never durable.
+    const fn quiet(self) -> Rule {
+        Rule { durable: false, reorders: false, ..self }
+    }
+
+    /// True when the frame has the shape that its opcode demands.
+    pub(crate) fn admits(&self, frame: &Frame<'_>) -> bool {
+        let extras = frame.extras.len();
+        extras < 32
+            && self.extras >> extras & 1 == 1
+            && part_fits(self.key, frame.key)
+            && part_fits(self.value, frame.value)
+            && (self.cas || frame.header.cas == 0)
+    }
+}
+
+fn part_fits(part: Part, bytes: &[u8]) -> bool {
+    match part {
+        Part::Absent => bytes.is_empty(),
+        Part::Present => !bytes.is_empty(),
+        Part::Either => true,
+    }
+}
+
+const GET: Rule = Rule::document(Privilege::Read);
+const ADD: Rule = Rule {
+    extras: 1 << 8,
+    value: Part::Either,
+    durable: true,
+    ..Rule::document(Privilege::Write)
+};
+const SET: Rule = Rule { cas: true, preserves_expiry: true, ..ADD };
+const CONCAT: Rule = Rule { extras: 1, ..SET };
+const DELETE: Rule = Rule { cas: true, durable: true, ..Rule::document(Privilege::Write) };
+const COUNTER: Rule = Rule { extras: 1 << 20, preserves_expiry: true, ..DELETE };
+const TOUCH: Rule = Rule { extras: 1 << 4, durable: true, ..Rule::document(Privilege::Write) };
+const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, ..GET };
+const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Privilege::Write) };
+const SASL: Rule =
+    Rule { key: Part::Present, value: Part::Either, ..Rule::new(Privilege::Anybody) };
+const COLLECTION_ID: Rule =
+    Rule { key: Part::Either, value: Part::Either, ..Rule::new(Privilege::Read) };
+
+/// The rule of an opcode; `None` when it is not implemented.
+pub(crate) const fn rule(opcode: Opcode) -> Option<Rule> {
+    use Opcode::*;
+    use Privilege::{Anybody, Authenticated, Read};
+    Some(match opcode {
+        Get | Getk => GET,
+        Getq | Getkq => GET.quiet(),
+        Set | Replace => SET,
+        Setq | Replaceq => SET.quiet(),
+        Add => ADD,
+        Addq => ADD.quiet(),
+        Append | Prepend => CONCAT,
+        Appendq | Prependq => CONCAT.quiet(),
+        Delete => DELETE,
+        Deleteq => DELETE.quiet(),
+        Increment | Decrement => COUNTER,
+        Incrementq | Decrementq => COUNTER.quiet(),
+        Touch | Gat => TOUCH,
+        Gatq => TOUCH.quiet(),
+        Opcode::GetMeta | GetqMeta => GET_META,
+        Flush | Flushq => FLUSH,
+        Noop | Quit | Quitq | Version | SaslListMechs => Rule::new(Anybody),
+        Hello => Rule { key: Part::Either, value: Part::Either, ..Rule::new(Anybody) },
+        Opcode::GetErrorMap => Rule { value: Part::Present, ..Rule::new(Anybody) },
+        SaslAuth | SaslStep => SASL,
+        Verbosity => Rule { extras: 1 << 4, ..Rule::new(Authenticated) },
+        Stat => Rule { key: Part::Either, value: Part::Either, ..Rule::new(Authenticated) },
+        SelectBucket => Rule { key: Part::Present, ..Rule::new(Authenticated) },
+        ListBuckets => Rule::new(Authenticated),
+        GetClusterConfig => {
+            Rule { extras: 1 << 0 | 1 << 16, reorders: true, ..Rule::new(Authenticated) }
+        }
+        CollectionsGetManifest => Rule::new(Read),
+        CollectionsGetId | CollectionsGetScopeId => COLLECTION_ID,
+        ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Read) },
+        GetAllVbSeqnos => {
+            Rule { extras: 1 << 0 | 1 << 4 | 1 << 8, reorders: true, ..Rule::new(Read) }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_protocol::opcode::Opcode;
+
+    use super::{Privilege, rule};
+
+    #[test]
+    fn quiet_forms_are_ordered_and_not_durable() {
+        for opcode in Opcode::all().filter(|opcode| opcode.is_quiet()) {
+            if let Some(rule) = rule(opcode) {
+                assert!(!rule.durable && !rule.reorders, "{}", opcode.name());
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_changes_documents_needs_the_right_to_write() {
+        let writes = Opcode::all().filter_map(rule).filter(|rule| rule.durable || rule.cas);
+        assert!(writes.into_iter().all(|rule| rule.privilege == Privilege::Write));
+        for opcode in [Opcode::Gat, Opcode::Gatq, Opcode::Touch, Opcode::Flush, Opcode::Flushq] {
+            assert_eq!(rule(opcode).unwrap().privilege, Privilege::Write);
+        }
+    }
+}

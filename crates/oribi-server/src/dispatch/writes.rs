@@ -1,0 +1,184 @@
+//! Requests that change documents, and the wait for the store where a durability level asks for it.
+//!
+//! A write is done in memory first and then either answered or parked: with unordered execution
+//! negotiated the connection goes on with the next frame, without it the connection waits. One node is
+//! a majority of one, so the level "majority" is satisfied by memory.
+
+use std::sync::Arc;
+
+use oribi_engine::{ConcatMode, ConcatRequest, MutationOutcome, StoreMode, StoreRequest};
+use oribi_protocol::feature::Feature;
+use oribi_protocol::request::{ExpiryExtras, SetExtras};
+use oribi_protocol::status::Status;
+use oribi_types::{Cas, Seqno, Vbid};
+
+use super::exchange::{Exchange, write_answer};
+use super::reads::waits_for_store;
+use crate::blocking_thread::Job;
+use crate::connection::parked::{Answer, ParkToken};
+use crate::connection::state::Wait;
+use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
+use crate::status;
+
+/// Set.
+pub(super) fn set(x: &mut Exchange<'_>) {
+    store(x, StoreMode::Set);
+}
+
+/// Add.
+pub(super) fn add(x: &mut Exchange<'_>) {
+    store(x, StoreMode::Add);
+}
+
+/// Replace.
+pub(super) fn replace(x: &mut Exchange<'_>) {
+    store(x, StoreMode::Replace);
+}
+
+fn store(x: &mut Exchange<'_>, mode: StoreMode) {
+    let Some(key) = x.doc_key() else { return };
+    let Some(SetExtras { flags, expiry }) = SetExtras::decode(x.frame.extras) else {
+        return x.fail(Status::Einval);
+    };
+    if !admit_durable(x) {
+        return;
+    }
+    x.env.counters.cmd_set.add(1);
+    let request = StoreRequest {
+        mode,
+        value: x.frame.value,
+        flags,
+        expiry,
+        cas: Cas(x.frame.header.cas),
+        preserve_expiry: x.infos.preserve_expiry,
+    };
+    let vbid = x.vbid(key);
+    let outcome = x.bucket().bucket().store(vbid, key, &request, x.env.now);
+    answer_mutation(x, vbid, outcome);
+}
+
+/// Append.
+pub(super) fn append(x: &mut Exchange<'_>) {
+    concat(x, ConcatMode::Append);
+}
+
+/// Prepend.
+pub(super) fn prepend(x: &mut Exchange<'_>) {
+    concat(x, ConcatMode::Prepend);
+}
+
+/// A concatenation always keeps the expiry, so the preserve-expiry frame changes nothing.
+fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
+    let Some(key) = x.doc_key() else { return };
+    if !admit_durable(x) {
+        return;
+    }
+    x.env.counters.cmd_set.add(1);
+    let request = ConcatRequest { mode, value: x.frame.value, cas: Cas(x.frame.header.cas) };
+    let vbid = x.vbid(key);
+    let outcome = x.bucket().bucket().concat(vbid, key, &request, x.env.now);
+    answer_mutation(x, vbid, outcome);
+}
+
+/// Delete.
+pub(super) fn delete(x: &mut Exchange<'_>) {
+    let Some(key) = x.doc_key() else { return };
+    if !admit_durable(x) {
+        return;
+    }
+    let vbid = x.vbid(key);
+    let cas = Cas(x.frame.header.cas);
+    let outcome = x.bucket().bucket().delete(vbid, key, cas, x.env.now);
+    match outcome {
+        MutationOutcome::Done(_) => x.env.counters.delete_hits.add(1),
+        MutationOutcome::NotFound => x.env.counters.delete_misses.add(1),
+        _ => {}
+    }
+    answer_mutation(x, vbid, outcome);
+}
+
+/// Touch.
+pub(super) fn touch(x: &mut Exchange<'_>) {
+    let Some(key) = x.doc_key() else { return };
+    let Some(ExpiryExtras { expiry }) = ExpiryExtras::decode(x.frame.extras) else {
+        return x.fail(Status::Einval);
+    };
+    if !admit_durable(x) {
+        return;
+    }
+    x.env.counters.cmd_touch.add(1);
+    let vbid = x.vbid(key);
+    match x.bucket().bucket().touch(vbid, key, expiry, x.env.now) {
+        MutationOutcome::Done(mutation) => {
+            answer_durably(x, vbid, mutation.seqno, Answer::Touched(mutation));
+        }
+        outcome => answer_mutation(x, vbid, outcome),
+    }
+}
+
+/// Flush: the bucket is emptied on the blocking thread while the connection waits. A delay in the
+/// extras is not supported, only "now".
+pub(super) fn flush(x: &mut Exchange<'_>) {
+    if x.frame.extras.iter().any(|byte| *byte != 0) || !x.bucket().bucket().config().flush_enabled {
+        return x.fail(Status::NotSupported);
+    }
+    let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
+    x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
+    x.env.jobs.push((x.id, Job::FlushAll(bucket)));
+}
+
+fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: MutationOutcome) {
+    match outcome {
+        MutationOutcome::Done(mutation) => {
+            answer_durably(x, vbid, mutation.seqno, Answer::Mutation(mutation));
+        }
+        MutationOutcome::Refused(refused) => x.refuse(refused),
+        failed => x.fail(status::of_mutation(&failed)),
+    }
+}
+
+/// False, and answered, when this write would have to wait and too many of the connection do already.
+/// To be asked before the write is done.
+pub(super) fn admit_durable(x: &mut Exchange<'_>) -> bool {
+    if !waits_for_store(x) {
+        return true;
+    }
+    let parked = x.state.parked.get_or_insert_default();
+    let is_admitted = parked.next_position().is_some();
+    if !is_admitted {
+        x.fail(Status::Etmpfail);
+    }
+    is_admitted
+}
+
+/// Answers a write that is done in memory: now, or when the store has it.
+pub(super) fn answer_durably(x: &mut Exchange<'_>, vbid: Vbid, seqno: Seqno, answer: Answer) {
+    if waits_for_store(x) {
+        x.env.counters.durable_writes.add(1);
+        let position = x.state.parked.get_or_insert_default().next_position();
+        let position = position.expect("admit_durable was asked before the write was done");
+        let serial = x.env.park_serial();
+        let token = ParkToken { slot: x.id.slot, position, serial }.encode();
+        if !x.bucket().bucket().when_persisted(vbid, seqno, &x.env.sink, token) {
+            return park(x, serial, answer);
+        }
+    }
+    let is_read = matches!(answer, Answer::Document(_));
+    if x.opcode.is_quiet() && !is_read {
+        return;
+    }
+    let header = &x.frame.header;
+    write_answer(x.out, x.state.features, header.opcode, header.opaque, &answer);
+}
+
+fn park(x: &mut Exchange<'_>, serial: u32, answer: Answer) {
+    let asked_ms = x.infos.durability.and_then(|durability| durability.timeout_ms);
+    let timeout_ms = asked_ms.map_or(DURABILITY_TIMEOUT_DEFAULT_MS, u64::from);
+    let deadline_ms = x.env.now_ms + timeout_ms.max(DURABILITY_TIMEOUT_MIN_MS);
+    let header = &x.frame.header;
+    let parked = x.state.parked.get_or_insert_default();
+    parked.park(serial, header.opcode, header.opaque, deadline_ms, answer);
+    if !x.state.features.has(Feature::UnorderedExecution) {
+        x.state.wait = Wait::Parked;
+    }
+}

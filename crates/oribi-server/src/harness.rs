@@ -1,0 +1,192 @@
+//! One connection over an in-memory bucket, driven by bytes: for unit tests and the connection fuzzer.
+//!
+//! Owns: a server context without sockets, threads or files, and a clock that only moves when told.
+//! Everything that runs on other threads in production (key derivation, flush_all, the flusher) is run
+//! here between two steps of the connection, so that equal input gives equal output. It panics where the
+//! state machine breaks its own rules, which is what the fuzzer looks for.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use oribi_engine::{BucketConfig, WarmupStep};
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_storage::{KvStore, MemoryStore};
+use oribi_types::Timestamp;
+
+use crate::auth::UserStore;
+use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::cluster_config::ClusterConfig;
+use crate::config::Settings;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::parked::ParkToken;
+use crate::connection::{Connection, Progress};
+use crate::counters::ServerCounters;
+use crate::environment::Environment;
+use crate::limits::READ_ROOM_BYTES_MIN;
+use crate::mailbox::{ConnectionId, Mailbox, Message};
+use crate::server_context::{ConnectionLimits, ServerContext};
+
+/// Vbuckets of the harness's buckets; few, so that a fuzzer soon meets a vbucket outside the map.
+pub const HARNESS_VBUCKETS: u16 = 4;
+
+/// Seconds since the epoch at which the harness's clock starts.
+pub const HARNESS_START_S: u32 = 1_800_000_000;
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    auth_deadline_ms: 10_000,
+    frame_deadline_ms: 60_000,
+    send_deadline_ms: 60_000,
+    connections_max: 10,
+};
+
+/// See the module text.
+pub struct ConnectionHarness {
+    connection: Connection,
+    environment: Environment,
+    bucket: Arc<BucketHandle>,
+    /// The flusher runs by itself whenever a write waits for it.
+    flushes: bool,
+}
+
+impl ConnectionHarness {
+    /// A new connection in development mode; bucket `default` is empty and may be flushed.
+    pub fn new() -> ConnectionHarness {
+        ConnectionHarness::over(UserStore::development(), Arc::new(MemoryStore::new()))
+    }
+
+    /// A new connection to a server with these users, whose bucket `default` lies over this store.
+    pub fn over(users: UserStore, store: Arc<dyn KvStore>) -> ConnectionHarness {
+        let buckets = Buckets::in_memory();
+        let config = BucketConfig {
+            name: "default".to_owned(),
+            uuid: "0123456789abcdef0123456789abcdef".to_owned(),
+            vbuckets: HARNESS_VBUCKETS,
+            memory_quota_bytes: 1 << 30,
+            flush_enabled: true,
+            value_bytes_max: VALUE_BYTES_MAX,
+            flush_interval_ms: 0,
+        };
+        let bucket = buckets.open_over(config, store, false).expect("an in-memory store opens");
+        while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
+        let started = Timestamp::from_unix_s(HARNESS_START_S);
+        let counters = Arc::new(ServerCounters::new(1));
+        let worker_counters = counters.worker(0);
+        let cluster = Arc::new(ClusterConfig::new(11210, 8091, HARNESS_START_S));
+        let server = ServerContext::new(
+            Arc::new(buckets),
+            Arc::new(users),
+            cluster,
+            counters,
+            LIMITS,
+            BucketOptions::from_settings(&Settings::default()),
+            started,
+        );
+        let mut environment =
+            Environment::new(Arc::new(server), worker_counters, Mailbox::new(None));
+        environment.now = started;
+        let id = ConnectionId { slot: 0, generation: 1 };
+        let connection = Connection::new(id, environment.now_ms);
+        ConnectionHarness { connection, environment, bucket, flushes: true }
+    }
+
+    /// Receives `bytes`, runs until nothing is left to do, and returns everything that was answered.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut answered = Vec::new();
+        let mut rest = bytes;
+        loop {
+            if !rest.is_empty() && self.connection.wants_input() {
+                let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
+                let taken = room.len().min(rest.len());
+                room[..taken].copy_from_slice(&rest[..taken]);
+                self.connection.reader().commit(taken);
+                rest = &rest[taken..];
+            }
+            let progress = self.connection.process(&mut self.environment);
+            self.drain(&mut answered);
+            let ran = self.run_others();
+            self.drain(&mut answered);
+            let is_done = match progress {
+                Progress::NeedInput => rest.is_empty() && !ran,
+                Progress::Closing => true,
+                Progress::Waiting => !ran && !self.connection.wants_input(),
+                Progress::OutputFull | Progress::TurnOver => false,
+            };
+            if is_done {
+                return answered;
+            }
+        }
+    }
+
+    /// Why the connection ends, once it does.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.connection.closing()
+    }
+
+    /// Lets time pass, looks at deadlines as a worker does, and returns what was answered by that.
+    pub fn advance_ms(&mut self, ms: u64) -> Vec<u8> {
+        self.environment.now_ms += ms;
+        self.environment.now.unix_ns += ms * 1_000_000;
+        self.connection.expire_parked(&self.environment);
+        let server = &self.environment.server;
+        let is_development = server.users.is_development();
+        let now_ms = self.environment.now_ms;
+        if let Some(reason) = self.connection.overdue(now_ms, &server.limits, is_development) {
+            self.connection.close(reason);
+        }
+        self.feed(&[])
+    }
+
+    /// Turns the flusher off, so that writes wait, or on again.
+    pub fn set_flushes(&mut self, flushes: bool) {
+        self.flushes = flushes;
+    }
+
+    /// The bucket `default`.
+    pub fn bucket(&self) -> &Arc<BucketHandle> {
+        &self.bucket
+    }
+
+    /// Answers that are not sent yet are never kept: the harness's peer reads at once.
+    fn drain(&mut self, answered: &mut Vec<u8>) {
+        let now_ms = self.environment.now_ms;
+        loop {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let filled = self.connection.writer().gather(&mut slices);
+            if filled == 0 {
+                return;
+            }
+            let before = answered.len();
+            slices[..filled].iter().for_each(|slice| answered.extend_from_slice(slice));
+            self.connection.sent(answered.len() - before, now_ms);
+        }
+    }
+
+    /// Does what other threads would; true when the connection was told something.
+    fn run_others(&mut self) -> bool {
+        let mut told = false;
+        for (_, job) in std::mem::take(&mut self.environment.jobs) {
+            self.connection.job_done(&mut self.environment, job.run());
+            told = true;
+        }
+        if self.flushes {
+            // A failed commit reaches the connection through its waiting writes.
+            let _ = self.bucket.bucket().flush_step();
+        }
+        let mut messages = Vec::new();
+        self.environment.mailbox.take(&mut messages);
+        for message in messages {
+            if let Message::Persisted { token, outcome } = message {
+                let token = ParkToken::decode(token);
+                self.connection.persisted(&self.environment, token, outcome);
+                told = true;
+            }
+        }
+        told
+    }
+}
+
+impl Default for ConnectionHarness {
+    fn default() -> ConnectionHarness {
+        ConnectionHarness::new()
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits of the server's connections, each with its derivation. Limits of the protocol itself are in
+//! `oribi_protocol::limits`.
+
+use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES};
+
+/// Least room that a read is offered; below it a partial frame moves to the front of its block.
+pub const READ_ROOM_BYTES_MIN: usize = 4 * 1024;
+
+/// Free blocks that a worker keeps; more simultaneously busy connections than this are rare, and an
+/// idle connection holds none.
+pub const POOLED_BLOCKS_MAX: usize = 32;
+
+/// Output is sent when this much is pending, even while more requests are waiting.
+pub const OUTPUT_FLUSH_BYTES: usize = 128 * 1024;
+
+/// Requests of a connection wait while this much output is pending and the socket takes no more: a
+/// client that never reads costs this, plus one response, and no more.
+pub const OUTPUT_PAUSE_BYTES: usize = 1024 * 1024;
+
+/// Frames of one connection that are served before the next connection gets its turn: about 100 µs of
+/// work, so that a client with deep pipelines delays its neighbours by no more than that.
+pub const FRAMES_PER_TURN: usize = 256;
+
+/// Writes of one connection that may wait for the store at once. It fits the 12 bits that a park token
+/// has for it, and bounds the memory of a client that never waits for its acknowledgements.
+pub const PARKED_MAX: usize = 4096;
+
+/// Connections of one worker: the bits that a park token has for them.
+pub const WORKER_CONNECTIONS_MAX: usize = 1 << 20;
+
+/// Timeout of a durable write that names none.
+pub const DURABILITY_TIMEOUT_DEFAULT_MS: u64 = 10_000;
+
+/// Shortest timeout of a durable write; smaller ones are raised to it, because the deadline scan has a
+/// resolution of a second.
+pub const DURABILITY_TIMEOUT_MIN_MS: u64 = 1_500;
+
+/// How often deadlines are looked at. All of them are counted in tens of seconds.
+pub const DEADLINE_SCAN_MS: u64 = 1_000;
+
+/// A partial frame may take one more second for each of these many bytes it announces (64 KiB/s).
+pub const FRAME_DEADLINE_BYTES_PER_SECOND: usize = 64 * 1024;
+
+/// Jobs waiting for the blocking thread (password hashing, flush_all); a job beyond is refused.
+pub const BLOCKING_QUEUE_MAX: usize = 1024;
+
+/// Longest HELLO agent text that is kept for the log.
+pub const AGENT_BYTES_MAX: usize = 64;
+
+const _: () = assert!(OUTPUT_FLUSH_BYTES < OUTPUT_PAUSE_BYTES);
+const _: () = assert!(PARKED_MAX == 1 << 12);
+const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);

@@ -1,0 +1,142 @@
+//! The acceptor: one thread that takes connections and hands them to workers in turn.
+//!
+//! Owns: the listening socket. Invariants: a connection beyond the cap is closed at once, before
+//! anything is allocated for it; every socket handed over has TCP_NODELAY (answers are batched by the
+//! worker, not by the kernel) and keepalive (a peer that vanished without a word is noticed). When the
+//! process is out of descriptors the acceptor tries again a little later instead of spinning.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::mailbox::{Mailbox, Message};
+use crate::server_context::ServerContext;
+
+const LISTENER: Token = Token(0);
+const STOP: Token = Token(1);
+
+/// Pause after the operating system refused a connection for lack of something.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Silence after which a peer is asked whether it still exists, and between two such questions.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A running acceptor.
+pub(crate) struct Listener {
+    waker: Waker,
+    address: SocketAddr,
+    thread: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Starts accepting from a bound socket.
+    pub fn start(
+        socket: std::net::TcpListener,
+        server: Arc<ServerContext>,
+        workers: Vec<Arc<Mailbox>>,
+    ) -> io::Result<Listener> {
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), STOP)?;
+        let mut socket = TcpListener::from_std(socket);
+        poll.registry().register(&mut socket, LISTENER, Interest::READABLE)?;
+        let acceptor = Acceptor { poll, socket, server, workers, next: 0 };
+        let thread = std::thread::Builder::new()
+            .name("oribi-acceptor".to_owned())
+            .spawn(move || acceptor.run())?;
+        Ok(Listener { waker, address, thread })
+    }
+
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting and closes the socket.
+    pub fn stop(self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot stop the acceptor");
+            return;
+        }
+        if self.thread.join().is_err() {
+            tracing::error!("the acceptor panicked");
+        }
+    }
+}
+
+struct Acceptor {
+    poll: Poll,
+    socket: TcpListener,
+    server: Arc<ServerContext>,
+    workers: Vec<Arc<Mailbox>>,
+    next: usize,
+}
+
+impl Acceptor {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(8);
+        let mut patience = None;
+        loop {
+            if let Err(error) = self.poll.poll(&mut events, patience)
+                && error.kind() != ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "poll failed; no more connections are accepted");
+                return;
+            }
+            if events.iter().any(|event| event.token() == STOP) {
+                return;
+            }
+            patience = match self.accept_all() {
+                Ok(()) => None,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    Some(RETRY)
+                }
+            };
+        }
+    }
+
+    /// Accepts until nobody is waiting.
+    fn accept_all(&mut self) -> io::Result<()> {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, peer)) => self.hand_over(stream, peer),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if !self.server.admit_connection() {
+            tracing::warn!(%peer, "connection refused: too many connections");
+            return;
+        }
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%peer, %error, "connection gone before it was served");
+            self.server.release_connection();
+            return;
+        }
+        let worker = &self.workers[self.next % self.workers.len()];
+        self.next = self.next.wrapping_add(1);
+        worker.post(Message::Socket(stream));
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}

@@ -1,0 +1,122 @@
+//! How other threads reach a worker: a list of messages and a wake-up.
+//!
+//! Owns: messages that a worker has not taken yet. Invariant: the waker is used once per batch, when
+//! the list turns from empty to not empty, so that a flusher that completes ten thousand writes costs
+//! one wake-up. Posted to by the acceptor (sockets), flusher threads (persistence), the blocking thread
+//! (its results) and the server (stop); taken by the worker. The worker never posts to itself.
+
+use std::sync::Arc;
+
+use oribi_engine::{PersistOutcome, PersistenceSink};
+use parking_lot::Mutex;
+
+use crate::blocking_thread::JobResult;
+
+/// Names a connection of one worker. A slot is reused, a generation is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionId {
+    /// Position in the worker's slab.
+    pub slot: u32,
+    /// Distinguishes the connections that had this slot one after the other.
+    pub generation: u32,
+}
+
+/// What a worker can be told.
+#[derive(Debug)]
+pub enum Message {
+    /// A new connection.
+    Socket(mio::net::TcpStream),
+    /// A write that waited for the store.
+    Persisted {
+        /// Token given with the write.
+        token: u64,
+        /// How it went.
+        outcome: PersistOutcome,
+    },
+    /// A job that a connection had given to the blocking thread.
+    JobDone {
+        /// Who waits for it.
+        connection: ConnectionId,
+        /// Its result.
+        result: JobResult,
+    },
+    /// Send what can be sent, close everything and end.
+    Stop,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    /// `None` when the owner looks by itself (the in-memory harness).
+    waker: Option<mio::Waker>,
+}
+
+impl Mailbox {
+    /// An empty mailbox; `waker` interrupts the owner's poll.
+    pub fn new(waker: Option<mio::Waker>) -> Arc<Mailbox> {
+        Arc::new(Mailbox { messages: Mutex::new(Vec::new()), waker })
+    }
+
+    /// Adds a message and wakes the owner if it may be asleep.
+    pub fn post(&self, message: Message) {
+        let was_empty = {
+            let mut messages = self.messages.lock();
+            let was_empty = messages.is_empty();
+            messages.push(message);
+            was_empty
+        };
+        if !was_empty {
+            return;
+        }
+        if let Some(Err(error)) = self.waker.as_ref().map(mio::Waker::wake) {
+            tracing::error!(%error, "cannot wake a worker; it will look at its mailbox within a second");
+        }
+    }
+
+    /// Exchanges the waiting messages with `into`, which must be empty.
+    pub fn take(&self, into: &mut Vec<Message>) {
+        debug_assert!(into.is_empty());
+        std::mem::swap(&mut *self.messages.lock(), into);
+    }
+}
+
+impl PersistenceSink for Mailbox {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        self.post(Message::Persisted { token, outcome });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mailbox, Message};
+
+    #[test]
+    fn messages_are_taken_in_order_and_once() {
+        let mailbox = Mailbox::new(None);
+        mailbox.post(Message::Stop);
+        mailbox.post(Message::Stop);
+        let mut taken = Vec::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken.len(), 2);
+        taken.clear();
+        mailbox.take(&mut taken);
+        assert!(taken.is_empty());
+    }
+
+    #[test]
+    fn one_wake_for_a_batch() {
+        let mut poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(7)).unwrap();
+        let mailbox = Mailbox::new(Some(waker));
+        for _ in 0..100 {
+            mailbox.post(Message::Stop);
+        }
+        let mut events = mio::Events::with_capacity(8);
+        poll.poll(&mut events, None).unwrap();
+        assert_eq!(events.iter().count(), 1);
+        let mut taken = Vec::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken.len(), 100);
+    }
+}

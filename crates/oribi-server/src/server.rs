@@ -1,0 +1,180 @@
+//! A whole server: its parts put together, started and stopped in order.
+//!
+//! Owns: the order. Start: lock the data directory, read users, refuse unsafe settings, bind both
+//! ports (so that a taken port is reported before anything is opened), open buckets, start workers,
+//! acceptor and admin HTTP. Stop: nobody new, then the workers send what is pending and end, then
+//! buckets flush and are marked clean, then the lock goes. Called by the `oribi` binary and by tests.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use oribi_types::Timestamp;
+
+use crate::admin::{self, AdminHandle};
+use crate::auth::{UserFileError, UserStore};
+use crate::blocking_thread::BlockingThread;
+use crate::buckets::{BucketError, BucketOptions, Buckets};
+use crate::cluster_config::ClusterConfig;
+use crate::config::{Settings, SettingsError};
+use crate::counters::ServerCounters;
+use crate::data_dir::{DataDir, DataDirError};
+use crate::listener::Listener;
+use crate::mailbox::Message;
+use crate::server_context::{ConnectionLimits, ServerContext};
+use crate::worker::{Worker, wall_clock};
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The users cannot be read.
+    #[error(transparent)]
+    Users(#[from] UserFileError),
+    /// The settings do not go together.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A bucket cannot be opened.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Which one.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The operating system refused a thread or a poll.
+    #[error("cannot start threads: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+/// Where a server can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// Memcached binary protocol.
+    pub kv: SocketAddr,
+    /// Admin HTTP.
+    pub admin: SocketAddr,
+}
+
+/// A running server.
+pub struct Server {
+    context: Arc<ServerContext>,
+    addresses: Addresses,
+    listener: Listener,
+    workers: Vec<Worker>,
+    blocking: BlockingThread,
+    admin: AdminHandle,
+    _data_dir: DataDir,
+}
+
+impl Server {
+    /// Starts a server; it serves when this returns.
+    ///
+    /// # Errors
+    /// Whatever makes it impossible, in words for a person. Nothing is left running.
+    pub fn start(settings: &Settings) -> Result<Server, StartError> {
+        let started = wall_clock();
+        let data_dir = DataDir::open(&settings.data_dir)?;
+        let users = Arc::new(UserStore::open(data_dir.path())?);
+        settings.check_exposure(users.is_development())?;
+        let kv_socket = bind(SocketAddr::new(settings.listen, settings.port))?;
+        let admin_socket = bind(SocketAddr::new(settings.admin_address(), settings.admin_port))?;
+        let addresses =
+            Addresses { kv: kv_socket.local_addr()?, admin: admin_socket.local_addr()? };
+        let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
+        let context = Arc::new(context(settings, addresses, buckets, users, started));
+        let (blocking, queue) = BlockingThread::start()?;
+        let mut workers = Vec::new();
+        for index in 0..settings.workers {
+            let counters = context.counters.worker(index);
+            workers.push(Worker::start(index, Arc::clone(&context), counters, queue.clone())?);
+        }
+        let mailboxes = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
+        let admin = admin::start(admin_socket, Arc::clone(&context))?;
+        let listener = Listener::start(kv_socket, Arc::clone(&context), mailboxes)?;
+        let server =
+            Server { context, addresses, listener, workers, blocking, admin, _data_dir: data_dir };
+        server.announce(settings);
+        Ok(server)
+    }
+
+    /// Where the server can be reached.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// What the server's parts share.
+    pub fn context(&self) -> &Arc<ServerContext> {
+        &self.context
+    }
+
+    /// Stops in order; every acknowledged write is on disk when this returns `Ok`.
+    ///
+    /// # Errors
+    /// The first bucket that could not be flushed. The rest is stopped all the same.
+    pub fn shutdown(self) -> Result<(), BucketError> {
+        let Server { context, listener, workers, blocking, admin, .. } = self;
+        tracing::info!("stopping");
+        listener.stop();
+        admin.stop();
+        for worker in &workers {
+            worker.mailbox().post(Message::Stop);
+        }
+        for worker in workers {
+            worker.join();
+        }
+        blocking.join();
+        let stopped = context.buckets.stop_all();
+        tracing::info!(clean = stopped.is_ok(), "stopped");
+        stopped
+    }
+
+    fn announce(&self, settings: &Settings) {
+        if self.context.users.is_development() {
+            tracing::warn!(
+                "DEVELOPMENT MODE: no user is configured. Anybody on this machine may log in as \
+                 Administrator with the password \"password\", and memcached clients may use bucket \
+                 \"default\" without logging in. Add a user with `oribi user add` to end this."
+            );
+        }
+        for bucket in self.context.buckets.list() {
+            let config = bucket.bucket().config();
+            tracing::info!(bucket = config.name, vbuckets = config.vbuckets, "bucket is open");
+        }
+        tracing::info!(
+            kv = %self.addresses.kv,
+            admin = %self.addresses.admin,
+            workers = settings.workers,
+            data_dir = %settings.data_dir.display(),
+            "ready to serve"
+        );
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).map_err(|source| StartError::Bind { address, source })
+}
+
+fn context(
+    settings: &Settings,
+    addresses: Addresses,
+    buckets: Arc<Buckets>,
+    users: Arc<UserStore>,
+    started: Timestamp,
+) -> ServerContext {
+    let (kv_port, admin_port) = (addresses.kv.port(), addresses.admin.port());
+    let cluster = Arc::new(ClusterConfig::new(kv_port, admin_port, started.unix_s()));
+    let counters = Arc::new(ServerCounters::new(settings.workers));
+    let limits = ConnectionLimits {
+        auth_deadline_ms: settings.auth_deadline_ms,
+        frame_deadline_ms: settings.frame_deadline_ms,
+        send_deadline_ms: settings.send_deadline_ms,
+        connections_max: settings.connections_max,
+    };
+    let bucket_defaults = BucketOptions::from_settings(settings);
+    ServerContext::new(buckets, users, cluster, counters, limits, bucket_defaults, started)
+}

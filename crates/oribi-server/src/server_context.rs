@@ -1,0 +1,113 @@
+//! What all workers share: buckets, users, cluster configuration, limits, counters.
+//!
+//! Immutable after the start but for what its parts synchronise themselves. Nothing here is written
+//! per operation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use oribi_types::Timestamp;
+
+use crate::auth::UserStore;
+use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
+use crate::counters::ServerCounters;
+use crate::worker::wall_clock;
+
+/// Deadlines and caps of connections, from the settings.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// Time to authenticate.
+    pub auth_deadline_ms: u64,
+    /// Time to complete a frame, plus one second for each 64 KiB of it.
+    pub frame_deadline_ms: u64,
+    /// Time to take answers, plus one second for each 64 KiB taken.
+    pub send_deadline_ms: u64,
+    /// Connections at once.
+    pub connections_max: usize,
+}
+
+/// See the module text.
+pub struct ServerContext {
+    /// All buckets.
+    pub buckets: Arc<Buckets>,
+    /// All users.
+    pub users: Arc<UserStore>,
+    /// Documents for clients.
+    pub cluster: Arc<ClusterConfig>,
+    /// Operation counters.
+    pub counters: Arc<ServerCounters>,
+    /// Deadlines and caps.
+    pub limits: ConnectionLimits,
+    /// Options of a bucket that is created without saying otherwise.
+    pub bucket_defaults: BucketOptions,
+    /// When the server started.
+    pub started: Timestamp,
+    connections: AtomicUsize,
+    rejected: AtomicUsize,
+}
+
+impl ServerContext {
+    /// A context without connections.
+    pub fn new(
+        buckets: Arc<Buckets>,
+        users: Arc<UserStore>,
+        cluster: Arc<ClusterConfig>,
+        counters: Arc<ServerCounters>,
+        limits: ConnectionLimits,
+        bucket_defaults: BucketOptions,
+        started: Timestamp,
+    ) -> ServerContext {
+        ServerContext {
+            buckets,
+            users,
+            cluster,
+            counters,
+            limits,
+            bucket_defaults,
+            started,
+            connections: AtomicUsize::new(0),
+            rejected: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whole seconds since the start, by the wall clock.
+    pub fn uptime_s(&self) -> u32 {
+        wall_clock().unix_s().saturating_sub(self.started.unix_s())
+    }
+
+    /// The cluster configuration of a bucket as of now.
+    pub fn bucket_document(&self, handle: &BucketHandle) -> Arc<Document> {
+        self.cluster.bucket_document(&BucketFacts {
+            name: handle.name(),
+            uuid: &handle.bucket().config().uuid,
+            vbuckets: handle.vbuckets(),
+            manifest_uid: handle.bucket().manifest().uid().0,
+        })
+    }
+
+    /// Counts a new connection; false when there are too many, and then it is not counted.
+    pub fn admit_connection(&self) -> bool {
+        if self.connections.fetch_add(1, Ordering::AcqRel) >= self.limits.connections_max {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Counts the end of a connection.
+    pub fn release_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Connections right now.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// Connections refused because there were too many.
+    pub fn rejected_connections(&self) -> usize {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}

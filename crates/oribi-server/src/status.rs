@@ -1,0 +1,141 @@
+//! The single wire status of each outcome of the engine.
+//!
+//! One exhaustive match per outcome type: a new outcome does not compile until it has a status here.
+//! Called by the dispatcher and nobody else. [`for_legacy`] gives the words of classic memcached to
+//! a client that did not ask for extended ones.
+
+use oribi_engine::{CounterOutcome, GetOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused};
+use oribi_protocol::frame_info::FrameInfoError;
+use oribi_protocol::status::Status;
+
+/// Why the engine did not look at the key at all.
+pub fn of_refused(refused: Refused) -> Status {
+    match refused {
+        Refused::NotMyVbucket => Status::NotMyVbucket,
+        Refused::UnknownCollection => Status::UnknownCollection,
+        Refused::TemporaryFailure => Status::Etmpfail,
+        Refused::NoMemory => Status::Enomem,
+    }
+}
+
+/// Get and get-and-touch.
+pub fn of_get(outcome: &GetOutcome) -> Status {
+    match outcome {
+        GetOutcome::Hit(_) => Status::Success,
+        GetOutcome::Miss => Status::KeyEnoent,
+        GetOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// Get-meta.
+pub fn of_meta(outcome: &MetaOutcome) -> Status {
+    match outcome {
+        MetaOutcome::Found(_) => Status::Success,
+        MetaOutcome::Miss => Status::KeyEnoent,
+        MetaOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// Store, concat, delete and touch.
+pub fn of_mutation(outcome: &MutationOutcome) -> Status {
+    match outcome {
+        MutationOutcome::Done(_) => Status::Success,
+        MutationOutcome::NotFound => Status::KeyEnoent,
+        MutationOutcome::Exists => Status::KeyEexists,
+        MutationOutcome::NotStored => Status::NotStored,
+        MutationOutcome::TooLarge => Status::E2big,
+        MutationOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// Increment and decrement.
+pub fn of_counter(outcome: &CounterOutcome) -> Status {
+    match outcome {
+        CounterOutcome::Done { .. } => Status::Success,
+        CounterOutcome::NotFound => Status::KeyEnoent,
+        CounterOutcome::Exists => Status::KeyEexists,
+        CounterOutcome::NotANumber => Status::DeltaBadval,
+        CounterOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// A write that waited for the store. After a failure nobody knows whether it is on disk.
+pub fn of_persist(outcome: PersistOutcome) -> Status {
+    match outcome {
+        PersistOutcome::Persisted => Status::Success,
+        PersistOutcome::Failed => Status::SyncWriteAmbiguous,
+    }
+}
+
+/// Framing extras that were not understood.
+pub fn of_frame_info(error: FrameInfoError) -> Status {
+    match error {
+        FrameInfoError::Malformed => Status::Einval,
+        FrameInfoError::Unknown(_) => Status::UnknownFrameInfo,
+        FrameInfoError::InvalidDurabilityLevel => Status::DurabilityInvalidLevel,
+    }
+}
+
+/// The nearest classic status for a client without the XError feature. Statuses of the handshake stay
+/// as they are, because the commands that answer with them are not classic either.
+pub fn for_legacy(status: Status) -> Status {
+    match status {
+        Status::Locked => Status::KeyEexists,
+        Status::UnknownFrameInfo | Status::DurabilityInvalidLevel => Status::Einval,
+        Status::UnknownCollection | Status::UnknownScope => Status::KeyEnoent,
+        Status::SyncWriteAmbiguous | Status::SyncWriteInProgress => Status::Etmpfail,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_own_status_in_every_family() {
+        let all = [
+            (Refused::NotMyVbucket, Status::NotMyVbucket),
+            (Refused::UnknownCollection, Status::UnknownCollection),
+            (Refused::TemporaryFailure, Status::Etmpfail),
+            (Refused::NoMemory, Status::Enomem),
+        ];
+        for (refused, status) in all {
+            assert_eq!(of_refused(refused), status);
+            assert_eq!(of_get(&GetOutcome::Refused(refused)), status);
+            assert_eq!(of_meta(&MetaOutcome::Refused(refused)), status);
+            assert_eq!(of_mutation(&MutationOutcome::Refused(refused)), status);
+            assert_eq!(of_counter(&CounterOutcome::Refused(refused)), status);
+        }
+    }
+
+    #[test]
+    fn every_other_outcome_has_its_status() {
+        assert_eq!(of_get(&GetOutcome::Miss), Status::KeyEnoent);
+        assert_eq!(of_meta(&MetaOutcome::Miss), Status::KeyEnoent);
+        assert_eq!(of_mutation(&MutationOutcome::NotFound), Status::KeyEnoent);
+        assert_eq!(of_mutation(&MutationOutcome::Exists), Status::KeyEexists);
+        assert_eq!(of_mutation(&MutationOutcome::NotStored), Status::NotStored);
+        assert_eq!(of_mutation(&MutationOutcome::TooLarge), Status::E2big);
+        assert_eq!(of_counter(&CounterOutcome::NotFound), Status::KeyEnoent);
+        assert_eq!(of_counter(&CounterOutcome::Exists), Status::KeyEexists);
+        assert_eq!(of_counter(&CounterOutcome::NotANumber), Status::DeltaBadval);
+        assert_eq!(of_persist(PersistOutcome::Persisted), Status::Success);
+        assert_eq!(of_persist(PersistOutcome::Failed), Status::SyncWriteAmbiguous);
+        assert_eq!(of_frame_info(FrameInfoError::Malformed), Status::Einval);
+        assert_eq!(of_frame_info(FrameInfoError::Unknown(4)), Status::UnknownFrameInfo);
+        assert_eq!(
+            of_frame_info(FrameInfoError::InvalidDurabilityLevel),
+            Status::DurabilityInvalidLevel
+        );
+    }
+
+    #[test]
+    fn classic_clients_get_classic_statuses() {
+        assert_eq!(for_legacy(Status::UnknownCollection), Status::KeyEnoent);
+        assert_eq!(for_legacy(Status::UnknownFrameInfo), Status::Einval);
+        assert_eq!(for_legacy(Status::SyncWriteAmbiguous), Status::Etmpfail);
+        assert_eq!(for_legacy(Status::KeyEnoent), Status::KeyEnoent);
+        assert_eq!(for_legacy(Status::Eaccess), Status::Eaccess);
+    }
+}

@@ -1,0 +1,193 @@
+//! The connections of one worker: slab, run queue, block pools, beginning and end.
+//!
+//! Invariants: a slot is reused only with another generation; a live connection puts itself into the run
+//! queue at most once. An entry that outlives its connection costs whoever has the slot by then one turn
+//! without work.
+
+use std::collections::VecDeque;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use slab::Slab;
+
+use super::turn::{Pools, Turn};
+use crate::connection::Connection;
+use crate::connection::close_reason::CloseReason;
+use crate::environment::Environment;
+use crate::limits::WORKER_CONNECTIONS_MAX;
+use crate::mailbox::ConnectionId;
+
+/// A socket and its state machine.
+pub(super) struct Slot {
+    pub stream: TcpStream,
+    pub connection: Connection,
+    /// The socket may have more to read.
+    pub readable: bool,
+    /// The socket may take more.
+    pub writable: bool,
+    /// The client announced the end of its stream, behind what is still to be read.
+    pub read_closed: bool,
+    /// The end of the client's stream was read.
+    pub end_of_input: bool,
+    /// Every complete frame is served, so that more may be read.
+    pub is_hungry: bool,
+    /// It stands in the run queue.
+    queued: bool,
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct Connections {
+    slots: Slab<Slot>,
+    run_queue: VecDeque<usize>,
+    pools: Pools,
+    next_generation: u32,
+}
+
+impl Connections {
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How many connections wait for their turn.
+    pub fn runnable(&self) -> usize {
+        self.run_queue.len()
+    }
+
+    pub fn has_runnable(&self) -> bool {
+        !self.run_queue.is_empty()
+    }
+
+    /// Takes a socket over from the acceptor, which has counted it.
+    pub fn add(&mut self, mut stream: TcpStream, registry: &Registry, env: &Environment) {
+        let entry = self.slots.vacant_entry();
+        let key = entry.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = match key < WORKER_CONNECTIONS_MAX {
+            true => registry.register(&mut stream, Token(key), interest),
+            false => Err(std::io::ErrorKind::QuotaExceeded.into()),
+        };
+        if let Err(error) = registered {
+            tracing::warn!(%error, "cannot take a connection over");
+            env.server.release_connection();
+            return;
+        }
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let id = ConnectionId { slot: key as u32, generation: self.next_generation };
+        let connection = Connection::new(id, env.now_ms);
+        entry.insert(Slot {
+            stream,
+            connection,
+            readable: true,
+            writable: true,
+            read_closed: false,
+            end_of_input: false,
+            is_hungry: true,
+            queued: false,
+        });
+        env.counters.total_connections.add(1);
+        self.enqueue(key);
+    }
+
+    /// The kernel says that a socket changed.
+    pub fn on_event(&mut self, event: &Event) {
+        let key = event.token().0;
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.read_closed |= event.is_read_closed() || event.is_error();
+        slot.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        slot.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+        self.enqueue(key);
+    }
+
+    /// Tells the connection in a slot something and gives it a turn. The caller checks by other means
+    /// that it is the right one.
+    pub fn with_slot(&mut self, slot: u32, tell: impl FnOnce(&mut Connection)) {
+        let key = slot as usize;
+        if let Some(slot) = self.slots.get_mut(key) {
+            tell(&mut slot.connection);
+            self.enqueue(key);
+        }
+    }
+
+    /// Tells exactly this connection something, if it still is.
+    pub fn with_id(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Connection)) {
+        let key = id.slot as usize;
+        if self.slots.get(key).is_some_and(|slot| slot.connection.id() == id) {
+            self.with_slot(id.slot, tell);
+        }
+    }
+
+    /// Gives the next connection in the queue its turn.
+    pub fn run_next(&mut self, env: &mut Environment) {
+        let Some(key) = self.run_queue.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.queued = false;
+        match self.pools.turn(slot, env) {
+            Turn::Idle => {}
+            Turn::Again => self.enqueue(key),
+            Turn::End(reason) => self.remove(key, env, reason),
+        }
+    }
+
+    /// Ends connections that are overdue and answers parked writes whose time is up.
+    pub fn scan(&mut self, env: &Environment) {
+        let open_to_all = env.server.users.is_development();
+        let mut overdue = Vec::new();
+        let mut answered = Vec::new();
+        for (key, slot) in &mut self.slots {
+            if slot.connection.expire_parked(env) {
+                answered.push(key);
+            }
+            if let Some(reason) =
+                slot.connection.overdue(env.now_ms, &env.server.limits, open_to_all)
+            {
+                overdue.push((key, reason));
+            }
+        }
+        for key in answered {
+            self.enqueue(key);
+        }
+        for (key, reason) in overdue {
+            self.remove(key, env, reason);
+        }
+    }
+
+    /// Makes every connection send what is pending and end.
+    pub fn stop_all(&mut self) {
+        let keys: Vec<usize> = self.slots.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.with_slot(key as u32, |connection| connection.close(CloseReason::ServerStopping));
+        }
+    }
+
+    /// Ends every connection now.
+    pub fn close_all(&mut self, env: &Environment, reason: CloseReason) {
+        let keys: Vec<usize> = self.slots.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.remove(key, env, reason);
+        }
+    }
+
+    fn enqueue(&mut self, key: usize) {
+        if let Some(slot) = self.slots.get_mut(key)
+            && !slot.queued
+        {
+            slot.queued = true;
+            self.run_queue.push_back(key);
+        }
+    }
+
+    fn remove(&mut self, key: usize, env: &Environment, reason: CloseReason) {
+        let Some(mut slot) = self.slots.try_remove(key) else { return };
+        self.pools.reclaim(&mut slot.connection);
+        env.server.release_connection();
+        let peer = slot.stream.peer_addr().ok();
+        if reason.is_for_cause() {
+            env.counters.closed_for_cause.add(1);
+            tracing::info!(?peer, %reason, "connection closed");
+        } else {
+            tracing::debug!(?peer, %reason, "connection closed");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! A worker over real sockets on loopback.

@@ -1,0 +1,151 @@
+//! One turn of one connection: read a block, serve frames, send.
+//!
+//! Owns: the pools of free blocks. Invariant: after a turn a connection holds an input block only if it
+//! has received part of a frame, and an output block only if the socket did not take everything.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+
+use super::connections::Slot;
+use crate::connection::close_reason::CloseReason;
+use crate::connection::write_buffer::SLICES_MAX;
+use crate::connection::{Connection, Progress};
+use crate::environment::Environment;
+use crate::limits::{POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN};
+use oribi_protocol::limits::READ_BLOCK_BYTES;
+
+/// What a connection needs after its turn.
+pub(super) enum Turn {
+    /// Nothing until an event or a completion.
+    Idle,
+    /// Another turn.
+    Again,
+    /// To be removed.
+    End(CloseReason),
+}
+
+/// Free blocks, shared by the connections of a worker.
+#[derive(Default)]
+pub(super) struct Pools {
+    input: Vec<Vec<u8>>,
+    output: Vec<Vec<u8>>,
+}
+
+impl Pools {
+    /// Runs one turn.
+    pub fn turn(&mut self, slot: &mut Slot, env: &mut Environment) -> Turn {
+        self.lend(&mut slot.connection);
+        let turn = match run(slot, env) {
+            Ok(turn) => turn,
+            Err(reason) => Turn::End(reason),
+        };
+        self.reclaim(&mut slot.connection);
+        turn
+    }
+
+    fn lend(&mut self, connection: &mut Connection) {
+        if connection.reader().capacity() == 0
+            && let Some(block) = self.input.pop()
+        {
+            connection.reader().put_block(block);
+        }
+        if !connection.writer().has_block()
+            && let Some(block) = self.output.pop()
+        {
+            connection.writer().give_block(block);
+        }
+    }
+
+    /// Takes back the blocks that a connection does not need any more.
+    pub fn reclaim(&mut self, connection: &mut Connection) {
+        if let Some(block) = connection.reader().take_block()
+            && block.capacity() == READ_BLOCK_BYTES
+            && self.input.len() < POOLED_BLOCKS_MAX
+        {
+            self.input.push(block);
+        }
+        if let Some(block) = connection.writer().take_block()
+            && self.output.len() < POOLED_BLOCKS_MAX
+        {
+            self.output.push(block);
+        }
+    }
+}
+
+fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
+    if slot.is_hungry && slot.readable {
+        receive(slot, env)?;
+    }
+    let progress = slot.connection.process(env);
+    slot.is_hungry = progress == Progress::NeedInput;
+    send(slot, env)?;
+    Ok(match progress {
+        Progress::Closing => match slot.connection.closing() {
+            Some(reason) if slot.connection.writer().is_empty() => Turn::End(reason),
+            _ => Turn::Idle,
+        },
+        Progress::TurnOver => Turn::Again,
+        Progress::OutputFull if slot.connection.wants_input() => Turn::Again,
+        Progress::NeedInput if slot.end_of_input => {
+            slot.connection.close(CloseReason::PeerClosed);
+            Turn::Again
+        }
+        Progress::NeedInput if slot.readable => Turn::Again,
+        Progress::NeedInput | Progress::OutputFull | Progress::Waiting => Turn::Idle,
+    })
+}
+
+/// Reads once. Less than there was room for means that the socket is empty; readiness is
+/// edge-triggered, so whatever comes later is announced, unless the end was announced already.
+fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
+    let room = slot.connection.reader().spare(READ_ROOM_BYTES_MIN);
+    let room_bytes = room.len();
+    match slot.stream.read(room) {
+        Ok(0) => {
+            slot.readable = false;
+            slot.end_of_input = true;
+        }
+        Ok(received) => {
+            slot.connection.reader().commit(received);
+            env.counters.bytes_read.add(received as u64);
+            slot.readable = received == room_bytes || slot.read_closed;
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(error) => return Err(reason_of(&error)),
+    }
+    Ok(())
+}
+
+/// Sends what the socket takes.
+fn send(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
+    while slot.writable && !slot.connection.writer().is_empty() {
+        let Slot { stream, connection, .. } = slot;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let filled = connection.writer().gather(&mut slices);
+        let written = match filled {
+            1 => stream.write(&slices[0]),
+            _ => stream.write_vectored(&slices[..filled]),
+        };
+        match written {
+            Ok(0) => return Err(CloseReason::PeerClosed),
+            Ok(sent) => {
+                env.counters.bytes_written.add(sent as u64);
+                connection.sent(sent, env.now_ms);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                slot.writable = false;
+                connection.stalled(env.now_ms);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(reason_of(&error)),
+        }
+    }
+    Ok(())
+}
+
+fn reason_of(error: &io::Error) -> CloseReason {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => CloseReason::PeerClosed,
+        kind => CloseReason::Io(kind),
+    }
+}
