@@ -5,6 +5,8 @@
 //! here between two steps of the connection, so that equal input gives equal output. It panics where the
 //! state machine breaks its own rules, which is what the fuzzer looks for.
 
+mod check;
+
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ use crate::environment::Environment;
 use crate::limits::READ_ROOM_BYTES_MIN;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
 use crate::server_context::{ConnectionLimits, ServerContext};
+
+pub use check::check;
 
 /// Vbuckets of the harness's buckets; few, so that a fuzzer soon meets a vbucket outside the map.
 pub const HARNESS_VBUCKETS: u16 = 4;
@@ -55,7 +59,7 @@ impl ConnectionHarness {
     }
 
     /// A new connection to a server with these users, whose bucket `default` lies over this store.
-    pub fn over(users: UserStore, store: Arc<dyn KvStore>) -> ConnectionHarness {
+    pub fn over(users: impl Into<Arc<UserStore>>, store: Arc<dyn KvStore>) -> ConnectionHarness {
         let buckets = Buckets::in_memory();
         let config = BucketConfig {
             name: "default".to_owned(),
@@ -74,7 +78,7 @@ impl ConnectionHarness {
         let cluster = Arc::new(ClusterConfig::new(11210, 8091, HARNESS_START_S));
         let server = ServerContext::new(
             Arc::new(buckets),
-            Arc::new(users),
+            users.into(),
             cluster,
             counters,
             LIMITS,

@@ -1,0 +1,135 @@
+//! The check that the connection fuzzer and the tests share: arbitrary bytes, in arbitrary pieces.
+//!
+//! Input: one byte that chooses the state to start from (odd: logged in with everything negotiated, bucket
+//! `default` selected; even: just connected), one byte that chooses into which pieces the rest is cut, and
+//! the bytes that the client sends.
+//!
+//! Checked, besides that nothing panics:
+//! 1. whatever is answered is a sequence of whole response frames with statuses that exist;
+//! 2. nothing is answered after the connection said why it ends;
+//! 3. how the bytes were cut makes no difference: the same requests get the same statuses, and the
+//!    connection ends for the same reason.
+
+use std::sync::{Arc, OnceLock};
+
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::{self, Decoded};
+use oribi_protocol::magic::Magic;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
+
+use super::ConnectionHarness;
+use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
+use crate::connection::close_reason::CloseReason;
+
+/// What one response says, without what differs between two runs (CAS, vbucket uuids, nonces).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Answer {
+    opaque: u32,
+    opcode: u8,
+    status: u16,
+}
+
+/// Runs the input and panics when an invariant does not hold.
+pub fn check(input: &[u8]) {
+    let [start, cut, bytes @ ..] = input else { return };
+    let logged_in = start & 1 == 1;
+    let whole = run(logged_in, std::iter::once(bytes));
+    let pieces = run(logged_in, Pieces { rest: bytes, state: *cut });
+    assert_eq!(whole, pieces, "the answers depend on how the bytes were cut");
+}
+
+fn run<'a>(
+    logged_in: bool,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> (Vec<Answer>, Option<CloseReason>) {
+    let mut harness = ConnectionHarness::over(users(), Arc::new(MemoryStore::new()));
+    if logged_in {
+        log_in(&mut harness);
+    }
+    let mut answers = Vec::new();
+    for piece in pieces {
+        let ended = harness.close_reason().is_some();
+        let answered = parse(&harness.feed(piece));
+        assert!(!ended || answered.is_empty(), "an answer after the end: {answered:?}");
+        answers.extend(answered);
+    }
+    // Writes that wait for the store may be overtaken, and when they come back depends on the pieces.
+    answers.sort();
+    (answers, harness.close_reason())
+}
+
+/// One user store for all runs, so that the key derivation of the log-in is paid once.
+fn users() -> Arc<UserStore> {
+    static USERS: OnceLock<Arc<UserStore>> = OnceLock::new();
+    Arc::clone(USERS.get_or_init(|| Arc::new(UserStore::development())))
+}
+
+fn log_in(harness: &mut ConnectionHarness) {
+    let features: Vec<u8> =
+        Feature::all().iter().flat_map(|feature| feature.code().to_be_bytes()).collect();
+    let credentials = format!("\0{DEVELOPMENT_NAME}\0{DEVELOPMENT_PASSWORD}");
+    let requests = [
+        RequestParts { key: b"check", value: &features, ..RequestParts::new(Opcode::Hello) },
+        RequestParts {
+            key: b"PLAIN",
+            value: credentials.as_bytes(),
+            ..RequestParts::new(Opcode::SaslAuth)
+        },
+        RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) },
+    ];
+    for request in &requests {
+        let mut bytes = Vec::new();
+        encode_request(&mut bytes, request);
+        let answers = parse(&harness.feed(&bytes));
+        assert!(matches!(answers[..], [Answer { status: 0, .. }]), "log-in: {answers:?}");
+    }
+}
+
+/// Cuts answered bytes into responses; all of them have to be whole.
+fn parse(mut answered: &[u8]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while !answered.is_empty() {
+        let decoded = frame::decode(answered).expect("the server sends well-formed frames");
+        let Decoded::Complete { frame, consumed } = decoded else {
+            panic!("the server sent a part of a frame: {decoded:?}");
+        };
+        let header = frame.header;
+        let is_response = matches!(header.magic, Magic::ClientResponse | Magic::AltClientResponse);
+        assert!(is_response, "not a response: {header:?}");
+        let status = header.vbucket_or_status;
+        assert!(Status::from_u16(status).is_some(), "no such status: {header:?}");
+        answers.push(Answer { opaque: header.opaque, opcode: header.opcode, status });
+        answered = &answered[consumed..];
+    }
+    answers
+}
+
+/// Cuts bytes into pieces whose lengths follow from one byte.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    state: u8,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        // A generator over one byte gives short and long pieces in turn; 1 means byte by byte.
+        let length = match self.state {
+            1 => 1,
+            state => usize::from(state % 61) + 1,
+        };
+        if self.state != 1 {
+            self.state = self.state.wrapping_mul(5).wrapping_add(3);
+        }
+        let (piece, rest) = self.rest.split_at(length.min(self.rest.len()));
+        self.rest = rest;
+        Some(piece)
+    }
+}
