@@ -11,7 +11,7 @@ use oribi_engine::{
     ItemRef, Mutation, MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreMode,
     StoreRequest, WarmupStep,
 };
-use oribi_storage::{KvStore, MemoryStore};
+use oribi_storage::{Fault, FaultPlan, FaultStore, KvStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
@@ -224,6 +224,42 @@ fn waiters_are_told_after_the_commit_and_only_then() {
     bucket.flush_step().unwrap();
     assert_eq!(*told.0.lock(), [(5, PersistOutcome::Persisted)]);
     assert!(bucket.when_persisted(VB, first.seqno, &sink, 6));
+}
+
+#[test]
+fn a_failing_store_acknowledges_nothing_and_refuses_writes_until_it_works() {
+    for fault in
+        [Fault::BeforeCommit, Fault::AfterCommit, Fault::NoSpace, Fault::Torn { dropped: 1 }]
+    {
+        fail_and_heal(fault);
+    }
+}
+
+fn fail_and_heal(fault: Fault) {
+    let disk = MemoryStore::new().medium();
+    let plan = FaultPlan::none();
+    let faulty = FaultStore::new(MemoryStore::on(disk.clone()), plan.clone());
+    let bucket = open(Arc::new(faulty));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn PersistenceSink> = told.clone();
+    let written = done(bucket.store(VB, key("k"), &set("1"), NOW));
+    assert!(!bucket.when_persisted(VB, written.seqno, &sink, 5));
+    plan.fail_from(plan.commits() + 1, fault);
+    bucket.flush_step().unwrap_err();
+    assert_eq!(*told.0.lock(), [(5, PersistOutcome::Failed)]);
+    assert_eq!(
+        bucket.vbucket_stats(VB).expect("the test knows that this works").persisted_seqno,
+        Seqno(0)
+    );
+    let refused = bucket.store(VB, key("k2"), &set("2"), NOW);
+    assert_eq!(refused, MutationOutcome::Refused(Refused::TemporaryFailure));
+    assert_eq!(hit(bucket.get(VB, key("k"), NOW)).value(), b"1", "reads go on");
+    plan.heal();
+    assert_eq!(bucket.flush_step().expect("the test knows that this works").items, 1);
+    bucket.review_pressure();
+    done(bucket.store(VB, key("k2"), &set("2"), NOW));
+    bucket.flush_step().expect("the test knows that this works");
+    assert_eq!(open(Arc::new(MemoryStore::on(disk))).stats().items, 2);
 }
 
 #[test]
