@@ -245,7 +245,7 @@ fn fail_and_heal(fault: Fault) {
     let written = done(bucket.store(VB, key("k"), &set("1"), NOW));
     assert!(!bucket.when_persisted(VB, written.seqno, &sink, 5));
     plan.fail_from(plan.commits() + 1, fault);
-    bucket.flush_step().unwrap_err();
+    bucket.flush_step().expect_err("the plan fails this commit");
     assert_eq!(*told.0.lock(), [(5, PersistOutcome::Failed)]);
     assert_eq!(
         bucket.vbucket_stats(VB).expect("the test knows that this works").persisted_seqno,
