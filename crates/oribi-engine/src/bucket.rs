@@ -325,8 +325,12 @@ impl Bucket {
 
     /// Sums over the bucket at this moment.
     pub fn stats(&self) -> BucketStats {
+        BucketStats { store: self.store.stats(), ..self.memory_stats() }
+    }
+
+    /// As [`Bucket::stats`], without the store's figures, which may cost a look at the disk.
+    fn memory_stats(&self) -> BucketStats {
         let mut stats = BucketStats {
-            store: self.store.stats(),
             warmup: *self.warmup.lock(),
             storage_failed: self.storage_failed.load(Ordering::Relaxed),
             memory_quota_bytes: self.config.memory_quota_bytes,
@@ -346,7 +350,7 @@ impl Bucket {
     /// Looks at memory and queue and decides which writes are refused. Called by the flusher's
     /// thread a few times a second; the overshoot in between is bounded by what a network can send.
     pub fn review_pressure(&self) {
-        let stats = self.stats();
+        let stats = self.memory_stats();
         let quota = self.config.memory_quota_bytes;
         let pressure = if stats.storage_failed {
             Pressure::StoreFailing

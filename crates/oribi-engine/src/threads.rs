@@ -49,7 +49,7 @@ impl BucketThreads {
         };
         bucket.signal.attach(flusher.thread().clone());
         let mut loaders = Vec::new();
-        if !bucket.stats().warmup.done {
+        if !bucket.warmup.lock().done {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let begun = Instant::now();
             for _ in 0..cores.min(LOADERS_MAX) {
