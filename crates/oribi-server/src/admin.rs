@@ -1,0 +1,159 @@
+//! The admin HTTP: what client libraries ask a node besides documents, and what operators ask.
+//!
+//! Owns: the thread, its runtime, and the limits on connections. The parts are `routes` (which path
+//! goes where), `pools`, `buckets`, `collections` and `config_stream` (the answers), `login` (Basic),
+//! `message` and `body` (requests and responses as values). Invariants: nothing here runs on a worker
+//! thread; calls that wait for the disk or derive keys run on blocking threads, so that one slow
+//! request delays no other; every request has a bounded size and time. Caller: `Server::start`, which
+//! binds the listener first, so that a taken port is a start error. It deliberately is not a general
+//! HTTP server: no TLS, no HTTP/2, no user interface.
+
+mod body;
+mod buckets;
+mod collections;
+mod config_stream;
+mod login;
+mod message;
+mod pools;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, watch};
+
+use crate::metrics::MetricsRegistry;
+use crate::server_context::ServerContext;
+
+/// Connections at the same time. Each client library keeps a few per node, most of them idle.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Time for a request's header to arrive, also the longest a connection stays idle.
+const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Bytes of a request's header.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+/// Time for calls on blocking threads to end after `stop`.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Pause after a failed accept, which means that file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What every request handler can reach.
+pub(crate) struct AdminState {
+    pub(crate) server: Arc<ServerContext>,
+    pub(crate) metrics: MetricsRegistry,
+    pub(crate) logins: login::LoginGate,
+    /// Becomes true when the server stops; ends streams.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A running admin HTTP.
+pub struct AdminHandle {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Starts serving on a bound listener.
+pub fn start(
+    listener: std::net::TcpListener,
+    server: Arc<ServerContext>,
+) -> io::Result<AdminHandle> {
+    listener.set_nonblocking(true)?;
+    let (stop, stopping) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(8)
+        .thread_name("oribi-admin-io")
+        .build()?;
+    let listener = {
+        let _entered = runtime.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    let state = Arc::new(AdminState {
+        metrics: MetricsRegistry::new(Arc::clone(&server)),
+        server,
+        logins: login::LoginGate::new(),
+        stopping,
+    });
+    let thread = std::thread::Builder::new().name("oribi-admin".to_owned()).spawn(move || {
+        runtime.block_on(accept_until_stopped(listener, state));
+        runtime.shutdown_timeout(STOP_DEADLINE);
+    })?;
+    Ok(AdminHandle { stop, thread: Some(thread) })
+}
+
+impl AdminHandle {
+    /// Stops accepting, lets calls that have begun to change something finish, and joins the thread.
+    pub fn stop(mut self) {
+        self.stop_and_join();
+    }
+
+    fn stop_and_join(&mut self) {
+        self.stop.send_replace(true);
+        let Some(thread) = self.thread.take() else { return };
+        if thread.join().is_err() {
+            tracing::error!("the admin thread panicked");
+        }
+    }
+}
+
+impl Drop for AdminHandle {
+    fn drop(&mut self) {
+        self.stop_and_join();
+    }
+}
+
+async fn accept_until_stopped(listener: tokio::net::TcpListener, state: Arc<AdminState>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut stopping = state.stopping.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.wait_for(|stop| *stop) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => {
+                    let state = Arc::clone(&state);
+                    tokio::spawn(async move {
+                        serve_connection(stream, state).await;
+                        drop(place);
+                    });
+                }
+                Err(_) => {
+                    tracing::info!(%peer, "closed an admin connection: there are too many");
+                }
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an admin connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: tokio::net::TcpStream, state: Arc<AdminState>) {
+    let service = service_fn(|request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(routes::answer(state, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "an admin connection ended early");
+    }
+}

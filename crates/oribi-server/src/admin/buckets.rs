@@ -1,0 +1,239 @@
+//! Buckets over HTTP: list, describe, create, delete, empty.
+//!
+//! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants: an
+//! option that this server cannot honour is refused, not ignored, when ignoring it would weaken what
+//! the client asked for; options without effect on one node (replicas, storage backend, eviction) are
+//! accepted. Calls that wait for the disk run on blocking threads. Caller: `routes`.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use oribi_engine::{BucketStats, FlushAllError};
+use serde_json::{Value, json};
+
+use super::AdminState;
+use super::message::{Form, Reply, bucket_not_found, empty, error, field_error, json_reply, whole};
+use super::pools::node_entry;
+use super::routes::Asker;
+use crate::buckets::{BucketError, BucketHandle, BucketOptions};
+use crate::config::is_bucket_name;
+
+/// Smallest memory quota of a bucket, in MiB.
+const QUOTA_MIB_MIN: i64 = 1;
+
+/// Largest memory quota of a bucket, in MiB: 16 TiB.
+const QUOTA_MIB_MAX: i64 = 1 << 24;
+
+/// All buckets that the user may read.
+pub(crate) async fn list(state: &Arc<AdminState>, asker: &Asker) -> Reply {
+    let mut buckets = Vec::new();
+    for handle in state.server.buckets.list() {
+        if asker.identity.access.can_read(handle.name()) {
+            match describe(state, &handle, asker).await {
+                Ok(bucket) => buckets.push(bucket),
+                Err(reply) => return reply,
+            }
+        }
+    }
+    json_reply(&Value::Array(buckets))
+}
+
+/// One bucket.
+pub(crate) async fn get(state: &Arc<AdminState>, name: &str, asker: &Asker) -> Reply {
+    let Some(handle) = state.server.buckets.get(name) else {
+        return bucket_not_found();
+    };
+    match describe(state, &handle, asker).await {
+        Ok(bucket) => json_reply(&bucket),
+        Err(reply) => reply,
+    }
+}
+
+/// Creates a bucket; 202, and the bucket serves already.
+pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
+    let (name, options) = match new_bucket(state, form) {
+        Ok(parsed) => parsed,
+        Err(reply) => return reply,
+    };
+    let (server, bucket) = (Arc::clone(&state.server), name.clone());
+    let created = blocking(move || {
+        let created = server.buckets.create(&bucket, &options).map(drop);
+        server.cluster.advance();
+        created
+    });
+    match created.await {
+        Ok(Ok(())) => {
+            tracing::info!(bucket = name, "created a bucket");
+            empty(StatusCode::ACCEPTED)
+        }
+        Ok(Err(BucketError::Exists(_))) => {
+            field_error("name", "Bucket with given name already exists")
+        }
+        Ok(Err(failure)) => failed("create a bucket", &failure),
+        Err(reply) => reply,
+    }
+}
+
+/// Deletes a bucket with all its documents.
+pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
+    let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
+    let deleted = blocking(move || {
+        let deleted = server.buckets.delete(&bucket);
+        server.cluster.advance();
+        deleted
+    });
+    match deleted.await {
+        Ok(Ok(())) => {
+            tracing::info!(bucket = name, "deleted a bucket");
+            empty(StatusCode::OK)
+        }
+        Ok(Err(BucketError::Unknown(_))) => bucket_not_found(),
+        Ok(Err(failure)) => failed("delete a bucket", &failure),
+        Err(reply) => reply,
+    }
+}
+
+/// Removes every document of a bucket whose settings allow it.
+pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
+    let Some(handle) = state.server.buckets.get(name) else {
+        return bucket_not_found();
+    };
+    let refused = |status, message: &str| {
+        whole(status, "application/json", json!({ "_": message }).to_string())
+    };
+    match blocking(move || handle.bucket().flush_all()).await {
+        Ok(Ok(())) => {
+            tracing::info!(bucket = name, "removed every document of a bucket");
+            empty(StatusCode::OK)
+        }
+        Ok(Err(FlushAllError::Disabled)) => {
+            refused(StatusCode::BAD_REQUEST, "Flush is disabled for the bucket")
+        }
+        Ok(Err(FlushAllError::WarmingUp)) => {
+            refused(StatusCode::SERVICE_UNAVAILABLE, "The bucket is warming up")
+        }
+        Ok(Err(failure)) => failed("empty a bucket", &failure),
+        Err(reply) => reply,
+    }
+}
+
+/// Runs a call that waits for the disk.
+pub(super) async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reply> {
+    let outcome = tokio::task::spawn_blocking(call).await;
+    outcome.map_err(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "the request was not finished"))
+}
+
+/// 500 for a failure that an operator has to look at.
+pub(super) fn failed(action: &str, failure: &dyn std::fmt::Display) -> Reply {
+    tracing::error!(error = %failure, "cannot {action}");
+    error(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot {action}: {failure}"))
+}
+
+fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions), Reply> {
+    let name = form.get("name").unwrap_or_default();
+    if !is_bucket_name(name) {
+        let message = "Bucket name needs 1 to 100 letters, digits and ._%- and no leading dot";
+        return Err(field_error("name", message));
+    }
+    check_honoured(form)?;
+    let mut options = state.server.bucket_defaults.clone();
+    if let Some(count) = form.number("numVBuckets")? {
+        options.vbuckets = u16::try_from(count)
+            .ok()
+            .filter(|count| count.is_power_of_two() && *count <= 1024)
+            .ok_or_else(|| field_error("numVBuckets", "Must be a power of two up to 1024"))?;
+    }
+    let quota_mib = match form.number("ramQuotaMB")? {
+        Some(quota) => Some(quota),
+        None => form.number("ramQuota")?,
+    };
+    if let Some(quota) = quota_mib {
+        options.memory_quota_mib = u64::try_from(quota)
+            .ok()
+            .filter(|_| (QUOTA_MIB_MIN..=QUOTA_MIB_MAX).contains(&quota))
+            .ok_or_else(|| field_error("ramQuota", "RAM quota is out of range"))?;
+    }
+    if let Some(flag) = form.flag("flushEnabled")? {
+        options.flush_enabled = flag;
+    }
+    Ok((name.to_owned(), options))
+}
+
+/// Refuses options whose absence the client would notice too late.
+fn check_honoured(form: &Form) -> Result<(), Reply> {
+    let accepted = [
+        ("bucketType", &["couchbase", "membase"][..]),
+        ("conflictResolutionType", &["seqno"][..]),
+        ("durabilityMinLevel", &["none", "majority"][..]),
+        ("maxTTL", &["0"][..]),
+        ("historyRetentionCollectionDefault", &["false"][..]),
+    ];
+    for (field, values) in accepted {
+        if let Some(value) = form.get(field).filter(|value| !values.contains(value)) {
+            let message = format!("{value} is not supported, only {}", values.join(", "));
+            return Err(field_error(field, &message));
+        }
+    }
+    Ok(())
+}
+
+async fn describe(
+    state: &Arc<AdminState>,
+    handle: &Arc<BucketHandle>,
+    asker: &Asker,
+) -> Result<Value, Reply> {
+    let of_bucket = Arc::clone(handle);
+    let stats = blocking(move || of_bucket.bucket().stats()).await?;
+    Ok(bucket_json(state, handle, &stats, asker))
+}
+
+fn bucket_json(
+    state: &AdminState,
+    handle: &BucketHandle,
+    stats: &BucketStats,
+    asker: &Asker,
+) -> Value {
+    let config = handle.bucket().config();
+    let name = &config.name;
+    let uri = format!("/pools/default/buckets/{name}");
+    let status = if stats.warmup.done { "healthy" } else { "warmup" };
+    let quota = config.memory_quota_bytes;
+    let mut controllers = json!({});
+    if config.flush_enabled {
+        controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
+    }
+    json!({
+        "name": name,
+        "uuid": config.uuid,
+        "uri": uri,
+        "streamingUri": format!("/pools/default/bs/{name}"),
+        "bucketType": "membase",
+        "nodeLocator": "vbucket",
+        "storageBackend": "couchstore",
+        "evictionPolicy": "valueOnly",
+        "conflictResolutionType": "seqno",
+        "compressionMode": "off",
+        "durabilityMinLevel": "none",
+        "maxTTL": 0,
+        "numVBuckets": config.vbuckets,
+        "replicaNumber": 0,
+        "replicaIndex": false,
+        "quota": { "ram": quota, "rawRAM": quota },
+        "controllers": controllers,
+        "collectionsManifestUid": handle.bucket().manifest().uid().to_string(),
+        "bucketCapabilitiesVer": "",
+        "bucketCapabilities": crate::cluster_config::BUCKET_CAPABILITIES,
+        "nodes": [node_entry(state, asker, status)],
+        "basicStats": {
+            "itemCount": stats.items,
+            "memUsed": stats.mem_used_bytes(),
+            "quotaPercentUsed": stats.mem_used_bytes() as f64 * 100.0 / quota.max(1) as f64,
+            "diskUsed": stats.store.disk_bytes,
+            "dataUsed": stats.store.disk_bytes,
+            "opsPerSec": 0,
+            "diskFetches": 0,
+        },
+    })
+}

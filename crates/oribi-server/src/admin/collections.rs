@@ -1,0 +1,169 @@
+//! Scopes and collections over HTTP, as the client libraries' collection managers call it.
+//!
+//! Owns: the words of each error, which those managers search by regular expression, and the reading
+//! of `maxTTL`. Invariant: a change that was answered with a uid is durable and in force. Caller:
+//! `routes`; the changes themselves are the engine's.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use oribi_engine::ManifestUpdateError;
+use oribi_engine::collections::{ManifestChange, ManifestError};
+use serde_json::json;
+
+use super::AdminState;
+use super::buckets::{blocking, failed};
+use super::message::{Form, Reply, bucket_not_found, error, field_error, json_reply, json_text};
+
+/// The manifest.
+pub(crate) fn manifest(state: &AdminState, bucket: &str) -> Reply {
+    match state.server.buckets.get(bucket) {
+        Some(handle) => json_text(&handle.bucket().manifest().to_json()),
+        None => bucket_not_found(),
+    }
+}
+
+/// Adds a scope.
+pub(crate) async fn create_scope(state: &Arc<AdminState>, bucket: &str, form: &Form) -> Reply {
+    let name = form.get("name").unwrap_or_default().to_owned();
+    apply(state, bucket, ManifestChange::CreateScope { name }).await
+}
+
+/// Removes a scope with its collections and their documents.
+pub(crate) async fn drop_scope(state: &Arc<AdminState>, bucket: &str, scope: &str) -> Reply {
+    apply(state, bucket, ManifestChange::DropScope { name: scope.to_owned() }).await
+}
+
+/// Adds a collection.
+pub(crate) async fn create_collection(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    scope: &str,
+    form: &Form,
+) -> Reply {
+    let name = form.get("name").unwrap_or_default().to_owned();
+    let change = check_history(form).and_then(|()| max_ttl_s(form)).map(|max_ttl_s| {
+        ManifestChange::CreateCollection { scope: scope.to_owned(), name, max_ttl_s }
+    });
+    match change {
+        Ok(change) => apply(state, bucket, change).await,
+        Err(reply) => reply,
+    }
+}
+
+/// Changes a collection's longest life of documents.
+pub(crate) async fn change_collection(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    scope: &str,
+    collection: &str,
+    form: &Form,
+) -> Reply {
+    let (scope, name) = (scope.to_owned(), collection.to_owned());
+    let change = check_history(form)
+        .and_then(|()| max_ttl_s(form))
+        .map(|max_ttl_s| ManifestChange::SetMaxTtl { scope, name, max_ttl_s });
+    match change {
+        Ok(change) => apply(state, bucket, change).await,
+        Err(reply) => reply,
+    }
+}
+
+/// Removes a collection and its documents.
+pub(crate) async fn drop_collection(
+    state: &Arc<AdminState>,
+    bucket: &str,
+    scope: &str,
+    collection: &str,
+) -> Reply {
+    let (scope, name) = (scope.to_owned(), collection.to_owned());
+    apply(state, bucket, ManifestChange::DropCollection { scope, name }).await
+}
+
+/// Tells whether a manifest version is in force, which on one node is so as soon as it exists.
+pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> Reply {
+    let Some(handle) = state.server.buckets.get(bucket) else {
+        return bucket_not_found();
+    };
+    match u64::from_str_radix(uid, 16) {
+        Err(_) => field_error("uid", "The manifest uid must be hexadecimal"),
+        Ok(uid) if handle.bucket().manifest().uid().0 >= uid => json_reply(&json!({})),
+        Ok(_) => error(StatusCode::GATEWAY_TIMEOUT, "The manifest is not known here"),
+    }
+}
+
+async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) -> Reply {
+    let Some(handle) = state.server.buckets.get(bucket) else {
+        return bucket_not_found();
+    };
+    let (server, applied) = (Arc::clone(&state.server), change.clone());
+    let outcome = blocking(move || {
+        let outcome = handle.bucket().update_manifest(&applied);
+        server.cluster.advance();
+        outcome
+    });
+    match outcome.await {
+        Ok(Ok(manifest)) => {
+            let uid = manifest.uid().to_string();
+            tracing::info!(bucket, uid, ?change, "changed the collections manifest");
+            json_reply(&json!({ "uid": uid }))
+        }
+        Ok(Err(ManifestUpdateError::Change(refusal))) => refused(&change, &refusal),
+        Ok(Err(failure @ ManifestUpdateError::Store(_))) => {
+            failed("store the collections manifest", &failure)
+        }
+        Err(reply) => reply,
+    }
+}
+
+fn refused(change: &ManifestChange, refusal: &ManifestError) -> Reply {
+    let (scope, collection) = match change {
+        ManifestChange::CreateScope { name } | ManifestChange::DropScope { name } => {
+            (name.as_str(), "")
+        }
+        ManifestChange::CreateCollection { scope, name, .. }
+        | ManifestChange::DropCollection { scope, name }
+        | ManifestChange::SetMaxTtl { scope, name, .. } => (scope.as_str(), name.as_str()),
+    };
+    let of_collection = format!("Collection with name {collection:?} in scope {scope:?}");
+    let of_scope = format!("Scope with name {scope:?}");
+    let bad = |message: String| error(StatusCode::BAD_REQUEST, &message);
+    let missing = |message: String| error(StatusCode::NOT_FOUND, &message);
+    match refusal {
+        ManifestError::InvalidName => field_error(
+            "name",
+            "A name has 1 to 251 characters of A-Z, a-z, 0-9, _, - and %, and does not begin with \
+             _ or %",
+        ),
+        ManifestError::ScopeExists => bad(format!("{of_scope} already exists")),
+        ManifestError::CollectionExists => bad(format!("{of_collection} already exists")),
+        ManifestError::UnknownScope => missing(format!("{of_scope} is not found")),
+        ManifestError::UnknownCollection => missing(format!("{of_collection} is not found")),
+        ManifestError::TooMany => {
+            bad("Maximum number of scopes or collections has been reached".to_owned())
+        }
+        ManifestError::Reserved => bad("_default cannot be dropped".to_owned()),
+        ManifestError::Corrupt(detail) => failed("change the collections manifest", detail),
+    }
+}
+
+/// `maxTTL` in seconds: nothing or 0 for "not set", -1 for "no limit, whatever the bucket says".
+fn max_ttl_s(form: &Form) -> Result<Option<u32>, Reply> {
+    match form.number("maxTTL")? {
+        None | Some(0) => Ok(None),
+        Some(-1) => Ok(Some(0)),
+        Some(seconds) => u32::try_from(seconds)
+            .ok()
+            .filter(|seconds| *seconds <= i32::MAX as u32)
+            .map(Some)
+            .ok_or_else(|| field_error("maxTTL", "The value must be between -1 and 2147483647")),
+    }
+}
+
+/// A history of changes per collection is not kept.
+fn check_history(form: &Form) -> Result<(), Reply> {
+    match form.flag("history")? {
+        Some(true) => Err(field_error("history", "Not allowed on this type of bucket")),
+        Some(false) | None => Ok(()),
+    }
+}

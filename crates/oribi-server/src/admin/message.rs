@@ -1,0 +1,211 @@
+//! Requests and replies as values.
+//!
+//! Owns: splitting and decoding of paths and forms, and the few shapes of answers. Invariants: what
+//! comes from the network is decoded strictly and never panics; error bodies have the shape that the
+//! client libraries' managers look into (`{"errors":{..}}` or `{"_":".."}`), in the server's words
+//! they search for. Callers: `routes` and the handlers. It does not know what a path means.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{HeaderMap, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::ReplyBody;
+
+/// Bytes of a request's body. Forms with every field set have about 500.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Time for a request's body to arrive.
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// An answer.
+pub(crate) type Reply = Response<ReplyBody>;
+
+/// Fields of a form. The last one of a name wins.
+pub(crate) struct Form {
+    fields: HashMap<String, String>,
+}
+
+impl Form {
+    /// Reads an `application/x-www-form-urlencoded` body.
+    pub(crate) async fn read(body: Incoming) -> Result<Form, Reply> {
+        let collected =
+            tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let bytes = match collected {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            // Too long, or the client is gone, who will not read the answer.
+            Ok(Err(_)) => return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large")),
+            Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow")),
+        };
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| error(StatusCode::BAD_REQUEST, "the form is not UTF-8"))?;
+        Form::parse(text)
+            .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the form is not URL-encoded"))
+    }
+
+    fn parse(text: &str) -> Option<Form> {
+        let mut fields = HashMap::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            fields.insert(decode(name, true)?, decode(value, true)?);
+        }
+        Some(Form { fields })
+    }
+
+    /// A field's value, when it is there and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A field that has to be a number, if it is there.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Reply> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(field_error(name, "The value must be an integer")),
+        }
+    }
+
+    /// A field that has to be a yes or no, if it is there.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Reply> {
+        match self.get(name) {
+            None => Ok(None),
+            Some("1" | "true") => Ok(Some(true)),
+            Some("0" | "false") => Ok(Some(false)),
+            Some(_) => Err(field_error(name, "The value must be 0 or 1")),
+        }
+    }
+}
+
+/// The parts of a path between slashes, decoded; `None` when it is not URL-encoded UTF-8.
+pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect()
+}
+
+/// The host name that the client used to get here, without port; documents that have to name a host
+/// name this one, as it is known to be reachable.
+pub(crate) fn host_of(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("127.0.0.1");
+    // An IPv6 address is in brackets, so its colons are not the port's.
+    let end = if host.ends_with(']') { None } else { host.rfind(':') };
+    host[..end.unwrap_or(host.len())].to_owned()
+}
+
+/// 200 with JSON.
+pub(crate) fn json_reply(value: &Value) -> Reply {
+    whole(StatusCode::OK, "application/json", value.to_string())
+}
+
+/// 200 with JSON text made elsewhere.
+pub(crate) fn json_text(text: &str) -> Reply {
+    whole(StatusCode::OK, "application/json", text.to_owned())
+}
+
+/// A status without body.
+pub(crate) fn empty(status: StatusCode) -> Reply {
+    whole(status, "text/plain", String::new())
+}
+
+/// An error without field, in the shape of the collection manager's paths.
+pub(crate) fn error(status: StatusCode, message: &str) -> Reply {
+    whole(status, "application/json", json!({ "errors": { "_": message } }).to_string())
+}
+
+/// 400 for one field of a form.
+pub(crate) fn field_error(field: &str, message: &str) -> Reply {
+    let body = json!({ "errors": { field: message } });
+    whole(StatusCode::BAD_REQUEST, "application/json", body.to_string())
+}
+
+/// 404 in the words by which client libraries recognise an unknown bucket.
+pub(crate) fn bucket_not_found() -> Reply {
+    whole(StatusCode::NOT_FOUND, "text/plain", "Requested resource not found.\r\n".to_owned())
+}
+
+/// 404 in the words by which client libraries recognise a feature that a server does not have.
+pub(crate) fn path_not_found() -> Reply {
+    whole(StatusCode::NOT_FOUND, "text/plain", "Not found.".to_owned())
+}
+
+/// 401, which makes a browser ask.
+pub(crate) fn unauthorized() -> Reply {
+    let mut reply = empty(StatusCode::UNAUTHORIZED);
+    let realm = HeaderValue::from_static("Basic realm=\"Oribi\"");
+    reply.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    reply
+}
+
+/// 403: the user is known but may not do this.
+pub(crate) fn forbidden(needed: &str) -> Reply {
+    let body = json!({
+        "message": "Forbidden. User needs the following permissions",
+        "permissions": [needed],
+    });
+    whole(StatusCode::FORBIDDEN, "application/json", body.to_string())
+}
+
+/// Any status, type and text.
+pub(crate) fn whole(status: StatusCode, content_type: &'static str, text: String) -> Reply {
+    let bytes = (!text.is_empty()).then(|| Bytes::from(text));
+    let mut reply = Response::new(ReplyBody::Whole(bytes));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    reply
+}
+
+/// Resolves `%XX`, and `+` when it stands for a space.
+fn decode(text: &str, plus_is_space: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let high = char::from(rest.next()?).to_digit(16)?;
+                let low = char::from(rest.next()?).to_digit(16)?;
+                u8::try_from(high * 16 + low).ok()?
+            }
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_forms_are_decoded_strictly() {
+        assert_eq!(segments("/pools/default/").unwrap(), ["pools", "default"]);
+        assert_eq!(segments("/a%2Fb/c+d").unwrap(), ["a/b", "c+d"]);
+        for path in ["/%", "/%4", "/%zz", "/%ff", "/%+1"] {
+            assert!(segments(path).is_none(), "{path}");
+        }
+        let form = Form::parse("name=a+b%26&maxTTL=-1&x&flag=0").unwrap();
+        assert_eq!(form.get("name"), Some("a b&"));
+        assert_eq!(form.get("x"), None);
+        assert_eq!(form.number("maxTTL").unwrap(), Some(-1));
+        assert_eq!(form.flag("flag").unwrap(), Some(false));
+        assert!(form.number("name").is_err() && form.flag("name").is_err());
+        assert!(Form::parse("a=%f").is_none());
+    }
+
+    #[test]
+    fn the_host_is_the_one_the_client_used() {
+        let host = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(text));
+            host_of(&headers)
+        };
+        assert_eq!(host("example.org:8091"), "example.org");
+        assert_eq!(host("example.org"), "example.org");
+        assert_eq!(host("[::1]:8091"), "[::1]");
+        assert_eq!(host("[::1]"), "[::1]");
+        assert_eq!(host_of(&HeaderMap::new()), "127.0.0.1");
+    }
+}

@@ -1,0 +1,130 @@
+//! Answers about the node: alive, who am I, which node, which services, which figures.
+//!
+//! Owns: the JSON of a node as client libraries read it. Caller: `routes`.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use oribi_engine::BucketStats;
+use serde_json::{Value, json};
+
+use super::AdminState;
+use super::buckets::blocking;
+use super::message::{Reply, json_reply, json_text, whole};
+use super::routes::Asker;
+use crate::auth::{Identity, Role};
+
+/// Version that this node reports.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Which features of Couchbase Server a client may assume: 7.2, as major times 65536 plus minor.
+const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
+
+/// `/`, which pings ask for.
+pub(crate) fn root() -> Reply {
+    json_reply(&json!({ "name": "oribi", "version": VERSION }))
+}
+
+/// `/healthz`: 200 when every bucket serves all its documents and its store works.
+pub(crate) async fn health(state: &Arc<AdminState>) -> Reply {
+    let buckets = state.server.buckets.list();
+    let stats = blocking(move || -> Vec<(String, BucketStats)> {
+        buckets.iter().map(|handle| (handle.name().to_owned(), handle.bucket().stats())).collect()
+    });
+    let stats = match stats.await {
+        Ok(stats) => stats,
+        Err(reply) => return reply,
+    };
+    if let Some((name, _)) = stats.iter().find(|(_, stats)| stats.storage_failed) {
+        return unhealthy("storage failed", name);
+    }
+    if let Some((name, _)) = stats.iter().find(|(_, stats)| !stats.warmup.done) {
+        return unhealthy("warming up", name);
+    }
+    json_reply(&json!({ "status": "ok" }))
+}
+
+fn unhealthy(status: &str, bucket: &str) -> Reply {
+    let body = json!({ "status": status, "bucket": bucket }).to_string();
+    whole(StatusCode::SERVICE_UNAVAILABLE, "application/json", body)
+}
+
+/// `/pools`.
+pub(crate) fn pools(identity: Option<&Identity>) -> Reply {
+    json_reply(&json!({
+        "pools": [{ "name": "default", "uri": "/pools/default" }],
+        "isAdminCreds": identity.is_some_and(|identity| identity.access.is_admin()),
+        "isEnterprise": false,
+        "implementationVersion": format!("{VERSION}-oribi"),
+    }))
+}
+
+/// `/whoami`.
+pub(crate) fn whoami(identity: &Identity) -> Reply {
+    let roles: Vec<Value> = identity
+        .access
+        .roles()
+        .iter()
+        .map(|role| match role {
+            Role::Admin => json!({ "role": "admin" }),
+            Role::ReadWrite(bucket) => json!({ "role": "read-write", "bucket_name": bucket }),
+            Role::ReadOnly(bucket) => json!({ "role": "read-only", "bucket_name": bucket }),
+        })
+        .collect();
+    json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
+}
+
+/// `/metrics`.
+pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
+    let state = Arc::clone(state);
+    // The store's figures take a look at the disk.
+    match blocking(move || state.metrics.scrape()).await {
+        Ok(text) => whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text),
+        Err(reply) => reply,
+    }
+}
+
+/// `/pools/default`.
+pub(crate) fn node(state: &AdminState, asker: &Asker) -> Reply {
+    let buckets: Vec<Value> = state
+        .server
+        .buckets
+        .list()
+        .iter()
+        .filter(|handle| asker.identity.access.can_read(handle.name()))
+        .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
+        .collect();
+    json_reply(&json!({
+        "name": "default",
+        "nodes": [node_entry(state, asker, "healthy")],
+        "bucketNames": buckets,
+        "buckets": { "uri": "/pools/default/buckets" },
+        "balanced": true,
+        "rebalanceStatus": "none",
+    }))
+}
+
+/// `/pools/default/nodeServices`.
+pub(crate) fn node_services(state: &AdminState) -> Reply {
+    json_text(&state.server.cluster.global_document().json)
+}
+
+/// The node as lists of nodes hold it. `uptime` is text, because a Go client insists on it.
+pub(crate) fn node_entry(state: &AdminState, asker: &Asker, status: &str) -> Value {
+    let uptime_s = state.server.uptime_s();
+    let host = &asker.host;
+    let (kv_port, mgmt_port) = state.server.cluster.ports();
+    json!({
+        "hostname": format!("{host}:{mgmt_port}"),
+        "otpNode": format!("oribi@{host}"),
+        "thisNode": true,
+        "status": status,
+        "clusterMembership": "active",
+        "clusterCompatibility": CLUSTER_COMPATIBILITY,
+        "version": format!("{VERSION}-oribi"),
+        "os": std::env::consts::OS,
+        "services": ["kv"],
+        "ports": { "direct": kv_port },
+        "uptime": uptime_s.to_string(),
+    })
+}

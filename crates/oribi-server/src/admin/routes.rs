@@ -1,0 +1,125 @@
+//! Which path goes where, and who may take it.
+//!
+//! Owns: the route table and the rights it asks for. Invariants: without credentials only `/`,
+//! `/healthz` and `/pools` are answered; a change needs the admin role; what is told about a bucket
+//! needs the right to read it. The tables are `match`es: one arm, one call. Caller: `admin`.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request};
+
+use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
+use super::{AdminState, buckets, collections, config_stream, pools};
+use crate::auth::Identity;
+
+/// What a handler knows about the request besides its path.
+pub(crate) struct Asker {
+    /// Who asks.
+    pub(crate) identity: Arc<Identity>,
+    /// Host name under which the client knows this server.
+    pub(crate) host: String,
+}
+
+/// Answers a request, whatever it is.
+pub(crate) async fn answer(state: Arc<AdminState>, request: Request<Incoming>) -> Reply {
+    let method = request.method().clone();
+    let path = segments(request.uri().path());
+    let parts: Vec<&str> = path.iter().flatten().map(String::as_str).collect();
+    let reply = match path {
+        None => path_not_found(),
+        Some(_) => route(&state, &method, &parts, request).await,
+    };
+    tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
+    reply
+}
+
+async fn route(
+    state: &Arc<AdminState>,
+    method: &Method,
+    parts: &[&str],
+    request: Request<Incoming>,
+) -> Reply {
+    if *method == Method::GET && parts == ["healthz"] {
+        // Asked every few seconds by supervisors, who have no credentials.
+        return pools::health(state).await;
+    }
+    let headers = request.headers();
+    let identity = state.logins.identify(headers, &state.server.users).await;
+    match (method, parts, identity) {
+        (&Method::GET, [], _) => pools::root(),
+        (&Method::GET, ["pools"], identity) => pools::pools(identity.as_deref()),
+        (_, _, None) => unauthorized(),
+        (&Method::GET, _, Some(identity)) => {
+            let asker = Asker { identity, host: host_of(headers) };
+            read(state, parts, &asker).await
+        }
+        (_, _, Some(identity)) if !identity.access.is_admin() => forbidden("cluster.admin!write"),
+        (_, _, Some(_)) => change(state, method, parts, request).await,
+    }
+}
+
+/// Routes that change nothing.
+async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
+    let bucket = match parts {
+        ["pools", "default", "buckets" | "b" | "bs", bucket, ..] => Some(*bucket),
+        _ => None,
+    };
+    if let Some(bucket) = bucket.filter(|bucket| !asker.identity.access.can_read(bucket)) {
+        return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
+    }
+    match parts {
+        ["whoami"] => pools::whoami(&asker.identity),
+        ["metrics"] => pools::metrics(state).await,
+        ["pools", "default" | "nodes"] => pools::node(state, asker),
+        ["pools", "default", "nodeServices"] => pools::node_services(state),
+        ["pools", "default", "buckets"] => buckets::list(state, asker).await,
+        ["pools", "default", "buckets", bucket] => buckets::get(state, bucket, asker).await,
+        ["pools", "default", "b", bucket] => config_stream::terse(state, bucket),
+        ["pools", "default", "bs" | "bucketsStreaming", bucket] => {
+            config_stream::streaming(state, bucket)
+        }
+        ["pools", "default", "buckets", bucket, "scopes"] => collections::manifest(state, bucket),
+        _ => path_not_found(),
+    }
+}
+
+/// Routes that change something; the caller has the admin role.
+async fn change(
+    state: &Arc<AdminState>,
+    method: &Method,
+    parts: &[&str],
+    request: Request<Incoming>,
+) -> Reply {
+    let form = match Form::read(request.into_body()).await {
+        Ok(form) => form,
+        Err(reply) => return reply,
+    };
+    let ["pools", "default", "buckets", rest @ ..] = parts else {
+        return path_not_found();
+    };
+    match (method, rest) {
+        (&Method::POST, []) => buckets::create(state, &form).await,
+        (&Method::DELETE, [bucket]) => buckets::delete(state, bucket).await,
+        (&Method::POST, [bucket, "controller", "doFlush"]) => buckets::flush(state, bucket).await,
+        (&Method::POST, [bucket, "scopes"]) => {
+            collections::create_scope(state, bucket, &form).await
+        }
+        (&Method::DELETE, [bucket, "scopes", scope]) => {
+            collections::drop_scope(state, bucket, scope).await
+        }
+        (&Method::POST, [bucket, "scopes", "@ensureManifest", uid]) => {
+            collections::ensure_manifest(state, bucket, uid)
+        }
+        (&Method::POST, [bucket, "scopes", scope, "collections"]) => {
+            collections::create_collection(state, bucket, scope, &form).await
+        }
+        (&Method::PATCH, [bucket, "scopes", scope, "collections", collection]) => {
+            collections::change_collection(state, bucket, scope, collection, &form).await
+        }
+        (&Method::DELETE, [bucket, "scopes", scope, "collections", collection]) => {
+            collections::drop_collection(state, bucket, scope, collection).await
+        }
+        _ => path_not_found(),
+    }
+}
