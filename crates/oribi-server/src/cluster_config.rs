@@ -74,11 +74,6 @@ impl ClusterConfig {
         }
     }
 
-    /// Ports of the memcached binary protocol and of the admin HTTP.
-    pub fn ports(&self) -> (u16, u16) {
-        (self.kv_port, self.mgmt_port)
-    }
-
     /// Current revision.
     pub fn rev(&self) -> u64 {
         self.rev.load(Ordering::Acquire)

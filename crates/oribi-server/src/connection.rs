@@ -138,6 +138,11 @@ impl Connection {
         self.halted().is_none()
     }
 
+    /// True while some write of this connection waits for the store.
+    pub fn waits_for_store(&self) -> bool {
+        self.state.has_parked()
+    }
+
     /// Serves complete frames until there is a reason to stop.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         for _ in 0..FRAMES_PER_TURN {

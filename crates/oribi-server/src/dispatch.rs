@@ -173,3 +173,6 @@ fn call(x: &mut Exchange<'_>) {
         _ => x.fail(Status::NotSupported),
     }
 }
+
+#[cfg(test)]
+mod tests;

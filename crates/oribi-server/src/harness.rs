@@ -7,7 +7,8 @@
 
 mod check;
 
-use std::io::IoSlice;
+use std::collections::VecDeque;
+use std::io::{IoSlice, Read};
 use std::sync::Arc;
 
 use oribi_engine::{BucketConfig, WarmupStep};
@@ -50,6 +51,8 @@ pub struct ConnectionHarness {
     bucket: Arc<BucketHandle>,
     /// The flusher runs by itself whenever a write waits for it.
     flushes: bool,
+    /// Received while the connection did not read.
+    unread: VecDeque<u8>,
 }
 
 impl ConnectionHarness {
@@ -90,27 +93,25 @@ impl ConnectionHarness {
         environment.now = started;
         let id = ConnectionId { slot: 0, generation: 1 };
         let connection = Connection::new(id, environment.now_ms);
-        ConnectionHarness { connection, environment, bucket, flushes: true }
+        ConnectionHarness { connection, environment, bucket, flushes: true, unread: VecDeque::new() }
     }
 
     /// Receives `bytes`, runs until nothing is left to do, and returns everything that was answered.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut answered = Vec::new();
-        let mut rest = bytes;
+        self.unread.extend(bytes);
         loop {
-            if !rest.is_empty() && self.connection.wants_input() {
+            if self.connection.wants_input() && !self.unread.is_empty() {
                 let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
-                let taken = room.len().min(rest.len());
-                room[..taken].copy_from_slice(&rest[..taken]);
+                let taken = self.unread.read(room).expect("memory can be read");
                 self.connection.reader().commit(taken);
-                rest = &rest[taken..];
             }
             let progress = self.connection.process(&mut self.environment);
             self.drain(&mut answered);
             let ran = self.run_others();
             self.drain(&mut answered);
             let is_done = match progress {
-                Progress::NeedInput => rest.is_empty() && !ran,
+                Progress::NeedInput => self.unread.is_empty() && !ran,
                 Progress::Closing => true,
                 Progress::Waiting => !ran && !self.connection.wants_input(),
                 Progress::OutputFull | Progress::TurnOver => false,
@@ -145,6 +146,11 @@ impl ConnectionHarness {
         self.flushes = flushes;
     }
 
+    /// Bytes that the connection holds for input.
+    pub fn input_capacity(&mut self) -> usize {
+        self.connection.reader().capacity()
+    }
+
     /// The bucket `default`.
     pub fn bucket(&self) -> &Arc<BucketHandle> {
         &self.bucket
@@ -172,7 +178,7 @@ impl ConnectionHarness {
             self.connection.job_done(&mut self.environment, job.run());
             told = true;
         }
-        if self.flushes {
+        if self.flushes && self.connection.waits_for_store() {
             // A failed commit reaches the connection through its waiting writes.
             let _ = self.bucket.bucket().flush_step();
         }

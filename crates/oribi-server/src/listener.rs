@@ -31,7 +31,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A running acceptor.
 pub(crate) struct Listener {
     waker: Waker,
-    address: SocketAddr,
     thread: JoinHandle<()>,
 }
 
@@ -43,7 +42,6 @@ impl Listener {
         workers: Vec<Arc<Mailbox>>,
     ) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
         let mut socket = TcpListener::from_std(socket);
@@ -52,12 +50,7 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("oribi-acceptor".to_owned())
             .spawn(move || acceptor.run())?;
-        Ok(Listener { waker, address, thread })
-    }
-
-    /// Where clients connect to.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        Ok(Listener { waker, thread })
     }
 
     /// Stops accepting and closes the socket.

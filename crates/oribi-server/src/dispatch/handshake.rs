@@ -23,6 +23,7 @@ use crate::connection::state::{ConnectionState, Wait};
 use crate::connection::write_buffer::WriteBuffer;
 use crate::counters::WorkerCounters;
 use crate::error_map::error_map;
+use crate::limits::AGENT_BYTES_MAX;
 
 /// Name that selects no bucket.
 const NO_BUCKET: &[u8] = b"@no bucket@";
@@ -49,9 +50,10 @@ pub(super) fn hello(x: &mut Exchange<'_>) {
         reply[used..used + 2].copy_from_slice(&code.to_be_bytes());
         used += 2;
     }
+    let agent = &x.frame.key[..x.frame.key.len().min(AGENT_BYTES_MAX)];
     tracing::debug!(
         connection = x.id.slot,
-        agent = %x.frame.key.escape_ascii(),
+        agent = %agent.escape_ascii(),
         granted = used / 2,
         "hello"
     );

@@ -13,6 +13,7 @@ use oribi_types::{DurabilityLevel, VbUuid, Vbid};
 use super::exchange::{Exchange, write_item};
 use super::writes::answer_durably;
 use crate::connection::parked::Answer;
+use crate::status;
 
 /// Get.
 pub(super) fn get(x: &mut Exchange<'_>) {
@@ -35,18 +36,18 @@ fn read(x: &mut Exchange<'_>, with_key: bool) {
             let parts = ResponseParts { key, ..x.parts(Status::Success) };
             write_item(x.out, x.state.features, &parts, &item);
         }
-        GetOutcome::Miss => miss(x, with_key),
         GetOutcome::Refused(refused) => x.refuse(refused),
+        miss @ GetOutcome::Miss => answer_miss(x, with_key, status::of_get(&miss)),
     }
 }
 
-fn miss(x: &mut Exchange<'_>, with_key: bool) {
+fn answer_miss(x: &mut Exchange<'_>, with_key: bool, status: Status) {
     x.env.counters.get_misses.add(1);
     if x.opcode.is_quiet() {
         return;
     }
     let key: &[u8] = if with_key { x.frame.key } else { &[] };
-    let parts = ResponseParts { key, ..x.parts(Status::KeyEnoent) };
+    let parts = ResponseParts { key, ..x.parts(status) };
     x.send(&parts);
 }
 
@@ -68,8 +69,8 @@ pub(super) fn get_and_touch(x: &mut Exchange<'_>) {
             let seqno = item.seqno();
             answer_durably(x, vbid, seqno, Answer::Document(item));
         }
-        GetOutcome::Miss => miss(x, false),
         GetOutcome::Refused(refused) => x.refuse(refused),
+        miss @ GetOutcome::Miss => answer_miss(x, false, status::of_get(&miss)),
     }
 }
 
@@ -85,8 +86,8 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
     let item = match x.bucket().bucket().get_meta(vbid, key, x.env.now) {
         MetaOutcome::Found(item) => item,
         MetaOutcome::Miss if x.opcode.is_quiet() => return,
-        MetaOutcome::Miss => return x.fail(Status::KeyEnoent),
         MetaOutcome::Refused(refused) => return x.refuse(refused),
+        miss @ MetaOutcome::Miss => return x.fail(status::of_meta(&miss)),
     };
     // Layout: deleted u32, flags u32, expiry u32, revision u64, and in version 2 a datatype byte.
     let mut extras = [0; 21];

@@ -1,0 +1,144 @@
+//! Every opcode over the in-memory harness: what clients send, byte for byte, and what they get.
+
+mod bad_input;
+mod collections;
+mod documents;
+mod durability;
+mod handshake;
+mod quiet;
+mod stats;
+mod stream;
+
+use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{CounterExtras, RequestParts, SetExtras, encode_request};
+use oribi_protocol::status::Status;
+use oribi_types::Vbid;
+
+use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
+
+/// One decoded answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reply {
+    opcode: u8,
+    status: Status,
+    opaque: u32,
+    cas: u64,
+    datatype: u8,
+    extras: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Decodes a whole output; anything but complete answers is a failure.
+fn replies(mut output: &[u8]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    while !output.is_empty() {
+        let Ok(Decoded::Complete { frame, consumed }) = decode(output) else {
+            panic!("the output is not a list of complete frames");
+        };
+        replies.push(Reply {
+            opcode: frame.header.opcode,
+            status: Status::from_u16(frame.header.vbucket_or_status).unwrap(),
+            opaque: frame.header.opaque,
+            cas: frame.header.cas,
+            datatype: frame.header.datatype,
+            extras: frame.extras.to_vec(),
+            key: frame.key.to_vec(),
+            value: frame.value.to_vec(),
+        });
+        output = &output[consumed..];
+    }
+    replies
+}
+
+/// One request as bytes.
+fn bytes(parts: &RequestParts<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_request(&mut out, parts);
+    out
+}
+
+/// A request about a document of the default collection, with the vbucket that clients compute.
+fn about<'a>(opcode: Opcode, key: &'a [u8]) -> RequestParts<'a> {
+    let vbid = vbucket_of(key, HARNESS_VBUCKETS);
+    RequestParts { vbid, key, opaque: 0x0102_0304, ..RequestParts::new(opcode) }
+}
+
+/// A client that talks to one harness.
+struct Client {
+    harness: ConnectionHarness,
+}
+
+const SET_EXTRAS: [u8; 8] = [0, 0, 0, 7, 0, 0, 0, 0];
+
+impl Client {
+    /// A memcached client: no HELLO, no authentication.
+    fn legacy() -> Client {
+        Client { harness: ConnectionHarness::new() }
+    }
+
+    /// A client library: features negotiated, authenticated, bucket selected.
+    fn with_features(codes: &[u16]) -> Client {
+        let mut client = Client::legacy();
+        client.hello(codes);
+        let plain = RequestParts {
+            key: b"PLAIN",
+            value: b"\0Administrator\0password",
+            ..RequestParts::new(Opcode::SaslAuth)
+        };
+        assert_eq!(client.ask(&plain).status, Status::Success);
+        let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+        assert_eq!(client.ask(&select).status, Status::Success);
+        client
+    }
+
+    /// All features that this server grants, but collections.
+    fn modern() -> Client {
+        Client::with_features(&[3, 4, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x1d, 0x1e])
+    }
+
+    fn hello(&mut self, codes: &[u16]) -> Reply {
+        let value: Vec<u8> = codes.iter().flat_map(|code| code.to_be_bytes()).collect();
+        self.ask(&RequestParts { key: b"test", value: &value, ..RequestParts::new(Opcode::Hello) })
+    }
+
+    /// Sends a request and returns everything that was answered.
+    fn send(&mut self, parts: &RequestParts<'_>) -> Vec<Reply> {
+        replies(&self.harness.feed(&bytes(parts)))
+    }
+
+    /// Sends a request that has exactly one answer.
+    fn ask(&mut self, parts: &RequestParts<'_>) -> Reply {
+        let mut replies = self.send(parts);
+        assert_eq!(replies.len(), 1, "{parts:?} has {replies:?}");
+        let reply = replies.remove(0);
+        assert_eq!((reply.opcode, reply.opaque), (parts.opcode as u8, parts.opaque));
+        reply
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Reply {
+        self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(Opcode::Set, key) })
+    }
+
+    fn get(&mut self, key: &[u8]) -> Reply {
+        self.ask(&about(Opcode::Get, key))
+    }
+
+    fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
+        self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(opcode, key) })
+    }
+}
+
+fn set_extras(flags: u32, expiry: u32) -> [u8; 8] {
+    SetExtras { flags, expiry }.encode()
+}
+
+fn counter_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
+    CounterExtras { delta, initial, expiry }.encode()
+}
+
+fn outside() -> Vbid {
+    Vbid(HARNESS_VBUCKETS)
+}

@@ -1,0 +1,193 @@
+//! What no client should send: each gets a status or a disconnect with its reason, and nothing else.
+
+use oribi_protocol::limits::{FRAME_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+
+use super::{Client, SET_EXTRAS, about, bytes, replies};
+use crate::connection::close_reason::CloseReason;
+use crate::dispatch::rules::rule;
+
+/// A header with these lengths and nothing behind it.
+fn header(magic: u8, opcode: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
+    let mut frame = vec![0; 24];
+    (frame[0], frame[1], frame[4]) = (magic, opcode, extras);
+    frame[2..4].copy_from_slice(&key.to_be_bytes());
+    frame[8..12].copy_from_slice(&body.to_be_bytes());
+    frame
+}
+
+#[test]
+fn wrong_shape_is_einval_for_every_opcode_and_the_connection_lives() {
+    for opcode in Opcode::all().filter(|opcode| rule(*opcode).is_some()) {
+        let mut client = Client::modern();
+        let extras = [0_u8; 31];
+        let wrong = RequestParts { extras: &extras, ..RequestParts::new(opcode) };
+        assert_eq!(client.ask(&wrong).status, Status::Einval, "{}", opcode.name());
+        assert_eq!(client.ask(&RequestParts::new(Opcode::Noop)).status, Status::Success);
+    }
+}
+
+#[test]
+fn missing_and_unwanted_parts_are_einval() {
+    let mut client = Client::modern();
+    let no_key = RequestParts { key: b"", ..about(Opcode::Get, b"k") };
+    let get_with_value = RequestParts { value: b"v", ..about(Opcode::Get, b"k") };
+    let get_with_cas = RequestParts { cas: 1, ..about(Opcode::Get, b"k") };
+    let set_without_extras = RequestParts { value: b"v", ..about(Opcode::Set, b"k") };
+    let noop_with_key = RequestParts { key: b"k", ..RequestParts::new(Opcode::Noop) };
+    let json_bit = RequestParts { datatype: 1, extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") };
+    let snappy = RequestParts { datatype: 2, ..json_bit };
+    let xattr = RequestParts { datatype: 4, ..json_bit };
+    let all = [no_key, get_with_value, get_with_cas, set_without_extras, noop_with_key, snappy, xattr];
+    for request in all {
+        assert_eq!(client.ask(&request).status, Status::Einval, "{request:?}");
+    }
+    assert_eq!(client.ask(&json_bit).status, Status::Success);
+    assert_eq!(Client::legacy().ask(&json_bit).status, Status::Einval);
+}
+
+#[test]
+fn keys_up_to_250_bytes() {
+    let mut client = Client::modern();
+    assert_eq!(client.set(&[b'k'; 250], b"v").status, Status::Success);
+    assert_eq!(client.set(&[b'k'; 251], b"v").status, Status::Einval);
+    assert_eq!(client.get(&[b'k'; 1000]).status, Status::Einval);
+}
+
+#[test]
+fn body_shorter_than_its_parts_is_answered_and_ends_the_connection() {
+    let mut client = Client::modern();
+    let mut input = header(0x80, Opcode::Set as u8, 10, 8, 17);
+    input.extend([0; 17]);
+    let all = replies(&client.harness.feed(&input));
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].status, Status::Einval);
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::BodyTooShort));
+}
+
+#[test]
+fn unknown_magic_ends_the_connection_at_its_first_byte() {
+    for magic in [0x00, 0x41, 0xff, b'G'] {
+        let mut client = Client::legacy();
+        assert!(client.harness.feed(&[magic]).is_empty());
+        assert_eq!(client.harness.close_reason(), Some(CloseReason::UnknownMagic(magic)));
+        assert!(client.harness.feed(&bytes(&RequestParts::new(Opcode::Noop))).is_empty());
+    }
+}
+
+#[test]
+fn frames_of_a_server_are_refused() {
+    for magic in [0x81, 0x18, 0x82, 0x83] {
+        let mut client = Client::legacy();
+        client.harness.feed(&header(magic, 0, 0, 0, 0));
+        assert_eq!(client.harness.close_reason(), Some(CloseReason::NotARequest(magic)));
+    }
+}
+
+#[test]
+fn frame_over_the_limit_ends_the_connection_before_its_body() {
+    let mut client = Client::modern();
+    let all = replies(&client.harness.feed(&header(0x80, 1, 1, 8, FRAME_BYTES_MAX as u32)));
+    assert_eq!(all[0].status, Status::Einval);
+    let frame_bytes = FRAME_BYTES_MAX + 24;
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::FrameTooLarge { frame_bytes }));
+}
+
+#[test]
+fn value_over_the_limit_is_skipped_without_being_stored() {
+    let mut client = Client::modern();
+    let body = VALUE_BYTES_MAX + 1 + 8 + 1;
+    let all = replies(&client.harness.feed(&header(0x80, 1, 1, 8, body as u32)));
+    assert_eq!((all.len(), all[0].status), (1, Status::E2big));
+    let piece = vec![b'x'; 1 << 20];
+    let mut left = body;
+    while left > 0 {
+        let taken = left.min(piece.len());
+        assert!(client.harness.feed(&piece[..taken]).is_empty());
+        assert!(client.harness.input_capacity() <= 64 * 1024, "the body must not be buffered");
+        left -= taken;
+    }
+    assert_eq!(client.ask(&RequestParts::new(Opcode::Noop)).status, Status::Success);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+}
+
+#[test]
+fn value_at_the_limit_is_stored() {
+    let mut client = Client::modern();
+    let value = vec![b'x'; VALUE_BYTES_MAX];
+    assert_eq!(client.set(b"k", &value).status, Status::Success);
+    assert_eq!(client.get(b"k").value.len(), VALUE_BYTES_MAX);
+    let grown = RequestParts { value: b"y", ..about(Opcode::Append, b"k") };
+    assert_eq!(client.ask(&grown).status, Status::E2big);
+}
+
+#[test]
+fn large_frame_before_authentication_ends_the_connection() {
+    let mut client = Client::legacy();
+    client.hello(&[7]);
+    let body = UNAUTHENTICATED_FRAME_BYTES_MAX as u32;
+    client.harness.feed(&header(0x80, Opcode::SaslAuth as u8, 5, 0, body));
+    let reason = client.harness.close_reason();
+    assert!(matches!(reason, Some(CloseReason::UnauthenticatedFrameTooLarge { .. })));
+    let mut memcached = Client::legacy();
+    assert_eq!(memcached.set(b"k", &[b'v'; 100_000]).status, Status::Success);
+}
+
+#[test]
+fn malformed_collection_prefixes_are_einval() {
+    let mut client = Client::with_features(&[7, 0x0b, 0x12]);
+    let keys: [&[u8]; 6] =
+        [b"\x80", b"\x00", b"\x01k", b"\x07k", b"\x80\x00k", b"\xff\xff\xff\xff\xffk"];
+    for key in keys {
+        assert_eq!(client.get(key).status, Status::Einval, "{key:?}");
+    }
+    assert_eq!(client.get(b"\x00k").status, Status::KeyEnoent);
+}
+
+#[test]
+fn one_byte_a_second_meets_the_frame_deadline() {
+    let mut client = Client::modern();
+    let request = bytes(&RequestParts { value: &[0; 200], extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") });
+    for byte in &request[..request.len() - 1] {
+        client.harness.feed(&[*byte]);
+        client.harness.advance_ms(1_000);
+        if client.harness.close_reason().is_some() {
+            break;
+        }
+    }
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::FrameDeadline));
+}
+
+#[test]
+fn deadline_counts_from_the_start_of_each_frame() {
+    let mut client = Client::modern();
+    let noop = bytes(&RequestParts::new(Opcode::Noop));
+    for _ in 0..10 {
+        client.harness.feed(&noop[..10]);
+        client.harness.advance_ms(30_000);
+        client.harness.feed(&noop[10..]);
+    }
+    assert_eq!(client.harness.close_reason(), None);
+}
+
+#[test]
+fn authentication_deadline_spares_idle_memcached_clients_only() {
+    let mut idle = Client::legacy();
+    idle.harness.advance_ms(100_000);
+    assert_eq!(idle.harness.close_reason(), None);
+    let mut partial = Client::legacy();
+    partial.harness.feed(&[0x80, 0x21]);
+    partial.harness.advance_ms(11_000);
+    assert_eq!(partial.harness.close_reason(), Some(CloseReason::AuthDeadline));
+    let mut unfinished = Client::legacy();
+    let first = RequestParts {
+        key: b"SCRAM-SHA1",
+        value: b"n,,n=Administrator,r=fyko",
+        ..RequestParts::new(Opcode::SaslAuth)
+    };
+    assert_eq!(unfinished.ask(&first).status, Status::AuthContinue);
+    unfinished.harness.advance_ms(11_000);
+    assert_eq!(unfinished.harness.close_reason(), Some(CloseReason::AuthDeadline));
+}

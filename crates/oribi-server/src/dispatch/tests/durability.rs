@@ -1,0 +1,166 @@
+//! Framing extras, and writes that wait for the store.
+
+use oribi_protocol::frame_info::{encode_durability, encode_preserve_expiry};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::response::MutationExtras;
+use oribi_protocol::status::Status;
+use oribi_types::DurabilityLevel;
+
+use super::{Client, SET_EXTRAS, about, bytes, counter_extras, replies, set_extras};
+
+fn durable(level: DurabilityLevel, timeout_ms: Option<u16>) -> Vec<u8> {
+    let mut framing = Vec::new();
+    encode_durability(level, timeout_ms, &mut framing);
+    framing
+}
+
+fn to_disk() -> Vec<u8> {
+    durable(DurabilityLevel::PersistToMajority, None)
+}
+
+fn set<'a>(framing: &'a [u8], key: &'a [u8]) -> RequestParts<'a> {
+    RequestParts { framing, extras: &SET_EXTRAS, value: b"v", ..about(Opcode::Set, key) }
+}
+
+/// Everything but unordered execution.
+const ORDERED: [u16; 8] = [4, 7, 8, 0x0b, 0x0c, 0x10, 0x11, 0x14];
+
+#[test]
+fn every_durable_form_is_answered_once_the_store_has_it() {
+    let mut client = Client::modern();
+    let framing = to_disk();
+    let counter = counter_extras(1, 10, 0);
+    let reply = client.ask(&set(&framing, b"k"));
+    assert_eq!((reply.status, reply.extras.len()), (Status::Success, 16));
+    let token = MutationExtras::decode(&reply.extras).unwrap();
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let stats = client.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    assert!(stats.persisted_seqno >= token.seqno);
+    let count = RequestParts { framing: &framing, extras: &counter, ..about(Opcode::Increment, b"n") };
+    let reply = client.ask(&count);
+    assert_eq!((reply.value, reply.extras.len()), (10_u64.to_be_bytes().to_vec(), 16));
+    let append = RequestParts { framing: &framing, value: b"w", ..about(Opcode::Append, b"k") };
+    assert_eq!(client.ask(&append).status, Status::Success);
+    let gat = RequestParts { framing: &framing, extras: &[0; 4], ..about(Opcode::Gat, b"k") };
+    assert_eq!(client.ask(&gat).value, b"vw");
+    let touch = RequestParts { opcode: Opcode::Touch, ..gat };
+    assert!(client.ask(&touch).extras.is_empty());
+    let delete = RequestParts { framing: &framing, ..about(Opcode::Delete, b"k") };
+    assert_eq!(client.ask(&delete).extras.len(), 16);
+}
+
+#[test]
+fn majority_of_one_node_is_memory() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = durable(DurabilityLevel::Majority, Some(5_000));
+    assert_eq!(client.ask(&set(&framing, b"k")).status, Status::Success);
+}
+
+#[test]
+fn unordered_connection_goes_on_while_a_write_waits() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = to_disk();
+    assert!(client.send(&RequestParts { opaque: 77, ..set(&framing, b"k") }).is_empty());
+    assert_eq!(client.get(b"k").value, b"v", "it is visible before it is durable");
+    let noop = RequestParts { opaque: 78, ..RequestParts::new(Opcode::Noop) };
+    assert!(client.send(&noop).is_empty(), "what may not be reordered waits");
+    client.harness.set_flushes(true);
+    let all = replies(&client.harness.feed(&[]));
+    let order: Vec<u32> = all.iter().map(|reply| reply.opaque).collect();
+    assert_eq!(order, [77, 78]);
+    assert_eq!((all[0].opcode, all[0].status), (Opcode::Set as u8, Status::Success));
+    assert_ne!(all[0].cas, 0);
+}
+
+#[test]
+fn ordered_connection_waits() {
+    let mut client = Client::with_features(&ORDERED);
+    client.harness.set_flushes(false);
+    let framing = to_disk();
+    assert!(client.send(&set(&framing, b"k")).is_empty());
+    assert!(client.send(&about(Opcode::Get, b"k")).is_empty());
+    client.harness.set_flushes(true);
+    let all = replies(&client.harness.feed(&[]));
+    assert_eq!(all.iter().map(|reply| reply.opcode).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn barrier_waits_for_parked_writes() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = to_disk();
+    client.send(&set(&framing, b"k"));
+    let get = RequestParts { framing: &[0x00], ..about(Opcode::Get, b"k") };
+    assert!(client.send(&get).is_empty());
+    client.harness.set_flushes(true);
+    assert_eq!(replies(&client.harness.feed(&[])).len(), 2);
+}
+
+#[test]
+fn write_that_waits_too_long_is_ambiguous_and_answered_once() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = durable(DurabilityLevel::MajorityAndPersistOnMaster, Some(2_000));
+    client.send(&RequestParts { opaque: 5, ..set(&framing, b"k") });
+    assert!(client.harness.advance_ms(1_000).is_empty());
+    let all = replies(&client.harness.advance_ms(1_100));
+    assert_eq!((all[0].opaque, all[0].status), (5, Status::SyncWriteAmbiguous));
+    client.harness.set_flushes(true);
+    assert!(client.harness.feed(&[]).is_empty());
+    assert_eq!(client.ask(&set(&to_disk(), b"k")).status, Status::Success);
+}
+
+#[test]
+fn malformed_framing_extras() {
+    let mut client = Client::modern();
+    for (framing, status) in [
+        (&[0x11][..], Status::Einval),
+        (&[0x11, 0x04], Status::DurabilityInvalidLevel),
+        (&[0x13, 0x01, 0, 0], Status::Einval),
+        (&[0x41, b'x'], Status::UnknownFrameInfo),
+        (&[0xf0], Status::Einval),
+        (&[0x22, 0, 1], Status::Einval),
+    ] {
+        assert_eq!(client.ask(&set(framing, b"k")).status, status, "{framing:?}");
+    }
+    let framing = to_disk();
+    let quiet = RequestParts { opcode: Opcode::Setq, ..set(&framing, b"k") };
+    assert_eq!(client.ask(&quiet).status, Status::Einval);
+    let get = RequestParts { framing: &framing, ..about(Opcode::Get, b"k") };
+    assert_eq!(client.ask(&get).status, Status::Einval);
+    let mut plain = Client::with_features(&[7]);
+    assert_eq!(plain.ask(&set(&framing, b"k")).status, Status::Einval);
+    let mut no_sync = Client::with_features(&[7, 0x10]);
+    assert_eq!(no_sync.ask(&set(&framing, b"k")).status, Status::NotSupported);
+}
+
+#[test]
+fn preserve_expiry_keeps_the_old_one() {
+    let mut client = Client::modern();
+    let extras = set_extras(0, 10);
+    client.ask(&RequestParts { extras: &extras, value: b"1", ..about(Opcode::Set, b"k") });
+    let mut framing = Vec::new();
+    encode_preserve_expiry(&mut framing);
+    assert_eq!(client.ask(&set(&framing, b"k")).status, Status::Success);
+    let add = RequestParts { opcode: Opcode::Add, ..set(&framing, b"new") };
+    assert_eq!(client.ask(&add).status, Status::Einval);
+    client.harness.advance_ms(11_000);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+}
+
+#[test]
+fn too_many_waiting_writes_are_refused_before_they_are_done() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let framing = to_disk();
+    let mut input = Vec::new();
+    for index in 0..crate::limits::PARKED_MAX {
+        input.extend(bytes(&set(&framing, format!("k{index}").as_bytes())));
+    }
+    assert!(client.harness.feed(&input).is_empty());
+    assert_eq!(client.ask(&set(&framing, b"one more")).status, Status::Etmpfail);
+    assert_eq!(client.get(b"one more").status, Status::KeyEnoent);
+}
