@@ -33,12 +33,18 @@ struct Reading {
 /// # Panics
 /// When an invariant is violated.
 pub fn check(input: &[u8]) {
+    check_with(input, |spare, chunk| spare.copy_from_slice(chunk));
+}
+
+/// [`check`] with the step that puts a chunk into the buffer handed in, so that a test can plant a
+/// bug there.
+fn check_with(input: &[u8], deliver: impl Fn(&mut [u8], &[u8])) {
     let (&[block_seed, chunk_seed], stream) = match input.split_first_chunk() {
         Some((seeds, stream)) => (seeds, stream),
         None => (&[0, 0], input),
     };
     let whole = read_whole(stream);
-    let chunked = read_chunked(stream, block_seed, chunk_seed);
+    let chunked = read_chunked(stream, block_seed, chunk_seed, deliver);
     assert_eq!(whole, chunked, "chunks of a stream decode to the same frames as the whole");
     check_parts(stream);
 }
@@ -59,7 +65,12 @@ fn read_whole(stream: &[u8]) -> Reading {
 }
 
 /// Decodes as a connection does: chunks into a read buffer, frames out of it.
-fn read_chunked(stream: &[u8], block_seed: u8, chunk_seed: u8) -> Reading {
+fn read_chunked(
+    stream: &[u8],
+    block_seed: u8,
+    chunk_seed: u8,
+    deliver: impl Fn(&mut [u8], &[u8]),
+) -> Reading {
     let mut buffer = match block_seed {
         0 => ReadBuffer::new(),
         seed => ReadBuffer::with_block(Vec::with_capacity(usize::from(seed))),
@@ -89,7 +100,7 @@ fn read_chunked(stream: &[u8], block_seed: u8, chunk_seed: u8) -> Reading {
         let wanted = 1 + (chunk_state >> 24) as usize;
         let spare = buffer.spare(1);
         let taken = wanted.min(rest.len()).min(spare.len());
-        spare[..taken].copy_from_slice(&rest[..taken]);
+        deliver(&mut spare[..taken], &rest[..taken]);
         buffer.commit(taken);
         rest = &rest[taken..];
         check_buffer(&buffer);

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::check;
+use super::{check, check_with};
 use crate::frame::Header;
 use crate::magic::Magic;
 
@@ -89,4 +89,36 @@ fn corpus_of_the_fuzz_target() {
         checked += 1;
     }
     assert!(checked >= 20, "only {checked} corpus files were found");
+}
+
+/// The check must notice one byte that is delivered wrongly.
+#[test]
+fn canary_a_damaged_chunk_is_noticed() {
+    let mut input = vec![1, 1];
+    for _ in 0..4 {
+        let header = Header {
+            magic: Magic::ClientRequest,
+            opcode: 0,
+            framing_bytes: 0,
+            key_bytes: 0,
+            extras_bytes: 0,
+            datatype: 0,
+            vbucket_or_status: 0,
+            body_bytes: 100,
+            opaque: 0,
+            cas: 0,
+        };
+        input.extend_from_slice(&header.encode());
+        input.extend_from_slice(&[7; 100]);
+    }
+    check(&input);
+    let damaged = std::panic::catch_unwind(|| {
+        check_with(&input, |spare, chunk| {
+            spare.copy_from_slice(chunk);
+            if let Some(byte) = spare.iter_mut().rev().find(|byte| **byte == 7) {
+                *byte = 8;
+            }
+        });
+    });
+    assert!(damaged.is_err(), "the planted bug goes unnoticed");
 }
