@@ -7,9 +7,9 @@
 //! `oribi user` command ([`DataDir::prepare`], without the lock). It does not know what else is in
 //! the directory.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,9 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
 
 fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
     let failed = |action, source| DataDirError::Io { action, path: path.to_owned(), source };
-    fs::create_dir_all(path).map_err(|source| failed("create", source))?;
+    // Only its owner may read the documents.
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|source| failed("create", source))?;
     let marker_path = path.join(MARKER_NAME);
     match fs::read(&marker_path) {
         Ok(bytes) => {

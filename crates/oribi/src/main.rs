@@ -1,1 +1,77 @@
-fn main() {}
+//! The `oribi` program: one binary, one subcommand per job.
+//!
+//! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
+//! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
+//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod doc;
+mod serve;
+mod user;
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
+
+use crate::doc::DocCommand;
+use crate::user::UserCommand;
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    match run(&matches) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("oribi: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> Command {
+    let user = Command::new("user").about("Manage the users of a data directory");
+    let doc = Command::new("doc").about("Read and write documents of a running server");
+    Command::new("oribi")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A durable key-value server for clients of Couchbase and memcached")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve::command())
+        .subcommand(config::command())
+        .subcommand(
+            UserCommand::augment_subcommands(user)
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .args(user::data_dir_arguments()),
+        )
+        .subcommand(
+            DocCommand::augment_subcommands(doc)
+                .subcommand_required(true)
+                .arg_required_else_help(true),
+        )
+}
+
+fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    match matches.subcommand() {
+        Some(("serve", matches)) => serve::run(matches),
+        Some(("config", matches)) => config::run(matches).map(|()| ExitCode::SUCCESS),
+        Some(("user", matches)) => {
+            let command = UserCommand::from_arg_matches(matches)?;
+            user::run(command, matches).map(|()| ExitCode::SUCCESS)
+        }
+        Some(("doc", matches)) => {
+            let command = DocCommand::from_arg_matches(matches)?;
+            command.run().map(|()| ExitCode::SUCCESS)
+        }
+        _ => unreachable!("clap demands one of the subcommands above"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

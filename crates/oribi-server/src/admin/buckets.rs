@@ -12,7 +12,9 @@ use oribi_engine::{BucketStats, FlushAllError};
 use serde_json::{Value, json};
 
 use super::AdminState;
-use super::message::{Form, Reply, bucket_not_found, empty, error, field_error, json_reply, whole};
+use super::message::{
+    Form, Refusal, Reply, bucket_not_found, empty, error, field_error, json_reply, whole,
+};
 use super::pools::node_entry;
 use super::routes::Asker;
 use crate::buckets::{BucketError, BucketHandle, BucketOptions};
@@ -31,7 +33,7 @@ pub(crate) async fn list(state: &Arc<AdminState>, asker: &Asker) -> Reply {
         if asker.identity.access.can_read(handle.name()) {
             match describe(state, &handle, asker).await {
                 Ok(bucket) => buckets.push(bucket),
-                Err(reply) => return reply,
+                Err(reply) => return *reply,
             }
         }
     }
@@ -45,7 +47,7 @@ pub(crate) async fn get(state: &Arc<AdminState>, name: &str, asker: &Asker) -> R
     };
     match describe(state, &handle, asker).await {
         Ok(bucket) => json_reply(&bucket),
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -53,7 +55,7 @@ pub(crate) async fn get(state: &Arc<AdminState>, name: &str, asker: &Asker) -> R
 pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
     let (name, options) = match new_bucket(state, form) {
         Ok(parsed) => parsed,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     let (server, bucket) = (Arc::clone(&state.server), name.clone());
     let created = blocking(move || {
@@ -70,7 +72,7 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
             field_error("name", "Bucket with given name already exists")
         }
         Ok(Err(failure)) => failed("create a bucket", &failure),
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -89,7 +91,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
         }
         Ok(Err(BucketError::Unknown(_))) => bucket_not_found(),
         Ok(Err(failure)) => failed("delete a bucket", &failure),
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -113,16 +115,18 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
             refused(StatusCode::SERVICE_UNAVAILABLE, "The bucket is warming up")
         }
         Ok(Err(failure)) => failed("empty a bucket", &failure),
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
 /// Runs a call that waits for the disk.
 pub(super) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Reply> {
+) -> Result<T, Refusal> {
     let outcome = tokio::task::spawn_blocking(call).await;
-    outcome.map_err(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "the request was not finished"))
+    outcome.map_err(|_| {
+        error(StatusCode::INTERNAL_SERVER_ERROR, "the request was not finished").into()
+    })
 }
 
 /// 500 for a failure that an operator has to look at.
@@ -131,11 +135,11 @@ pub(super) fn failed(action: &str, failure: &dyn std::fmt::Display) -> Reply {
     error(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot {action}: {failure}"))
 }
 
-fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions), Reply> {
+fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions), Refusal> {
     let name = form.get("name").unwrap_or_default();
     if !is_bucket_name(name) {
         let message = "Bucket name needs 1 to 100 letters, digits and ._%- and no leading dot";
-        return Err(field_error("name", message));
+        return Err(field_error("name", message).into());
     }
     check_honoured(form)?;
     let mut options = state.server.bucket_defaults.clone();
@@ -162,7 +166,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
 }
 
 /// Refuses options whose absence the client would notice too late.
-fn check_honoured(form: &Form) -> Result<(), Reply> {
+fn check_honoured(form: &Form) -> Result<(), Refusal> {
     let accepted = [
         ("bucketType", &["couchbase", "membase"][..]),
         ("conflictResolutionType", &["seqno"][..]),
@@ -173,7 +177,7 @@ fn check_honoured(form: &Form) -> Result<(), Reply> {
     for (field, values) in accepted {
         if let Some(value) = form.get(field).filter(|value| !values.contains(value)) {
             let message = format!("{value} is not supported, only {}", values.join(", "));
-            return Err(field_error(field, &message));
+            return Err(field_error(field, &message).into());
         }
     }
     Ok(())
@@ -183,7 +187,7 @@ async fn describe(
     state: &Arc<AdminState>,
     handle: &Arc<BucketHandle>,
     asker: &Asker,
-) -> Result<Value, Reply> {
+) -> Result<Value, Refusal> {
     let of_bucket = Arc::clone(handle);
     let stats = blocking(move || of_bucket.bucket().stats()).await?;
     Ok(bucket_json(state, handle, &stats, asker))

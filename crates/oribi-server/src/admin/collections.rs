@@ -13,7 +13,9 @@ use serde_json::json;
 
 use super::AdminState;
 use super::buckets::{blocking, failed};
-use super::message::{Form, Reply, bucket_not_found, error, field_error, json_reply, json_text};
+use super::message::{
+    Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply, json_text,
+};
 
 /// The manifest.
 pub(crate) fn manifest(state: &AdminState, bucket: &str) -> Reply {
@@ -47,7 +49,7 @@ pub(crate) async fn create_collection(
     });
     match change {
         Ok(change) => apply(state, bucket, change).await,
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -65,7 +67,7 @@ pub(crate) async fn change_collection(
         .map(|max_ttl_s| ManifestChange::SetMaxTtl { scope, name, max_ttl_s });
     match change {
         Ok(change) => apply(state, bucket, change).await,
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -112,7 +114,7 @@ async fn apply(state: &Arc<AdminState>, bucket: &str, change: ManifestChange) ->
         Ok(Err(failure @ ManifestUpdateError::Store(_))) => {
             failed("store the collections manifest", &failure)
         }
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 
@@ -148,7 +150,7 @@ fn refused(change: &ManifestChange, refusal: &ManifestError) -> Reply {
 }
 
 /// `maxTTL` in seconds: nothing or 0 for "not set", -1 for "no limit, whatever the bucket says".
-fn max_ttl_s(form: &Form) -> Result<Option<u32>, Reply> {
+fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
     match form.number("maxTTL")? {
         None | Some(0) => Ok(None),
         Some(-1) => Ok(Some(0)),
@@ -156,14 +158,16 @@ fn max_ttl_s(form: &Form) -> Result<Option<u32>, Reply> {
             .ok()
             .filter(|seconds| *seconds <= i32::MAX as u32)
             .map(Some)
-            .ok_or_else(|| field_error("maxTTL", "The value must be between -1 and 2147483647")),
+            .ok_or_else(|| {
+                field_error("maxTTL", "The value must be between -1 and 2147483647").into()
+            }),
     }
 }
 
 /// A history of changes per collection is not kept.
-fn check_history(form: &Form) -> Result<(), Reply> {
+fn check_history(form: &Form) -> Result<(), Refusal> {
     match form.flag("history")? {
-        Some(true) => Err(field_error("history", "Not allowed on this type of bucket")),
+        Some(true) => Err(field_error("history", "Not allowed on this type of bucket").into()),
         Some(false) | None => Ok(()),
     }
 }

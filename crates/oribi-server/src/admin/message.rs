@@ -25,6 +25,10 @@ const BODY_DEADLINE: Duration = Duration::from_secs(10);
 /// An answer.
 pub(crate) type Reply = Response<ReplyBody>;
 
+/// The answer to a request that cannot be done, on its way through `?`; boxed, because it is large
+/// and rare.
+pub(crate) type Refusal = Box<Reply>;
+
 /// Fields of a form. The last one of a name wins.
 pub(crate) struct Form {
     fields: HashMap<String, String>,
@@ -32,19 +36,19 @@ pub(crate) struct Form {
 
 impl Form {
     /// Reads an `application/x-www-form-urlencoded` body.
-    pub(crate) async fn read(body: Incoming) -> Result<Form, Reply> {
+    pub(crate) async fn read(body: Incoming) -> Result<Form, Refusal> {
         let collected =
             tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let bytes = match collected {
             Ok(Ok(collected)) => collected.to_bytes(),
             // Too long, or the client is gone, who will not read the answer.
-            Ok(Err(_)) => return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large")),
-            Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow")),
+            Ok(Err(_)) => return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large").into()),
+            Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
         };
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| error(StatusCode::BAD_REQUEST, "the form is not UTF-8"))?;
         Form::parse(text)
-            .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the form is not URL-encoded"))
+            .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the form is not URL-encoded").into())
     }
 
     fn parse(text: &str) -> Option<Form> {
@@ -62,21 +66,21 @@ impl Form {
     }
 
     /// A field that has to be a number, if it is there.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Reply> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(field_error(name, "The value must be an integer")),
+            Err(_) => Err(field_error(name, "The value must be an integer").into()),
         }
     }
 
     /// A field that has to be a yes or no, if it is there.
-    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Reply> {
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
         match self.get(name) {
             None => Ok(None),
             Some("1" | "true") => Ok(Some(true)),
             Some("0" | "false") => Ok(Some(false)),
-            Some(_) => Err(field_error(name, "The value must be 0 or 1")),
+            Some(_) => Err(field_error(name, "The value must be 0 or 1").into()),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn health(state: &Arc<AdminState>) -> Reply {
     });
     let stats = match stats.await {
         Ok(stats) => stats,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     if let Some((name, _)) = stats.iter().find(|(_, stats)| stats.storage_failed) {
         return unhealthy("storage failed", name);
@@ -80,7 +80,7 @@ pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
     // The store's figures take a look at the disk.
     match blocking(move || state.metrics.scrape()).await {
         Ok(text) => whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text),
-        Err(reply) => reply,
+        Err(reply) => *reply,
     }
 }
 

@@ -93,7 +93,7 @@ async fn change(
 ) -> Reply {
     let form = match Form::read(request.into_body()).await {
         Ok(form) => form,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     let ["pools", "default", "buckets", rest @ ..] = parts else {
         return path_not_found();

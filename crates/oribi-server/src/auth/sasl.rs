@@ -104,7 +104,7 @@ impl SaslServer {
             return refused(&users, mechanism, user.name());
         };
         let needs_derivation = user.needs_derivation(hash);
-        let finish = move || match proof.check(&user.verifier(hash)) {
+        let finish = move || match proof.check(user.verifier(hash)) {
             Some(server_final) if user.is_known() => {
                 SaslStep::Success { identity: user.identity(), payload: server_final.into_bytes() }
             }

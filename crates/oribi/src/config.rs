@@ -1,0 +1,35 @@
+//! `oribi config`: the configuration that `oribi serve` would use with the same flags.
+//!
+//! Owns: nothing but the choice of the form; resolving and printing are the server crate's.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use oribi_server::config::{Resolved, arguments, resolve, to_json, to_toml};
+
+/// The subcommand.
+pub fn command() -> Command {
+    Command::new("config")
+        .about("Print the effective configuration and where each value comes from")
+        .args(arguments())
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print JSON instead of TOML"),
+        )
+}
+
+/// Prints.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    let resolved = resolve_here(matches)?;
+    if matches.get_flag("json") {
+        println!("{:#}", to_json(&resolved));
+    } else {
+        print!("{}", to_toml(&resolved));
+    }
+    Ok(())
+}
+
+/// Resolves the settings with the environment of this process.
+pub fn resolve_here(matches: &ArgMatches) -> anyhow::Result<Resolved> {
+    Ok(resolve(matches, |name| std::env::var_os(name))?)
+}
