@@ -88,9 +88,15 @@ pub(super) fn delete(x: &mut Exchange<'_>) {
     }
     let vbid = x.vbid(key);
     let cas = Cas(x.frame.header.cas);
-    let outcome = x.bucket().bucket().delete(vbid, key, cas, x.env.now);
-    match outcome {
-        MutationOutcome::Done(_) => x.env.counters.delete_hits.add(1),
+    let mut outcome = x.bucket().bucket().delete(vbid, key, cas, x.env.now);
+    match &mut outcome {
+        MutationOutcome::Done(mutation) => {
+            x.env.counters.delete_hits.add(1);
+            if x.state.is_legacy {
+                // Tombstones have a CAS, but memcached has no tombstones and its clients expect 0.
+                mutation.cas = Cas(0);
+            }
+        }
         MutationOutcome::NotFound => x.env.counters.delete_misses.add(1),
         _ => {}
     }
