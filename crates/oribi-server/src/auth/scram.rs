@@ -148,7 +148,9 @@ fn unescape_name(text: &str) -> Option<String> {
     Some(name)
 }
 
-/// Printable ASCII without comma, as the RFC's grammar says.
+/// Printable ASCII without comma, as the RFC's grammar says, and spaces: the C++ core of Couchbase's
+/// Python and Node.js SDKs sends its nonce as hexadecimal numbers with spaces between them.
 fn is_nonce(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b',' || byte == b' ';
+    !text.is_empty() && text.bytes().all(is_allowed)
 }

@@ -297,7 +297,7 @@ fn malformed_first_messages_fail() {
         "n,,n=u=2D,r=x",
         "n,,n=u=,r=x",
         "n,,r=x,n=u",
-        "n,,n=u,r=x y",
+        "n,,n=u,r=x\ty",
         "x,,n=u,r=x",
     ];
     for message in messages {
@@ -306,6 +306,13 @@ fn malformed_first_messages_fail() {
     assert!(ClientFirst::parse(b"n,,n=\xff,r=x").is_none());
     // Unknown extensions at the end are ignored, as the RFC asks.
     assert!(ClientFirst::parse(b"n,,n=u,r=x,z=1").is_some());
+}
+
+/// Regression 1: the nonce of Couchbase's C++ SDK core has spaces, which the RFC's grammar does not
+/// allow; refusing it locked every Python and Node.js client out.
+#[test]
+fn a_nonce_with_spaces_is_accepted() {
+    assert!(ClientFirst::parse(b"n,,n=u,r=0x34 0xffffff90 0x01").is_some());
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn argument(setting: &'static Setting, defaults: &Settings) -> Arg {
         .value_parser(move |text: &str| form.parse(text));
     match setting.form {
         // `--flush-enabled` alone means true.
-        Form::Flag => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        Form::Flag => argument.num_args(0..=1).default_missing_value("true"),
         _ => argument,
     }
 }
