@@ -13,7 +13,7 @@
 //! fjall's rotation size of 64 MB. For the same reason this module decides itself when the memtable
 //! is flushed and holds writers back itself: fjall's own back-pressure waits without an end for a
 //! background thread that may be dead, and its flush requests can fill the bounded queue that its
-//! only background thread needs in order to go on.
+//! background threads themselves write to.
 //!
 //! Callers: whoever opens a bucket. It does not index by seqno: see [`FjallStore::scan_seqnos`].
 
@@ -29,7 +29,9 @@ mod writer;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
@@ -53,6 +55,11 @@ const SEPARATION_THRESHOLD_BYTES: u32 = 16 * 1024;
 /// blocks compress better.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
+/// Size of one table. The first level that is kept sorted holds four of them, and merging into it
+/// rewrites most of it at once; a quarter of fjall's 64 MiB keeps these merges, and with them the
+/// longest wait of a commit, short.
+const TABLE_BYTES: u64 = 16 << 20;
+
 /// What may be chosen when a store is opened. The defaults suit many small buckets on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FjallOptions {
@@ -61,7 +68,8 @@ pub struct FjallOptions {
     /// Size at which the memtable is written out as a table. Bounds memory (a few memtables may
     /// wait to be written) and the journal that a start has to replay.
     pub memtable_bytes: u64,
-    /// Background threads that write tables out and compact them.
+    /// Background threads that write tables out and merge them. With two, a full memtable does not
+    /// wait behind a merge: the longest commit of a sustained load fell from 1-2 s to 0.3 s.
     pub worker_threads: usize,
     /// Most file descriptors that the store keeps open for tables.
     pub open_files_max: usize,
@@ -72,7 +80,7 @@ impl Default for FjallOptions {
         FjallOptions {
             cache_bytes: 8 << 20,
             memtable_bytes: 16 << 20,
-            worker_threads: 1,
+            worker_threads: 2,
             open_files_max: 256,
         }
     }
@@ -151,6 +159,7 @@ fn create_options() -> KeyspaceCreateOptions {
         .with_kv_separation(Some(separation))
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
         // The writer flushes by itself (see the module's text), so fjall never has a reason to.
         .max_memtable_size(u64::MAX)
         .manual_journal_persist(true)

@@ -112,7 +112,11 @@ impl FjallStore {
         Ok(highest)
     }
 
-    fn purge_batch(&self, vbid: Vbid, old: &[(Slice, Seqno)]) -> Result<Option<Seqno>, StoreError> {
+    pub(super) fn purge_batch(
+        &self,
+        vbid: Vbid,
+        old: &[(Slice, Seqno)],
+    ) -> Result<Option<Seqno>, StoreError> {
         let mut highest = None;
         if old.is_empty() {
             return Ok(highest);
