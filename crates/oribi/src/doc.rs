@@ -7,11 +7,16 @@ mod import;
 mod row;
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use oribi_client::{Client, Collection, ConnectOptions, Refused};
 use oribi_types::DurabilityLevel;
+
+/// Longer than an interactive client would wait: with thousands of writes ahead of it in the queue, a
+/// durable one waits for all of them to reach the disk.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Work with documents of a running server.
 #[derive(Subcommand, Debug)]
@@ -102,6 +107,7 @@ impl ConnectionArgs {
             host: host.clone(),
             port: *port,
             unordered_execution,
+            operation_timeout: OPERATION_TIMEOUT,
             ..ConnectOptions::new(user, &self.password, bucket)
         };
         let client = Client::connect(options).await.with_context(|| {

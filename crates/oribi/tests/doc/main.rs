@@ -1,0 +1,68 @@
+//! `oribi doc` and the client library against a running server.
+
+mod client;
+mod import;
+
+use std::process::{Command, Output, Stdio};
+
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use oribi_testkit::{ServerOptions, ServerProcess};
+use tempfile::TempDir;
+
+const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+
+/// A server in development mode; declared before its directory, so that it ends first.
+struct Fixture {
+    server: ServerProcess,
+    directory: TempDir,
+}
+
+impl Fixture {
+    fn start() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let options = ServerOptions::new(ORIBI, directory.path().join("data"));
+        Fixture { server: ServerProcess::start(options).unwrap(), directory }
+    }
+
+    /// Runs `oribi doc ARGUMENTS` against this server.
+    fn doc(&self, arguments: &[&str]) -> Output {
+        Command::new(ORIBI)
+            .arg("doc")
+            .args(arguments)
+            .args(["--port", &self.server.port().to_string()])
+            .args(["--user", DEVELOPMENT_USER])
+            .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// Makes the collection `debian.packages`.
+    fn create_collection(&self) {
+        let admin = HttpClient::new(self.server.admin_port())
+            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+        let scopes = "/pools/default/buckets/default/scopes";
+        assert_eq!(admin.post_form(scopes, &[("name", "debian")]).unwrap().status, 200);
+        let collections = format!("{scopes}/debian/collections");
+        assert_eq!(admin.post_form(&collections, &[("name", "packages")]).unwrap().status, 200);
+    }
+}
+
+impl Drop for Fixture {
+    /// No test here gives the server a reason to warn, apart from running without users.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
+        }
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
