@@ -7,7 +7,7 @@ use crate::{Fixture, stderr, stdout};
 /// Writes an import file of these lines.
 fn file(fixture: &Fixture, lines: &[String]) -> PathBuf {
     let path = fixture.directory.path().join("import.jsonl");
-    std::fs::write(&path, lines.join("\n")).unwrap();
+    std::fs::write(&path, lines.join("\n")).expect("a temporary directory is writable");
     path
 }
 

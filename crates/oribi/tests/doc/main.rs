@@ -20,9 +20,10 @@ struct Fixture {
 
 impl Fixture {
     fn start() -> Fixture {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("temporary directories can be made");
         let options = ServerOptions::new(ORIBI, directory.path().join("data"));
-        Fixture { server: ServerProcess::start(options).unwrap(), directory }
+        let server = ServerProcess::start(options).expect("the server starts");
+        Fixture { server, directory }
     }
 
     /// Runs `oribi doc ARGUMENTS` against this server.
@@ -35,7 +36,7 @@ impl Fixture {
             .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
             .stdin(Stdio::null())
             .output()
-            .unwrap()
+            .expect("the program runs")
     }
 
     /// Makes the collection `debian.packages`.
@@ -43,9 +44,11 @@ impl Fixture {
         let admin = HttpClient::new(self.server.admin_port())
             .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
         let scopes = "/pools/default/buckets/default/scopes";
-        assert_eq!(admin.post_form(scopes, &[("name", "debian")]).unwrap().status, 200);
         let collections = format!("{scopes}/debian/collections");
-        assert_eq!(admin.post_form(&collections, &[("name", "packages")]).unwrap().status, 200);
+        for (path, name) in [(scopes, "debian"), (collections.as_str(), "packages")] {
+            let answer = admin.post_form(path, &[("name", name)]).expect("the admin API answers");
+            assert_eq!(answer.status, 200, "{path}");
+        }
     }
 }
 
@@ -60,7 +63,7 @@ impl Drop for Fixture {
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
-    String::from_utf8(output.stdout.clone()).unwrap()
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn stderr(output: &Output) -> String {

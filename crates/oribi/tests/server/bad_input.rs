@@ -11,9 +11,6 @@ use oribi_testkit::{RawConnection, Request};
 
 use crate::fixture::{Fixture, expect};
 
-/// What the server logs for a client that it had to disconnect.
-const DISCONNECTS: [&str; 1] = ["connection"];
-
 /// A fixture with a client that has a document, to show afterwards that it was not disturbed.
 struct Bystander {
     fixture: Fixture,
@@ -37,7 +34,8 @@ impl Bystander {
             let log = self.fixture.server.log();
             assert!(log.contains(logged), "no word of {logged:?} in the log:\n{log}");
         }
-        self.fixture.finish(&DISCONNECTS);
+        // A client that breaks the rules is no reason to warn whoever runs the server.
+        self.fixture.finish(&[]);
     }
 }
 
@@ -123,7 +121,9 @@ fn wrong_extras_and_missing_parts_are_answered_and_the_connection_goes_on() {
 #[test]
 fn an_unknown_opcode_is_answered_and_the_connection_goes_on() {
     let mut bystander = Bystander::new();
-    for opcode in [0xef_u8, 0xfb] {
+    let unknown: Vec<u8> = (0..=255).filter(|code| Opcode::from_u8(*code).is_none()).collect();
+    assert!(unknown.len() > 10);
+    for opcode in unknown {
         let mut bytes = header(Opcode::Noop, 3, 2, 10).to_vec();
         bytes[1] = opcode;
         bytes.resize(34, b'x');

@@ -76,7 +76,7 @@ fn a_deleted_bucket_is_gone_for_connections_that_selected_it() {
         Ok(response) => (response.status() != Status::Success).then_some(()),
     })
     .expect("the bucket stops serving");
-    fixture.finish(&["connection"]);
+    fixture.finish(&[]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
 /// What every server without users says at start, and may say.
-pub const DEVELOPMENT_WARNING: &str = "evelopment";
+pub const DEVELOPMENT_WARNING: &str = "DEVELOPMENT MODE";
 
 /// A running server and the directory it owns. The server is declared first, so that it ends before its directory
 /// goes away.
