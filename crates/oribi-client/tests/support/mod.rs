@@ -26,11 +26,11 @@ pub fn serve<F>(mut script: F) -> ConnectOptions
 where
     F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let port = listener.local_addr().expect("it is bound").port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            serve_one(stream.unwrap(), &mut script);
+            serve_one(stream.expect("connections are accepted"), &mut script);
         }
     });
     ConnectOptions {
