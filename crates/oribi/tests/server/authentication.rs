@@ -5,37 +5,13 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{PATIENCE, RawConnection, Request, ServerOptions, ServerProcess, poll_until};
+use oribi_testkit::{PATIENCE, RawConnection, Request, ServerOptions, poll_until};
 use tempfile::TempDir;
 
-use crate::fixture::{Fixture, ORIBI, expect, run_oribi};
+use crate::fixture::{Fixture, ORIBI, add_user, expect, run_oribi};
 
 const FEATURES: [Feature; 4] =
     [Feature::SelectBucket, Feature::XError, Feature::Json, Feature::MutationSeqno];
-
-/// Adds a user to a data directory as an administrator does.
-#[track_caller]
-fn add_user(data_dir: &std::path::Path, name: &str, password: &str, roles: &[&str]) {
-    let data_dir = data_dir.to_str().unwrap();
-    let mut arguments = vec!["user", "add", name, "--data-dir", data_dir];
-    for role in roles {
-        arguments.extend(["--role", role]);
-    }
-    let environment = [("ORIBI_PASSWORD", password)];
-    let directory = tempfile::tempdir().unwrap();
-    let (success, output) = run_oribi(&arguments, &environment, directory.path());
-    assert!(success, "{output}");
-}
-
-/// A server whose directory has an administrator and a read-only user.
-fn with_users() -> Fixture {
-    let directory = TempDir::new().unwrap();
-    let data_dir = directory.path().join("data");
-    add_user(&data_dir, "root", "root secret", &["admin"]);
-    add_user(&data_dir, "reader", "reader secret", &["read-only:default"]);
-    let server = ServerProcess::start(ServerOptions::new(ORIBI, &data_dir)).unwrap();
-    Fixture::of(server, directory)
-}
 
 /// A connection after HELLO and PLAIN, and what PLAIN was answered.
 fn plain(fixture: &Fixture, user: &str, password: &str) -> (RawConnection, Status) {
@@ -47,7 +23,7 @@ fn plain(fixture: &Fixture, user: &str, password: &str) -> (RawConnection, Statu
 
 #[test]
 fn configured_users_end_the_development_mode() {
-    let fixture = with_users();
+    let fixture = Fixture::with_users(|options| options);
     let (mut connection, status) = plain(&fixture, "root", "root secret");
     assert_eq!(status, Status::Success);
     assert_eq!(connection.select_bucket("default").unwrap(), Status::Success);
@@ -70,7 +46,7 @@ fn configured_users_end_the_development_mode() {
 
 #[test]
 fn a_legacy_client_is_refused_once_there_are_users() {
-    let fixture = with_users();
+    let fixture = Fixture::with_users(|options| options);
     let mut connection = RawConnection::connect(fixture.server.port()).unwrap();
     let response = connection.call(&Request::set("k", "v"));
     if let Ok(response) = response {
@@ -95,7 +71,7 @@ fn a_legacy_client_gets_the_default_bucket_in_development_mode() {
 
 #[test]
 fn a_reader_may_read_and_nothing_else() {
-    let fixture = with_users();
+    let fixture = Fixture::with_users(|options| options);
     let (mut root, _) = plain(&fixture, "root", "root secret");
     assert_eq!(root.select_bucket("default").unwrap(), Status::Success);
     expect(root.call(&Request::set("k", "5")).unwrap(), Status::Success);
@@ -194,7 +170,7 @@ fn a_public_address_needs_users() {
 
 #[test]
 fn a_user_added_while_the_server_runs_gets_in() {
-    let fixture = with_users();
+    let fixture = Fixture::with_users(|options| options);
     add_user(fixture.server.data_dir(), "late", "late secret", &["read-write:default"]);
     poll_until(PATIENCE, || {
         let (_, status) = plain(&fixture, "late", "late secret");
@@ -220,7 +196,7 @@ fn a_user_added_while_the_server_runs_gets_in() {
 #[test]
 fn the_user_file_holds_no_password_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
-    let fixture = with_users();
+    let fixture = Fixture::with_users(|options| options);
     let path = fixture.server.data_dir().join("users.json");
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains("secret"), "{text}");

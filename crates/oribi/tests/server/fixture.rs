@@ -39,8 +39,14 @@ impl Fixture {
         Fixture { server, directory }
     }
 
-    /// A server that was started by hand on a directory below `directory`.
-    pub fn of(server: ServerProcess, directory: TempDir) -> Fixture {
+    /// A server whose directory has the administrator `root` and `reader`, who may read bucket
+    /// `default`; so it is not in development mode.
+    pub fn with_users(configure: impl FnOnce(ServerOptions) -> ServerOptions) -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path().join("data");
+        add_user(&data_dir, "root", "root secret", &["admin"]);
+        add_user(&data_dir, "reader", "reader secret", &["read-only:default"]);
+        let server = ServerProcess::start(configure(ServerOptions::new(ORIBI, data_dir))).unwrap();
         Fixture { server, directory }
     }
 
@@ -81,6 +87,20 @@ impl Fixture {
             [DEVELOPMENT_WARNING].iter().chain(allowed_warnings).copied().collect();
         self.server.assert_no_unlisted_warnings(&allowed);
     }
+}
+
+/// Adds a user to a data directory as an administrator does.
+#[track_caller]
+pub fn add_user(data_dir: &Path, name: &str, password: &str, roles: &[&str]) {
+    let data_dir = data_dir.to_str().unwrap();
+    let mut arguments = vec!["user", "add", name, "--data-dir", data_dir];
+    for role in roles {
+        arguments.extend(["--role", role]);
+    }
+    let environment = [("ORIBI_PASSWORD", password)];
+    let directory = tempfile::tempdir().unwrap();
+    let (success, output) = run_oribi(&arguments, &environment, directory.path());
+    assert!(success, "{output}");
 }
 
 /// A seed for this run, printed so that a failing run can be repeated.

@@ -5,20 +5,36 @@ use std::io::{ErrorKind, Write};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_testkit::{PATIENCE, RawConnection, Request, poll_until};
+use oribi_types::Vbid;
 
 use crate::fixture::{Fixture, expect};
 
 #[test]
 fn a_client_that_never_authenticates_is_disconnected() {
-    let fixture = Fixture::start_with(|options| options.setting("auth-deadline-ms", 500));
+    let fixture = Fixture::with_users(|options| options.setting("auth-deadline-ms", 500));
     let mut silent = RawConnection::connect(fixture.server.port()).unwrap();
     let mut halfway = RawConnection::connect(fixture.server.port()).unwrap();
     halfway.hello(&[]).unwrap();
-    let mut authenticated = fixture.login();
+    let mut authenticated = RawConnection::connect(fixture.server.port()).unwrap();
+    let status = authenticated.sasl_plain("root", "root secret").unwrap();
+    assert_eq!(status, Status::Success);
     assert_eq!(silent.read_until_closed().unwrap(), []);
     assert_eq!(halfway.read_until_closed().unwrap(), []);
-    expect(authenticated.call(&Request::set("a", "1")).unwrap(), Status::Success);
+    expect(authenticated.call(&Request::new(Opcode::Noop)).unwrap(), Status::Success);
     assert!(fixture.server.log().contains("not authenticated in time"), "{}", fixture.server.log());
+    fixture.finish(&[]);
+}
+
+#[test]
+fn in_development_mode_a_client_may_be_idle_but_not_halfway_through_a_frame() {
+    let fixture = Fixture::start_with(|options| options.setting("auth-deadline-ms", 500));
+    let mut idle = RawConnection::connect(fixture.server.port()).unwrap();
+    let mut halfway = RawConnection::connect(fixture.server.port()).unwrap();
+    halfway.send_bytes(&[0x80]).unwrap();
+    assert_eq!(halfway.read_until_closed().unwrap(), []);
+    // A memcached client that sat idle for longer than that is still served.
+    let request = Request::get("k").vbucket(Vbid(0));
+    expect(idle.call(&request).unwrap(), Status::KeyEnoent);
     fixture.finish(&[]);
 }
 
