@@ -244,7 +244,8 @@ impl Buckets {
         };
         let json = serde_json::to_vec_pretty(&file).expect("plain struct");
         let path = directory.join(BUCKET_FILE);
-        write_atomically(&path, &json, BUCKET_FILE_MODE).map_err(|e| io_error("write", &path, e))?;
+        write_atomically(&path, &json, BUCKET_FILE_MODE)
+            .map_err(|e| io_error("write", &path, e))?;
         self.open_directory(directory, file, options.flush_interval_ms)
     }
 

@@ -332,8 +332,8 @@ impl Connection {
         if is_partial && is_over(timing.partial_since_ms, frame_ms) {
             return Some(CloseReason::FrameDeadline);
         }
-        let must_authenticate =
-            self.state.identity.is_none() && (!open_to_all || is_partial || self.state.sasl.is_some());
+        let must_authenticate = self.state.identity.is_none()
+            && (!open_to_all || is_partial || self.state.sasl.is_some());
         if must_authenticate && is_over(timing.opened_ms, limits.auth_deadline_ms) {
             return Some(CloseReason::AuthDeadline);
         }

@@ -63,37 +63,19 @@ impl ConnectionHarness {
 
     /// A new connection to a server with these users, whose bucket `default` lies over this store.
     pub fn over(users: impl Into<Arc<UserStore>>, store: Arc<dyn KvStore>) -> ConnectionHarness {
-        let buckets = Buckets::in_memory();
-        let config = BucketConfig {
-            name: "default".to_owned(),
-            uuid: "0123456789abcdef0123456789abcdef".to_owned(),
-            vbuckets: HARNESS_VBUCKETS,
-            memory_quota_bytes: 1 << 30,
-            flush_enabled: true,
-            value_bytes_max: VALUE_BYTES_MAX,
-            flush_interval_ms: 0,
-        };
-        let bucket = buckets.open_over(config, store, false).expect("an in-memory store opens");
-        while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
-        let started = Timestamp::from_unix_s(HARNESS_START_S);
-        let counters = Arc::new(ServerCounters::new(1));
-        let worker_counters = counters.worker(0);
-        let cluster = Arc::new(ClusterConfig::new(11210, 8091, HARNESS_START_S));
-        let server = ServerContext::new(
-            Arc::new(buckets),
-            users.into(),
-            cluster,
-            counters,
-            LIMITS,
-            BucketOptions::from_settings(&Settings::default()),
-            started,
-        );
-        let mut environment =
-            Environment::new(Arc::new(server), worker_counters, Mailbox::new(None));
-        environment.now = started;
+        let (server, bucket) = in_memory_server(users.into(), store, LIMITS, false);
+        let worker_counters = server.counters.worker(0);
+        let mut environment = Environment::new(server, worker_counters, Mailbox::new(None));
+        environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
         let connection = Connection::new(id, environment.now_ms);
-        ConnectionHarness { connection, environment, bucket, flushes: true, unread: VecDeque::new() }
+        ConnectionHarness {
+            connection,
+            environment,
+            bucket,
+            flushes: true,
+            unread: VecDeque::new(),
+        }
     }
 
     /// Receives `bytes`, runs until nothing is left to do, and returns everything that was answered.
@@ -199,4 +181,36 @@ impl Default for ConnectionHarness {
     fn default() -> ConnectionHarness {
         ConnectionHarness::new()
     }
+}
+
+/// A server's shared state with one bucket, `default`, over a store of the caller's; with the bucket's
+/// threads if `runs` is set.
+pub(crate) fn in_memory_server(
+    users: Arc<UserStore>,
+    store: Arc<dyn KvStore>,
+    limits: ConnectionLimits,
+    runs: bool,
+) -> (Arc<ServerContext>, Arc<BucketHandle>) {
+    let buckets = Buckets::in_memory();
+    let config = BucketConfig {
+        name: "default".to_owned(),
+        uuid: "0123456789abcdef0123456789abcdef".to_owned(),
+        vbuckets: HARNESS_VBUCKETS,
+        memory_quota_bytes: 1 << 30,
+        flush_enabled: true,
+        value_bytes_max: VALUE_BYTES_MAX,
+        flush_interval_ms: 0,
+    };
+    let bucket = buckets.open_over(config, store, runs).expect("an in-memory store opens");
+    while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
+    let server = ServerContext::new(
+        Arc::new(buckets),
+        users,
+        Arc::new(ClusterConfig::new(11210, 8091, HARNESS_START_S)),
+        Arc::new(ServerCounters::new(1)),
+        limits,
+        BucketOptions::from_settings(&Settings::default()),
+        Timestamp::from_unix_s(HARNESS_START_S),
+    );
+    (Arc::new(server), bucket)
 }

@@ -29,9 +29,7 @@ impl Features {
     /// Those of the asked-for codes that are granted; unknown codes are skipped.
     pub fn granted(codes: impl Iterator<Item = u16>) -> Features {
         let offered = GRANTED.iter().fold(0, |bits, feature| bits | 1_u64 << feature.code());
-        let asked = codes
-            .filter(|code| *code < 64)
-            .fold(0, |bits, code| bits | 1_u64 << code);
+        let asked = codes.filter(|code| *code < 64).fold(0, |bits, code| bits | 1_u64 << code);
         Features(asked & offered)
     }
 

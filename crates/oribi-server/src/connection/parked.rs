@@ -84,14 +84,7 @@ impl ParkedWrites {
     }
 
     /// Parks a write at `next_position`.
-    pub fn park(
-        &mut self,
-        serial: u32,
-        opcode: u8,
-        opaque: u32,
-        deadline_ms: u64,
-        answer: Answer,
-    ) {
+    pub fn park(&mut self, serial: u32, opcode: u8, opaque: u32, deadline_ms: u64, answer: Answer) {
         self.writes.insert(Parked { serial, opcode, opaque, deadline_ms, answer });
     }
 

@@ -125,8 +125,7 @@ pub(crate) fn finish_sasl(
             (Status::AuthError, Vec::new())
         }
     };
-    let parts =
-        ResponseParts { value: &value, ..ResponseParts::new(request.0, status, request.1) };
+    let parts = ResponseParts { value: &value, ..ResponseParts::new(request.0, status, request.1) };
     write_response(out.tail(), &parts);
 }
 

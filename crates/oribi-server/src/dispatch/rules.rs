@@ -90,12 +90,8 @@ fn part_fits(part: Part, bytes: &[u8]) -> bool {
 }
 
 const GET: Rule = Rule::document(Privilege::Read);
-const ADD: Rule = Rule {
-    extras: 1 << 8,
-    value: Part::Either,
-    durable: true,
-    ..Rule::document(Privilege::Write)
-};
+const ADD: Rule =
+    Rule { extras: 1 << 8, value: Part::Either, durable: true, ..Rule::document(Privilege::Write) };
 const SET: Rule = Rule { cas: true, preserves_expiry: true, ..ADD };
 const CONCAT: Rule = Rule { extras: 1, ..SET };
 const DELETE: Rule = Rule { cas: true, durable: true, ..Rule::document(Privilege::Write) };

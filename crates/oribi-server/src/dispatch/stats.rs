@@ -66,11 +66,8 @@ fn reset(x: &mut Exchange<'_>) {
 
 fn entry(x: &mut Exchange<'_>, name: &str, value: impl Display) {
     let value = value.to_string();
-    let parts = ResponseParts {
-        key: name.as_bytes(),
-        value: value.as_bytes(),
-        ..x.parts(Status::Success)
-    };
+    let parts =
+        ResponseParts { key: name.as_bytes(), value: value.as_bytes(), ..x.parts(Status::Success) };
     write_response(x.out.tail(), &parts);
 }
 

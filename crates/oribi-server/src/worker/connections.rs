@@ -32,6 +32,10 @@ pub(super) struct Slot {
     pub end_of_input: bool,
     /// Every complete frame is served, so that more may be read.
     pub is_hungry: bool,
+    /// The last answer is sent; what the client still sends is forgotten until it closes.
+    pub is_lingering: bool,
+    /// A deadline scan has seen it linger.
+    was_scanned_lingering: bool,
     /// It stands in the run queue.
     queued: bool,
 }
@@ -84,6 +88,8 @@ impl Connections {
             read_closed: false,
             end_of_input: false,
             is_hungry: true,
+            is_lingering: false,
+            was_scanned_lingering: false,
             queued: false,
         });
         env.counters.total_connections.add(1);
@@ -136,6 +142,15 @@ impl Connections {
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
         for (key, slot) in &mut self.slots {
+            if slot.is_lingering {
+                // It had since the last scan, about a second, to read its last answer.
+                if slot.was_scanned_lingering {
+                    overdue
+                        .push((key, slot.connection.closing().unwrap_or(CloseReason::PeerClosed)));
+                }
+                slot.was_scanned_lingering = true;
+                continue;
+            }
             if slot.connection.expire_parked(env) {
                 answered.push(key);
             }

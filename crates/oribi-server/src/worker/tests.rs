@@ -1,1 +1,235 @@
-//! A worker over real sockets on loopback.
+//! A worker and an acceptor over real sockets on loopback, with an in-memory bucket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::frame_info::encode_durability;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_storage::MemoryStore;
+use oribi_types::DurabilityLevel;
+
+use super::Worker;
+use crate::auth::UserStore;
+use crate::blocking_thread::BlockingThread;
+use crate::harness::in_memory_server;
+use crate::listener::Listener;
+use crate::mailbox::Message;
+use crate::server_context::{ConnectionLimits, ServerContext};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    auth_deadline_ms: 60_000,
+    frame_deadline_ms: 60_000,
+    send_deadline_ms: 60_000,
+    connections_max: 4,
+};
+
+/// One worker behind one listener.
+struct Fixture {
+    address: SocketAddr,
+    server: Arc<ServerContext>,
+    worker: Option<Worker>,
+    listener: Option<Listener>,
+    blocking: Option<BlockingThread>,
+}
+
+impl Fixture {
+    fn start(limits: ConnectionLimits) -> Fixture {
+        let store = Arc::new(MemoryStore::new());
+        let (server, bucket) =
+            in_memory_server(UserStore::development().into(), store, limits, true);
+        drop(bucket);
+        let (blocking, queue) = BlockingThread::start().unwrap();
+        let counters = server.counters.worker(0);
+        let worker = Worker::start(0, Arc::clone(&server), counters, queue).unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let mailboxes = vec![Arc::clone(worker.mailbox())];
+        let listener = Listener::start(socket, Arc::clone(&server), mailboxes).unwrap();
+        Fixture {
+            address,
+            server,
+            worker: Some(worker),
+            listener: Some(listener),
+            blocking: Some(blocking),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.listener.take().unwrap().stop();
+        let worker = self.worker.take().unwrap();
+        worker.mailbox().post(Message::Stop);
+        worker.join();
+        self.blocking.take().unwrap().join();
+        assert_eq!(self.server.connections(), 0, "every connection was counted out");
+        self.server.buckets.stop_all().unwrap();
+    }
+}
+
+fn request(parts: &RequestParts<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_request(&mut bytes, parts);
+    bytes
+}
+
+fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
+    request(&RequestParts { key, value, extras: &[0; 8], ..RequestParts::new(Opcode::Set) })
+}
+
+fn get(key: &[u8]) -> Vec<u8> {
+    request(&RequestParts { key, ..RequestParts::new(Opcode::Get) })
+}
+
+/// Reads whole frames until there are `count`; returns their statuses and values.
+fn read_frames(stream: &mut TcpStream, count: usize) -> Vec<(u16, Vec<u8>)> {
+    let mut frames = Vec::new();
+    let mut buffer = Vec::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer) {
+            frames.push((frame.header.vbucket_or_status, frame.value.to_vec()));
+            buffer.drain(..consumed);
+            if frames.len() == count {
+                return frames;
+            }
+        }
+        let received = stream.read(&mut piece).unwrap();
+        assert_ne!(received, 0, "closed after {} of {count} frames", frames.len());
+        buffer.extend_from_slice(&piece[..received]);
+    }
+}
+
+#[test]
+fn stores_and_reads_over_a_socket() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    stream.write_all(&[set(b"k", b"v"), get(b"k")].concat()).unwrap();
+    let frames = read_frames(&mut stream, 2);
+    assert_eq!((frames[1].0, frames[1].1.as_slice()), (0, &b"v"[..]));
+}
+
+#[test]
+fn client_that_only_writes_is_paused_and_loses_nothing() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    stream.write_all(&set(b"big", &vec![b'x'; 300_000])).unwrap();
+    read_frames(&mut stream, 1);
+    let count = 200;
+    let mut writer = stream.try_clone().unwrap();
+    let requests = get(b"big").repeat(count);
+    let sender = std::thread::spawn(move || writer.write_all(&requests));
+    // Another client is served meanwhile.
+    let mut other = fixture.connect();
+    other.write_all(&set(b"k", b"v")).unwrap();
+    assert_eq!(read_frames(&mut other, 1)[0].0, 0);
+    let frames = read_frames(&mut stream, count);
+    assert!(frames.iter().all(|(status, value)| *status == 0 && value.len() == 300_000));
+    sender.join().unwrap().unwrap();
+}
+
+#[test]
+fn half_closed_client_gets_its_answers() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    stream.write_all(&set(b"k", &[b'v'; 50_000])).unwrap();
+    stream.write_all(&get(b"k").repeat(100)).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_frames(&mut stream, 101).len(), 101);
+    assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
+}
+
+#[test]
+fn error_is_readable_before_the_connection_closes() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    // A frame over the limit, with a good part of its body: the answer must not be lost to a reset.
+    let mut frame = vec![0; 24];
+    (frame[0], frame[1], frame[3], frame[4], frame[8]) = (0x80, 0x01, 1, 8, 0x7f);
+    frame.resize(1_000_000, b'x');
+    // The server may close while this is being written.
+    let _ = stream.write_all(&frame);
+    assert_eq!(read_frames(&mut stream, 1)[0].0, 4);
+    assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
+}
+
+#[test]
+fn connections_beyond_the_cap_are_closed_and_places_come_back() {
+    let fixture = Fixture::start(LIMITS);
+    let noop = request(&RequestParts::new(Opcode::Noop));
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| fixture.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&noop).unwrap();
+        read_frames(stream, 1);
+    }
+    let mut refused = fixture.connect();
+    let closed = match refused.read(&mut [0; 1]) {
+        Ok(received) => received == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    };
+    assert!(closed);
+    drop(streams.pop());
+    let begun = std::time::Instant::now();
+    loop {
+        let mut stream = fixture.connect();
+        let answered = stream.write_all(&noop).is_ok()
+            && stream.read(&mut [0; 24]).is_ok_and(|received| received == 24);
+        if answered {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the place never came back");
+    }
+}
+
+#[test]
+fn durable_write_is_answered_by_the_flusher_thread() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    let features = [0, 4, 0, 7, 0, 0x0b, 0, 0x10, 0, 0x11];
+    let hello = RequestParts { value: &features, ..RequestParts::new(Opcode::Hello) };
+    let plain = RequestParts {
+        key: b"PLAIN",
+        value: b"\0Administrator\0password",
+        ..RequestParts::new(Opcode::SaslAuth)
+    };
+    let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+    let mut framing = Vec::new();
+    encode_durability(DurabilityLevel::PersistToMajority, None, &mut framing);
+    let write = RequestParts {
+        framing: &framing,
+        key: b"k",
+        value: b"v",
+        extras: &[0; 8],
+        ..RequestParts::new(Opcode::Set)
+    };
+    let all: Vec<u8> = [hello, plain, select, write].iter().flat_map(request).collect();
+    stream.write_all(&all).unwrap();
+    let frames = read_frames(&mut stream, 4);
+    assert!(frames.iter().all(|(status, _)| *status == 0), "{frames:?}");
+}
+
+#[test]
+fn client_that_never_reads_is_closed_after_the_deadline() {
+    let fixture = Fixture::start(ConnectionLimits { send_deadline_ms: 1_000, ..LIMITS });
+    let mut stream = fixture.connect();
+    stream.write_all(&set(b"big", &vec![b'x'; 1_000_000])).unwrap();
+    stream.write_all(&get(b"big").repeat(100)).unwrap();
+    let begun = std::time::Instant::now();
+    while fixture.server.connections() > 0 {
+        assert!(begun.elapsed() < PATIENCE, "the connection was not closed");
+        std::thread::yield_now();
+    }
+}

@@ -4,6 +4,7 @@
 //! has received part of a frame, and an output block only if the socket did not take everything.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
 
 use super::connections::Slot;
 use crate::connection::close_reason::CloseReason;
@@ -12,6 +13,9 @@ use crate::connection::{Connection, Progress};
 use crate::environment::Environment;
 use crate::limits::{POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN};
 use oribi_protocol::limits::READ_BLOCK_BYTES;
+
+/// Bytes forgotten in one read from a client that was sent away.
+const LINGER_READ_BYTES: usize = 16 * 1024;
 
 /// What a connection needs after its turn.
 pub(super) enum Turn {
@@ -72,6 +76,9 @@ impl Pools {
 }
 
 fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
+    if slot.is_lingering {
+        return linger(slot);
+    }
     if slot.is_hungry && slot.readable {
         receive(slot, env)?;
     }
@@ -80,7 +87,7 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
     send(slot, env)?;
     Ok(match progress {
         Progress::Closing => match slot.connection.closing() {
-            Some(reason) if slot.connection.writer().is_empty() => Turn::End(reason),
+            Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason),
             _ => Turn::Idle,
         },
         Progress::TurnOver => Turn::Again,
@@ -92,6 +99,32 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
         Progress::NeedInput if slot.readable => Turn::Again,
         Progress::NeedInput | Progress::OutputFull | Progress::Waiting => Turn::Idle,
     })
+}
+
+/// Everything is sent. A socket that is closed while the client still sends is reset, and the reset
+/// may overtake the last answer, so a client that is sent away gets some time to read it.
+fn farewell(slot: &mut Slot, reason: CloseReason) -> Turn {
+    if !reason.is_for_cause() || slot.end_of_input {
+        return Turn::End(reason);
+    }
+    if slot.stream.shutdown(Shutdown::Write).is_err() {
+        return Turn::End(reason);
+    }
+    slot.is_lingering = true;
+    Turn::Again
+}
+
+/// Reads and forgets what a client that was sent away still sends; the deadline scan ends it.
+fn linger(slot: &mut Slot) -> Result<Turn, CloseReason> {
+    let reason = slot.connection.closing().unwrap_or(CloseReason::PeerClosed);
+    let mut nowhere = [0; LINGER_READ_BYTES];
+    match slot.stream.read(&mut nowhere) {
+        Ok(0) => Ok(Turn::End(reason)),
+        Ok(_) => Ok(Turn::Again),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Turn::Idle),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Turn::Again),
+        Err(_) => Err(reason),
+    }
 }
 
 /// Reads once. Less than there was room for means that the socket is empty; readiness is

@@ -40,7 +40,8 @@ fn missing_and_unwanted_parts_are_einval() {
     let json_bit = RequestParts { datatype: 1, extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") };
     let snappy = RequestParts { datatype: 2, ..json_bit };
     let xattr = RequestParts { datatype: 4, ..json_bit };
-    let all = [no_key, get_with_value, get_with_cas, set_without_extras, noop_with_key, snappy, xattr];
+    let all =
+        [no_key, get_with_value, get_with_cas, set_without_extras, noop_with_key, snappy, xattr];
     for request in all {
         assert_eq!(client.ask(&request).status, Status::Einval, "{request:?}");
     }
@@ -149,7 +150,8 @@ fn malformed_collection_prefixes_are_einval() {
 #[test]
 fn one_byte_a_second_meets_the_frame_deadline() {
     let mut client = Client::modern();
-    let request = bytes(&RequestParts { value: &[0; 200], extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") });
+    let request =
+        bytes(&RequestParts { value: &[0; 200], extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") });
     for byte in &request[..request.len() - 1] {
         client.harness.feed(&[*byte]);
         client.harness.advance_ms(1_000);

@@ -55,10 +55,9 @@ fn ids_by_name() {
         RequestParts { key: b"inventory.hotels", ..RequestParts::new(Opcode::CollectionsGetId) };
     assert_eq!(client.ask(&in_key).status, Status::Success);
     let body = format!("{{\"manifest_uid\":\"{uid}\"}}");
-    for (path, status) in [
-        ("inventory.none", Status::UnknownCollection),
-        ("none.hotels", Status::UnknownScope),
-    ] {
+    for (path, status) in
+        [("inventory.none", Status::UnknownCollection), ("none.hotels", Status::UnknownScope)]
+    {
         let reply = look_up(&mut client, path);
         assert_eq!((reply.status, reply.datatype), (status, 1));
         assert_eq!(reply.value, body.as_bytes());
@@ -92,7 +91,8 @@ fn same_key_in_two_collections_and_prefix_in_answers() {
     let id = CollectionIdExtras::decode(&look_up(&mut client, "inventory.hotels").extras).unwrap();
     let named = [&[id.collection.0 as u8][..], b"k"].concat();
     for (key, value) in [(&b"\0k"[..], b"1"), (&named[..], b"2")] {
-        let parts = RequestParts { key, value, extras: &SET_EXTRAS, ..RequestParts::new(Opcode::Set) };
+        let parts =
+            RequestParts { key, value, extras: &SET_EXTRAS, ..RequestParts::new(Opcode::Set) };
         assert_eq!(client.ask(&parts).status, Status::Success);
     }
     let reply = client.ask(&RequestParts { key: &named, ..RequestParts::new(Opcode::Getk) });

@@ -134,7 +134,10 @@ fn expiry_relative_absolute_and_touch() {
     client.set(b"t", b"v");
     let touch = RequestParts { extras: &[0, 0, 0, 10], ..about(Opcode::Touch, b"t") };
     let touched = client.ask(&touch);
-    assert_eq!((touched.status, touched.extras.len(), touched.value.len()), (Status::Success, 0, 0));
+    assert_eq!(
+        (touched.status, touched.extras.len(), touched.value.len()),
+        (Status::Success, 0, 0)
+    );
     assert_ne!(touched.cas, 0);
     client.harness.advance_ms(9_000);
     for key in [b"r", b"a", b"t"] {
@@ -216,11 +219,8 @@ fn observe_seqno_and_all_seqnos() {
     let token = MutationExtras::decode(&client.set(b"k", b"v").extras).unwrap();
     let uuid = token.vb_uuid.0.to_be_bytes();
     let key_vbid = about(Opcode::Get, b"k").vbid;
-    let request = RequestParts {
-        vbid: key_vbid,
-        value: &uuid,
-        ..RequestParts::new(Opcode::ObserveSeqno)
-    };
+    let request =
+        RequestParts { vbid: key_vbid, value: &uuid, ..RequestParts::new(Opcode::ObserveSeqno) };
     let reply = client.ask(&request);
     assert_eq!((reply.status, reply.value.len(), reply.value[0]), (Status::Success, 27, 0));
     assert_eq!(reply.value[19..27], token.seqno.0.to_be_bytes());
@@ -230,7 +230,8 @@ fn observe_seqno_and_all_seqnos() {
     assert_eq!(client.ask(&short).status, Status::Einval);
     let all = client.ask(&RequestParts::new(Opcode::GetAllVbSeqnos));
     assert_eq!(all.value.len(), 4 * 10);
-    let replicas = RequestParts { extras: &[0, 0, 0, 2], ..RequestParts::new(Opcode::GetAllVbSeqnos) };
+    let replicas =
+        RequestParts { extras: &[0, 0, 0, 2], ..RequestParts::new(Opcode::GetAllVbSeqnos) };
     assert!(client.ask(&replicas).value.is_empty());
 }
 

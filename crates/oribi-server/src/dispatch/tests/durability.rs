@@ -37,7 +37,8 @@ fn every_durable_form_is_answered_once_the_store_has_it() {
     let vbid = about(Opcode::Get, b"k").vbid;
     let stats = client.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
     assert!(stats.persisted_seqno >= token.seqno);
-    let count = RequestParts { framing: &framing, extras: &counter, ..about(Opcode::Increment, b"n") };
+    let count =
+        RequestParts { framing: &framing, extras: &counter, ..about(Opcode::Increment, b"n") };
     let reply = client.ask(&count);
     assert_eq!((reply.value, reply.extras.len()), (10_u64.to_be_bytes().to_vec(), 16));
     let append = RequestParts { framing: &framing, value: b"w", ..about(Opcode::Append, b"k") };

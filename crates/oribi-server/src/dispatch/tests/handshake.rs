@@ -34,7 +34,8 @@ fn hello_grants_sorted_and_starts_over() {
 #[test]
 fn error_map_in_the_version_asked_for() {
     let mut client = Client::legacy();
-    for (asked, shown) in [(1_u16, "\"version\":1,"), (2, "\"version\":2,"), (7, "\"version\":2,")] {
+    for (asked, shown) in [(1_u16, "\"version\":1,"), (2, "\"version\":2,"), (7, "\"version\":2,")]
+    {
         let value = asked.to_be_bytes();
         let reply = client.ask(&RequestParts { value: &value, ..request(Opcode::GetErrorMap) });
         assert!(String::from_utf8(reply.value).unwrap().contains(shown));
@@ -148,7 +149,10 @@ fn unknown_and_unimplemented_opcodes_leave_the_connection_usable() {
         let mut frame = vec![0; 24];
         (frame[0], frame[1], frame[15]) = (0x80, code, 9);
         let all = replies(&client.harness.feed(&frame));
-        assert_eq!((all[0].status, all[0].opcode, all[0].opaque), (Status::UnknownCommand, code, 9));
+        assert_eq!(
+            (all[0].status, all[0].opcode, all[0].opaque),
+            (Status::UnknownCommand, code, 9)
+        );
     }
     for opcode in [Opcode::SubdocGet, Opcode::DcpOpen, Opcode::GetLocked, Opcode::RangeScanCreate] {
         assert_eq!(client.ask(&request(opcode)).status, Status::NotSupported);

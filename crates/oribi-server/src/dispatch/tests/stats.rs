@@ -52,8 +52,16 @@ fn general_group_counts() {
 #[test]
 fn every_group_answers() {
     let mut client = Client::modern();
-    for name in ["uuid", "vbucket", "vbucket-seqno", "vbucket-details", "memory", "config", "collections", "warmup"]
-    {
+    for name in [
+        "uuid",
+        "vbucket",
+        "vbucket-seqno",
+        "vbucket-details",
+        "memory",
+        "config",
+        "collections",
+        "warmup",
+    ] {
         assert!(!group(&mut client, name).is_empty(), "{name}");
     }
     assert_eq!(group(&mut client, "vbucket")["vb_3"], "active");
