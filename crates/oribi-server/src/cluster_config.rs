@@ -120,10 +120,7 @@ impl ClusterConfig {
     }
 
     fn node(&self) -> NodeExt {
-        NodeExt {
-            this_node: true,
-            services: Services { kv: self.kv_port, mgmt: self.mgmt_port },
-        }
+        NodeExt { this_node: true, services: Services { kv: self.kv_port, mgmt: self.mgmt_port } }
     }
 
     fn render_bucket(&self, facts: &BucketFacts<'_>, rev: u64) -> String {

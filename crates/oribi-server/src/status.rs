@@ -4,7 +4,9 @@
 //! Called by the dispatcher and nobody else. [`for_legacy`] gives the words of classic memcached to
 //! a client that did not ask for extended ones.
 
-use oribi_engine::{CounterOutcome, GetOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused};
+use oribi_engine::{
+    CounterOutcome, GetOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused,
+};
 use oribi_protocol::frame_info::FrameInfoError;
 use oribi_protocol::status::Status;
 
