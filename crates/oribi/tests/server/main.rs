@@ -4,6 +4,9 @@
 //! server; [`fixture`] starts what they need. Tests run in parallel, each with a server, a data
 //! directory and ports of its own, and wait by polling only.
 
+// A helper that fails fails its test, which is all that `unwrap` does.
+#![allow(clippy::unwrap_used)]
+
 mod authentication;
 mod bad_input;
 mod buckets;
