@@ -81,6 +81,12 @@ impl ConnectionHarness {
     /// Receives `bytes`, runs until nothing is left to do, and returns everything that was answered.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut answered = Vec::new();
+        self.feed_into(bytes, &mut answered);
+        answered
+    }
+
+    /// As `feed`, but appends what was answered, so that the harness itself need not allocate.
+    pub fn feed_into(&mut self, bytes: &[u8], answered: &mut Vec<u8>) {
         self.unread.extend(bytes);
         loop {
             if self.connection.wants_input() && !self.unread.is_empty() {
@@ -89,9 +95,9 @@ impl ConnectionHarness {
                 self.connection.reader().commit(taken);
             }
             let progress = self.connection.process(&mut self.environment);
-            self.drain(&mut answered);
+            self.drain(answered);
             let ran = self.run_others();
-            self.drain(&mut answered);
+            self.drain(answered);
             let is_done = match progress {
                 Progress::NeedInput => self.unread.is_empty() && !ran,
                 Progress::Closing => true,
@@ -99,7 +105,7 @@ impl ConnectionHarness {
                 Progress::OutputFull | Progress::TurnOver => false,
             };
             if is_done {
-                return answered;
+                return;
             }
         }
     }
