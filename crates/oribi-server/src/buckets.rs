@@ -3,8 +3,9 @@
 //! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings fixed at
 //! creation), the `store` directory and the `clean-shutdown` marker. Invariants: a bucket's name,
 //! uuid and number of vbuckets never change; `bucket.json` is there, complete, before the store is
-//! created, and is the first thing removed when a bucket is deleted; the marker exists only while no
-//! server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
+//! created; a directory with a store but without that file is reported, never cleared; a deleted
+//! bucket leaves by one rename, to a name that no bucket can have, before anything in it is removed;
+//! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ const BUCKET_FILE: &str = "bucket.json";
 const STORE_DIR: &str = "store";
 const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
 const BUCKET_FILE_MODE: u32 = 0o600;
+/// Begins the name of a directory whose bucket is deleted. Bucket names never begin with a dot.
+const DELETED_PREFIX: &str = ".deleted-";
 
 /// What can be chosen when a bucket is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,11 +231,12 @@ impl Buckets {
             return Err(BucketError::BadName(name.to_owned()));
         };
         let directory = buckets.join(name);
-        if directory.exists() {
-            // Without `bucket.json` it is what an interrupted deletion left behind.
-            std::fs::remove_dir_all(&directory).map_err(|e| io_error("remove", &directory, e))?;
+        if directory.join(STORE_DIR).exists() {
+            let detail = "the file is missing beside a store with documents".to_owned();
+            return Err(BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail });
         }
-        std::fs::create_dir(&directory).map_err(|e| io_error("create", &directory, e))?;
+        // It may be there without a store, when an earlier creation was cut short.
+        std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
         let file = BucketFile {
             version: BUCKET_FILE_VERSION,
@@ -265,9 +269,13 @@ impl Buckets {
             tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
         }
         let Some(directory) = &handle.directory else { return Ok(()) };
-        let path = directory.join(BUCKET_FILE);
-        std::fs::remove_file(&path).map_err(|e| io_error("remove", &path, e))?;
-        std::fs::remove_dir_all(directory).map_err(|e| io_error("remove", directory, e))
+        let deleted = format!("{DELETED_PREFIX}{name}-{}", handle.bucket.config().uuid);
+        let deleted = directory.with_file_name(deleted);
+        std::fs::rename(directory, &deleted).map_err(|e| io_error("rename", directory, e))?;
+        if let Some(buckets) = &self.directory {
+            sync_directory(buckets)?;
+        }
+        std::fs::remove_dir_all(&deleted).map_err(|e| io_error("remove", &deleted, e))
     }
 
     /// Flushes and stops every bucket; returns the first error but stops all.
@@ -305,9 +313,13 @@ impl Buckets {
         let json = match std::fs::read(&path) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A creation or deletion was cut short; without the file there is no bucket.
-                tracing::warn!(path = %directory.display(), "directory without {BUCKET_FILE} is ignored");
-                return Ok(());
+                // A creation was cut short: there was no store yet, and so no document.
+                if !directory.join(STORE_DIR).exists() {
+                    tracing::warn!(path = %directory.display(), "directory without {BUCKET_FILE} is ignored");
+                    return Ok(());
+                }
+                let detail = "the file is missing beside a store with documents".to_owned();
+                return Err(BucketError::Corrupt { path, detail });
             }
             Err(error) => return Err(io_error("read", &path, error)),
         };
@@ -387,9 +399,14 @@ fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
     for entry in entries {
         let entry = entry.map_err(|e| io_error("read", directory, e))?;
         let name = entry.file_name();
-        match name.to_str().filter(|name| is_bucket_name(name)) {
-            Some(name) => names.push(name.to_owned()),
-            None => tracing::warn!(path = %entry.path().display(), "not a bucket; ignored"),
+        match name.to_str() {
+            Some(name) if is_bucket_name(name) => names.push(name.to_owned()),
+            Some(name) if name.starts_with(DELETED_PREFIX) => {
+                // The deletion was answered or cut short; either way the bucket is gone.
+                let path = entry.path();
+                std::fs::remove_dir_all(&path).map_err(|e| io_error("remove", &path, e))?;
+            }
+            _ => tracing::warn!(path = %entry.path().display(), "not a bucket; ignored"),
         }
     }
     names.sort();
@@ -413,3 +430,6 @@ fn random_u64() -> u64 {
 fn new_uuid() -> String {
     format!("{:016x}{:016x}", random_u64(), random_u64())
 }
+
+#[cfg(test)]
+mod tests;
