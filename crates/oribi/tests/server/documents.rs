@@ -107,15 +107,17 @@ fn documents_expire() {
 }
 
 #[test]
-fn get_and_touch_reads_and_prolongs() {
+fn get_and_touch_reads_and_sets_the_expiry() {
     let fixture = Fixture::start();
     let mut connection = fixture.login();
     let mut call = |request: &Request| connection.call(request).unwrap();
     expect(call(&Request::touch(Opcode::Gat, "a", 100)), Status::KeyEnoent);
-    let first = expect(call(&Request::set("a", "1").flags_and_expiry(0, 1)), Status::Success);
-    let touched = expect(call(&Request::touch(Opcode::Gat, "a", 0)), Status::Success);
-    assert_eq!(touched.text(), "1");
+    let first = expect(call(&Request::set("a", "1").flags_and_expiry(7, 0)), Status::Success);
+    let touched = expect(call(&Request::touch(Opcode::Gat, "a", 1)), Status::Success);
+    assert_eq!((touched.text().as_str(), touched.extras), ("1", 7_u32.to_be_bytes().to_vec()));
     assert!(touched.cas > first.cas, "a touch is a mutation");
+    poll_until(PATIENCE, || (call(&Request::get("a")).status() == Status::KeyEnoent).then_some(()))
+        .expect("a document that was touched with one second goes away");
     fixture.finish(&[]);
 }
 

@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, expect};
 
 #[test]
 fn a_client_that_never_authenticates_is_disconnected() {
-    let fixture = Fixture::with_users(|options| options.setting("auth-deadline-ms", 500));
+    let fixture = Fixture::with_users(|options| options.setting("auth-deadline-ms", 3000));
     let mut silent = RawConnection::connect(fixture.server.port()).unwrap();
     let mut halfway = RawConnection::connect(fixture.server.port()).unwrap();
     halfway.hello(&[]).unwrap();
@@ -100,5 +100,21 @@ fn a_client_that_pipelines_without_reading_is_held_back() {
     assert_eq!(held_back, Some(true), "half a gibibyte was accepted without an answer being read");
     let grown = fixture.server.resident_bytes().unwrap().saturating_sub(before);
     assert!(grown < 64 << 20, "{sent} bytes of requests cost {grown} bytes");
+    fixture.finish(&[]);
+}
+
+#[test]
+fn connections_over_the_limit_are_closed_and_places_come_back() {
+    let fixture = Fixture::start_with(|options| options.setting("connections-max", 3));
+    let mut first: Vec<RawConnection> = (0..3).map(|_| fixture.login()).collect();
+    let mut over = RawConnection::connect(fixture.server.port()).unwrap();
+    assert_eq!(over.read_until_closed().unwrap(), []);
+    for connection in &mut first {
+        expect(connection.call(&Request::get("k")).unwrap(), Status::KeyEnoent);
+    }
+    first.pop();
+    // The server notices the end of a connection when it gets to it.
+    let again = poll_until(PATIENCE, || RawConnection::login(fixture.server.port()).ok());
+    expect(again.expect("a place came back").call(&Request::get("k")).unwrap(), Status::KeyEnoent);
     fixture.finish(&[]);
 }
