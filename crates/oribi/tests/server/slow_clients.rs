@@ -116,5 +116,5 @@ fn connections_over_the_limit_are_closed_and_places_come_back() {
     // The server notices the end of a connection when it gets to it.
     let again = poll_until(PATIENCE, || RawConnection::login(fixture.server.port()).ok());
     expect(again.expect("a place came back").call(&Request::get("k")).unwrap(), Status::KeyEnoent);
-    fixture.finish(&[]);
+    fixture.finish(&["too many connections"]);
 }
