@@ -19,6 +19,7 @@
 
 mod directory;
 mod failure;
+mod journal_check;
 mod layout;
 mod removal;
 mod seqno_scan;
@@ -104,6 +105,9 @@ impl FjallStore {
     /// `Corrupt` when it was a store and can no longer be read. Neither changes any file.
     pub fn open(path: &Path, options: FjallOptions) -> Result<FjallStore, StoreError> {
         let directory = Directory::claim(path)?;
+        if directory.found() == Found::Ready {
+            journal_check::check_journals(path)?;
+        }
         let database = guarded("open", || {
             Database::builder(path)
                 .cache_size(options.cache_bytes)

@@ -92,6 +92,85 @@ fn flipped_bytes_are_errors_and_not_panics() {
     assert!(refused > 0, "no damage was ever noticed when opening");
 }
 
+/// A store whose documents are all in its journal, as those of every small store are.
+fn journalled() -> DirectoryMedium {
+    let medium = DirectoryMedium::new(FjallOptions::default());
+    let store = medium.open().expect("a new store");
+    for round in 0..20 {
+        commit_values(&*store, Vbid(0), round * 10 + 1, &values(round * 10 + 1));
+    }
+    medium
+}
+
+/// Length of the journal up to its last byte that is not zero.
+fn written_bytes(journal: &[u8]) -> usize {
+    journal.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Found while reading fjall: damage in a journal made it drop every batch behind the damage, and
+/// cut them off the file. Whatever byte is damaged, nothing acknowledged may go missing unnoticed.
+#[test]
+fn damage_in_a_journal_never_drops_what_is_behind_it() {
+    let original = journalled();
+    let journal = original.path().join("0.jnl");
+    let sound = fs::read(&journal).expect("readable");
+    let written = written_bytes(&sound);
+    let last_batch = 8_000;
+    let mut random = SeededRandom::new(0x10a1);
+    for _ in 0..300 {
+        let mut content = sound[..written].to_vec();
+        let at = random.below((written - last_batch) as u64) as usize;
+        match random.below(3) {
+            0 => content[at] ^= 1 << random.below(8),
+            1 => content[at] = random.number() as u8,
+            _ => {
+                let end = (at + 4096).min(written - last_batch);
+                content[at..end].iter_mut().for_each(|byte| *byte = random.number() as u8);
+            }
+        }
+        fs::write(&journal, &content).expect("written");
+        match original.open() {
+            Ok(store) => {
+                let shown = super::count(&*store, Vbid(0));
+                assert!(!matches!(shown, Ok(records) if records < 200), "lost at {at}: {shown:?}");
+            }
+            Err(_) => {
+                let after = fs::read(&journal).expect("readable");
+                assert!(after == content, "a refused journal was changed, damage at {at}");
+            }
+        }
+    }
+}
+
+/// What a crash leaves is not damage: the journal ends anywhere in its last batch.
+#[test]
+fn a_cut_off_last_batch_is_discarded() {
+    let original = journalled();
+    let journal = original.path().join("0.jnl");
+    let sound = fs::read(&journal).expect("readable");
+    let written = written_bytes(&sound);
+    let mut random = SeededRandom::new(0xc07);
+    for round in 0..60 {
+        let cut = written - 1 - random.below(1_500) as usize;
+        let mut content = sound[..cut].to_vec();
+        if round % 2 == 0 {
+            // The zeros that the file was made with.
+            content.resize(written + 100_000, 0);
+        }
+        fs::write(&journal, &content).expect("written");
+        let store = original.open().expect("a crash is not damage");
+        let shown = super::count(&*store, Vbid(0)).expect("scans");
+        assert_eq!(shown, 190, "the cut-off batch is gone as a whole, cut at {cut}");
+    }
+}
+
+#[test]
+fn a_store_without_its_journal_is_refused() {
+    let medium = journalled();
+    fs::remove_file(medium.path().join("0.jnl")).expect("removed");
+    assert!(matches!(medium.open(), Err(crate::StoreError::Corrupt(_))));
+}
+
 fn copy(from: &Path, to: &Path) {
     for name in files(from) {
         let copied = to.join(name.strip_prefix(from).expect("of the store"));
