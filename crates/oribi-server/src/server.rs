@@ -75,7 +75,8 @@ impl Server {
     /// Starts a server; it serves when this returns.
     ///
     /// # Errors
-    /// Whatever makes it impossible, in words for a person. Nothing is left running.
+    /// Whatever makes it impossible, in words for a person. The process is expected to end: what had
+    /// been started is not stopped in order, and nothing was acknowledged yet.
     pub fn start(settings: &Settings) -> Result<Server, StartError> {
         let started = wall_clock();
         let data_dir = DataDir::open(&settings.data_dir)?;
@@ -98,7 +99,7 @@ impl Server {
         let listener = Listener::start(kv_socket, Arc::clone(&context), mailboxes)?;
         let server =
             Server { context, addresses, listener, workers, blocking, admin, _data_dir: data_dir };
-        server.announce(settings);
+        server.announce();
         Ok(server)
     }
 
@@ -133,7 +134,7 @@ impl Server {
         stopped
     }
 
-    fn announce(&self, settings: &Settings) {
+    fn announce(&self) {
         if self.context.users.is_development() {
             tracing::warn!(
                 "DEVELOPMENT MODE: no user is configured. Anybody on this machine may log in as \
@@ -145,13 +146,6 @@ impl Server {
             let config = bucket.bucket().config();
             tracing::info!(bucket = config.name, vbuckets = config.vbuckets, "bucket is open");
         }
-        tracing::info!(
-            kv = %self.addresses.kv,
-            admin = %self.addresses.admin,
-            workers = settings.workers,
-            data_dir = %settings.data_dir.display(),
-            "ready to serve"
-        );
     }
 }
 

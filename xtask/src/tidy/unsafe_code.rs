@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/oribi-engine/src/hash_table.rs", "the hash table"),
     ("crates/oribi-engine/src/hash_table/", "the hash table"),
     ("crates/oribi-protocol/tests/allocations.rs", "a counting allocator, in tests only"),
+    ("crates/oribi-server/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/oribi-testkit/src/signal.rs", "kill(2)"),
 ];
 

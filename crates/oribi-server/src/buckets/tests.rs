@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{BUCKET_FILE, BucketError, BucketOptions, Buckets, DELETED_PREFIX};
+use super::{
+    BUCKET_FILE, BucketError, BucketOptions, Buckets, CLEAN_SHUTDOWN_FILE, DELETED_PREFIX,
+};
 use crate::config::Settings;
 
 fn open(data_dir: &Path) -> Result<Buckets, BucketError> {
@@ -62,4 +64,44 @@ fn what_an_interrupted_deletion_left_is_removed_at_start() {
     std::fs::create_dir_all(left.join("store")).unwrap();
     stop(&open(scratch.path()).unwrap());
     assert!(!left.exists());
+}
+
+#[test]
+fn the_marker_is_there_only_after_a_clean_stop() {
+    let scratch = tempfile::tempdir().unwrap();
+    let marker = scratch.path().join("buckets/default").join(CLEAN_SHUTDOWN_FILE);
+    let buckets = open(scratch.path()).unwrap();
+    assert!(!marker.exists());
+    stop(&buckets);
+    assert!(marker.exists());
+    drop(buckets);
+    let buckets = open(scratch.path()).unwrap();
+    assert!(!marker.exists());
+    stop(&buckets);
+}
+
+#[test]
+fn a_bucket_file_that_cannot_be_understood_is_reported_and_left_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    stop(&open(scratch.path()).unwrap());
+    let path = scratch.path().join("buckets/default").join(BUCKET_FILE);
+    let good = std::fs::read_to_string(&path).unwrap();
+    let other_version = good.replace("\"version\": 1", "\"version\": 9");
+    let other_name = good.replace("\"default\"", "\"else\"");
+    for bad in ["", "{}", "garbage", &other_version, &other_name] {
+        std::fs::write(&path, bad).unwrap();
+        assert!(matches!(open(scratch.path()), Err(BucketError::Corrupt { .. })), "{bad:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
+    }
+}
+
+#[test]
+fn names_that_no_client_could_select_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let buckets = open(scratch.path()).unwrap();
+    let options = BucketOptions::from_settings(&Settings::default());
+    for name in ["", ".hidden", "a/b", "..", "with space", &"x".repeat(101)] {
+        assert!(matches!(buckets.create(name, &options), Err(BucketError::BadName(_))), "{name:?}");
+    }
+    stop(&buckets);
 }

@@ -188,7 +188,7 @@ pub(super) fn get_cluster_config(x: &mut Exchange<'_>) {
         }
         known => known,
     };
-    let document = match &x.state.bucket {
+    let document = match x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
         Some(bucket) => x.env.server.bucket_document(bucket),
         None => x.env.server.cluster.global_document(),
     };

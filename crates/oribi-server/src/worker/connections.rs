@@ -132,6 +132,11 @@ impl Connections {
         match self.pools.turn(slot, env) {
             Turn::Idle => {}
             Turn::Again => self.enqueue(key),
+            Turn::Linger(reason) => {
+                report(&slot.stream, env, reason);
+                slot.is_lingering = true;
+                self.enqueue(key);
+            }
             Turn::End(reason) => self.remove(key, env, reason),
         }
     }
@@ -197,12 +202,20 @@ impl Connections {
         let Some(mut slot) = self.slots.try_remove(key) else { return };
         self.pools.reclaim(&mut slot.connection);
         env.server.release_connection();
-        let peer = slot.stream.peer_addr().ok();
-        if reason.is_for_cause() {
-            env.counters.closed_for_cause.add(1);
-            tracing::info!(?peer, %reason, "connection closed");
-        } else {
-            tracing::debug!(?peer, %reason, "connection closed");
+        // The end of a lingering connection was reported when it began to linger.
+        if !slot.is_lingering {
+            report(&slot.stream, env, reason);
         }
+    }
+}
+
+/// Logs and counts the end of a connection, once.
+fn report(stream: &TcpStream, env: &Environment, reason: CloseReason) {
+    let peer = stream.peer_addr().ok();
+    if reason.is_for_cause() {
+        env.counters.closed_for_cause.add(1);
+        tracing::info!(?peer, %reason, "connection closed");
+    } else {
+        tracing::debug!(?peer, %reason, "connection closed");
     }
 }

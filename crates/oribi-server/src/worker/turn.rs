@@ -23,6 +23,8 @@ pub(super) enum Turn {
     Idle,
     /// Another turn.
     Again,
+    /// It is over, but the client gets some time to read its last answer.
+    Linger(CloseReason),
     /// To be removed.
     End(CloseReason),
 }
@@ -110,8 +112,7 @@ fn farewell(slot: &mut Slot, reason: CloseReason) -> Turn {
     if slot.stream.shutdown(Shutdown::Write).is_err() {
         return Turn::End(reason);
     }
-    slot.is_lingering = true;
-    Turn::Again
+    Turn::Linger(reason)
 }
 
 /// Reads and forgets what a client that was sent away still sends; the deadline scan ends it.
