@@ -55,6 +55,9 @@ func main() {
 			fmt.Printf("PASS %s %s\n", s.name, detail)
 		} else {
 			fmt.Printf("FAIL %s %s\n", s.name, failure)
+			if s.name == "connect" {
+				break
+			}
 		}
 	}
 	if p.cluster != nil {

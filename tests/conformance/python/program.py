@@ -356,6 +356,8 @@ def main():
         except Exception as error:
             traceback.print_exc()
             print(f"FAIL {name} {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
+            if name == "connect":
+                break
     if program.cluster:
         program.cluster.close()
     return 0

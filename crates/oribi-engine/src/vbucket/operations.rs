@@ -86,11 +86,20 @@ impl VBucket {
     }
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
-        match self.find(context, self.seed.hash(key), key) {
+        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
+        let found = match self.find(context, hash, key) {
+            Ok(Some(item)) if item.is_expired(now_s) => {
+                // Who asks for metadata must see the same of a document that ended by itself as of a deleted one:
+                // its tombstone.
+                self.expire(context, hash, &item);
+                self.find(context, hash, key)
+            }
+            found => found,
+        };
+        match found {
             Err(refused) => MetaOutcome::Refused(refused),
-            Ok(Some(item)) if item.is_expired(context.now.unix_s()) => MetaOutcome::Miss,
-            Ok(Some(item)) => MetaOutcome::Found(item),
-            Ok(None) => MetaOutcome::Miss,
+            Ok(Some(item)) if !item.is_expired(now_s) => MetaOutcome::Found(item),
+            Ok(_) => MetaOutcome::Miss,
         }
     }
 

@@ -182,6 +182,20 @@ fn get_meta_shows_tombstones() {
     assert_eq!(client.ask(&bad).status, Status::Einval);
 }
 
+/// Regression 1: the Rust SDK's `exists` takes a miss for an error and only a tombstone for "no", and a
+/// document that had expired was a miss.
+#[test]
+fn get_meta_shows_the_tombstone_of_an_expired_document() {
+    let mut client = Client::modern();
+    let set = RequestParts { extras: &[0, 0, 0, 0, 0, 0, 0, 10], ..about(Opcode::Set, b"k") };
+    assert_eq!(client.ask(&set).status, Status::Success);
+    assert_eq!(client.ask(&about(Opcode::GetMeta, b"k")).extras[3], 0);
+    client.harness.advance_ms(11_000);
+    let reply = client.ask(&about(Opcode::GetMeta, b"k"));
+    assert_eq!((reply.status, reply.extras[3]), (Status::Success, 1));
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+}
+
 #[test]
 fn large_values_travel_whole() {
     let mut client = Client::modern();
