@@ -10,6 +10,7 @@ mod file_shape;
 mod layers;
 mod links;
 mod markers;
+mod snippets;
 mod source_tree;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,7 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             unsafe_code::check(file, &mut findings);
         } else if file.has_extension("md") {
             links::check(file, tree, &mut findings);
+            snippets::check(file, tree, &mut findings);
         } else if file.path.ends_with("/Cargo.toml") {
             layers::check(file, &mut findings);
         }

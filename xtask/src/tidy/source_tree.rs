@@ -1,4 +1,4 @@
-//! The files that tidy looks at: Rust sources, manifests and Markdown, read once.
+//! The files that tidy looks at: sources, manifests and Markdown, read once.
 //!
 //! Build output, dependency directories and version control data are skipped by name, so that the
 //! result does not depend on what was built before. Symbolic links are not followed. Every other
@@ -21,6 +21,9 @@ const SKIPPED_DIRECTORIES: [&str; 9] = [
     "__pycache__",
     "vendor",
 ];
+
+/// What is read; the last four are programs that documents show.
+const READ_SUFFIXES: [&str; 7] = [".rs", ".md", ".toml", ".py", ".js", ".go", ".java"];
 
 /// One text file of the repository.
 pub(crate) struct SourceFile {
@@ -67,6 +70,11 @@ impl SourceTree {
         &self.files
     }
 
+    /// Contents of a file that was read.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    }
+
     /// True when `path` is a file or a directory of the tree.
     pub(crate) fn contains(&self, path: &str) -> bool {
         if path.is_empty() || self.paths.contains(path) {
@@ -101,7 +109,7 @@ impl SourceTree {
     }
 
     fn read_file(&mut self, root: &Path, path: String) -> Result<()> {
-        let wanted = [".rs", ".md", ".toml"].iter().any(|suffix| path.ends_with(suffix));
+        let wanted = READ_SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
         if wanted {
             let text = std::fs::read_to_string(root.join(&path))
                 .with_context(|| format!("cannot read {path}"))?;

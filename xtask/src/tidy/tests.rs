@@ -137,3 +137,17 @@ fn links_have_to_lead_somewhere() {
     assert_one(&tree("[out](../../etc/passwd)\n"), 1, "leads nowhere");
     assert_one(&tree("![image](images/plot.png \"title\")\n"), 1, "plot.png");
 }
+
+#[test]
+fn a_marked_code_block_is_the_file_it_names() {
+    let check_block = |block: &str| {
+        let page = format!("# Title\n<!-- same as examples/a.py -->\n```python\n{block}```\n");
+        check(&SourceTree::from_files(vec![
+            file("README.md", page),
+            file("examples/a.py", "print(1)\nprint(2)\n"),
+        ]))
+    };
+    assert_eq!(check_block("print(1)\nprint(2)\n"), []);
+    assert_one(&check_block("print(1)\n"), 2, "differs");
+    assert_one(&findings_in("a.md", "<!-- same as no.py -->\n```\n```\n"), 1, "not a text file");
+}
