@@ -1,4 +1,4 @@
-// cargo add couchbase serde_json && cargo add tokio --features macros,rt-multi-thread
+//! cargo add couchbase serde_json && cargo add tokio --features macros,rt-multi-thread
 use couchbase::authenticator::PasswordAuthenticator;
 use couchbase::cluster::Cluster;
 use couchbase::options::cluster_options::ClusterOptions;
