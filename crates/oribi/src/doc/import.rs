@@ -207,7 +207,7 @@ impl Import<'_> {
             let seconds = self.progress.elapsed().as_secs_f64().max(0.001);
             let per_second = (self.totals.documents as f64 / seconds) as u64;
             let documents = HumanCount(self.totals.documents);
-            let message = format!("{documents} docs, {} docs/s", HumanCount(per_second));
+            let message = format!("{documents} docs, {}/s", HumanCount(per_second));
             self.progress.set_message(message);
         }
     }
@@ -224,9 +224,10 @@ fn progress_bar(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => (
             ProgressBar::new(bytes),
-            "{bar:32} {percent:>3}%  {bytes}/{total_bytes}  {bytes_per_sec}  {msg}  eta {eta}",
+            // The bar takes what the rest leaves of the line: about thirty columns of eighty.
+            "{wide_bar} {bytes}/{total_bytes}  {msg}  {eta}",
         ),
-        None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {msg}"),
     };
     let style = ProgressStyle::with_template(template).expect("the template is valid");
     bar.with_style(style)
