@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -23,6 +23,9 @@ const STOP: Token = Token(1);
 
 /// Pause after the operating system refused a connection for lack of something.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Shortest time between two log lines about refused connections.
+const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Silence after which a peer is asked whether it still exists, and between two such questions.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -46,7 +49,7 @@ impl Listener {
         let waker = Waker::new(poll.registry(), STOP)?;
         let mut socket = TcpListener::from_std(socket);
         poll.registry().register(&mut socket, LISTENER, Interest::READABLE)?;
-        let acceptor = Acceptor { poll, socket, server, workers, next: 0 };
+        let acceptor = Acceptor { poll, socket, server, workers, next: 0, refusal_logged: None };
         let thread = std::thread::Builder::new()
             .name("oribi-acceptor".to_owned())
             .spawn(move || acceptor.run())?;
@@ -71,6 +74,8 @@ struct Acceptor {
     server: Arc<ServerContext>,
     workers: Vec<Arc<Mailbox>>,
     next: usize,
+    /// When a refusal was last logged; refusals come in floods.
+    refusal_logged: Option<Instant>,
 }
 
 impl Acceptor {
@@ -113,7 +118,11 @@ impl Acceptor {
 
     fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr) {
         if !self.server.admit_connection() {
-            tracing::warn!(%peer, "connection refused: too many connections");
+            if self.refusal_logged.is_none_or(|logged| logged.elapsed() > REFUSAL_LOG_PAUSE) {
+                let refused = self.server.rejected_connections();
+                tracing::warn!(%peer, refused, "connection refused: too many connections");
+                self.refusal_logged = Some(Instant::now());
+            }
             return;
         }
         if let Err(error) = prepare(&stream) {

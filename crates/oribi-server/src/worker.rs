@@ -16,6 +16,7 @@ mod connections;
 mod turn;
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -62,7 +63,7 @@ impl Worker {
         let environment = Environment::new(server, counters, Arc::clone(&mailbox));
         let thread =
             std::thread::Builder::new().name(format!("oribi-worker-{index}")).spawn(move || {
-                WorkerLoop {
+                let worker = WorkerLoop {
                     poll,
                     environment,
                     blocking,
@@ -71,8 +72,14 @@ impl Worker {
                     messages: Vec::new(),
                     scanned_ms: 0,
                     stopping_since: None,
+                };
+                // A worker that panicked leaves its connections hanging and whatever it had locked in
+                // an unknown state. A process that ends is noticed and started again; what was
+                // acknowledged as durable is on disk.
+                if std::panic::catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
+                    tracing::error!(worker = index, "a worker panicked; the process ends");
+                    std::process::abort();
                 }
-                .run();
             })?;
         Ok(Worker { mailbox, thread })
     }

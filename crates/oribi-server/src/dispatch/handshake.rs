@@ -140,6 +140,7 @@ pub(crate) fn finish_flush(
         Ok(()) if is_quiet => return,
         Ok(()) => Status::Success,
         Err(FlushAllError::Disabled) => Status::NotSupported,
+        Err(FlushAllError::WarmingUp) => Status::Etmpfail,
         Err(error) => {
             tracing::error!(%error, "flush_all failed");
             Status::Etmpfail
