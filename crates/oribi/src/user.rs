@@ -149,9 +149,10 @@ fn read_line() -> anyhow::Result<Vec<u8>> {
 }
 
 fn prompt(text: &str) -> anyhow::Result<Vec<u8>> {
+    // First, because it discards what was typed before.
+    let _silence = EchoOff::new()?;
     eprint!("{text}");
     stderr().flush()?;
-    let _silence = EchoOff::new()?;
     let line = read_line();
     eprintln!();
     line

@@ -95,6 +95,14 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
+/// Changing a bucket is not supported, which is told for what it is and not as an unknown bucket.
+pub(crate) fn update(state: &AdminState, name: &str) -> Reply {
+    match state.server.buckets.get(name) {
+        None => bucket_not_found(),
+        Some(_) => error(StatusCode::BAD_REQUEST, "The settings of a bucket cannot be changed"),
+    }
+}
+
 /// Removes every document of a bucket whose settings allow it.
 pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {

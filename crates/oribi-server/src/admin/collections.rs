@@ -53,7 +53,7 @@ pub(crate) async fn create_collection(
     }
 }
 
-/// Changes a collection's longest life of documents.
+/// Changes a collection's longest life of documents; a form without it changes nothing.
 pub(crate) async fn change_collection(
     state: &Arc<AdminState>,
     bucket: &str,
@@ -63,7 +63,10 @@ pub(crate) async fn change_collection(
 ) -> Reply {
     let (scope, name) = (scope.to_owned(), collection.to_owned());
     let change = check_history(form)
-        .and_then(|()| max_ttl_s(form))
+        .and_then(|()| match form.get("maxTTL") {
+            Some(_) => max_ttl_s(form),
+            None => Ok(current_max_ttl_s(state, bucket, &scope, &name)),
+        })
         .map(|max_ttl_s| ManifestChange::SetMaxTtl { scope, name, max_ttl_s });
     match change {
         Ok(change) => apply(state, bucket, change).await,
@@ -147,6 +150,17 @@ fn refused(change: &ManifestChange, refusal: &ManifestError) -> Reply {
         ManifestError::Reserved => bad("_default cannot be dropped".to_owned()),
         ManifestError::Corrupt(detail) => failed("change the collections manifest", detail),
     }
+}
+
+fn current_max_ttl_s(
+    state: &AdminState,
+    bucket: &str,
+    scope: &str,
+    collection: &str,
+) -> Option<u32> {
+    let manifest = state.server.buckets.get(bucket)?.bucket().manifest();
+    let id = manifest.collection_id(scope, collection).ok()?;
+    manifest.collection(id)?.max_ttl_s
 }
 
 /// `maxTTL` in seconds: nothing or 0 for "not set", -1 for "no limit, whatever the bucket says".

@@ -2,12 +2,13 @@
 //!
 //! Owns: the route table and the rights it asks for. Invariants: without credentials only `/`,
 //! `/healthz` and `/pools` are answered; a change needs the admin role; what is told about a bucket
-//! needs the right to read it. The tables are `match`es: one arm, one call. Caller: `admin`.
+//! needs the right to read it; a browser may not change anything on behalf of another site. The tables are `match`es: one arm, one call. Caller: `admin`.
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request};
+use hyper::header::{HOST, ORIGIN};
+use hyper::{HeaderMap, Method, Request};
 
 use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
 use super::{AdminState, buckets, collections, config_stream, pools};
@@ -55,6 +56,7 @@ async fn route(
             read(state, parts, &asker).await
         }
         (_, _, Some(identity)) if !identity.access.is_admin() => forbidden("cluster.admin!write"),
+        _ if is_from_elsewhere(headers) => forbidden("same origin"),
         (_, _, Some(_)) => change(state, method, parts, request).await,
     }
 }
@@ -84,6 +86,15 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
     }
 }
 
+/// True for a request that a browser sends for a page of another site: with the credentials that it
+/// remembers, and in development mode with the password that everybody knows.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let Some(host) = headers.get(HOST) else { return true };
+    let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    site.is_none_or(|(_, site)| site.as_bytes() != host.as_bytes())
+}
+
 /// Routes that change something; the caller has the admin role.
 async fn change(
     state: &Arc<AdminState>,
@@ -100,6 +111,7 @@ async fn change(
     };
     match (method, rest) {
         (&Method::POST, []) => buckets::create(state, &form).await,
+        (&Method::POST, [bucket]) => buckets::update(state, bucket),
         (&Method::DELETE, [bucket]) => buckets::delete(state, bucket).await,
         (&Method::POST, [bucket, "controller", "doFlush"]) => buckets::flush(state, bucket).await,
         (&Method::POST, [bucket, "scopes"]) => {

@@ -205,6 +205,10 @@ fn buckets_are_created_and_deleted() {
         (400, &json!("Flush is disabled for the bucket"))
     );
 
+    let update = fixture.post("/pools/default/buckets/orders", "flushEnabled=0");
+    assert_eq!(update.status, 400);
+    assert!(update.body.contains("cannot be changed"), "{}", update.body);
+
     assert_eq!(fixture.ask("DELETE", "/pools/default/buckets/orders", ADMIN, "").status, 200);
     for (method, path) in [
         ("GET", "/pools/default/buckets/orders"),
@@ -257,6 +261,8 @@ fn scopes_and_collections_are_managed_in_the_words_clients_search_for() {
     );
 
     assert_eq!(fixture.ask("PATCH", orders, ADMIN, "maxTTL=0").json()["uid"], "3");
+    let listed = &fixture.get(scopes).json()["scopes"][1]["collections"][0];
+    assert!(listed.get("maxTTL").is_none(), "{listed}");
     assert_eq!(fixture.post(&format!("{scopes}/@ensureManifest/3"), "").status, 200);
     assert_eq!(fixture.post(&format!("{scopes}/@ensureManifest/4"), "").status, 504);
     assert_eq!(fixture.post(&format!("{scopes}/@ensureManifest/x"), "").status, 400);
@@ -323,6 +329,20 @@ fn roles_decide_who_sees_and_changes_what() {
     let listed = fixture.ask("GET", "/pools/default/buckets", "other:secret1", "").json();
     assert_eq!(listed, json!([]));
     assert_eq!(status("POST", scopes, "root"), 200);
+}
+
+#[test]
+fn a_page_of_another_site_changes_nothing() {
+    let fixture = Fixture::development();
+    let scopes = "/pools/default/buckets/default/scopes";
+    let post_from = |origin: &str| {
+        // The path carries one more header line into the request.
+        let path = format!("{scopes} HTTP/1.1\r\nOrigin: {origin}\r\nX-Rest:");
+        fixture.post(&path, "name=shop").status
+    };
+    assert_eq!(post_from("http://evil.example"), 403);
+    assert_eq!(post_from("null"), 403);
+    assert_eq!(post_from("http://node.example:8091"), 200);
 }
 
 #[test]
