@@ -194,3 +194,45 @@ impl ClientError {
         self.refused().is_some_and(Refused::is_transient)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Every status has a meaning, and only harmless ones are tried again.
+
+    use super::*;
+
+    #[test]
+    fn only_success_is_no_refusal() {
+        for status in Status::all() {
+            let outcome = Refused::from_status(status.code());
+            assert_eq!(outcome.is_ok(), *status == Status::Success, "{status:?}");
+        }
+        assert_eq!(Refused::from_status(0x7777), Err(Refused::Other(0x7777)));
+    }
+
+    /// A status that may have changed something is never tried again by itself.
+    #[test]
+    fn transient_refusals_changed_nothing() {
+        let transient: Vec<&str> = Status::all()
+            .iter()
+            .filter(|status| Refused::from_status(status.code()).is_err_and(Refused::is_transient))
+            .map(|status| status.name())
+            .collect();
+        let expected = [
+            "NotMyVbucket",
+            "Enomem",
+            "Ebusy",
+            "Etmpfail",
+            "SyncWriteInProgress",
+            "SyncWriteReCommitInProgress",
+        ];
+        assert_eq!(transient, expected);
+    }
+
+    #[test]
+    fn statuses_without_a_name_of_their_own_say_what_they_are() {
+        let text = Refused::Other(Status::RangeScanMore.code()).to_string();
+        assert_eq!(text, "status 0xa6 RangeScanMore: the range scan has more");
+        assert_eq!(Refused::Other(0x7777).to_string(), "status 0x7777");
+    }
+}
