@@ -30,97 +30,92 @@ struct ServerCollector {
     server: Arc<ServerContext>,
 }
 
-/// A figure of each bucket, whose present value is what matters.
-struct BucketGauge {
+/// A figure of each bucket.
+struct BucketFigure {
     name: &'static str,
     help: &'static str,
     value: fn(&BucketStats) -> u64,
 }
 
-/// A figure of each bucket that only grows.
-struct BucketCounter {
-    name: &'static str,
-    help: &'static str,
-    value: fn(&BucketStats) -> u64,
-}
-
-const BUCKET_GAUGES: &[BucketGauge] = &[
-    BucketGauge { name: "bucket_items", help: "Documents in memory", value: |s| s.items as u64 },
-    BucketGauge {
+/// Figures whose present value is what matters.
+const BUCKET_GAUGES: &[BucketFigure] = &[
+    BucketFigure { name: "bucket_items", help: "Documents in memory", value: |s| s.items as u64 },
+    BucketFigure {
         name: "bucket_tombstones",
         help: "Tombstones in memory",
         value: |s| s.tombstones as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_item_bytes",
         help: "Bytes of document blocks",
         value: |s| s.item_bytes as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_table_bytes",
         help: "Bytes of hash tables",
         value: |s| s.table_bytes as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_memory_quota_bytes",
         help: "Bytes that documents may take",
         value: |s| s.memory_quota_bytes,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_queue_items",
         help: "Mutations not yet on disk",
         value: |s| s.queue_items as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_queue_bytes",
         help: "Bytes held by mutation queues",
         value: |s| s.queue_bytes as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_checkpoints",
         help: "Checkpoints in memory",
         value: |s| s.checkpoints as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_vbuckets_active",
         help: "vbuckets that serve",
         value: |s| s.vbuckets_active as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_vbuckets_loading",
         help: "vbuckets still loading",
         value: |s| s.vbuckets_loading as u64,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_warmup_items",
         help: "Documents loaded by warmup",
         value: |s| s.warmup.items,
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_warmup_done",
         help: "1 when warmup has ended",
         value: |s| u64::from(s.warmup.done),
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_storage_failed",
         help: "1 while commits fail",
         value: |s| u64::from(s.storage_failed),
     },
-    BucketGauge {
+    BucketFigure {
         name: "bucket_disk_bytes",
         help: "Bytes of the files on disk",
         value: |s| s.store.disk_bytes,
     },
 ];
 
-const BUCKET_COUNTERS: &[BucketCounter] = &[
-    BucketCounter {
+/// Figures that only grow while the server runs.
+const BUCKET_COUNTERS: &[BucketFigure] = &[
+    BucketFigure {
         name: "bucket_records_committed",
         help: "Mutations committed to disk",
         value: |s| s.store.records_committed,
     },
-    BucketCounter { name: "bucket_commits", help: "Group commits", value: |s| s.store.commits },
-    BucketCounter {
+    BucketFigure { name: "bucket_commits", help: "Group commits", value: |s| s.store.commits },
+    BucketFigure {
         name: "bucket_commit_failures",
         help: "Failed group commits",
         value: |s| s.store.commit_failures,

@@ -5,7 +5,7 @@
 //! while a server runs on the directory, which reads the file again at the next login.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Subcommand};
@@ -70,7 +70,7 @@ pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     }
 }
 
-fn add(data_dir: &PathBuf, name: &str, roles: Vec<Role>, password: &[u8]) -> anyhow::Result<()> {
+fn add(data_dir: &Path, name: &str, roles: Vec<Role>, password: &[u8]) -> anyhow::Result<()> {
     let user = StoredUser::new(name, password, roles)?;
     let mut was_new = false;
     let mut has_admin = false;
@@ -86,7 +86,7 @@ fn add(data_dir: &PathBuf, name: &str, roles: Vec<Role>, password: &[u8]) -> any
     Ok(())
 }
 
-fn list(data_dir: &PathBuf, json: bool) -> anyhow::Result<()> {
+fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
     let file = UserFile::load(data_dir)?;
     let roles =
         |user: &StoredUser| -> Vec<String> { user.roles.iter().map(Role::to_string).collect() };
@@ -114,7 +114,7 @@ fn list(data_dir: &PathBuf, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn remove(data_dir: &PathBuf, name: &str) -> anyhow::Result<()> {
+fn remove(data_dir: &Path, name: &str) -> anyhow::Result<()> {
     if !UserFile::path(data_dir).exists() || !UserFile::edit(data_dir, |file| file.remove(name))? {
         bail!("there is no user {name:?} in {}", data_dir.display());
     }
