@@ -30,7 +30,7 @@ pub trait Medium {
 const SEEDS: [u64; 3] = [1, 0x5eed, 0xdead_beef];
 
 /// Operations per seed.
-const OPERATIONS: usize = 200;
+const OPERATIONS: usize = 120;
 
 /// Runs the whole suite. `make` gives a fresh empty medium for each check.
 ///

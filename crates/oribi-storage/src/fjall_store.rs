@@ -98,8 +98,8 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens the store in `path`, creating it when the directory is missing or empty. Creates no
-    /// parent directories' durability: the caller syncs the parent when it makes a new bucket.
+    /// Opens the store in `path`, creating it when the directory is missing or empty. The name of a
+    /// new directory is made durable; names of directories above its parent are the caller's.
     ///
     /// Errors: `Foreign` when the directory holds something else, a newer format, or is in use;
     /// `Corrupt` when it was a store and can no longer be read. Neither changes any file.

@@ -30,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("compaction purges old tombstones only", compact),
     ("large values come back whole", large_values),
     ("keys and values of odd bytes and lengths", odd_bytes),
+    ("several threads commit and read", threads),
     ("statistics count", stats_count),
 ];
 
@@ -299,6 +300,42 @@ fn odd_bytes(medium: &dyn Medium) {
     }
     let prefix_of_a_key = DocKey { collection: CollectionId::DEFAULT, key: &[0xff; 249] };
     assert_eq!(get(&*store, VB, prefix_of_a_key), None);
+}
+
+/// Each thread has a vbucket of its own, as flusher threads have, while one more reads them all.
+fn threads(medium: &dyn Medium) {
+    const BATCHES: u64 = 20;
+    let store = open(medium);
+    std::thread::scope(|scope| {
+        for vbid in 0..4 {
+            let store = &*store;
+            scope.spawn(move || {
+                for number in 1..=BATCHES {
+                    let kept = [
+                        Kept::document(2 * number - 1, b"same", &[number as u8; 50]),
+                        Kept::document(2 * number, format!("own-{number}").as_bytes(), b"v"),
+                    ];
+                    commit(store, Vbid(vbid), &kept);
+                    assert_eq!(get(store, Vbid(vbid), kept[0].doc_key()), Some(kept[0].clone()));
+                }
+            });
+        }
+        for _ in 0..BATCHES {
+            for vbid in 0..4 {
+                let own = scan_keys(&*store, Vbid(vbid)).len().saturating_sub(1);
+                assert!(own <= BATCHES as usize);
+            }
+        }
+    });
+    drop(store);
+    let store = open(medium);
+    for vbid in 0..4 {
+        assert_eq!(scan_keys(&*store, Vbid(vbid)).len() as u64, BATCHES + 1);
+    }
+    assert_eq!(
+        states(&*store),
+        (0..4).map(|vb| (Vbid(vb), state(2 * BATCHES))).collect::<Vec<_>>()
+    );
 }
 
 fn stats_count(medium: &dyn Medium) {

@@ -64,6 +64,7 @@ impl Directory {
             Found::New => {
                 remove_remains(path)?;
                 write_marker(&marker)?;
+                sync_parent(path)?;
             }
             Found::Ready if !path.join("version").is_file() => {
                 return Err(StoreError::Corrupt(format!("{}: files are missing", path.display())));
@@ -131,6 +132,16 @@ fn write_marker(marker: &File) -> Result<(), StoreError> {
     // fjall syncs the directory itself, which makes the name durable together with its own.
     let written = marker.write_all_at(&content, 0).and_then(|()| marker.sync_data());
     written.map_err(|error| io_error(&error))
+}
+
+/// Makes the store's own name durable, which no sync inside of it does.
+fn sync_parent(path: &Path) -> Result<(), StoreError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let synced = File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|error| io_error(&error))
 }
 
 /// Removes what an unfinished creation left. Only names that fjall uses are touched.
