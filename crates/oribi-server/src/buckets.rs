@@ -297,9 +297,10 @@ impl Buckets {
         &self,
         config: BucketConfig,
         store: Arc<dyn KvStore>,
+        was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        self.register(config, store, None, true, runs)
+        self.register(config, store, None, was_clean, runs)
     }
 
     fn open_existing(

@@ -92,8 +92,12 @@ fn check_access(x: &mut Exchange<'_>, privilege: Privilege) -> Result<(), Status
     if x.state.identity.is_none() {
         return Err(Status::Eaccess);
     }
-    if privilege == Privilege::Authenticated {
-        return Ok(());
+    let rights = x.state.rights;
+    match privilege {
+        Privilege::Anybody | Privilege::Authenticated => return Ok(()),
+        Privilege::Admin if rights.admin => return Ok(()),
+        Privilege::Admin => return Err(Status::Eaccess),
+        Privilege::Read | Privilege::Write => {}
     }
     match &x.state.bucket {
         None => return Err(Status::NoBucket),
@@ -103,7 +107,6 @@ fn check_access(x: &mut Exchange<'_>, privilege: Privilege) -> Result<(), Status
         }
         Some(_) => {}
     }
-    let rights = x.state.rights;
     let allowed = if privilege == Privilege::Write { rights.write } else { rights.read };
     if allowed { Ok(()) } else { Err(Status::Eaccess) }
 }

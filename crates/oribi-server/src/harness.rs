@@ -63,7 +63,19 @@ impl ConnectionHarness {
 
     /// A new connection to a server with these users, whose bucket `default` lies over this store.
     pub fn over(users: impl Into<Arc<UserStore>>, store: Arc<dyn KvStore>) -> ConnectionHarness {
-        let (server, bucket) = in_memory_server(users.into(), store, LIMITS, false);
+        ConnectionHarness::open(users.into(), store, true)
+    }
+
+    /// As `over`, for a store whose last server did not stop cleanly.
+    pub fn after_a_crash(
+        users: impl Into<Arc<UserStore>>,
+        store: Arc<dyn KvStore>,
+    ) -> ConnectionHarness {
+        ConnectionHarness::open(users.into(), store, false)
+    }
+
+    fn open(users: Arc<UserStore>, store: Arc<dyn KvStore>, was_clean: bool) -> ConnectionHarness {
+        let (server, bucket) = in_memory_server(users, store, LIMITS, was_clean, false);
         let worker_counters = server.counters.worker(0);
         let mut environment = Environment::new(server, worker_counters, Mailbox::new(None));
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
@@ -195,6 +207,7 @@ pub(crate) fn in_memory_server(
     users: Arc<UserStore>,
     store: Arc<dyn KvStore>,
     limits: ConnectionLimits,
+    was_clean: bool,
     runs: bool,
 ) -> (Arc<ServerContext>, Arc<BucketHandle>) {
     let buckets = Buckets::in_memory();
@@ -207,7 +220,8 @@ pub(crate) fn in_memory_server(
         value_bytes_max: VALUE_BYTES_MAX,
         flush_interval_ms: 0,
     };
-    let bucket = buckets.open_over(config, store, runs).expect("an in-memory store opens");
+    let bucket =
+        buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");
     while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
     let server = ServerContext::new(
         Arc::new(buckets),

@@ -3,7 +3,7 @@
 //! A GET borrows its key from the frame, clones a reference to the item and encodes straight into the
 //! output block: it allocates nothing. A quiet form is silent on a miss and loud otherwise.
 
-use oribi_engine::{GetOutcome, MetaOutcome};
+use oribi_engine::{GetOutcome, MetaOutcome, Refused};
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::response::ResponseParts;
 use oribi_protocol::status::Status;
@@ -101,24 +101,34 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
     x.send(&parts);
 }
 
-/// ObserveSeqno: how far a vbucket has persisted.
+/// ObserveSeqno: how far a vbucket has persisted. A client that names an earlier history of the vbucket
+/// also learns where that history ended, and so which of its writes may be lost.
 pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
     let Ok(uuid) = <[u8; 8]>::try_from(x.frame.value) else {
         return x.fail(Status::Einval);
     };
     let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let Some(vbucket) = x.bucket().bucket().vbucket_stats(vbid) else {
-        return x.refuse(oribi_engine::Refused::NotMyVbucket);
+    let Some(vbucket) = x.bucket().bucket().vbucket(vbid) else {
+        return x.refuse(Refused::NotMyVbucket);
     };
-    if vbucket.uuid != VbUuid(u64::from_be_bytes(uuid)) {
+    let (stats, table) = (vbucket.stats(), vbucket.failover_table());
+    let asked = VbUuid(u64::from_be_bytes(uuid));
+    // Newest first: the history at an index ended where the one before it in the table began.
+    let Some(index) = table.iter().position(|entry| entry.uuid == asked) else {
         return x.fail(Status::KeyEnoent);
-    }
-    // Layout: format 0 (no failover), vbucket u16, uuid u64, persisted u64, current u64.
-    let mut value = [0; 27];
+    };
+    let ended = index.checked_sub(1).map(|newer| table[newer].seqno);
+    // Layout: format u8 (1 after a change of history), vbucket u16, uuid u64, persisted u64, current
+    // u64, and in format 1 the uuid that was asked for and its last seqno.
+    let mut value = [0; 43];
+    value[0] = u8::from(ended.is_some());
     value[1..3].copy_from_slice(&vbid.0.to_be_bytes());
-    value[3..11].copy_from_slice(&uuid);
-    value[11..19].copy_from_slice(&vbucket.persisted_seqno.0.to_be_bytes());
-    value[19..27].copy_from_slice(&vbucket.high_seqno.0.to_be_bytes());
+    value[3..11].copy_from_slice(&stats.uuid.0.to_be_bytes());
+    value[11..19].copy_from_slice(&stats.persisted_seqno.0.to_be_bytes());
+    value[19..27].copy_from_slice(&stats.high_seqno.0.to_be_bytes());
+    let Some(ended) = ended else { return x.send_value(&value[..27]) };
+    value[27..35].copy_from_slice(&uuid);
+    value[35..43].copy_from_slice(&ended.0.to_be_bytes());
     x.send_value(&value);
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Privilege {
     Read,
     /// Whoever may write the selected bucket.
     Write,
+    /// Administrators; needs no bucket.
+    Admin,
 }
 
 /// Whether a part of the frame may be there.
@@ -107,7 +109,7 @@ const COLLECTION_ID: Rule =
 /// The rule of an opcode; `None` when it is not implemented.
 pub(crate) const fn rule(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
-    use Privilege::{Anybody, Authenticated, Read};
+    use Privilege::{Admin, Anybody, Authenticated, Read};
     Some(match opcode {
         Get | Getk => GET,
         Getq | Getkq => GET.quiet(),
@@ -129,7 +131,7 @@ pub(crate) const fn rule(opcode: Opcode) -> Option<Rule> {
         Hello => Rule { key: Part::Either, value: Part::Either, ..Rule::new(Anybody) },
         Opcode::GetErrorMap => Rule { value: Part::Present, ..Rule::new(Anybody) },
         SaslAuth | SaslStep => SASL,
-        Verbosity => Rule { extras: 1 << 4, ..Rule::new(Authenticated) },
+        Verbosity => Rule { extras: 1 << 4, ..Rule::new(Admin) },
         Stat => Rule { key: Part::Either, value: Part::Either, ..Rule::new(Authenticated) },
         SelectBucket => Rule { key: Part::Present, ..Rule::new(Authenticated) },
         ListBuckets => Rule::new(Authenticated),

@@ -42,7 +42,7 @@ impl Fixture {
     fn start(limits: ConnectionLimits) -> Fixture {
         let store = Arc::new(MemoryStore::new());
         let (server, bucket) =
-            in_memory_server(UserStore::development().into(), store, limits, true);
+            in_memory_server(UserStore::development().into(), store, limits, true, true);
         drop(bucket);
         let (blocking, queue) = BlockingThread::start().unwrap();
         let counters = server.counters.worker(0);

@@ -4,9 +4,11 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::response::MutationExtras;
 use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, counter_extras, outside, set_extras};
-use crate::harness::HARNESS_START_S;
+use crate::auth::UserStore;
+use crate::harness::{ConnectionHarness, HARNESS_START_S};
 
 #[test]
 fn get_answers_flags_cas_and_value() {
@@ -247,6 +249,36 @@ fn observe_seqno_and_all_seqnos() {
     let replicas =
         RequestParts { extras: &[0, 0, 0, 2], ..RequestParts::new(Opcode::GetAllVbSeqnos) };
     assert!(client.ask(&replicas).value.is_empty());
+}
+
+#[test]
+fn observe_seqno_tells_where_an_earlier_history_ended() {
+    let store = std::sync::Arc::new(MemoryStore::new());
+    let users = || UserStore::development();
+    let mut before = Client { harness: ConnectionHarness::over(users(), store.clone()) };
+    before.set(b"k", b"v");
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let old = before.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    before.harness.bucket().bucket().flush_step().unwrap();
+    // What was in memory only is lost with the old bucket, so the vbucket begins a new history.
+    let harness = ConnectionHarness::after_a_crash(users(), store);
+    let mut after = Client { harness };
+    let new = after.harness.bucket().bucket().vbucket_stats(vbid).unwrap();
+    assert_ne!(old.uuid, new.uuid);
+    let uuid = old.uuid.0.to_be_bytes();
+    let request = RequestParts { vbid, value: &uuid, ..RequestParts::new(Opcode::ObserveSeqno) };
+    let value = after.ask(&request).value;
+    assert_eq!((value.len(), value[0]), (43, 1));
+    assert_eq!(value[3..11], new.uuid.0.to_be_bytes());
+    assert_eq!(value[27..35], uuid);
+    assert_eq!(value[35..43], old.high_seqno.0.to_be_bytes());
+}
+
+#[test]
+fn verbosity_is_for_administrators() {
+    let request = RequestParts { extras: &[0; 4], ..RequestParts::new(Opcode::Verbosity) };
+    assert_eq!(Client::modern().ask(&request).status, Status::Success);
+    assert_eq!(Client::legacy().ask(&request).status, Status::Eaccess);
 }
 
 #[test]
