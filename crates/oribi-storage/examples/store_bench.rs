@@ -21,6 +21,9 @@ const RECORDS_PER_COMMIT: u64 = 1000;
 /// Vbuckets that share a group commit.
 const VBUCKETS_PER_COMMIT: u64 = 4;
 
+/// New stores that are made and closed again, because one alone says little about syncs.
+const EMPTY_OPENS: usize = 9;
+
 struct Options {
     records: u64,
     json: bool,
@@ -43,7 +46,7 @@ fn main() -> Result<(), StoreError> {
         }
     };
     let directory = tempfile::tempdir().map_err(|error| StoreError::Io(error.to_string()))?;
-    let figures = measure(&directory.path().join("store"), &options)?;
+    let figures = measure(directory.path(), &options)?;
     if options.json {
         let fields: Vec<String> = figures
             .iter()
@@ -83,9 +86,18 @@ fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, St
 fn measure(path: &Path, options: &Options) -> Result<Vec<Figure>, StoreError> {
     let mut figures = Vec::new();
     let mut add = |name, unit, value| figures.push(Figure { name, unit, value });
-    let start = Instant::now();
+    let mut opens = Vec::new();
+    for number in 0..EMPTY_OPENS {
+        let start = Instant::now();
+        let store = FjallStore::open(&path.join(number.to_string()), options.store.clone())?;
+        opens.push(start.elapsed());
+        drop(store);
+    }
+    opens.sort();
+    add("open_empty_min", "ms", millis(opens[0]));
+    add("open_empty_median", "ms", millis(opens[EMPTY_OPENS / 2]));
+    let path = &path.join("loaded");
     let store = FjallStore::open(path, options.store.clone())?;
-    add("open_empty", "ms", millis(start.elapsed()));
     add("threads_open", "", status("Threads"));
     add("rss_open", "MiB", status("VmRSS") / 1024.0);
     drop(store);
