@@ -2,11 +2,9 @@
 
 Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and writes
 BEGIN, PASS and FAIL lines; see harness/steps.py. The blocking API is used
-throughout, except that the parallel step runs on the asyncio API, which is
-the one people choose for many requests in flight.
+throughout.
 """
 
-import asyncio
 import os
 import sys
 import threading
@@ -16,7 +14,6 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from acouchbase.cluster import AsyncCluster
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import DurabilityLevel, ServerDurability
@@ -223,33 +220,20 @@ class Program:
         check(time.monotonic() - started < 20, "the refusal is prompt")
 
     def parallel_50000(self):
-        return asyncio.run(self.parallel())
-
-    async def parallel(self):
-        options = ClusterOptions(PasswordAuthenticator(self.user, self.password))
-        cluster = await AsyncCluster.connect(self.connection_string, options)
-        bucket = cluster.bucket("default")
-        await bucket.on_connect()
-        collection = bucket.default_collection()
-        numbers = iter(range(DOCUMENTS))
-
-        async def write():
-            for number in numbers:
-                result = await collection.upsert(f"parallel-{number}", {"number": number, "text": "x" * 100})
-                check(result.mutation_token() is not None, "a token")
-
-        async def read():
-            for number in numbers:
-                document = (await collection.get(f"parallel-{number}")).content_as[dict]
-                equal(document, {"number": number, "text": "x" * 100})
-
+        """A multi-operation has all its requests in flight at once."""
+        batches = [range(start, start + IN_FLIGHT_MAX) for start in range(0, DOCUMENTS, IN_FLIGHT_MAX)]
         started = time.monotonic()
-        await asyncio.gather(*(write() for _ in range(IN_FLIGHT_MAX)))
+        for batch in batches:
+            stored = self.collection.upsert_multi({f"parallel-{n}": document(n) for n in batch})
+            check(stored.all_ok, f"{IN_FLIGHT_MAX} writes, got {stored.exceptions}")
+            check(all(result.mutation_token() for result in stored.results.values()), "tokens")
         written = time.monotonic()
-        numbers = iter(range(DOCUMENTS))
-        await asyncio.gather(*(read() for _ in range(IN_FLIGHT_MAX)))
+        for batch in batches:
+            found = self.collection.get_multi([f"parallel-{n}" for n in batch])
+            check(found.all_ok, f"{IN_FLIGHT_MAX} reads, got {found.exceptions}")
+            for n in batch:
+                equal(found.results[f"parallel-{n}"].content_as[dict], document(n))
         ended = time.monotonic()
-        await cluster.close()
         return f"{DOCUMENTS / (written - started):.0f} writes/s, {DOCUMENTS / (ended - written):.0f} reads/s"
 
     def kill_restart(self):
@@ -289,6 +273,10 @@ class Program:
         newer = self.collection.upsert(key, {"key": "newer"})
         check(newer.cas > cas, "CAS values grow across a crash")
         return f"{len(acknowledged)} survived, reconnected after {reconnected:.2f} s"
+
+
+def document(number):
+    return {"number": number, "text": "x" * 100}
 
 
 def check(condition, what):

@@ -325,7 +325,7 @@ impl Program {
             open("not the password").with_subscriber(log.subscriber()),
         );
         check(attempt.await.is_err(), "no connection")?;
-        check(log.text().contains("auth error"), "a logged authentication error")?;
+        check(log.text().contains("authentication error"), "a logged authentication error")?;
         Ok(String::new())
     }
 }
