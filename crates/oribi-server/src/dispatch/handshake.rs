@@ -28,9 +28,10 @@ use crate::limits::AGENT_BYTES_MAX;
 /// Name that selects no bucket.
 const NO_BUCKET: &[u8] = b"@no bucket@";
 
-/// What VERSION and STAT answer. Clients parse the leading number of a version to guess abilities;
-/// everything a client may use is announced by HELLO and the bucket's capabilities instead.
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What VERSION and STAT answer. libmemcached takes a leading 0 for garbage, and memcached clients guess
+/// abilities from the number, so it begins with the memcached version whose protocol is spoken here.
+/// Client libraries that say HELLO do not look at it.
+pub(super) const VERSION: &str = concat!("1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
 
 /// Hello: forgets what was negotiated and grants anew. A client that says HELLO is no memcached client.
 pub(super) fn hello(x: &mut Exchange<'_>) {

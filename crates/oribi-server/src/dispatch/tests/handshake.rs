@@ -180,3 +180,13 @@ fn configured_users_close_the_door_to_memcached_clients() {
     let gat = RequestParts { extras: &[0; 4], ..about(Opcode::Gat, b"k") };
     assert_eq!(client.ask(&gat).status, Status::Eaccess);
 }
+
+/// Regression 3: libmemcached's `memcstat` took the version 0.1.0 for garbage and gave up.
+#[test]
+fn version_begins_with_a_number_that_is_not_zero() {
+    let mut client = Client::legacy();
+    let text = String::from_utf8(client.ask(&request(Opcode::Version)).value).unwrap();
+    let major: u32 = text.split('.').next().unwrap().parse().unwrap();
+    assert!(major > 0, "{text}");
+    assert!(text.ends_with(env!("CARGO_PKG_VERSION")), "{text}");
+}
