@@ -42,6 +42,8 @@ pub struct BucketOptions {
     pub flush_enabled: bool,
     /// Pause between two commits when no durable write waits.
     pub flush_interval_ms: u64,
+    /// Whether a damaged journal is accepted when the bucket is opened.
+    pub accepts_damaged_journal: bool,
 }
 
 impl BucketOptions {
@@ -52,6 +54,7 @@ impl BucketOptions {
             memory_quota_mib: settings.memory_quota_mib,
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
+            accepts_damaged_journal: settings.accept_damaged_journal,
         }
     }
 }
@@ -250,7 +253,7 @@ impl Buckets {
         let path = directory.join(BUCKET_FILE);
         write_atomically(&path, &json, BUCKET_FILE_MODE)
             .map_err(|e| io_error("write", &path, e))?;
-        self.open_directory(directory, file, options.flush_interval_ms)
+        self.open_directory(directory, file, options)
     }
 
     /// Deletes a bucket and its documents. Connections that have it selected lose it.
@@ -333,7 +336,7 @@ impl Buckets {
         if file.name != name {
             return Err(corrupt(format!("it belongs to bucket {:?}", file.name)));
         }
-        self.open_directory(directory, file, options.flush_interval_ms)?;
+        self.open_directory(directory, file, options)?;
         Ok(())
     }
 
@@ -341,13 +344,17 @@ impl Buckets {
         &self,
         directory: PathBuf,
         file: BucketFile,
-        flush_interval_ms: u64,
+        options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
         // A store that does not exist yet has no history that could have been lost.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
         let was_clean = marker.exists() || !store_dir.exists();
-        let store = oribi_storage::FjallStore::open(&store_dir, FjallOptions::default())
+        let store_options = FjallOptions {
+            accepts_damaged_journal: options.accepts_damaged_journal,
+            ..FjallOptions::default()
+        };
+        let store = oribi_storage::FjallStore::open(&store_dir, store_options)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
         if marker.exists() {
             std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;
@@ -360,7 +367,7 @@ impl Buckets {
             memory_quota_bytes: file.memory_quota_mib.saturating_mul(1024 * 1024),
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
-            flush_interval_ms,
+            flush_interval_ms: options.flush_interval_ms,
         };
         self.register(config, Arc::new(store), Some(directory), was_clean, true)
     }

@@ -31,6 +31,8 @@ pub struct Settings {
     pub memory_quota_mib: u64,
     /// Whether new buckets can be flushed.
     pub flush_enabled: bool,
+    /// Whether a bucket whose journal is damaged is opened without what stands behind the damage.
+    pub accept_damaged_journal: bool,
     /// Address of the memcached binary protocol.
     pub listen: IpAddr,
     /// Port of the memcached binary protocol; 0 takes a free one.
@@ -65,6 +67,7 @@ impl Default for Settings {
             vbuckets: 64,
             memory_quota_mib: 1024,
             flush_enabled: false,
+            accept_damaged_journal: false,
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 11210,
             admin_listen: None,

@@ -74,6 +74,10 @@ pub struct FjallOptions {
     pub worker_threads: usize,
     /// Most file descriptors that the store keeps open for tables.
     pub open_files_max: usize,
+    /// Open a store whose journal is damaged, and give up what the journal holds behind the damage.
+    /// For the operator who knows why: after a power loss the last group commit, which nobody was
+    /// told is durable, can have holes that look like damage.
+    pub accepts_damaged_journal: bool,
 }
 
 impl Default for FjallOptions {
@@ -83,6 +87,7 @@ impl Default for FjallOptions {
             memtable_bytes: 16 << 20,
             worker_threads: 2,
             open_files_max: 256,
+            accepts_damaged_journal: false,
         }
     }
 }
@@ -106,7 +111,12 @@ impl FjallStore {
     pub fn open(path: &Path, options: FjallOptions) -> Result<FjallStore, StoreError> {
         let directory = Directory::claim(path)?;
         if directory.found() == Found::Ready {
-            journal_check::check_journals(path)?;
+            match journal_check::check_journals(path) {
+                Err(error) if options.accepts_damaged_journal => {
+                    tracing::warn!(%error, "opened as told; what stands behind the damage is given up");
+                }
+                checked => checked?,
+            }
         }
         let database = guarded("open", || {
             Database::builder(path)

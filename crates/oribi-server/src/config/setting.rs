@@ -252,6 +252,16 @@ pub(super) static SETTINGS: &[Setting] = &[
         set: |s, value| s.flush_enabled = value.flag(),
     },
     Setting {
+        name: "accept_damaged_journal",
+        heading: DATA,
+        value_name: "true|false",
+        help: "Open buckets with a damaged journal and give up what stands behind the damage; for one \
+               start after a power loss",
+        form: Form::Flag,
+        get: |s| Some(Value::Flag(s.accept_damaged_journal)),
+        set: |s, value| s.accept_damaged_journal = value.flag(),
+    },
+    Setting {
         name: "listen",
         heading: NETWORK,
         value_name: "ADDRESS",

@@ -112,7 +112,11 @@ fn check_journal(path: &Path) -> Result<(), StoreError> {
         }
         Walk::CutOff => return Ok(()),
     };
-    Err(StoreError::Corrupt(format!("{}: {what} at offset {entry_at}", path.display())))
+    let text = format!(
+        "{}: {what} at offset {entry_at} (after a power loss, see accept-damaged-journal)",
+        path.display()
+    );
+    Err(StoreError::Corrupt(text))
 }
 
 struct Journal {

@@ -164,6 +164,25 @@ fn a_cut_off_last_batch_is_discarded() {
     }
 }
 
+/// A power loss can leave a hole in the last group commit; the operator may say that it was one.
+#[test]
+fn damage_is_accepted_when_the_operator_says_so() {
+    let original = journalled();
+    let journal = original.path().join("0.jnl");
+    let mut content = fs::read(&journal).expect("readable");
+    let damage = written_bytes(&content) / 2;
+    content[damage..damage + 4096].fill(0xa5);
+    fs::write(&journal, &content).expect("written");
+    assert!(matches!(original.open(), Err(crate::StoreError::Corrupt(_))));
+    let told = FjallOptions { accepts_damaged_journal: true, ..FjallOptions::default() };
+    let store = crate::FjallStore::open(&original.path(), told).expect("opens as told");
+    let shown = super::count(&store, Vbid(0)).expect("scans");
+    assert!((1..200).contains(&shown), "everything before the damage, nothing behind it: {shown}");
+    drop(store);
+    let again = original.open().expect("the damage is gone");
+    assert_eq!(super::count(&*again, Vbid(0)).expect("scans"), shown);
+}
+
 #[test]
 fn a_store_without_its_journal_is_refused() {
     let medium = journalled();
