@@ -30,10 +30,7 @@ impl Bystander {
         let got =
             expect(self.connection.call(&Request::get("bystander")).unwrap(), Status::Success);
         assert_eq!(got.text(), "unharmed");
-        if !logged.is_empty() {
-            let log = self.fixture.server.log();
-            assert!(log.contains(logged), "no word of {logged:?} in the log:\n{log}");
-        }
+        self.fixture.expect_logged(logged);
         // A client that breaks the rules is no reason to warn whoever runs the server.
         self.fixture.finish(&[]);
     }

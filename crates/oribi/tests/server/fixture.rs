@@ -61,6 +61,14 @@ impl Fixture {
             .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)
     }
 
+    /// Waits for a text in the server's log: a client may see its connection end before the reason is
+    /// written.
+    #[track_caller]
+    pub fn expect_logged(&self, text: &str) {
+        let logged = poll_until(PATIENCE, || self.server.log().contains(text).then_some(()));
+        assert!(logged.is_some(), "no word of {text:?} in the log:\n{}", self.server.log());
+    }
+
     /// Stops the server in order and starts it again.
     pub fn restart(&mut self) {
         self.stop();

@@ -21,7 +21,7 @@ fn a_client_that_never_authenticates_is_disconnected() {
     assert_eq!(silent.read_until_closed().unwrap(), []);
     assert_eq!(halfway.read_until_closed().unwrap(), []);
     expect(authenticated.call(&Request::new(Opcode::Noop)).unwrap(), Status::Success);
-    assert!(fixture.server.log().contains("not authenticated in time"), "{}", fixture.server.log());
+    fixture.expect_logged("not authenticated in time");
     fixture.finish(&[]);
 }
 
@@ -48,7 +48,7 @@ fn a_frame_that_is_never_completed_ends_its_connection() {
     assert_eq!(slow.read_until_closed().unwrap(), []);
     // Being idle between frames is no offence.
     expect(other.call(&Request::get("slow")).unwrap(), Status::KeyEnoent);
-    assert!(fixture.server.log().contains("not completed in time"), "{}", fixture.server.log());
+    fixture.expect_logged("not completed in time");
     fixture.finish(&[]);
 }
 
