@@ -321,7 +321,7 @@ impl Program {
     async fn wrong_password(&self) -> Outcome {
         let log = Log::default();
         let attempt = timeout(
-            Duration::from_secs(2),
+            Duration::from_secs(5),
             open("not the password").with_subscriber(log.subscriber()),
         );
         check(attempt.await.is_err(), "no connection")?;
