@@ -1,8 +1,8 @@
 //! Sans-I/O codec for the memcached binary protocol as Couchbase clients speak it.
 //!
 //! Owns: every fact about bytes on the wire, that is header layout, opcodes, statuses, HELLO features,
-//! frame infos, collection prefixes, extras, the key hash, limits, and the buffer that frames are
-//! read from.
+//! frame infos, collection prefixes, extras, the key hash, limits, and the buffers that frames are
+//! read from and written to.
 //!
 //! Invariants: no function here does I/O; decoding borrows from its input and never allocates;
 //! no sequence of input bytes makes anything here panic. Encoders append to a buffer of the caller.
@@ -26,3 +26,4 @@ pub mod read_buffer;
 pub mod request;
 pub mod response;
 pub mod status;
+pub mod write_buffer;

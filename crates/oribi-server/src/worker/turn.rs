@@ -8,11 +8,11 @@ use std::net::Shutdown;
 
 use super::connections::Slot;
 use crate::connection::close_reason::CloseReason;
-use crate::connection::write_buffer::SLICES_MAX;
 use crate::connection::{Connection, Progress};
 use crate::environment::Environment;
 use crate::limits::{POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN};
 use oribi_protocol::limits::READ_BLOCK_BYTES;
+use oribi_protocol::write_buffer::SLICES_MAX;
 
 /// Bytes forgotten in one read from a client that was sent away.
 const LINGER_READ_BYTES: usize = 16 * 1024;
