@@ -3,7 +3,7 @@
 //! Each step waits for the one before, which costs a handful of round trips once per connection and
 //! keeps every failure attributable to its step.
 
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +12,9 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 
-use crate::config::ClusterConfig;
-use crate::connection::{Connection, Response};
+use crate::connection::Connection;
 use crate::error::{ClientError, Refused};
+use crate::response::Response;
 use crate::sasl::{self, Mechanism, Scram};
 
 /// Bytes of randomness in a SCRAM nonce.
@@ -33,8 +33,8 @@ pub struct ConnectOptions {
     pub password: String,
     /// How to authenticate.
     pub mechanism: Mechanism,
-    /// Bucket to select.
-    pub bucket: String,
+    /// Bucket to select; without one only operations on the server itself are possible.
+    pub bucket: Option<String>,
     /// Limit for connecting and for each step of the handshake.
     pub connect_timeout: Duration,
     /// Limit for one operation, retries included.
@@ -42,6 +42,10 @@ pub struct ConnectOptions {
     /// Allow the server to carry out requests in another order than they were sent. Durable writes
     /// then do not hold up what follows them.
     pub unordered_execution: bool,
+    /// Ask for values that are compressed with Snappy. The caller has to look at the datatype then.
+    pub snappy: bool,
+    /// What this client calls itself; servers show it next to the connection.
+    pub agent: String,
 }
 
 impl ConnectOptions {
@@ -53,17 +57,19 @@ impl ConnectOptions {
             user: user.to_owned(),
             password: password.to_owned(),
             mechanism: Mechanism::default(),
-            bucket: bucket.to_owned(),
+            bucket: Some(bucket.to_owned()),
             connect_timeout: Duration::from_secs(10),
             operation_timeout: Duration::from_secs(10),
             unordered_execution: true,
+            snappy: false,
+            agent: concat!("oribi-client/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
 }
 
 /// Features that the server granted.
-#[derive(Clone, Debug)]
-pub(crate) struct Negotiated(Vec<Feature>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Negotiated(Arc<[Feature]>);
 
 impl Negotiated {
     /// True when the server granted `feature`.
@@ -73,43 +79,42 @@ impl Negotiated {
 }
 
 /// Runs the whole handshake on a fresh connection.
-pub(crate) async fn bootstrap(
-    connection: &Connection,
+pub(crate) async fn handshake(
+    connection: &mut Connection,
     options: &ConnectOptions,
-) -> Result<(Negotiated, ClusterConfig), ClientError> {
-    let step = Step { connection, timeout: options.connect_timeout };
-    let negotiated = step.hello(options.unordered_execution).await?;
-    step.authenticate(options).await?;
-    step.select_bucket(&options.bucket).await?;
-    let config = fetch_config(connection, &options.host, options.connect_timeout).await?;
-    Ok((negotiated, config))
-}
-
-/// Fetches the cluster map of the selected bucket.
-pub(crate) async fn fetch_config(
-    connection: &Connection,
-    host: &str,
-    timeout: Duration,
-) -> Result<ClusterConfig, ClientError> {
-    let parts = RequestParts::new(Opcode::GetClusterConfig);
-    let response = connection.call(&parts, &Bytes::new(), timeout).await?;
-    response.outcome()?;
-    ClusterConfig::parse(&response.value(), host)
+) -> Result<(), ClientError> {
+    let mut handshake = Handshake { connection };
+    let negotiated = handshake.hello(options).await?;
+    handshake.connection.set_negotiated(negotiated);
+    handshake.authenticate(options).await?;
+    match &options.bucket {
+        Some(bucket) => handshake.select_bucket(bucket).await,
+        None => Ok(()),
+    }
 }
 
 /// A connection during the handshake.
-struct Step<'a> {
-    connection: &'a Connection,
-    timeout: Duration,
+struct Handshake<'a> {
+    connection: &'a mut Connection,
 }
 
-impl Step<'_> {
-    async fn call(&self, opcode: Opcode, key: &str, value: Bytes) -> Result<Response, ClientError> {
+impl Handshake<'_> {
+    async fn call(
+        &mut self,
+        opcode: Opcode,
+        key: &str,
+        value: Bytes,
+    ) -> Result<Response, ClientError> {
         let parts = RequestParts { key: key.as_bytes(), ..RequestParts::new(opcode) };
-        self.connection.call(&parts, &value, self.timeout).await
+        self.connection.call(&parts, &value).await
     }
 
-    async fn hello(&self, unordered_execution: bool) -> Result<Negotiated, ClientError> {
+    /// The error of an answer that does not say what it should.
+    fn malformed(&mut self, opcode: Opcode, reason: &'static str) -> ClientError {
+        self.connection.violated(opcode.name(), reason)
+    }
+
+    async fn hello(&mut self, options: &ConnectOptions) -> Result<Negotiated, ClientError> {
         let mut wanted = vec![
             Feature::TcpNoDelay,
             Feature::MutationSeqno,
@@ -121,66 +126,65 @@ impl Step<'_> {
             Feature::Collections,
             Feature::PreserveTtl,
         ];
-        if unordered_execution {
+        if options.unordered_execution {
             wanted.push(Feature::UnorderedExecution);
+        }
+        if options.snappy {
+            wanted.push(Feature::Snappy);
         }
         let codes: Vec<u8> =
             wanted.iter().flat_map(|feature| feature.code().to_be_bytes()).collect();
-        let agent = concat!("oribi-client/", env!("CARGO_PKG_VERSION"));
-        let response = self.call(Opcode::Hello, agent, codes.into()).await?;
+        let response = self.call(Opcode::Hello, &options.agent, codes.into()).await?;
         response.outcome()?;
         let granted = response.value();
         let (codes, rest) = granted.as_chunks::<2>();
         if !rest.is_empty() {
-            return Err(ClientError::protocol("odd length of the feature list"));
+            return Err(self.malformed(Opcode::Hello, "odd length of the feature list"));
         }
         let features = codes.iter().filter_map(|code| Feature::from_u16(u16::from_be_bytes(*code)));
         Ok(Negotiated(features.collect()))
     }
 
-    async fn authenticate(&self, options: &ConnectOptions) -> Result<(), ClientError> {
+    async fn authenticate(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
         let mechanism = options.mechanism;
         if mechanism == Mechanism::Plain {
             let message = sasl::plain(&options.user, &options.password);
             let response = self.call(Opcode::SaslAuth, mechanism.name(), message.into()).await?;
-            return expect_status(&response, Status::Success);
+            return self.expect_status(&response, Status::Success);
         }
         let mut random = [0; NONCE_BYTES];
         getrandom::fill(&mut random).map_err(|error| {
-            ClientError::io("reading randomness", io::Error::other(error.to_string()))
+            ClientError::Authentication(format!("no randomness for a nonce: {error}").into())
         })?;
         let (scram, message) = Scram::start(mechanism, &options.user, &options.password, &random);
         let response = self.call(Opcode::SaslAuth, mechanism.name(), message.into()).await?;
-        expect_status(&response, Status::AuthContinue)?;
+        self.expect_status(&response, Status::AuthContinue)?;
         let challenge = response.value();
-        let proof = tokio::task::spawn_blocking(move || scram.answer(&challenge))
-            .await
-            .map_err(|_| ClientError::protocol("the key derivation was cancelled"))??;
+        let proof = tokio::task::spawn_blocking(move || scram.answer(&challenge)).await.map_err(
+            |_| ClientError::Authentication("the key derivation was cancelled".into()),
+        )??;
         let message = Bytes::from(proof.message.clone());
         let response = self.call(Opcode::SaslStep, mechanism.name(), message).await?;
-        expect_status(&response, Status::Success)?;
+        self.expect_status(&response, Status::Success)?;
         proof.verify(&response.value())
     }
 
-    async fn select_bucket(&self, bucket: &str) -> Result<(), ClientError> {
+    async fn select_bucket(&mut self, bucket: &str) -> Result<(), ClientError> {
         let response = self.call(Opcode::SelectBucket, bucket, Bytes::new()).await?;
         Ok(response.outcome()?)
     }
-}
 
-fn expect_status(response: &Response, expected: Status) -> Result<(), ClientError> {
-    let code = response.header.vbucket_or_status;
-    if code == expected.code() {
-        return Ok(());
-    }
-    Err(match Status::from_u16(code) {
-        Some(Status::AuthError) => ClientError::Authentication("wrong name or password".into()),
-        Some(Status::Success | Status::AuthContinue) => {
-            ClientError::protocol("authentication ended at the wrong step")
+    fn expect_status(&mut self, response: &Response, expected: Status) -> Result<(), ClientError> {
+        let code = response.header.vbucket_or_status;
+        if code == expected.code() {
+            return Ok(());
         }
-        _ => match Refused::from_status(code) {
-            Err(refused) => refused.into(),
-            Ok(()) => ClientError::protocol("authentication ended at the wrong step"),
-        },
-    })
+        if code == Status::AuthError.code() {
+            return Err(ClientError::Authentication("wrong name or password".into()));
+        }
+        match Refused::from_status(code) {
+            Err(refused) if code != Status::AuthContinue.code() => Err(refused.into()),
+            _ => Err(self.malformed(Opcode::SaslAuth, "authentication ended at the wrong step")),
+        }
+    }
 }

@@ -20,15 +20,16 @@ use oribi_types::{Cas, CollectionId};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::bootstrap::{self, ConnectOptions, Negotiated};
+use crate::bootstrap::ConnectOptions;
 use crate::config::ClusterConfig;
-use crate::connection::{Connection, Waiter};
-use crate::error::{ClientError, Refused};
+use crate::connection::Connection;
+use crate::error::{ClientError, Malformed, Refused, Site};
+use crate::multiplexer::{Multiplexer, Waiter};
 use crate::operation::{
     CounterOptions, Document, Encoder, MutationToken, Operation, Reply, WriteOptions,
 };
 use crate::pipeline::{Pipeline, PipelineOptions};
-use crate::stats::StatStream;
+use crate::stats::Stat;
 
 /// First pause before an operation is tried again; it doubles up to [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
@@ -63,8 +64,7 @@ impl Collection {
 
 /// A client; share it by reference or in an `Arc`.
 pub struct Client {
-    connection: Connection,
-    negotiated: Negotiated,
+    connection: Multiplexer,
     options: ConnectOptions,
     config: RwLock<Arc<ClusterConfig>>,
     default_collection: Collection,
@@ -75,12 +75,10 @@ pub struct Client {
 impl Client {
     /// Connects, authenticates, selects the bucket and fetches its cluster map.
     pub async fn connect(options: ConnectOptions) -> Result<Client, ClientError> {
-        let timeout = options.connect_timeout;
-        let connection = Connection::open(&options.host, options.port, timeout).await?;
-        let (negotiated, config) = bootstrap::bootstrap(&connection, &options).await?;
+        let mut connection = Connection::open(&options).await?;
+        let config = connection.cluster_config().await?;
         Ok(Client {
-            connection,
-            negotiated,
+            connection: Multiplexer::start(connection),
             options,
             config: RwLock::new(Arc::new(config)),
             default_collection: Collection::new("_default._default", CollectionId::DEFAULT),
@@ -95,9 +93,12 @@ impl Client {
 
     /// Fetches the cluster map; an older one than the present is ignored.
     pub async fn refresh_config(&self) -> Result<(), ClientError> {
+        let parts = RequestParts::new(Opcode::GetClusterConfig);
         let timeout = self.options.operation_timeout;
-        let fetched =
-            bootstrap::fetch_config(&self.connection, &self.options.host, timeout).await?;
+        let response = self.connection.call(&parts, &Bytes::new(), timeout).await?;
+        response.outcome()?;
+        let fetched = ClusterConfig::parse(&response.value(), &self.options.host)
+            .map_err(|error| error.at(self.site(parts.opcode)))?;
         let mut config = self.config.write();
         if fetched.version >= config.version {
             *config = Arc::new(fetched);
@@ -124,7 +125,7 @@ impl Client {
         if let Some(collection) = known {
             return Ok(collection);
         }
-        if !self.negotiated.has(Feature::Collections) {
+        if !self.connection.has(Feature::Collections) {
             return Err(ClientError::NotOffered("collections"));
         }
         let collection = Collection::new(&path, self.look_up(&path).await?);
@@ -137,7 +138,8 @@ impl Client {
         let response = self.connection.call(&parts, &value, self.options.operation_timeout).await?;
         response.outcome()?;
         let extras = CollectionIdExtras::decode(response.extras())
-            .ok_or_else(|| ClientError::protocol("a collection's id comes in twelve bytes"))?;
+            .ok_or_else(|| Malformed::new("a collection's id comes in twelve bytes"))
+            .map_err(|error| error.at(self.site(parts.opcode)))?;
         Ok(extras.collection)
     }
 
@@ -214,7 +216,8 @@ impl Client {
         key: &[u8],
         options: &CounterOptions,
     ) -> Result<u64, ClientError> {
-        self.run(collection, &Operation::counter(key, options)).await?.counter_value()
+        let reply = self.run(collection, &Operation::counter(key, options)).await?;
+        reply.counter_value().map_err(|error| error.at(self.site(Opcode::Increment)))
     }
 
     async fn mutate(
@@ -288,10 +291,10 @@ impl Client {
     ) -> Result<RequestParts<'e>, ClientError> {
         let id = collection.id();
         operation.check(id)?;
-        let prefix = self.negotiated.has(Feature::Collections).then_some(id);
+        let prefix = self.connection.has(Feature::Collections).then_some(id);
         let vbid = self.config.read().vbucket_of(operation.key());
         let parts = encoder.encode(operation, vbid, prefix);
-        if !parts.framing.is_empty() && !self.negotiated.has(Feature::AltRequest) {
+        if !parts.framing.is_empty() && !self.connection.has(Feature::AltRequest) {
             return Err(ClientError::NotOffered("durability or preserved expiry"));
         }
         Ok(parts)
@@ -319,20 +322,25 @@ impl Client {
         self.options.operation_timeout
     }
 
-    /// Statistics as they arrive. `group` is empty for the general ones.
-    pub fn stat_stream(&self, group: &str) -> Result<StatStream, ClientError> {
-        let (stream, waiter) = StatStream::new(self.options.operation_timeout);
-        let parts = RequestParts { key: group.as_bytes(), ..RequestParts::new(Opcode::Stat) };
-        self.connection.submit(&parts, &Bytes::new(), waiter)?;
-        Ok(stream)
+    fn site(&self, opcode: Opcode) -> Site {
+        Site { peer: self.connection.peer().clone(), operation: opcode.name() }
     }
 
-    /// All statistics of a group, as names and values.
+    /// The error of an operation in a pipeline that got no answer in time.
+    pub(crate) fn timed_out(&self) -> ClientError {
+        let at = Site { peer: self.connection.peer().clone(), operation: "pipeline" };
+        ClientError::Timeout { at, after: self.options.operation_timeout }
+    }
+
+    /// All statistics of a group, as names and values; `group` is empty for the general ones. They
+    /// come over a connection of their own, because a long group would hold up operations.
     pub async fn stats(&self, group: &str) -> Result<Vec<(String, String)>, ClientError> {
-        let mut stream = self.stat_stream(group)?;
+        let mut connection = Connection::open(&self.options).await?;
+        let mut stream = connection.stats(group).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut stats = Vec::new();
-        while let Some(stat) = stream.next().await? {
-            stats.push(stat);
+        while let Some(Stat { name, value }) = stream.next().await? {
+            stats.push((text(name), text(value)));
         }
         Ok(stats)
     }

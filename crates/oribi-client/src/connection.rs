@@ -1,317 +1,378 @@
-//! One TCP connection: many requests in flight, answers matched by opaque.
+//! One TCP connection that one task owns: requests out, answers in, nothing in between.
 //!
-//! Two tasks serve a connection. The writer takes everything that was queued since its last write and
-//! sends it with vectored writes, so that requests gather into large writes by themselves when
-//! many are queued. The reader decodes answers out of a [`ReadBuffer`] and hands each to
-//! whoever waits for it.
+//! Requests are queued by [`Connection::push`] and [`Connection::push_value`], sent together by
+//! [`Connection::flush`], and their answers read one by one by [`Connection::next`], borrowed from
+//! the buffer that the socket filled. No background task, no lock and no allocation per operation:
+//! this is what statistics, bulk work and load generators run on, and what the shared connection of
+//! [`crate::Client`] is made from.
 //!
-//! An opaque is an index into the table of waiting requests. Its entry is freed only by the answer, not
-//! when a caller stops waiting, so an answer that comes late is never taken for another one's.
+//! ```no_run
+//! # use oribi_client::{ClientError, ConnectOptions, Connection};
+//! # use oribi_protocol::{opcode::Opcode, request::RequestParts};
+//! # async fn example() -> Result<(), ClientError> {
+//! let options = ConnectOptions::new("Administrator", "password", "default");
+//! let mut connection = Connection::open(&options).await?;
+//! for opaque in 0..1000 {
+//!     connection.push(&RequestParts { opaque, ..RequestParts::new(Opcode::Noop) });
+//! }
+//! connection.flush().await?;
+//! for opaque in 0..1000 {
+//!     assert_eq!(connection.next().await?.header.opaque, opaque);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! Invariant: every entry receives its answer or, when the connection ends, [`ClientError::Closed`].
+//! Invariants: sending never waits without also receiving, so it cannot deadlock with a server that
+//! stops reading until its answers are read; what is received meanwhile is bounded by what was asked
+//! for. Every wait has a deadline. After an error nothing more can be done with the connection: an
+//! answer that came late would be taken for another one's.
 
-mod send_queue;
-
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_protocol::frame::{self, Decoded, Frame, Header};
-use oribi_protocol::limits::FRAME_BYTES_MAX;
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Frame;
+use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::magic::Magic;
-use oribi_protocol::read_buffer::ReadBuffer;
-use oribi_protocol::request::RequestParts;
-use oribi_protocol::status::Status;
-use parking_lot::Mutex;
-use slab::Slab;
-use tokio::io::AsyncReadExt;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, encode_request, encode_request_head};
+use oribi_protocol::write_buffer::{SLICES_MAX, WriteBuffer};
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::error::{ClientError, Refused};
-use send_queue::SendQueue;
+use crate::bootstrap::{self, ConnectOptions, Negotiated};
+use crate::config::ClusterConfig;
+use crate::error::{ClientError, Site};
+use crate::frame_reader::FrameReader;
+use crate::response::Response;
+use crate::stats::StatStream;
 
-/// A read buffer that grew beyond this is given back once it is empty.
-const READ_BLOCK_KEPT_BYTES_MAX: usize = 256 * 1024;
-
-/// One answer of the server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Response {
-    /// Header.
-    pub header: Header,
-    /// Body without framing extras: extras, key, value.
-    body: Bytes,
+/// See the module text.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    peer: Arc<str>,
+    reader: FrameReader,
+    writer: WriteBuffer<Bytes>,
+    negotiated: Negotiated,
+    timeout: Duration,
+    gather_value_bytes_min: usize,
+    /// Why nothing more can be done with the connection.
+    failed: Option<Arc<str>>,
 }
 
-impl Response {
-    fn copy_of(frame: &Frame<'_>) -> Response {
-        let body = match frame.header.body_bytes {
-            0 => Bytes::new(),
-            _ => Bytes::from([frame.extras, frame.key, frame.value].concat()),
-        };
-        Response { header: frame.header, body }
-    }
-
-    /// Extras.
-    pub fn extras(&self) -> &[u8] {
-        &self.body[..self.key_start()]
-    }
-
-    /// Key.
-    pub fn key(&self) -> &[u8] {
-        &self.body[self.key_start()..self.value_start()]
-    }
-
-    /// Value; shares the response's memory.
-    pub fn value(&self) -> Bytes {
-        self.body.slice(self.value_start()..)
-    }
-
-    /// `Ok` for success, else what the server refused with.
-    pub fn outcome(&self) -> Result<(), Refused> {
-        Refused::from_status(self.header.vbucket_or_status)
-    }
-
-    fn key_start(&self) -> usize {
-        usize::from(self.header.extras_bytes)
-    }
-
-    fn value_start(&self) -> usize {
-        self.key_start() + usize::from(self.header.key_bytes)
-    }
-}
-
-/// What an answer is, or why none comes.
-pub(crate) type Answer = Result<Response, ClientError>;
-
-/// Who waits for an answer.
-pub(crate) enum Waiter {
-    /// One caller for one answer.
-    One(oneshot::Sender<Answer>),
-    /// A batch, which numbers its requests itself.
-    Numbered(mpsc::UnboundedSender<(u64, Answer)>, u64),
-    /// Answers until one with neither key nor value, or one without success.
-    Stream(mpsc::UnboundedSender<Answer>),
-}
-
-impl Waiter {
-    /// A receiver that was dropped is no error: the caller stopped waiting.
-    fn answer(self, answer: Answer) {
-        match self {
-            Waiter::One(sender) => drop(sender.send(answer)),
-            Waiter::Numbered(sender, number) => drop(sender.send((number, answer))),
-            Waiter::Stream(sender) => drop(sender.send(answer)),
-        }
-    }
-}
-
-struct InFlight {
-    opcode: u8,
-    waiter: Waiter,
-}
-
-struct State {
-    queue: SendQueue,
-    in_flight: Slab<InFlight>,
-    /// Why the connection ended, once it has.
-    closed: Option<Arc<str>>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    writer_wakeup: Notify,
-}
-
-/// An open connection. Dropping it closes it and fails what is in flight.
-pub(crate) struct Connection {
-    shared: Arc<Shared>,
-    reader: JoinHandle<()>,
-    writer: JoinHandle<()>,
+/// What a connection is made of, for whoever drives the socket by other means.
+pub(crate) struct Parts {
+    pub stream: TcpStream,
+    pub peer: Arc<str>,
+    pub reader: FrameReader,
+    pub negotiated: Negotiated,
 }
 
 impl Connection {
-    /// Connects to `host:port`.
-    pub async fn open(host: &str, port: u16, timeout: Duration) -> Result<Connection, ClientError> {
+    /// Connects, agrees on features, authenticates and selects the bucket, if one is named. Operations
+    /// then have the options' `operation_timeout`.
+    pub async fn open(options: &ConnectOptions) -> Result<Connection, ClientError> {
+        let ConnectOptions { host, port, connect_timeout, .. } = options;
+        let mut connection = Connection::open_plain(host, *port, *connect_timeout).await?;
+        bootstrap::handshake(&mut connection, options).await?;
+        connection.timeout = options.operation_timeout;
+        Ok(connection)
+    }
+
+    /// Connects to `host:port` without saying anything, as clients of memcached do. `timeout` limits
+    /// connecting, and each operation afterwards.
+    pub async fn open_plain(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> Result<Connection, ClientError> {
+        let peer: Arc<str> = match host.contains(':') {
+            true => format!("[{host}]:{port}").into(),
+            false => format!("{host}:{port}").into(),
+        };
+        let failed = |error| ClientError::Connect { peer: peer.clone(), error: Arc::new(error) };
+        let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer within {timeout:?}"));
         let connect = TcpStream::connect((host, port));
-        let stream = tokio::time::timeout(timeout, connect)
-            .await
-            .map_err(|_| ClientError::Timeout)?
-            .map_err(|error| ClientError::io(format!("connecting to {host}:{port}"), error))?;
-        stream.set_nodelay(true).map_err(|error| ClientError::io("setting TCP_NODELAY", error))?;
-        Ok(Connection::start(stream))
+        let connected = tokio::time::timeout(timeout, connect).await;
+        let stream = connected.map_err(|_| failed(late()))?.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(Connection {
+            stream,
+            peer,
+            reader: FrameReader::new(),
+            writer: WriteBuffer::new(),
+            negotiated: Negotiated::default(),
+            timeout,
+            gather_value_bytes_min: GATHER_VALUE_BYTES_MIN,
+            failed: None,
+        })
     }
 
-    fn start(stream: TcpStream) -> Connection {
-        let state = State { queue: SendQueue::default(), in_flight: Slab::new(), closed: None };
-        let shared = Arc::new(Shared { state: Mutex::new(state), writer_wakeup: Notify::new() });
-        let (read_half, write_half) = stream.into_split();
-        let reader = tokio::spawn(run_reader(read_half, shared.clone()));
-        let writer = tokio::spawn(run_writer(write_half, shared.clone()));
-        Connection { shared, reader, writer }
+    /// The server, as `host:port`.
+    pub fn peer(&self) -> &Arc<str> {
+        &self.peer
     }
 
-    /// Queues a request. `parts.opaque` and `parts.value` are not looked at.
-    ///
-    /// The caller has checked the lengths of key and value.
-    pub fn submit(
-        &self,
-        parts: &RequestParts<'_>,
-        value: &Bytes,
-        waiter: Waiter,
-    ) -> Result<(), ClientError> {
-        let mut state = self.shared.state.lock();
-        if let Some(reason) = &state.closed {
-            return Err(ClientError::Closed(reason.clone()));
+    /// True when the server granted `feature`.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.negotiated.has(feature)
+    }
+
+    /// Limits every wait from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Changes from which size on [`Connection::push_value`] leaves a value where it is; 0 for always,
+    /// `usize::MAX` for never. Exists so that the usual switch point can be measured.
+    pub fn set_gather_value_bytes_min(&mut self, bytes: usize) {
+        self.gather_value_bytes_min = bytes;
+    }
+
+    /// Queues a request; everything is copied. The caller has checked the lengths of key and value.
+    pub fn push(&mut self, parts: &RequestParts<'_>) {
+        encode_request(self.writer.tail(), parts);
+    }
+
+    /// Queues a request with `value` for `parts.value`, which is not looked at. A large value is sent
+    /// from where it is. The caller has checked the lengths of key and value.
+    pub fn push_value(&mut self, parts: &RequestParts<'_>, value: &Bytes) {
+        queue_request(&mut self.writer, parts, value, self.gather_value_bytes_min);
+    }
+
+    /// Bytes that are queued.
+    pub fn queued_bytes(&self) -> usize {
+        self.writer.pending_bytes()
+    }
+
+    /// Sends everything that is queued. The deadline moves on whenever the server takes some of it.
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        self.check_usable("flush")?;
+        while !self.writer.is_empty() {
+            match write_some(&self.stream, &mut self.writer) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait_to_write().await?;
+                }
+                Err(error) => return Err(self.closed("flush", format!("writing failed: {error}"))),
+            }
         }
-        let slot = state.in_flight.insert(InFlight { opcode: parts.opcode as u8, waiter });
-        let opaque = u32::try_from(slot).expect("memory ends long before four billion requests");
-        state.queue.push(&RequestParts { opaque, ..*parts }, value);
-        drop(state);
-        self.shared.writer_wakeup.notify_one();
         Ok(())
     }
 
-    /// Sends one request and waits for its answer.
+    /// The next answer, in the server's order. What the frame borrows is given up with the next call
+    /// of any method. Requests of the server are skipped.
+    pub async fn next(&mut self) -> Result<Frame<'_>, ClientError> {
+        let mut deadline = None;
+        while !self.advance()? {
+            self.receive(&mut deadline, "answer").await?;
+        }
+        self.present()
+    }
+
+    /// The next answer, if it has been received already.
+    pub fn try_next(&mut self) -> Result<Option<Frame<'_>>, ClientError> {
+        match self.advance()? {
+            true => self.present().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Sends one request and waits for its answer. Nothing else may be in flight.
     pub async fn call(
-        &self,
+        &mut self,
         parts: &RequestParts<'_>,
         value: &Bytes,
-        timeout: Duration,
     ) -> Result<Response, ClientError> {
-        let (sender, receiver) = oneshot::channel();
-        self.submit(parts, value, Waiter::One(sender))?;
-        match tokio::time::timeout(timeout, receiver).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(ClientError::Closed("the connection's task ended".into())),
-            Err(_) => Err(ClientError::Timeout),
+        let operation = parts.opcode.name();
+        self.push_value(parts, value);
+        self.flush().await.map_err(|error| error.named(operation))?;
+        let mut deadline = None;
+        while !self.advance().map_err(|error| error.named(operation))? {
+            self.receive(&mut deadline, operation).await?;
         }
+        let (header, body) = self.reader.take_body().expect("advance has found a frame");
+        if header.opaque != parts.opaque || header.opcode != parts.opcode as u8 {
+            return Err(self.violated(operation, "the answer is to another request"));
+        }
+        Ok(Response::new(header, body))
     }
-}
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.shared.close("closed by the client".into());
-        self.reader.abort();
-        self.writer.abort();
+    /// Fetches the cluster map of the selected bucket.
+    pub async fn cluster_config(&mut self) -> Result<ClusterConfig, ClientError> {
+        let parts = RequestParts::new(Opcode::GetClusterConfig);
+        let response = self.call(&parts, &Bytes::new()).await?;
+        response.outcome()?;
+        let host = self.stream.peer_addr().map(|address| address.ip().to_string());
+        ClusterConfig::parse(&response.value(), host.as_deref().unwrap_or("localhost"))
+            .map_err(|error| error.at(self.site(parts.opcode.name())))
     }
-}
 
-impl Shared {
-    /// Ends the connection; only the first reason counts.
-    fn close(&self, reason: Arc<str>) {
-        let abandoned = {
-            let mut state = self.state.lock();
-            if state.closed.is_some() {
-                return;
+    /// Asks for a group of statistics, for instance `vbucket-details 12`; empty for the general ones.
+    /// Nothing else may be in flight until the stream has ended.
+    pub async fn stats(&mut self, group: &str) -> Result<StatStream<'_>, ClientError> {
+        StatStream::start(self, group).await
+    }
+
+    /// Bytes received in the connection's life.
+    pub fn received_bytes(&self) -> u64 {
+        self.reader.received_bytes()
+    }
+
+    /// Of these, bytes that were moved from one place in memory to another.
+    pub fn moved_bytes(&self) -> u64 {
+        self.reader.moved_bytes()
+    }
+
+    pub(crate) fn set_negotiated(&mut self, negotiated: Negotiated) {
+        self.negotiated = negotiated;
+    }
+
+    /// Takes the connection apart. Nothing may be queued.
+    pub(crate) fn into_parts(self) -> Parts {
+        let Connection { stream, peer, reader, negotiated, .. } = self;
+        Parts { stream, peer, reader, negotiated }
+    }
+
+    pub(crate) fn site(&self, operation: &'static str) -> Site {
+        Site { peer: self.peer.clone(), operation }
+    }
+
+    /// The frame that `advance` has found.
+    pub(crate) fn present(&self) -> Result<Frame<'_>, ClientError> {
+        self.reader.frame().ok_or_else(|| {
+            let reason = "no frame is there".into();
+            ClientError::Closed { at: self.site("answer"), reason }
+        })
+    }
+
+    /// Finds the next answer among what was received.
+    pub(crate) fn advance(&mut self) -> Result<bool, ClientError> {
+        loop {
+            match self.reader.advance() {
+                Ok(false) => return Ok(false),
+                Ok(true) => {}
+                Err(error) => return Err(self.violated("answer", error.to_string())),
             }
-            state.closed = Some(reason.clone());
-            state.queue.clear();
-            std::mem::take(&mut state.in_flight)
-        };
-        for (_, entry) in abandoned {
-            entry.waiter.answer(Err(ClientError::Closed(reason.clone())));
-        }
-        self.writer_wakeup.notify_one();
-    }
-
-    /// Hands one frame to whoever waits for it.
-    fn receive(&self, frame: &Frame<'_>) -> Result<(), &'static str> {
-        match frame.header.magic {
-            Magic::ClientResponse | Magic::AltClientResponse => {}
-            Magic::ServerRequest => {
+            match self.reader.frame().map(|frame| frame.header.magic) {
+                Some(Magic::ClientResponse | Magic::AltClientResponse) => return Ok(true),
                 // Notifications need no answer; a changed map is found by the next refusal.
-                tracing::debug!(opcode = frame.header.opcode, "notification from the server");
-                return Ok(());
+                Some(Magic::ServerRequest) => {}
+                _ => return Err(self.violated("answer", "a frame that only clients send")),
             }
-            _ => return Err("the server sent a frame that only clients send"),
         }
-        let opaque = frame.header.opaque as usize;
-        let response = Response::copy_of(frame);
-        let mut state = self.state.lock();
-        let Some(entry) = state.in_flight.get(opaque) else {
-            return Err("the server answered a request that was not sent");
+    }
+
+    /// Receives once, waiting until `deadline`, which is set at the first wait.
+    pub(crate) async fn receive(
+        &mut self,
+        deadline: &mut Option<Instant>,
+        operation: &'static str,
+    ) -> Result<(), ClientError> {
+        self.check_usable(operation)?;
+        let until = *deadline.get_or_insert_with(|| Instant::now() + self.timeout);
+        let read = self.stream.read(self.reader.spare());
+        match tokio::time::timeout_at(until, read).await {
+            Err(_) => Err(self.timed_out(operation)),
+            Ok(Ok(0)) => Err(self.closed(operation, "the server closed the connection")),
+            Ok(Ok(bytes)) => {
+                self.reader.commit(bytes);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(self.closed(operation, format!("reading failed: {error}"))),
+        }
+    }
+
+    /// Waits until the socket takes more, and receives meanwhile.
+    async fn wait_to_write(&mut self) -> Result<(), ClientError> {
+        let ready = self.stream.ready(Interest::READABLE | Interest::WRITABLE);
+        let ready = match tokio::time::timeout(self.timeout, ready).await {
+            Err(_) => return Err(self.timed_out("flush")),
+            Ok(Err(error)) => return Err(self.closed("flush", error.to_string())),
+            Ok(Ok(ready)) => ready,
         };
-        if entry.opcode != frame.header.opcode {
-            return Err("the server answered with another opcode than was asked");
-        }
-        if let Waiter::Stream(sender) = &entry.waiter
-            && !ends_stream(frame)
-        {
-            // Nobody listening is fine: the rest of the stream is read and dropped.
-            drop(sender.send(Ok(response)));
+        if !ready.is_readable() {
             return Ok(());
         }
-        let entry = state.in_flight.remove(opaque);
-        drop(state);
-        entry.waiter.answer(Ok(response));
-        Ok(())
+        match self.stream.try_read(self.reader.spare()) {
+            Ok(0) => Err(self.closed("flush", "the server closed the connection")),
+            Ok(bytes) => {
+                self.reader.commit(bytes);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(self.closed("flush", format!("reading failed: {error}"))),
+        }
+    }
+
+    fn check_usable(&self, operation: &'static str) -> Result<(), ClientError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(reason) => {
+                Err(ClientError::Closed { at: self.site(operation), reason: reason.clone() })
+            }
+        }
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn fail(&mut self, reason: &'static str) {
+        self.failed.get_or_insert_with(|| reason.into());
+    }
+
+    fn timed_out(&mut self, operation: &'static str) -> ClientError {
+        self.failed = Some("an earlier operation got no answer in time".into());
+        ClientError::Timeout { at: self.site(operation), after: self.timeout }
+    }
+
+    fn closed(&mut self, operation: &'static str, reason: impl Into<Arc<str>>) -> ClientError {
+        let reason = reason.into();
+        self.failed = Some(reason.clone());
+        ClientError::Closed { at: self.site(operation), reason }
+    }
+
+    /// The server does not follow the protocol.
+    pub(crate) fn violated(
+        &mut self,
+        operation: &'static str,
+        reason: impl Into<std::borrow::Cow<'static, str>>,
+    ) -> ClientError {
+        let reason = reason.into();
+        self.failed = Some(Arc::from(&*reason));
+        ClientError::Protocol { at: self.site(operation), reason }
     }
 }
 
-fn ends_stream(frame: &Frame<'_>) -> bool {
-    let is_success = frame.header.vbucket_or_status == Status::Success.code();
-    !is_success || (frame.key.is_empty() && frame.value.is_empty())
+/// Appends a request to `out`; a value of `gather_value_bytes_min` and more is not copied.
+pub(crate) fn queue_request(
+    out: &mut WriteBuffer<Bytes>,
+    parts: &RequestParts<'_>,
+    value: &Bytes,
+    gather_value_bytes_min: usize,
+) {
+    if value.len() < gather_value_bytes_min {
+        encode_request(out.tail(), &RequestParts { value, ..*parts });
+        return;
+    }
+    encode_request_head(out.tail(), parts, value.len());
+    out.pin(value.clone());
 }
 
-async fn run_reader(mut socket: OwnedReadHalf, shared: Arc<Shared>) {
-    let mut buffer = ReadBuffer::new();
-    let reason: Arc<str> = loop {
-        match socket.read(buffer.spare(1)).await {
-            Ok(0) => break "the server closed the connection".into(),
-            Ok(bytes) => buffer.commit(bytes),
-            Err(error) => break format!("reading failed: {error}").into(),
-        }
-        if let Err(reason) = receive_all(&mut buffer, &shared) {
-            break reason.into();
-        }
-        if buffer.is_empty() && buffer.capacity() > READ_BLOCK_KEPT_BYTES_MAX {
-            buffer.release();
-        }
+/// One write of as much as the socket takes; the buffer resumes exactly behind it.
+pub(crate) fn write_some(stream: &TcpStream, out: &mut WriteBuffer<Bytes>) -> io::Result<()> {
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    let filled = out.gather(&mut slices);
+    let written = match filled {
+        1 => stream.try_write(&slices[0])?,
+        _ => stream.try_write_vectored(&slices[..filled])?,
     };
-    shared.close(reason);
-}
-
-/// Consumes every whole frame and makes room for the one after.
-fn receive_all(buffer: &mut ReadBuffer, shared: &Shared) -> Result<(), String> {
-    loop {
-        match frame::decode(buffer.unread()) {
-            Ok(Decoded::Complete { frame, consumed }) => {
-                shared.receive(&frame)?;
-                buffer.consume(consumed);
-            }
-            Ok(Decoded::Incomplete { needed }) if needed > FRAME_BYTES_MAX => {
-                return Err(format!("the server announced a frame of {needed} bytes"));
-            }
-            Ok(Decoded::Incomplete { needed }) => {
-                buffer.reserve_frame(needed);
-                return Ok(());
-            }
-            Err(error) => return Err(error.to_string()),
-        }
+    if written == 0 {
+        return Err(ErrorKind::WriteZero.into());
     }
-}
-
-async fn run_writer(mut socket: OwnedWriteHalf, shared: Arc<Shared>) {
-    let mut queue = SendQueue::default();
-    loop {
-        {
-            let mut state = shared.state.lock();
-            if state.closed.is_some() {
-                return;
-            }
-            // The buffers of the last round become the queue of the next one.
-            std::mem::swap(&mut queue, &mut state.queue);
-        }
-        if queue.is_empty() {
-            shared.writer_wakeup.notified().await;
-            continue;
-        }
-        if let Err(error) = queue.write_to(&mut socket).await {
-            shared.close(format!("writing failed: {error}").into());
-            return;
-        }
-        queue.clear();
-    }
+    out.advance(written);
+    Ok(())
 }

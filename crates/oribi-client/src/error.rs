@@ -5,8 +5,10 @@
 //! connection fails every request that is in flight on it.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oribi_protocol::status::Status;
 
@@ -38,23 +40,69 @@ pub enum ClientError {
     /// Name and password were not accepted, or the server could not prove that it knows them.
     #[error("authentication failed: {0}")]
     Authentication(Cow<'static, str>),
-    /// The server sent something that does not follow the protocol.
-    #[error("protocol error: {0}")]
-    Protocol(Cow<'static, str>),
-    /// The operating system refused.
-    #[error("{context}: {error}")]
-    Io {
-        /// What was being done.
-        context: Cow<'static, str>,
+    /// The server could not be reached.
+    #[error("connecting to {peer}: {error}")]
+    Connect {
+        /// `host:port`.
+        peer: Arc<str>,
         /// The system's error.
         error: Arc<io::Error>,
     },
+    /// The server sent something that does not follow the protocol.
+    #[error("{at}: protocol error: {reason}")]
+    Protocol {
+        /// Connection and operation.
+        at: Site,
+        /// What was wrong with it.
+        reason: Cow<'static, str>,
+    },
     /// No answer in time; whether the operation was carried out is unknown.
-    #[error("no answer within the timeout")]
-    Timeout,
+    #[error("{at}: no answer within {after:?}")]
+    Timeout {
+        /// Connection and operation.
+        at: Site,
+        /// How long was waited.
+        after: Duration,
+    },
     /// The connection ended before the answer came; whether the operation was carried out is unknown.
-    #[error("the connection is closed: {0}")]
-    Closed(Arc<str>),
+    #[error("{at}: the connection is closed: {reason}")]
+    Closed {
+        /// Connection and operation.
+        at: Site,
+        /// Why it ended.
+        reason: Arc<str>,
+    },
+}
+
+/// Which connection, and what it was doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// The server, as `host:port`.
+    pub peer: Arc<str>,
+    /// Name of the operation, for instance `GET`.
+    pub operation: &'static str,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.operation, self.peer)
+    }
+}
+
+/// Bytes of a server that do not mean what they should; the text says what was expected.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub Cow<'static, str>);
+
+impl Malformed {
+    pub(crate) fn new(reason: impl Into<Cow<'static, str>>) -> Malformed {
+        Malformed(reason.into())
+    }
+
+    /// The error of the operation whose answer it was.
+    pub(crate) fn at(self, at: Site) -> ClientError {
+        ClientError::Protocol { at, reason: self.0 }
+    }
 }
 
 /// A status other than success, by what a caller can do about it.
@@ -173,12 +221,15 @@ impl Refused {
 }
 
 impl ClientError {
-    pub(crate) fn protocol(reason: impl Into<Cow<'static, str>>) -> ClientError {
-        ClientError::Protocol(reason.into())
-    }
-
-    pub(crate) fn io(context: impl Into<Cow<'static, str>>, error: io::Error) -> ClientError {
-        ClientError::Io { context: context.into(), error: Arc::new(error) }
+    /// The same error, as that of `operation`.
+    pub(crate) fn named(mut self, operation: &'static str) -> ClientError {
+        if let ClientError::Protocol { at, .. }
+        | ClientError::Timeout { at, .. }
+        | ClientError::Closed { at, .. } = &mut self
+        {
+            at.operation = operation;
+        }
+        self
     }
 
     /// The server's refusal, if that is what it is.

@@ -18,17 +18,22 @@ mod client;
 mod config;
 mod connection;
 mod error;
+pub mod frame_reader;
+mod multiplexer;
 mod operation;
 pub mod pipeline;
+mod response;
 mod sasl;
 mod stats;
 
 pub use bootstrap::ConnectOptions;
 pub use client::{Client, Collection};
 pub use config::{ClusterConfig, KvNode};
-pub use error::{ClientError, Refused};
+pub use connection::Connection;
+pub use error::{ClientError, Malformed, Refused, Site};
 pub use operation::{
     CounterOptions, Document, FLAGS_JSON, MutationToken, Operation, Reply, WriteOptions,
 };
+pub use response::Response;
 pub use sasl::Mechanism;
-pub use stats::StatStream;
+pub use stats::{Stat, StatStream};

@@ -15,8 +15,8 @@ use oribi_protocol::request::{
 use oribi_protocol::response::MutationExtras;
 use oribi_types::{Cas, CollectionId, Datatype, DurabilityLevel, Seqno, VbUuid, Vbid};
 
-use crate::connection::Response;
-use crate::error::ClientError;
+use crate::error::{ClientError, Malformed};
+use crate::response::Response;
 
 /// Flags that Couchbase SDKs expect of a JSON document: format 2 in the high byte ("common flags"),
 /// and the legacy value that older ones look for.
@@ -270,10 +270,10 @@ impl Reply {
     }
 
     /// The counter's new value.
-    pub fn counter_value(&self) -> Result<u64, ClientError> {
+    pub fn counter_value(&self) -> Result<u64, Malformed> {
         let bytes = self.value[..]
             .try_into()
-            .map_err(|_| ClientError::protocol("a counter's answer has eight bytes"))?;
+            .map_err(|_| Malformed::new("a counter's answer has eight bytes"))?;
         Ok(u64::from_be_bytes(bytes))
     }
 

@@ -30,8 +30,8 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc;
 
 use crate::client::{Client, Collection};
-use crate::connection::{Answer, Waiter};
 use crate::error::ClientError;
+use crate::multiplexer::{Answer, Waiter};
 use crate::operation::{Encoder, Operation, Reply};
 
 /// How much may be in flight.
@@ -119,7 +119,7 @@ impl<'c> Pipeline<'c> {
             // The pipeline holds a sender itself, so the channel never ends.
             match tokio::time::timeout(timeout, self.answers.recv()).await {
                 Ok(Some((number, answer))) => self.place(number, answer),
-                Ok(None) | Err(_) => self.place(self.oldest, Err(ClientError::Timeout)),
+                Ok(None) | Err(_) => self.place(self.oldest, Err(self.client.timed_out())),
             }
         }
         self.take_oldest()

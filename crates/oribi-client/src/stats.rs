@@ -1,38 +1,95 @@
-//! Statistics: one request, many answers.
+//! Statistics: one request, any number of answers, each borrowed from the receive buffer.
+//!
+//! A group may have millions of entries. They are handed out as they arrive and nothing is kept, so
+//! memory does not grow with their number and the server is not read faster than its figures are used.
 
-use std::time::Duration;
+use oribi_protocol::frame::Frame;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
 
-use tokio::sync::mpsc;
+use crate::connection::Connection;
+use crate::error::{ClientError, Refused};
 
-use crate::connection::{Answer, Waiter};
-use crate::error::ClientError;
+/// Marks the answers to this stream's request; nothing else is in flight.
+const OPAQUE: u32 = 0x5354_4154;
 
-/// Statistics as they arrive from the server, in its order.
-pub struct StatStream {
-    answers: mpsc::UnboundedReceiver<Answer>,
-    timeout: Duration,
+/// One figure. Servers send text, but nothing forces them to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stat<'a> {
+    /// Name.
+    pub name: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
 }
 
-impl StatStream {
-    pub(crate) fn new(timeout: Duration) -> (StatStream, Waiter) {
-        let (sender, answers) = mpsc::unbounded_channel();
-        (StatStream { answers, timeout }, Waiter::Stream(sender))
+/// Statistics in the order in which the server sends them. A stream that is dropped before its end
+/// leaves the rest of its answers on the connection, which then refuses to do more.
+#[derive(Debug)]
+pub struct StatStream<'c> {
+    connection: &'c mut Connection,
+    has_ended: bool,
+}
+
+impl<'c> StatStream<'c> {
+    pub(crate) async fn start(
+        connection: &'c mut Connection,
+        group: &str,
+    ) -> Result<StatStream<'c>, ClientError> {
+        let parts = RequestParts {
+            key: group.as_bytes(),
+            opaque: OPAQUE,
+            ..RequestParts::new(Opcode::Stat)
+        };
+        connection.push(&parts);
+        connection.flush().await.map_err(|error| error.named(Opcode::Stat.name()))?;
+        Ok(StatStream { connection, has_ended: false })
     }
 
-    /// The next statistic as name and value; `None` at the end.
-    pub async fn next(&mut self) -> Result<Option<(String, String)>, ClientError> {
-        let answer = tokio::time::timeout(self.timeout, self.answers.recv())
-            .await
-            .map_err(|_| ClientError::Timeout)?;
-        // The channel ends after the terminator or an error.
-        let Some(answer) = answer else { return Ok(None) };
-        let response = answer?;
-        response.outcome()?;
-        if response.key().is_empty() && response.value().is_empty() {
+    /// The next figure, once it is there; `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<Stat<'_>>, ClientError> {
+        let mut deadline = None;
+        while !self.has_ended && !self.connection.advance()? {
+            self.connection.receive(&mut deadline, Opcode::Stat.name()).await?;
+        }
+        self.present()
+    }
+
+    /// The next figure, if it has been received already; `None` also when more has to be waited for.
+    /// Draining these before [`StatStream::next`] saves most of what waiting costs.
+    pub fn try_next(&mut self) -> Result<Option<Stat<'_>>, ClientError> {
+        match !self.has_ended && self.connection.advance()? {
+            true => self.present(),
+            false => Ok(None),
+        }
+    }
+
+    /// The figure in the present frame, unless the stream has ended or ends with it.
+    fn present(&mut self) -> Result<Option<Stat<'_>>, ClientError> {
+        if self.has_ended {
             return Ok(None);
         }
-        let name = String::from_utf8_lossy(response.key()).into_owned();
-        let value = String::from_utf8_lossy(&response.value()).into_owned();
-        Ok(Some((name, value)))
+        let header = self.connection.present()?.header;
+        if header.opaque != OPAQUE || header.opcode != Opcode::Stat as u8 {
+            return Err(self
+                .connection
+                .violated(Opcode::Stat.name(), "an answer to another request"));
+        }
+        let outcome = Refused::from_status(header.vbucket_or_status);
+        let is_terminator = header.key_bytes == 0 && header.value_bytes() == Some(0);
+        self.has_ended = outcome.is_err() || is_terminator;
+        outcome?;
+        if is_terminator {
+            return Ok(None);
+        }
+        let Frame { key: name, value, .. } = self.connection.present()?;
+        Ok(Some(Stat { name, value }))
+    }
+}
+
+impl Drop for StatStream<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.connection.fail("a stream of statistics was not read to its end");
+        }
     }
 }

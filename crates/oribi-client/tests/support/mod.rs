@@ -1,10 +1,11 @@
 //! A scripted server: real sockets, canned behaviour.
 //!
 //! It does the handshake by itself (PLAIN, or SCRAM as far as a test wants) and hands every other
-//! request to the test's closure, which appends answers. One thread, one connection after another.
+//! request to the test's closure, which appends answers. One thread a connection; the closure is shared.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 use oribi_client::{ConnectOptions, Mechanism};
 use oribi_protocol::feature::Feature;
@@ -22,15 +23,18 @@ pub enum Then {
 }
 
 /// Starts a server on a free port and returns options that lead to it.
-pub fn serve<F>(mut script: F) -> ConnectOptions
+pub fn serve<F>(script: F) -> ConnectOptions
 where
     F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     let port = listener.local_addr().expect("it is bound").port();
+    let script = Arc::new(Mutex::new(script));
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            serve_one(stream.expect("connections are accepted"), &mut script);
+            let stream = stream.expect("connections are accepted");
+            let script = script.clone();
+            std::thread::spawn(move || serve_one(stream, &script));
         }
     });
     ConnectOptions {
@@ -40,7 +44,7 @@ where
     }
 }
 
-fn serve_one<F>(mut stream: std::net::TcpStream, script: &mut F)
+fn serve_one<F>(mut stream: std::net::TcpStream, script: &Mutex<F>)
 where
     F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then,
 {
@@ -50,6 +54,7 @@ where
         let mut answers = Vec::new();
         let mut closing = false;
         while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(&received) {
+            let mut script = script.lock().expect("no script panics and goes on");
             closing |= matches!(script(&frame, &mut answers), Then::Close);
             received.drain(..consumed);
         }

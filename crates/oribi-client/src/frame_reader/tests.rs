@@ -1,0 +1,165 @@
+//! The reader against the plain model: a list of frames, and a stream cut anywhere.
+
+use oribi_protocol::response::{ResponseParts, write_response};
+use oribi_protocol::status::Status;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+struct Answer {
+    key: Vec<u8>,
+    value_bytes: usize,
+    opaque: u32,
+}
+
+impl Answer {
+    fn value(&self) -> Vec<u8> {
+        (0..self.value_bytes).map(|at| (at as u32 ^ self.opaque) as u8).collect()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let value = self.value();
+        let parts = ResponseParts {
+            extras: &[1, 2, 3, 4],
+            key: &self.key,
+            value: &value,
+            ..ResponseParts::new(0, Status::Success, self.opaque)
+        };
+        write_response(out, &parts);
+    }
+}
+
+fn answers() -> impl Strategy<Value = Vec<Answer>> {
+    let bytes = prop_oneof![
+        6 => 0usize..100,
+        2 => 1000usize..20_000,
+        1 => LARGE_FRAME_BYTES_MIN - 60..LARGE_FRAME_BYTES_MIN + 60,
+        1 => 100_000usize..300_000,
+    ];
+    let answer = (proptest::collection::vec(any::<u8>(), 0..40), bytes, any::<u32>());
+    let answer = answer.prop_map(|(key, value_bytes, opaque)| Answer { key, value_bytes, opaque });
+    proptest::collection::vec(answer, 0..40)
+}
+
+/// How much each read delivers; the last one repeats.
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    proptest::collection::vec(prop_oneof![1usize..30, 1usize..70_000, Just(1 << 20)], 1..50)
+}
+
+/// Puts the next `cut` bytes in, by as many calls as there is room for.
+fn feed(reader: &mut FrameReader, stream: &mut &[u8], cut: usize) {
+    let mut left = cut.min(stream.len());
+    while left > 0 {
+        let room = reader.spare();
+        let bytes = room.len().min(left);
+        room[..bytes].copy_from_slice(&stream[..bytes]);
+        reader.commit(bytes);
+        *stream = &stream[bytes..];
+        left -= bytes;
+    }
+}
+
+proptest! {
+    /// Every frame comes out once, in order and unharmed, whether it is borrowed or taken and
+    /// wherever the stream is cut; and no byte moves more than once.
+    #[test]
+    fn frames_survive_any_cut(
+        answers in answers(),
+        cuts in cuts(),
+        take in any::<bool>(),
+        drain_every in 1usize..4,
+    ) {
+        let mut bytes = Vec::new();
+        answers.iter().for_each(|answer| answer.write(&mut bytes));
+        let mut stream = &bytes[..];
+        let mut reader = FrameReader::new();
+        let mut expected = answers.iter();
+        let mut round = 0;
+        while !stream.is_empty() {
+            let cut = cuts[round.min(cuts.len() - 1)].max(bytes.len() / 2000);
+            feed(&mut reader, &mut stream, cut);
+            round += 1;
+            // A connection that is sending receives without looking at what came.
+            if round % drain_every != 0 && !stream.is_empty() {
+                continue;
+            }
+            while reader.advance().unwrap() {
+                let answer = expected.next().expect("no more frames than were sent");
+                let frame = reader.frame().expect("advance found one");
+                prop_assert_eq!(frame.key, &answer.key);
+                prop_assert_eq!(frame.header.opaque, answer.opaque);
+                prop_assert!(frame.value == answer.value());
+                if take {
+                    let (header, body) = reader.take_body().expect("there is a frame");
+                    prop_assert_eq!(header.opaque, answer.opaque);
+                    prop_assert!(body[4 + answer.key.len()..] == answer.value());
+                    prop_assert!(reader.frame().is_none());
+                }
+            }
+        }
+        prop_assert!(expected.next().is_none());
+        prop_assert_eq!(reader.received_bytes(), bytes.len() as u64);
+        prop_assert!(reader.moved_bytes() <= reader.received_bytes());
+    }
+}
+
+/// A large value that arrives after its header is in place: it is received where it is handed out.
+#[test]
+fn large_values_are_received_where_they_stay() {
+    let answer = Answer { key: b"k".to_vec(), value_bytes: 20 << 20, opaque: 7 };
+    let mut bytes = Vec::new();
+    answer.write(&mut bytes);
+    let mut reader = FrameReader::new();
+    let mut stream = &bytes[..];
+    feed(&mut reader, &mut stream, 1000);
+    assert!(!reader.advance().unwrap());
+    let place = reader.spare().as_ptr();
+    feed(&mut reader, &mut stream, usize::MAX);
+    assert!(reader.advance().unwrap());
+    let (_, body) = reader.take_body().unwrap();
+    assert_eq!(body[1000 - HEADER_BYTES..].as_ptr(), place);
+    assert_eq!(reader.moved_bytes(), 1000, "only what had arrived before");
+    assert!(body[5..] == answer.value());
+}
+
+/// Draining a long stream of small frames moves at most one partial frame a block.
+#[test]
+fn long_streams_hardly_move() {
+    let answer = Answer { key: b"vb_12:0x8:high_seqno".to_vec(), value_bytes: 5, opaque: 1 };
+    let mut block = Vec::new();
+    (0..1000).for_each(|_| answer.write(&mut block));
+    let mut reader = FrameReader::new();
+    let mut frames = 0;
+    for _ in 0..1000 {
+        let mut stream = &block[..];
+        while !stream.is_empty() {
+            // As a socket does it: as much as there is room for.
+            let room = reader.spare().len();
+            feed(&mut reader, &mut stream, room);
+            while reader.advance().unwrap() {
+                frames += 1;
+            }
+        }
+    }
+    assert_eq!(frames, 1_000_000);
+    let blocks = reader.received_bytes() / READ_ROOM_BYTES_MIN as u64;
+    let frame_bytes = (block.len() / 1000) as u64;
+    assert!(reader.moved_bytes() <= blocks * frame_bytes, "{} bytes moved", reader.moved_bytes());
+}
+
+#[test]
+fn refuses_what_no_server_sends() {
+    let mut reader = FrameReader::new();
+    feed(&mut reader, &mut &b"HTTP/1.1 200 OK"[..], 100);
+    let unknown = StreamError::Frame(FrameError::UnknownMagic(b'H'));
+    assert_eq!(reader.advance(), Err(unknown));
+
+    let mut header = [0; HEADER_BYTES];
+    header[0] = 0x81;
+    header[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
+    let mut reader = FrameReader::new();
+    feed(&mut reader, &mut &header[..], 100);
+    let bytes = HEADER_BYTES + u32::MAX as usize;
+    assert_eq!(reader.advance(), Err(StreamError::TooLong { bytes }));
+}
