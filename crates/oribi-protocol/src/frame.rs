@@ -215,19 +215,22 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
     };
     let header = Header::decode(header_bytes)?;
     let needed = header.frame_bytes();
-    match split_body(header, rest) {
+    match Frame::from_body(header, rest) {
         Some(frame) => Ok(Decoded::Complete { frame, consumed: needed }),
         None => Ok(Decoded::Incomplete { needed }),
     }
 }
 
-/// Cuts a body into its parts; `None` when it has not arrived completely.
-fn split_body(header: Header, rest: &[u8]) -> Option<Frame<'_>> {
-    let body = rest.get(..header.body_bytes as usize)?;
-    let (framing, body) = body.split_at_checked(usize::from(header.framing_bytes))?;
-    let (extras, body) = body.split_at_checked(usize::from(header.extras_bytes))?;
-    let (key, value) = body.split_at_checked(usize::from(header.key_bytes))?;
-    Some(Frame { header, framing, extras, key, value })
+impl<'a> Frame<'a> {
+    /// Cuts the bytes after a header into the parts of its body; `None` when they are fewer than the
+    /// header announces. What follows the body is left alone.
+    pub fn from_body(header: Header, rest: &'a [u8]) -> Option<Frame<'a>> {
+        let body = rest.get(..header.body_bytes as usize)?;
+        let (framing, body) = body.split_at_checked(usize::from(header.framing_bytes))?;
+        let (extras, body) = body.split_at_checked(usize::from(header.extras_bytes))?;
+        let (key, value) = body.split_at_checked(usize::from(header.key_bytes))?;
+        Some(Frame { header, framing, extras, key, value })
+    }
 }
 
 fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
