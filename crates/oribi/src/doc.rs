@@ -7,16 +7,13 @@ mod import;
 mod row;
 
 use std::io::Write;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use oribi_client::{Client, Collection, ConnectOptions, Refused};
+use oribi_client::{Client, Collection, ConnectOptions};
 use oribi_types::DurabilityLevel;
 
-/// Longer than an interactive client would wait: with thousands of writes ahead of it in the queue, a
-/// durable one waits for all of them to reach the disk.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::target::{Target, find_collection};
 
 /// Work with documents of a running server.
 #[derive(Subcommand, Debug)]
@@ -27,25 +24,11 @@ pub enum DocCommand {
     Get(GetArgs),
 }
 
-/// Where the server is, and whom to be there.
+/// The server and the collection on it.
 #[derive(Args, Debug)]
-struct ConnectionArgs {
-    /// Host name or address of the server.
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
-    /// Port of the key-value protocol.
-    #[arg(long, default_value_t = 11210)]
-    port: u16,
-    /// User to authenticate as.
-    #[arg(long, default_value = "Administrator")]
-    user: String,
-    /// The user's password; better given in the environment, where other users do not see it.
-    #[arg(long, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
-    #[arg(hide_default_value = true)]
-    password: String,
-    /// Bucket.
-    #[arg(long, default_value = "default")]
-    bucket: String,
+struct Place {
+    #[command(flatten)]
+    target: Target,
     /// Collection, as scope.collection; the default one if not given.
     #[arg(long)]
     collection: Option<String>,
@@ -57,7 +40,7 @@ pub struct GetArgs {
     /// Key of the document.
     key: String,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    place: Place,
 }
 
 /// When a write counts as done.
@@ -99,41 +82,18 @@ impl DocCommand {
     }
 }
 
-impl ConnectionArgs {
+impl Place {
     /// Connects and looks the collection up. `unordered_execution` as in [`ConnectOptions`].
     async fn connect(&self, unordered_execution: bool) -> anyhow::Result<(Client, Collection)> {
-        let ConnectionArgs { host, port, user, bucket, .. } = self;
-        let options = ConnectOptions {
-            host: host.clone(),
-            port: *port,
-            unordered_execution,
-            operation_timeout: OPERATION_TIMEOUT,
-            ..ConnectOptions::new(user, &self.password, bucket)
-        };
-        let client = Client::connect(options).await.with_context(|| {
-            format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
-        })?;
-        let collection = match &self.collection {
-            None => client.default_collection().clone(),
-            Some(path) => match client.collection(path).await {
-                Err(error) => {
-                    let hint = match error.refused() {
-                        Some(Refused::UnknownScope | Refused::UnknownCollection) => {
-                            " (collections are created by the admin API)"
-                        }
-                        _ => "",
-                    };
-                    return Err(error).context(format!("collection \"{path}\"{hint}"));
-                }
-                Ok(collection) => collection,
-            },
-        };
+        let options = ConnectOptions { unordered_execution, ..self.target.options() };
+        let client = self.target.client(options).await?;
+        let collection = find_collection(&client, self.collection.as_deref()).await?;
         Ok((client, collection))
     }
 }
 
 async fn get(args: GetArgs) -> anyhow::Result<()> {
-    let (client, collection) = args.connection.connect(false).await?;
+    let (client, collection) = args.place.connect(false).await?;
     let document = client
         .get(&collection, args.key.as_bytes())
         .await

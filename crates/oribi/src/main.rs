@@ -9,6 +9,7 @@
 mod config;
 mod doc;
 mod serve;
+mod target;
 mod user;
 
 use std::process::ExitCode;

@@ -24,7 +24,7 @@ use oribi_types::DurabilityLevel;
 use serde_json::json;
 
 use super::row;
-use super::{ConnectionArgs, Durability};
+use super::{Durability, Place};
 
 /// Longest line that is read: the largest document and a line end.
 const LINE_BYTES_MAX: u64 = 20 * 1024 * 1024 + 2;
@@ -37,7 +37,7 @@ pub struct ImportArgs {
     /// File with one JSON object a line; - reads standard input.
     file: PathBuf,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    place: Place,
     /// Field of each object that holds its key.
     #[arg(long, default_value = "_key")]
     key_field: String,
@@ -70,7 +70,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<()> {
     // In order, a later line wins over an earlier one with the same key by itself. Durable writes
     // would then wait for each other, so those may overlap.
     let unordered_execution = durability != DurabilityLevel::None;
-    let (client, collection) = args.connection.connect(unordered_execution).await?;
+    let (client, collection) = args.place.connect(unordered_execution).await?;
     let options = PipelineOptions { operations_max: args.in_flight, ..PipelineOptions::default() };
     let mut import = Import {
         client: &client,

@@ -1,0 +1,87 @@
+//! Where the server is and whom to be there: the arguments that all client subcommands share.
+//!
+//! The subcommands use the key-value protocol only, so they work against any server that speaks it.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use oribi_client::{Client, Collection, ConnectOptions, Connection, Refused};
+
+/// Where the server is, and whom to be there.
+#[derive(Args, Clone, Debug)]
+pub struct Target {
+    /// Host name or address of the server.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    /// Port of the key-value protocol.
+    #[arg(long, default_value_t = 11210)]
+    pub port: u16,
+    /// User to authenticate as.
+    #[arg(long, default_value = "Administrator")]
+    pub user: String,
+    /// The user's password; better given in the environment, where other users do not see it.
+    #[arg(long, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
+    #[arg(hide_default_value = true)]
+    pub password: String,
+    /// Bucket.
+    #[arg(long, default_value = "default")]
+    pub bucket: String,
+    /// Seconds to wait for an answer before giving up.
+    #[arg(long, default_value_t = 60.0, value_parser = parse_seconds)]
+    pub timeout: f64,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds @ 0.001..=86_400.0) => Ok(seconds),
+        _ => Err("a number of seconds from 0.001 to 86400 is needed".to_owned()),
+    }
+}
+
+impl Target {
+    /// Options for connecting, which a subcommand may change before it does.
+    pub fn options(&self) -> ConnectOptions {
+        let timeout = Duration::from_secs_f64(self.timeout);
+        ConnectOptions {
+            host: self.host.clone(),
+            port: self.port,
+            connect_timeout: timeout.min(Duration::from_secs(10)),
+            operation_timeout: timeout,
+            agent: concat!("oribi/", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..ConnectOptions::new(&self.user, &self.password, &self.bucket)
+        }
+    }
+
+    /// A client of the bucket.
+    pub async fn client(&self, options: ConnectOptions) -> anyhow::Result<Client> {
+        Client::connect(options).await.with_context(|| self.describe())
+    }
+
+    /// A connection of one task to the node that is named.
+    pub async fn connection(&self, options: &ConnectOptions) -> anyhow::Result<Connection> {
+        Connection::open(options).await.with_context(|| self.describe())
+    }
+
+    fn describe(&self) -> String {
+        let Target { host, port, user, bucket, .. } = self;
+        format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
+    }
+}
+
+/// Looks a collection up by its path, `scope.collection`; the default one without a path.
+pub async fn find_collection(client: &Client, path: Option<&str>) -> anyhow::Result<Collection> {
+    let Some(path) = path else { return Ok(client.default_collection().clone()) };
+    if path.is_empty() {
+        bail!("a collection is named as scope.collection");
+    }
+    client.collection(path).await.map_err(|error| {
+        let hint = match error.refused() {
+            Some(Refused::UnknownScope | Refused::UnknownCollection) => {
+                " (collections are created by the admin API)"
+            }
+            _ => "",
+        };
+        anyhow::Error::from(error).context(format!("collection \"{path}\"{hint}"))
+    })
+}
