@@ -79,9 +79,16 @@ impl Connection {
     pub async fn open(options: &ConnectOptions) -> Result<Connection, ClientError> {
         let ConnectOptions { host, port, connect_timeout, .. } = options;
         let mut connection = Connection::open_plain(host, *port, *connect_timeout).await?;
-        bootstrap::handshake(&mut connection, options).await?;
-        connection.timeout = options.operation_timeout;
+        connection.handshake(options).await?;
         Ok(connection)
+    }
+
+    /// Does on a connection made by [`Connection::open_plain`] what [`Connection::open`] does once it
+    /// has connected. Apart, the two steps can be timed.
+    pub async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
+        bootstrap::handshake(self, options).await?;
+        self.timeout = options.operation_timeout;
+        Ok(())
     }
 
     /// Connects to `host:port` without saying anything, as clients of memcached do. `timeout` limits
