@@ -6,6 +6,8 @@
 //! test drives by hand. Invariant: it never reads a clock, a file or a wire byte; time, entropy and
 //! the store are handed in.
 
+mod stats;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
@@ -23,8 +25,12 @@ use crate::outcome::{
     Refused, StoreRequest,
 };
 use crate::persistence::PersistenceSink;
-use crate::stats::{BucketStats, WarmupStats};
-use crate::vbucket::{Context, VBucket, VbucketStats, push_history};
+use crate::stats::WarmupStats;
+use crate::tasks::{Task, Tasks};
+use crate::timings::BucketTimings;
+use crate::vbucket::{Context, VBucket, push_history};
+
+pub use stats::{DiskState, KeyOnDisk};
 
 /// Name of the manifest among the store's local documents.
 const MANIFEST: &str = "manifest";
@@ -116,6 +122,8 @@ pub struct Bucket {
     pub(crate) flush_next: AtomicUsize,
     pub(crate) warmup_next: AtomicUsize,
     pub(crate) warmup: Mutex<WarmupStats>,
+    pub(crate) tasks: Tasks,
+    pub(crate) timings: Mutex<BucketTimings>,
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
 }
 
@@ -144,6 +152,10 @@ impl Bucket {
             .collect();
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
         let warmup = WarmupStats { vbuckets: to_load, done: to_load == 0, ..Default::default() };
+        let tasks = Tasks::default();
+        if warmup.done {
+            tasks.finish(Task::Warmup);
+        }
         Ok(Arc::new(Bucket {
             config,
             vbuckets,
@@ -158,6 +170,8 @@ impl Bucket {
             flush_next: AtomicUsize::new(0),
             warmup_next: AtomicUsize::new(0),
             warmup: Mutex::new(warmup),
+            tasks,
+            timings: Mutex::new(BucketTimings::default()),
             entropy: Mutex::new(entropy),
         }))
     }
@@ -323,30 +337,6 @@ impl Bucket {
         Ok(())
     }
 
-    /// Sums over the bucket at this moment.
-    pub fn stats(&self) -> BucketStats {
-        BucketStats { store: self.store.stats(), ..self.memory_stats() }
-    }
-
-    /// As [`Bucket::stats`], without the store's figures, which may cost a look at the disk.
-    fn memory_stats(&self) -> BucketStats {
-        let mut stats = BucketStats {
-            warmup: *self.warmup.lock(),
-            storage_failed: self.storage_failed.load(Ordering::Relaxed),
-            memory_quota_bytes: self.config.memory_quota_bytes,
-            ..Default::default()
-        };
-        for vbucket in &self.vbuckets {
-            stats.add(&vbucket.stats());
-        }
-        stats
-    }
-
-    /// Figures of one vbucket.
-    pub fn vbucket_stats(&self, vbid: Vbid) -> Option<VbucketStats> {
-        self.vbucket(vbid).map(VBucket::stats)
-    }
-
     /// Looks at memory and queue and decides which writes are refused. Called by the flusher's
     /// thread a few times a second; the overshoot in between is bounded by what a network can send.
     pub fn review_pressure(&self) {
@@ -381,7 +371,7 @@ impl Bucket {
         self.pressure.load(Ordering::Relaxed) != Pressure::None as u8
     }
 
-    fn context(&self, now: Timestamp) -> Context<'_> {
+    pub(crate) fn context(&self, now: Timestamp) -> Context<'_> {
         Context {
             manifest: &self.manifest,
             signal: &self.signal,

@@ -29,17 +29,28 @@ use crate::item::{ItemRef, NewItem};
 use crate::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, CHUNK_SLOTS};
 
 mod cursor;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 use cursor::Cursor;
 pub use cursor::CursorId;
+pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
 
 /// Consecutive slots, with sums over the live ones so that expelling never visits items.
 struct Chunk {
     slots: Vec<Option<ItemRef>>,
     live_items: usize,
     live_bytes: usize,
+}
+
+/// A checkpoint that takes no more mutations: nothing in it is deduplicated either, so its sums
+/// stay as they are.
+struct Closed {
+    start: u64,
+    end: u64,
+    items: usize,
+    bytes: usize,
 }
 
 /// Slots that no cursor needs any more, to be dropped without a lock.
@@ -79,11 +90,17 @@ pub struct CheckpointManager {
     chunks: VecDeque<Chunk>,
     /// Seqno of the first slot of the first chunk.
     base: u64,
+    /// Last seqno before the queue was made.
+    seqno_at_start: u64,
     high_seqno: u64,
     max_cas: u64,
-    /// Last seqnos of the closed checkpoints that are not expelled yet, oldest first.
-    closed: VecDeque<u64>,
+    /// Closed checkpoints that are not expelled yet, oldest first.
+    closed: VecDeque<Closed>,
+    /// Number of the open checkpoint; the first one is 1.
+    open_id: u64,
     open_start: u64,
+    /// Items of the open checkpoint, expelled ones included; likewise their bytes.
+    open_items: usize,
     open_bytes: usize,
     live_items: usize,
     live_bytes: usize,
@@ -96,10 +113,13 @@ impl CheckpointManager {
         CheckpointManager {
             chunks: VecDeque::new(),
             base: high_seqno.0 + 1,
+            seqno_at_start: high_seqno.0,
             high_seqno: high_seqno.0,
             max_cas: max_cas.0,
             closed: VecDeque::new(),
+            open_id: 1,
             open_start: high_seqno.0 + 1,
+            open_items: 0,
             open_bytes: 0,
             live_items: 0,
             live_bytes: 0,
@@ -120,6 +140,28 @@ impl CheckpointManager {
     /// Bytes of live items and of the slots around them.
     pub fn queue_bytes(&self) -> usize {
         self.live_bytes + self.chunks.len() * CHUNK_SLOTS * size_of::<Option<ItemRef>>()
+    }
+
+    /// Mutations queued since the queue was made.
+    pub fn enqueued(&self) -> u64 {
+        self.high_seqno - self.seqno_at_start
+    }
+
+    /// Wall clock of the oldest item that `cursor` has not read: the upper 48 bits of its CAS.
+    /// Skips whole chunks without live items, so it looks at one chunk's slots at most.
+    pub fn oldest_unread(&self, cursor: CursorId) -> Option<Timestamp> {
+        let cursor = &self.cursors[cursor.0];
+        if cursor.remaining == 0 {
+            return None;
+        }
+        let from = (cursor.read_to + 1).saturating_sub(self.base) as usize;
+        let chunks = self.chunks.iter().enumerate().skip(from / CHUNK_SLOTS);
+        let mut unread =
+            chunks.filter(|(_, chunk)| chunk.live_items > 0).flat_map(|(at, chunk)| {
+                let first = from.saturating_sub(at * CHUNK_SLOTS);
+                chunk.slots.iter().skip(first).flatten()
+            });
+        unread.next().map(|item| Timestamp { unix_ns: item.cas().0 & !0xffff })
     }
 
     /// Number of checkpoints, the open one included.
@@ -152,6 +194,7 @@ impl CheckpointManager {
         let item = new.publish();
         let displaced = previous.and_then(|previous| self.displace(previous));
         self.push(item.clone(), bytes);
+        self.open_items += 1;
         self.open_bytes += bytes;
         self.live_items += 1;
         self.live_bytes += bytes;
@@ -172,7 +215,7 @@ impl CheckpointManager {
         let from = self.cursors[cursor.0].position + 1;
         let mut batch =
             CursorBatch { end: Seqno(from - 1), max_cas: Cas(self.max_cas), ..Default::default() };
-        let ends = self.closed.iter().copied().chain([self.high_seqno]);
+        let ends = self.closed.iter().map(|closed| closed.end).chain([self.high_seqno]);
         for end in ends.filter(|end| *end >= from) {
             if !batch.items.is_empty() && batch.items.len() >= items_max {
                 break;
@@ -185,6 +228,7 @@ impl CheckpointManager {
         let reader = &mut self.cursors[cursor.0];
         reader.remaining -= batch.items.len();
         reader.read_to = batch.end.0;
+        reader.visits += 1;
         batch
     }
 
@@ -209,7 +253,7 @@ impl CheckpointManager {
     pub fn expel(&mut self) -> Expelled {
         let lowest =
             self.cursors.iter().map(|cursor| cursor.position).min().unwrap_or(self.high_seqno);
-        while self.closed.front().is_some_and(|end| *end <= lowest) {
+        while self.closed.front().is_some_and(|closed| closed.end <= lowest) {
             self.closed.pop_front();
         }
         if lowest >= self.high_seqno {
@@ -235,18 +279,28 @@ impl CheckpointManager {
             cursor.remaining = 0;
         }
         self.closed.clear();
-        self.open_start = self.high_seqno + 1;
-        self.open_bytes = 0;
+        self.open_next_checkpoint();
         self.expel()
     }
 
     fn close_full_checkpoint(&mut self) {
         let items = self.high_seqno + 1 - self.open_start;
         if items > 0 && (items >= CHECKPOINT_ITEMS_MAX || self.open_bytes >= CHECKPOINT_BYTES_MAX) {
-            self.closed.push_back(self.high_seqno);
-            self.open_start = self.high_seqno + 1;
-            self.open_bytes = 0;
+            self.closed.push_back(Closed {
+                start: self.open_start,
+                end: self.high_seqno,
+                items: self.open_items,
+                bytes: self.open_bytes,
+            });
+            self.open_next_checkpoint();
         }
+    }
+
+    fn open_next_checkpoint(&mut self) {
+        self.open_id += 1;
+        self.open_start = self.high_seqno + 1;
+        self.open_items = 0;
+        self.open_bytes = 0;
     }
 
     /// Takes the previous version out of the open checkpoint, if its slot is still there.
@@ -261,7 +315,8 @@ impl CheckpointManager {
         let bytes = old.block_bytes();
         chunk.live_items -= 1;
         chunk.live_bytes -= bytes;
-        self.open_bytes = self.open_bytes.saturating_sub(bytes);
+        self.open_items -= 1;
+        self.open_bytes -= bytes;
         self.live_items -= 1;
         self.live_bytes -= bytes;
         for cursor in &mut self.cursors {

@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
 use oribi_storage::{Record, StoreError, VbBatch, VbucketState};
+use oribi_types::{CollectionId, Timestamp};
 
 use crate::bucket::Bucket;
 use crate::checkpoint::CursorBatch;
 use crate::collections::Manifest;
 use crate::item::ItemRef;
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET};
+use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::VBucket;
 
 /// What one step did.
@@ -86,19 +88,32 @@ struct Reading<'a> {
 }
 
 impl Bucket {
-    /// Flushes what is queued, up to a bounded amount, and purges dropped collections.
+    /// [`Bucket::flush_step_timed`] by a clock that stands still.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_step(&self) -> Result<FlushReport, StoreError> {
+        self.flush_step_timed(&no_clock)
+    }
+
+    /// Flushes what is queued, up to a bounded amount, and purges dropped collections. What it
+    /// costs is measured by `clock` for tasks and timings.
     ///
     /// # Errors
     /// The store's error; the same items are tried again by the next step.
-    pub fn flush_step(&self) -> Result<FlushReport, StoreError> {
+    pub fn flush_step_timed(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
         let _not_while_emptied = self.flush_lock.lock();
+        self.tasks.run(Task::Flusher, clock, || self.flush(clock))
+    }
+
+    fn flush(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
         // Before reading: a write that comes later sets the signal again.
         self.signal.reset();
-        if let Err(error) = self.purge_dropped_collections() {
+        if let Err(error) = self.purge_dropped_collections(clock) {
             self.step_failed(&[]);
             return Err(error);
         }
-        let readings = self.read_dirty_vbuckets();
+        let readings = self.read_dirty_vbuckets(clock);
         if readings.is_empty() {
             return Ok(FlushReport { more: self.signal.is_set(), ..Default::default() });
         }
@@ -106,15 +121,37 @@ impl Bucket {
         let batches: Vec<VbBatch<'_>> =
             readings.iter().map(|reading| to_batch(reading, &manifest)).collect();
         let items = batches.iter().map(|batch| batch.records.len()).sum();
+        let begun = clock();
         if let Err(error) = self.store.commit(&batches) {
             self.step_failed(&readings);
             return Err(error);
         }
         self.storage_failed.store(false, Ordering::Relaxed);
-        for reading in &readings {
-            reading.vbucket.flushed(reading.batch.end);
-        }
+        self.finish_flush(&readings, items, begun, clock);
         Ok(FlushReport { vbuckets: readings.len(), items, more: self.signal.is_set() })
+    }
+
+    /// The commit that began at `begun` was a success.
+    fn finish_flush(
+        &self,
+        readings: &[Reading<'_>],
+        items: usize,
+        begun: Timestamp,
+        clock: StepClock<'_>,
+    ) {
+        let committed = clock();
+        let mut before = committed;
+        for reading in readings {
+            reading.vbucket.flushed(&reading.batch);
+            let after = clock();
+            let mut timings = self.timings.lock();
+            timings.checkpoint_remover.saturating_record(elapsed_us(before, after));
+            timings.flushed(&reading.batch.items, committed);
+            before = after;
+        }
+        let mut timings = self.timings.lock();
+        timings.disk_commit.saturating_record(elapsed_us(begun, committed));
+        timings.flush_batch_items.saturating_record(items as u64);
     }
 
     /// Nothing of the step counts: everything is to be tried again, and writes are refused until then.
@@ -130,7 +167,7 @@ impl Bucket {
 
     /// Whole checkpoints of every dirty vbucket, until the batch is big enough. The next step goes
     /// on where this one stopped, so that no vbucket waits behind a busy one for ever.
-    fn read_dirty_vbuckets(&self) -> Vec<Reading<'_>> {
+    fn read_dirty_vbuckets(&self, clock: StepClock<'_>) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
         let mut bytes = 0;
         let vbuckets = self.vbuckets();
@@ -146,7 +183,10 @@ impl Bucket {
             if !vbucket.take_dirty() {
                 continue;
             }
+            let begun = clock();
             let (batch, state) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET);
+            let took_us = elapsed_us(begun, clock());
+            self.timings.lock().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.items.iter().map(ItemRef::block_bytes).sum::<usize>();
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
@@ -158,14 +198,18 @@ impl Bucket {
 
     /// Documents of a collection that left the manifest: first out of memory, then out of the
     /// store. No commit runs meanwhile, and later ones leave such documents out, so none comes back.
-    fn purge_dropped_collections(&self) -> Result<(), StoreError> {
+    fn purge_dropped_collections(&self, clock: StepClock<'_>) -> Result<(), StoreError> {
         let dropped = self.purges.lock().clone();
         if dropped.is_empty() {
             return Ok(());
         }
+        self.tasks.run(Task::CollectionPurge, clock, || self.purge(&dropped))
+    }
+
+    fn purge(&self, dropped: &[CollectionId]) -> Result<(), StoreError> {
         for vbucket in self.vbuckets() {
-            vbucket.retain(|item| !dropped.contains(&item.key().collection));
-            for collection in &dropped {
+            vbucket.retain_collections(|collection| !dropped.contains(&collection));
+            for collection in dropped {
                 self.store.purge_collection(vbucket.id(), *collection)?;
             }
         }

@@ -23,8 +23,11 @@ use std::hash::{BuildHasher, Hasher};
 use crate::item::ItemRef;
 
 mod group;
+mod stats;
 #[cfg(test)]
 mod tests;
+
+pub use stats::{HashTableStats, PROBE_LENGTHS};
 
 use group::{Groups, SLOTS};
 
@@ -65,13 +68,14 @@ pub struct HashTable {
     current: Groups,
     old: Option<Migration>,
     len: usize,
+    resizes: u64,
     seed: HashSeed,
 }
 
 impl HashTable {
     /// An empty table that owns no memory until the first insert.
     pub fn new(seed: HashSeed) -> HashTable {
-        HashTable { current: Groups::empty(), old: None, len: 0, seed }
+        HashTable { current: Groups::empty(), old: None, len: 0, resizes: 0, seed }
     }
 
     /// Number of items, tombstones included.
@@ -149,6 +153,7 @@ impl HashTable {
         // The old table is drained long before the new one fills up; finishing here keeps that true
         // for a sequence of removals and inserts that nobody foresaw.
         self.migrate(usize::MAX);
+        self.resizes += 1;
         let doubled = Groups::with_groups((self.current.len() * 2).max(1));
         let groups = std::mem::replace(&mut self.current, doubled);
         self.old = Some(Migration { groups, next: 0 });

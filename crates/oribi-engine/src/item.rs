@@ -247,6 +247,12 @@ impl ItemRef {
         block_layout(usize::from(header.key_bytes), header.value_bytes as usize).size()
     }
 
+    /// Bytes of key and value.
+    pub fn document_bytes(&self) -> usize {
+        let header = self.header();
+        usize::from(header.key_bytes) + header.value_bytes as usize
+    }
+
     /// True when both refer to the same block.
     pub fn same_block(&self, other: &ItemRef) -> bool {
         self.0 == other.0

@@ -23,12 +23,18 @@ mod item;
 mod outcome;
 mod persistence;
 mod stats;
+mod tasks;
 mod threads;
+mod timings;
 mod vbucket;
 mod warmup;
 
-pub use bucket::{Bucket, BucketConfig, FlushAllError, ManifestUpdateError, OpenError};
+pub use bucket::{
+    Bucket, BucketConfig, DiskState, FlushAllError, KeyOnDisk, ManifestUpdateError, OpenError,
+};
+pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use flusher::FlushReport;
+pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{HEADER_BYTES, ItemRef};
 pub use outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
@@ -36,6 +42,8 @@ pub use outcome::{
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use stats::{BucketStats, WarmupStats};
+pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;
-pub use vbucket::{VBucket, VbucketStats};
+pub use timings::BucketTimings;
+pub use vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
 pub use warmup::WarmupStep;

@@ -2,17 +2,20 @@
 //!
 //! Owns: when steps run. Each step itself is in [`crate::flusher`] and [`crate::warmup`]. The flusher
 //! sleeps until there is something to write, lets writes gather for the bucket's flush interval
-//! unless somebody waits for durability, and backs off after a failed commit. The clock is handed in.
+//! unless somebody waits for durability, and backs off after a failed commit. This driver is the one
+//! place of the engine that reads a clock, and it hands the readings to the steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use oribi_storage::StoreError;
+use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::bucket::Bucket;
+use crate::tasks::Task;
 use crate::warmup::WarmupStep;
 
 /// How often memory and queue are looked at while there is traffic.
@@ -43,9 +46,11 @@ impl BucketThreads {
         let name = bucket.config().name.clone();
         let flusher = {
             let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
-            std::thread::Builder::new()
-                .name(format!("flusher {name}"))
-                .spawn(move || run_flusher(&bucket, &stop))?
+            std::thread::Builder::new().name(format!("flusher {name}")).spawn(move || {
+                let result = run_flusher(&bucket, &stop);
+                bucket.tasks.finish(Task::Flusher);
+                result
+            })?
         };
         bucket.signal.attach(flusher.thread().clone());
         let mut loaders = Vec::new();
@@ -97,6 +102,14 @@ fn report_panic(joined: std::thread::Result<()>) {
     }
 }
 
+/// A clock for one step: the wall clock at its beginning, and time since by the monotonic clock, so
+/// that it tells the time of day and still never goes backwards. A wall clock before 1970 is 1970.
+fn step_clock() -> impl Fn() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let begun = Instant::now();
+    move || Timestamp { unix_ns: (since_epoch + begun.elapsed()).as_nanos() as u64 }
+}
+
 fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
     let interval = Duration::from_millis(bucket.config().flush_interval_ms);
     let mut failures: u32 = 0;
@@ -106,7 +119,7 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
         if !stopping {
             wait_for_work(bucket, stop, interval);
         }
-        match bucket.flush_step() {
+        match bucket.flush_step_timed(&step_clock()) {
             Ok(report) => {
                 if failures > 0 {
                     tracing::warn!(
@@ -131,7 +144,7 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
             }
         }
         if reviewed.elapsed() >= PRESSURE_REVIEW {
-            bucket.review_pressure();
+            bucket.tasks.run(Task::PressureReview, &step_clock(), || bucket.review_pressure());
             reviewed = Instant::now();
         }
     }
@@ -171,7 +184,7 @@ fn sleep_unless_stopped(stop: &AtomicBool, pause: Duration) {
 
 fn run_loader(bucket: &Bucket, stop: &AtomicBool, begun: Instant) {
     while !stop.load(Ordering::Acquire) {
-        match bucket.warmup_step() {
+        match bucket.warmup_step_timed(&step_clock()) {
             WarmupStep::Loaded { .. } => {}
             WarmupStep::Failed { vbid, error } => {
                 tracing::error!(bucket = bucket.config().name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");

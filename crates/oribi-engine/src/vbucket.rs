@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, Record, VbucketPhase, VbucketState};
-use oribi_types::{Cas, RevSeqno, Seqno, VbUuid, Vbid};
+use oribi_types::{CollectionId, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
@@ -26,49 +26,18 @@ use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
+mod collection_figures;
 mod operations;
+mod stats;
 mod table;
 
+pub use collection_figures::CollectionStats;
 pub(crate) use operations::Context;
+pub use stats::{KeyStats, VbucketStats};
 use table::Table;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
 const LOADING: u8 = 0;
-
-/// Figures of one vbucket, for stats and metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VbucketStats {
-    /// What the vbucket does.
-    pub phase: VbucketPhase,
-    /// True while its documents are loaded from the store.
-    pub loading: bool,
-    /// Documents in memory.
-    pub items: usize,
-    /// Tombstones in memory, waiting to leave the queue.
-    pub tombstones: usize,
-    /// Bytes of item blocks reachable from the table.
-    pub item_bytes: usize,
-    /// Bytes of the table itself.
-    pub table_bytes: usize,
-    /// Items not yet persisted.
-    pub queue_items: usize,
-    /// Bytes held by the queue.
-    pub queue_bytes: usize,
-    /// Checkpoints in the queue.
-    pub checkpoints: usize,
-    /// Last seqno assigned.
-    pub high_seqno: Seqno,
-    /// Last seqno known to be durable.
-    pub persisted_seqno: Seqno,
-    /// Tombstones up to here may be gone from the store.
-    pub purge_seqno: Seqno,
-    /// Highest CAS assigned.
-    pub max_cas: Cas,
-    /// Highest revision of a deletion.
-    pub max_deleted_rev_seqno: RevSeqno,
-    /// Current history.
-    pub uuid: VbUuid,
-}
 
 /// One partition of a bucket.
 pub struct VBucket {
@@ -83,6 +52,9 @@ pub struct VBucket {
     purge_seqno: AtomicU64,
     /// Something may be waiting in the queue for the flusher.
     dirty: AtomicBool,
+    /// Items persisted, and expired documents removed, since open.
+    drained: AtomicU64,
+    expired: AtomicU64,
     waiters: Waiters,
     seed: HashSeed,
 }
@@ -108,6 +80,8 @@ impl VBucket {
             persisted_seqno: AtomicU64::new(state.high_seqno.0),
             purge_seqno: AtomicU64::new(state.purge_seqno.0),
             dirty: AtomicBool::new(false),
+            drained: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             waiters: Waiters::default(),
             seed,
         }
@@ -133,30 +107,6 @@ impl VBucket {
         self.failover_table.lock().clone()
     }
 
-    /// Figures at this moment.
-    pub fn stats(&self) -> VbucketStats {
-        let loading = self.phase.load(Ordering::Relaxed) == LOADING;
-        let table = self.table.lock();
-        let queue = self.queue.lock();
-        VbucketStats {
-            phase: VbucketPhase::Active,
-            loading,
-            items: table.items(),
-            tombstones: table.tombstones(),
-            item_bytes: table.item_bytes(),
-            table_bytes: table.index.table_bytes(),
-            queue_items: queue.remaining(self.persistence_cursor),
-            queue_bytes: queue.queue_bytes(),
-            checkpoints: queue.checkpoint_count(),
-            high_seqno: queue.high_seqno(),
-            persisted_seqno: self.persisted_seqno(),
-            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
-            max_cas: queue.max_cas(),
-            max_deleted_rev_seqno: table.max_deleted_rev(),
-            uuid: self.uuid(),
-        }
-    }
-
     /// Puts a stored document into the table. Only while loading, when nobody else writes.
     pub(crate) fn load(&self, record: &Record<'_>) {
         let fields = ItemFields {
@@ -168,7 +118,12 @@ impl VBucket {
         let mut new = NewItem::new(record.key, fields, &[record.value]);
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         let hash = self.seed.hash(record.key);
-        self.table.lock().insert(hash, new.publish());
+        self.table.lock().load(hash, new.publish());
+    }
+
+    /// Takes note of a stored tombstone, which stays in the store. Only while loading.
+    pub(crate) fn load_tombstone(&self, record: &Record<'_>) {
+        self.table.lock().load_tombstone(record);
     }
 
     /// Ends loading: from here on the vbucket serves.
@@ -212,9 +167,12 @@ impl VBucket {
         (batch, state)
     }
 
-    /// The batch that was read is durable up to `end`: whoever waited is told, and what no cursor
-    /// needs any more leaves the queue, tombstones also the table.
-    pub(crate) fn flushed(&self, end: Seqno) {
+    /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
+    /// leaves the queue, tombstones also the table.
+    pub(crate) fn flushed(&self, batch: &CursorBatch) {
+        let newest = newest_by_collection(&batch.items);
+        self.table.lock().persisted(&newest);
+        self.drained.fetch_add(batch.items.len() as u64, Ordering::Relaxed);
         let expelled = {
             let mut queue = self.queue.lock();
             queue.advance(self.persistence_cursor);
@@ -224,8 +182,8 @@ impl VBucket {
             let hash = self.seed.hash(item.key());
             self.table.lock().remove_same(hash, item);
         }
-        self.persisted_seqno.store(end.0, Ordering::Release);
-        self.waiters.persisted(end);
+        self.persisted_seqno.store(batch.end.0, Ordering::Release);
+        self.waiters.persisted(batch.end);
     }
 
     /// The batch that was read may not be durable: it will be read again.
@@ -263,9 +221,9 @@ impl VBucket {
         }
     }
 
-    /// Removes from memory every document that `keep` refuses, some groups at a time so that other
-    /// operations on the vbucket get in between.
-    pub(crate) fn retain(&self, keep: impl Fn(&ItemRef) -> bool) {
+    /// Removes from memory every collection that `keep` refuses, some groups at a time so that other
+    /// operations on the vbucket get in between. Nobody can write to such a collection any more.
+    pub(crate) fn retain_collections(&self, keep: impl Fn(CollectionId) -> bool) {
         const GROUPS_PER_SLICE: usize = 256;
         let mut next = 0;
         let mut seen_count = self.table.lock().index.group_count();
@@ -277,12 +235,12 @@ impl VBucket {
                 (next, seen_count) = (0, count);
             }
             if next >= count {
-                return;
+                return table.retain_collections(keep);
             }
             let mut gone = Vec::new();
             for group in next..(next + GROUPS_PER_SLICE).min(count) {
                 table.index.visit_group(group, |item| {
-                    if !keep(item) {
+                    if !keep(item.key().collection) {
                         gone.push(item.clone());
                     }
                 });
@@ -295,6 +253,23 @@ impl VBucket {
             drop(gone);
         }
     }
+}
+
+/// The highest seqno of each collection among `items`, which are in ascending order of seqno.
+fn newest_by_collection(items: &[ItemRef]) -> Vec<(CollectionId, Seqno)> {
+    let mut newest: Vec<(CollectionId, Seqno)> = Vec::new();
+    let mut last = None;
+    for item in items.iter().rev() {
+        let collection = item.key().collection;
+        if last == Some(collection) {
+            continue;
+        }
+        last = Some(collection);
+        if let Err(at) = newest.binary_search_by_key(&collection, |(known, _)| *known) {
+            newest.insert(at, (collection, item.seqno()));
+        }
+    }
+    newest
 }
 
 /// Puts a history in front of a failover table, dropping the oldest beyond the limit.

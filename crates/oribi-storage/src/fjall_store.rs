@@ -43,6 +43,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use self::directory::{Directory, Found};
 use self::failure::{guarded, store_error};
 use self::writer::Writer;
+use crate::counters::ReadCount;
 use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
 
 /// Name of the one keyspace.
@@ -191,16 +192,27 @@ impl KvStore for FjallStore {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let stored_key = layout::document_key(vbid, key);
-        let value = guarded("get", || self.keyspace.get(&stored_key).map_err(store_error))?;
-        let Some(value) = value else { return Ok(false) };
-        visit(layout::decode_record(&stored_key, &value)?);
-        Ok(true)
+        let mut count = ReadCount::default();
+        let mut read = || {
+            let value = guarded("get", || self.keyspace.get(&stored_key).map_err(store_error))?;
+            let Some(value) = value else { return Ok(false) };
+            let record = layout::decode_record(&stored_key, &value)?;
+            count.add(&record);
+            visit(record);
+            Ok(true)
+        };
+        let result = read();
+        self.writer.counters().read(&count, result)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.scan_prefix(&layout::vbucket_prefix(vbid), &mut |key, value| {
-            Ok(visit(layout::decode_record(key, value)?))
-        })
+        let mut count = ReadCount::default();
+        let result = self.scan_prefix(&layout::vbucket_prefix(vbid), &mut |key, value| {
+            let record = layout::decode_record(key, value)?;
+            count.add(&record);
+            Ok(visit(record))
+        });
+        self.writer.counters().read(&count, result)
     }
 
     /// Reads the vbucket twice: once for seqnos and keys, which it sorts in memory (about 16 bytes
@@ -215,7 +227,12 @@ impl KvStore for FjallStore {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.scan_sorted_by_seqno(vbid, from, to, visit)
+        let mut count = ReadCount::default();
+        let result = self.scan_sorted_by_seqno(vbid, from, to, &mut |record| {
+            count.add(&record);
+            visit(record)
+        });
+        self.writer.counters().read(&count, result)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
@@ -249,10 +266,13 @@ impl KvStore for FjallStore {
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        self.purge_tombstones(vbid, purge_before)
+        self.writer.counters().compact(self.purge_tombstones(vbid, purge_before))
     }
 
     fn stats(&self) -> StoreStats {
-        StoreStats { disk_bytes: space::allocated_bytes(&self.path), ..self.writer.counts() }
+        StoreStats {
+            disk_bytes: space::allocated_bytes(&self.path),
+            ..self.writer.counters().stats()
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
 
 pub mod conformance;
+mod counters;
 mod fault_store;
 mod fjall_store;
 mod kv_store;

@@ -7,13 +7,12 @@
 //! simplest backend. It does not bound its memory.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use parking_lot::Mutex;
 
+use crate::counters::{Counters, ReadCount};
 use crate::{
     KvStore, Medium, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
 };
@@ -92,8 +91,7 @@ impl Medium for Arc<MemoryMedium> {
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     medium: Arc<MemoryMedium>,
-    records_committed: AtomicU64,
-    commits: AtomicU64,
+    counters: Counters,
 }
 
 impl MemoryStore {
@@ -116,6 +114,22 @@ impl MemoryStore {
     fn vbucket(&self, vbid: Vbid) -> Arc<VbucketData> {
         self.medium.data.lock().vbuckets.get(&vbid).cloned().unwrap_or_default()
     }
+
+    fn visit_all<'r>(
+        &self,
+        records: impl Iterator<Item = (&'r OwnedKey, &'r OwnedRecord)>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut count = ReadCount::default();
+        for (key, record) in records {
+            let record = record.borrow(key);
+            count.add(&record);
+            if visit(record).is_break() {
+                break;
+            }
+        }
+        self.counters.read(&count, Ok(()))
+    }
 }
 
 impl KvStore for MemoryStore {
@@ -128,10 +142,8 @@ impl KvStore for MemoryStore {
                 vbucket.records.insert(key, OwnedRecord::of(record));
             }
             vbucket.state = Some(batch.state.clone());
-            self.records_committed.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
         }
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.counters.commit(batches, Ok(()))
     }
 
     fn get(
@@ -142,20 +154,17 @@ impl KvStore for MemoryStore {
     ) -> Result<bool, StoreError> {
         let key = (key.collection, key.key.to_vec());
         let vbucket = self.vbucket(vbid);
-        let found = vbucket.records.get(&key);
+        let found = vbucket.records.get(&key).map(|record| record.borrow(&key));
+        let mut count = ReadCount::default();
         if let Some(record) = found {
-            visit(record.borrow(&key));
+            count.add(&record);
+            visit(record);
         }
-        Ok(found.is_some())
+        self.counters.read(&count, Ok(found.is_some()))
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        for (key, record) in &self.vbucket(vbid).records {
-            if let ControlFlow::Break(()) = visit(record.borrow(key)) {
-                break;
-            }
-        }
-        Ok(())
+        self.visit_all(self.vbucket(vbid).records.iter(), visit)
     }
 
     fn scan_seqnos(
@@ -169,12 +178,7 @@ impl KvStore for MemoryStore {
         let in_range = |(_, record): &(_, &OwnedRecord)| from <= record.seqno && record.seqno <= to;
         let mut found: Vec<_> = vbucket.records.iter().filter(in_range).collect();
         found.sort_by_key(|(_, record)| record.seqno);
-        for (key, record) in found {
-            if let ControlFlow::Break(()) = visit(record.borrow(key)) {
-                break;
-            }
-        }
-        Ok(())
+        self.visit_all(found.into_iter(), visit)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
@@ -209,7 +213,9 @@ impl KvStore for MemoryStore {
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
         let mut data = self.medium.data.lock();
-        let Some(vbucket) = data.vbuckets.get_mut(&vbid) else { return Ok(None) };
+        let Some(vbucket) = data.vbuckets.get_mut(&vbid) else {
+            return self.counters.compact(Ok(None));
+        };
         let vbucket = Arc::make_mut(vbucket);
         let mut highest = None;
         vbucket.records.retain(|_, record| {
@@ -220,19 +226,14 @@ impl KvStore for MemoryStore {
         if let (Some(highest), Some(state)) = (highest, vbucket.state.as_mut()) {
             state.purge_seqno = state.purge_seqno.max(highest);
         }
-        Ok(highest)
+        self.counters.compact(Ok(highest))
     }
 
     fn stats(&self) -> StoreStats {
         let data = self.medium.data.lock();
         let records = data.vbuckets.values().flat_map(|vbucket| vbucket.records.iter());
         let bytes = records.map(|(key, record)| key.1.len() + record.value.len()).sum::<usize>();
-        StoreStats {
-            disk_bytes: bytes as u64,
-            records_committed: self.records_committed.load(Ordering::Relaxed),
-            commits: self.commits.load(Ordering::Relaxed),
-            commit_failures: 0,
-        }
+        StoreStats { disk_bytes: bytes as u64, ..self.counters.stats() }
     }
 }
 

@@ -8,8 +8,7 @@
 pub struct CursorId(pub(super) usize);
 
 pub(super) struct Cursor {
-    /// For logs and stats.
-    #[expect(dead_code, reason = "read by the checkpoint stats group")]
+    /// For stats.
     pub(super) name: &'static str,
     /// Last seqno processed.
     pub(super) position: u64,
@@ -17,10 +16,12 @@ pub(super) struct Cursor {
     pub(super) read_to: u64,
     /// Live slots behind `read_to`.
     pub(super) remaining: usize,
+    /// Reads so far.
+    pub(super) visits: u64,
 }
 
 impl Cursor {
     pub(super) fn new(name: &'static str, position: u64, remaining: usize) -> Cursor {
-        Cursor { name, position, read_to: position, remaining }
+        Cursor { name, position, read_to: position, remaining, visits: 0 }
     }
 }

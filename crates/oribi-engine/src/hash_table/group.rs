@@ -100,6 +100,11 @@ impl Groups {
         None
     }
 
+    /// Groups that a look-up of `hash` reads until it has read group `index`.
+    pub(super) fn probes(&self, hash: KeyHash, index: usize) -> usize {
+        (index.wrapping_sub(hash.0 as usize) & self.0.len().wrapping_sub(1)) + 1
+    }
+
     pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
         let at = self.position(hash, key)?;
         self.0[at.group].slots[at.slot].as_ref()

@@ -260,14 +260,17 @@ impl VBucket {
     /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile.
     fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) {
         let new = tombstone(expired.key(), context.now);
-        // Refusal is fine: readers go by the expiry time, and a later one will try again.
-        let _ = self.write_version(context, hash, new, |current, _| match current {
+        let written = self.write_version(context, hash, new, |current, _| match current {
             Some(current) if current.same_block(expired) => Ok(()),
             _ => Err(Overtaken),
         });
+        // Refusal is fine: readers go by the expiry time, and a later one will try again.
+        if written.is_ok() {
+            self.expired.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    fn find(
+    pub(super) fn find(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
@@ -357,7 +360,7 @@ impl VBucket {
                 None => (None, table.max_deleted_rev().0 + 1),
             };
             let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);
-            let replaced = table.insert(hash, queued.item.clone());
+            let replaced = table.write(hash, queued.item.clone());
             (queued.item, (queued.displaced, replaced))
         };
         drop(garbage);

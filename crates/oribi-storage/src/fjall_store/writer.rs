@@ -4,7 +4,6 @@
 //! write every later one is refused; writers wait while tables queue up to be written, but never
 //! for a background thread that has died. Callers: commits, local documents and removals.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fjall::{AbstractTree, Database, Keyspace, OwnedWriteBatch, PersistMode, Slice};
@@ -12,7 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{guarded, store_error};
 use super::layout;
-use crate::{StoreError, StoreStats, VbBatch};
+use crate::counters::Counters;
+use crate::{StoreError, VbBatch};
 
 /// Memtables that may wait to be written as tables. Below fjall's own limit of four, at which it
 /// would wait without looking whether its background thread still lives.
@@ -34,9 +34,7 @@ pub(super) struct Writer {
     memtable_bytes: u64,
     /// Text of the failure after which nothing more is written.
     failure: Mutex<Option<String>>,
-    records_committed: AtomicU64,
-    commits: AtomicU64,
-    commit_failures: AtomicU64,
+    counters: Counters,
 }
 
 /// One fjall write batch that is being filled.
@@ -62,9 +60,7 @@ impl Writer {
             keyspace,
             memtable_bytes,
             failure: Mutex::new(None),
-            records_committed: AtomicU64::new(0),
-            commits: AtomicU64::new(0),
-            commit_failures: AtomicU64::new(0),
+            counters: Counters::default(),
         }
     }
 
@@ -84,15 +80,7 @@ impl Writer {
             }
             writer.database.persist(PersistMode::SyncData).map_err(store_error)
         });
-        match committed {
-            Ok(()) => {
-                let records: usize = batches.iter().map(|batch| batch.records.len()).sum();
-                self.records_committed.fetch_add(records as u64, Ordering::Relaxed);
-                self.commits.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(_) => _ = self.commit_failures.fetch_add(1, Ordering::Relaxed),
-        }
-        committed
+        self.counters.commit(batches, committed)
     }
 
     /// Writes one fjall batch that `fill` makes while no other write is under way, and makes it as
@@ -115,14 +103,9 @@ impl Writer {
         })
     }
 
-    /// What was counted since open; sizes are the caller's to fill in.
-    pub(super) fn counts(&self) -> StoreStats {
-        StoreStats {
-            disk_bytes: 0,
-            records_committed: self.records_committed.load(Ordering::Relaxed),
-            commits: self.commits.load(Ordering::Relaxed),
-            commit_failures: self.commit_failures.load(Ordering::Relaxed),
-        }
+    /// What the store did since it was opened.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Runs `work` as the only writer. Its failure is the last thing that this writer does.

@@ -1,0 +1,133 @@
+//! Background work of a bucket: what ran, how often and for how long.
+//!
+//! Owns: one record per kind of work. A record is written when a step begins and ends, never by an
+//! operation of a client. Times come from the clock of whoever drives the steps. Called by the
+//! steps and by their threads; read for stats.
+
+use oribi_types::Timestamp;
+use parking_lot::Mutex;
+
+/// Clock of whoever drives a step. It must not go backwards during the step.
+pub type StepClock<'a> = &'a dyn Fn() -> Timestamp;
+
+/// A clock that stands still, for steps whose driver does not care for times.
+pub(crate) fn no_clock() -> Timestamp {
+    Timestamp::default()
+}
+
+/// Microseconds between two readings.
+pub(crate) fn elapsed_us(from: Timestamp, to: Timestamp) -> u64 {
+    to.unix_ns.saturating_sub(from.unix_ns) / 1000
+}
+
+/// Whether a task is at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskState {
+    /// A step is under way.
+    Running,
+    /// It waits for the next reason to run.
+    Snoozed,
+    /// It will not run again.
+    Dead,
+}
+
+/// Figures of one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaskStats {
+    /// Name.
+    pub name: &'static str,
+    /// What it does, for people.
+    pub description: &'static str,
+    /// Whether it is at work.
+    pub state: TaskState,
+    /// Steps that have ended.
+    pub runs: u64,
+    /// Time of all these steps, in microseconds. Steps of warmup may overlap.
+    pub total_runtime_us: u64,
+    /// Time of the step that ended last, in microseconds.
+    pub last_runtime_us: u64,
+    /// When the last step began, by its driver's clock; 0 when none did.
+    pub last_start: Timestamp,
+}
+
+/// Kinds of background work, in the order of [`Tasks::stats`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Task {
+    Flusher,
+    Warmup,
+    CollectionPurge,
+    PressureReview,
+}
+
+/// Names and descriptions, by discriminant of [`Task`].
+const TEXTS: [(&str, &str); 4] = [
+    ("flusher", "Makes queued mutations durable"),
+    ("warmup", "Loads documents from the store"),
+    ("collection_purge", "Removes documents of dropped collections"),
+    ("pressure_review", "Decides whether memory or queue refuse writes"),
+];
+
+#[derive(Clone, Copy, Default)]
+struct Record {
+    running: u32,
+    is_dead: bool,
+    runs: u64,
+    total_us: u64,
+    last_us: u64,
+    last_start: Timestamp,
+}
+
+/// Records of one bucket's tasks.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<[Record; TEXTS.len()]>);
+
+impl Tasks {
+    /// Runs one step of `task` and records it.
+    pub(crate) fn run<R>(&self, task: Task, clock: StepClock<'_>, step: impl FnOnce() -> R) -> R {
+        let begun = clock();
+        {
+            let record = &mut self.0.lock()[task as usize];
+            record.running += 1;
+            record.last_start = begun;
+        }
+        let result = step();
+        let took_us = elapsed_us(begun, clock());
+        let record = &mut self.0.lock()[task as usize];
+        record.running -= 1;
+        record.runs += 1;
+        record.total_us += took_us;
+        record.last_us = took_us;
+        result
+    }
+
+    /// Says that `task` will not run again.
+    pub(crate) fn finish(&self, task: Task) {
+        self.0.lock()[task as usize].is_dead = true;
+    }
+
+    /// Figures of all tasks.
+    pub(crate) fn stats(&self) -> Vec<TaskStats> {
+        let records = *self.0.lock();
+        let stats = records.iter().zip(TEXTS).map(|(record, (name, description))| TaskStats {
+            name,
+            description,
+            state: record.state(),
+            runs: record.runs,
+            total_runtime_us: record.total_us,
+            last_runtime_us: record.last_us,
+            last_start: record.last_start,
+        });
+        stats.collect()
+    }
+}
+
+impl Record {
+    fn state(&self) -> TaskState {
+        match (self.running, self.is_dead) {
+            (1.., _) => TaskState::Running,
+            (0, true) => TaskState::Dead,
+            (0, false) => TaskState::Snoozed,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What each collection has in one vbucket: documents, bytes and seqnos.
+//!
+//! Owns: exact sums per collection, by adding and subtracting each version as it enters and leaves
+//! the hash table, under the table lock that a write holds anyway. Invariants: the default
+//! collection's figures stand in place and cost no search; a named collection takes memory only from
+//! its first version in this vbucket on; a run of writes to one collection searches once. Ids are
+//! kept apart from figures so that a search touches few cache lines. Called by the table only.
+
+use oribi_types::{CollectionId, Seqno};
+
+use crate::item::ItemRef;
+
+/// What one collection has in one vbucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CollectionStats {
+    /// Documents, expired ones that nobody has touched since included.
+    pub items: u64,
+    /// Bytes of the blocks in memory, those of tombstones included.
+    pub item_bytes: u64,
+    /// Bytes of keys and values of the documents: what they take in the store before its own
+    /// headers and compression. Runs ahead of the store by what is not flushed yet.
+    pub disk_bytes: u64,
+    /// Seqno at which the collection began. Always 0: creating a collection takes no seqno here, so
+    /// everything that it holds lies behind 0.
+    pub start_seqno: Seqno,
+    /// Seqno of the newest mutation, deletions included. After a restart it is the highest among
+    /// what the store has: a tombstone that was purged no longer counts.
+    pub high_seqno: Seqno,
+    /// The newest of these that is known to be durable.
+    pub persisted_high_seqno: Seqno,
+}
+
+/// Figures of all collections that ever had a version in the vbucket, and of the default one.
+#[derive(Default)]
+pub(super) struct CollectionFigures {
+    default: CollectionStats,
+    /// Ascending; `named` is parallel to it.
+    ids: Vec<CollectionId>,
+    named: Vec<CollectionStats>,
+    /// Index of the collection that was written last.
+    last: usize,
+}
+
+impl CollectionStats {
+    /// A version has entered the table.
+    pub(super) fn add(&mut self, item: &ItemRef) {
+        self.item_bytes += item.block_bytes() as u64;
+        if !item.is_deleted() {
+            self.items += 1;
+            self.disk_bytes += item.document_bytes() as u64;
+        }
+        self.high_seqno = self.high_seqno.max(item.seqno());
+    }
+
+    /// A version has left the table.
+    pub(super) fn subtract(&mut self, item: &ItemRef) {
+        self.item_bytes -= item.block_bytes() as u64;
+        if !item.is_deleted() {
+            self.items -= 1;
+            self.disk_bytes -= item.document_bytes() as u64;
+        }
+    }
+
+    /// A version with this seqno is in the store.
+    pub(super) fn stored(&mut self, seqno: Seqno) {
+        self.high_seqno = self.high_seqno.max(seqno);
+        self.persisted_high_seqno = self.persisted_high_seqno.max(seqno);
+    }
+}
+
+impl CollectionFigures {
+    /// The figures of `id`, which begin at zero when it had none.
+    #[inline]
+    pub(super) fn of(&mut self, id: CollectionId) -> &mut CollectionStats {
+        if id == CollectionId::DEFAULT {
+            return &mut self.default;
+        }
+        if self.ids.get(self.last) != Some(&id) {
+            self.last = self.find_or_insert(id);
+        }
+        &mut self.named[self.last]
+    }
+
+    /// The figures of `id` if it has any.
+    pub(super) fn get_mut(&mut self, id: CollectionId) -> Option<&mut CollectionStats> {
+        if id == CollectionId::DEFAULT {
+            return Some(&mut self.default);
+        }
+        let at = self.ids.binary_search(&id).ok()?;
+        Some(&mut self.named[at])
+    }
+
+    /// Forgets every collection that `keep` refuses and that has no version in the table. One that
+    /// has is still being loaded by somebody, who will remove its versions and come here again.
+    pub(super) fn retain(&mut self, keep: impl Fn(CollectionId) -> bool) {
+        for at in (0..self.ids.len()).rev() {
+            if !keep(self.ids[at]) && self.named[at].item_bytes == 0 {
+                self.ids.remove(at);
+                self.named.remove(at);
+            }
+        }
+        self.last = 0;
+    }
+
+    /// Number of collections that [`CollectionFigures::copy_to`] writes.
+    pub(super) fn len(&self) -> usize {
+        1 + self.ids.len()
+    }
+
+    /// Appends all figures to `out` in order of id.
+    pub(super) fn copy_to(&self, out: &mut Vec<(CollectionId, CollectionStats)>) {
+        out.push((CollectionId::DEFAULT, self.default));
+        out.extend(self.ids.iter().copied().zip(self.named.iter().copied()));
+    }
+
+    fn find_or_insert(&mut self, id: CollectionId) -> usize {
+        match self.ids.binary_search(&id) {
+            Ok(at) => at,
+            Err(at) => {
+                self.ids.insert(at, id);
+                self.named.insert(at, CollectionStats::default());
+                at
+            }
+        }
+    }
+}
