@@ -152,6 +152,26 @@ impl Connection {
         queue_request(&mut self.writer, parts, value, self.gather_value_bytes_min);
     }
 
+    /// Queues a request whose value is `head`, `body` and `tail`, one after the other; `parts.value` is
+    /// not looked at. A large body is sent from where it is, all else is copied. For callers that put
+    /// something around bytes that they already have. The caller has checked the lengths.
+    pub fn push_pieces(
+        &mut self,
+        parts: &RequestParts<'_>,
+        head: &[u8],
+        body: &Bytes,
+        tail: &[u8],
+    ) {
+        let out = &mut self.writer;
+        encode_request_head(out.tail(), parts, head.len() + body.len() + tail.len());
+        out.tail().extend_from_slice(head);
+        match body.len() < self.gather_value_bytes_min {
+            true => out.tail().extend_from_slice(body),
+            false => out.pin(body.clone()),
+        }
+        out.tail().extend_from_slice(tail);
+    }
+
     /// Bytes that are queued.
     pub fn queued_bytes(&self) -> usize {
         self.writer.pending_bytes()

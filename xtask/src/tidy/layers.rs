@@ -36,8 +36,9 @@ const LAYERS: [Layer; 9] = [
     },
     Layer {
         name: "oribi",
-        links: &["oribi-types", "oribi-server", "oribi-client"],
-        tests_use: &["oribi-testkit", "oribi-protocol"],
+        // The protocol's vocabulary is part of the interface of the client's exclusive connection.
+        links: &["oribi-types", "oribi-protocol", "oribi-server", "oribi-client"],
+        tests_use: &["oribi-testkit"],
     },
     Layer { name: "xtask", links: &[], tests_use: &[] },
 ];
