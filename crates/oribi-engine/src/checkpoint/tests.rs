@@ -134,10 +134,50 @@ impl World {
         }
         let open = self.manager.open_start;
         let mut open_keys = BTreeMap::new();
-        for item in live {
+        for item in &live {
             if item.seqno().0 >= open {
                 assert_eq!(open_keys.insert(key_of(item), ()), None, "two slots of one key");
             }
+        }
+        self.check_stats(&live);
+    }
+
+    /// Figures against a count of all slots.
+    fn check_stats(&self, live: &[&ItemRef]) {
+        let stats = self.manager.stats();
+        assert_eq!(stats.checkpoints.len(), self.manager.checkpoint_count());
+        let mut next = stats.checkpoints[0].snapshot_start.0;
+        for (id, checkpoint) in (stats.checkpoints[0].id..).zip(&stats.checkpoints) {
+            let (start, end) = (checkpoint.snapshot_start.0, checkpoint.snapshot_end.0);
+            assert_eq!((checkpoint.id, start), (id, next), "checkpoints follow each other");
+            next = end + 1;
+            let first = live.partition_point(|item| item.seqno().0 < start);
+            let inside = &live[first..live.partition_point(|item| item.seqno().0 <= end)];
+            assert_eq!(checkpoint.items, inside.len());
+            let bytes: usize = inside.iter().map(|item| item.block_bytes()).sum();
+            assert_eq!(checkpoint.item_bytes, bytes);
+            let expelled = checkpoint.highest_expelled;
+            assert!(inside.first().is_none_or(|item| item.seqno() > expelled));
+            assert!(expelled == Seqno(0) || (start..=end).contains(&expelled.0));
+            let reading = stats.cursors.iter().filter(|cursor| cursor.checkpoint_id == id);
+            assert_eq!(checkpoint.cursors, reading.count());
+        }
+        assert_eq!(next, self.manager.high_seqno + 1);
+        let open = stats.checkpoints.last().unwrap();
+        assert_eq!((open.is_open, open.id), (true, stats.open_checkpoint_id));
+        assert_eq!((stats.items, stats.open_items), (self.manager.live_items, open.items));
+        for ((reader, cursor), id) in self.readers.iter().zip(&stats.cursors).zip(self.cursors) {
+            assert_eq!(
+                (cursor.seqno, cursor.remaining),
+                (reader.position, self.manager.remaining(id))
+            );
+            let at =
+                stats.checkpoints.iter().find(|found| found.id == cursor.checkpoint_id).unwrap();
+            assert_eq!(at.snapshot_start.0 + cursor.distance, cursor.seqno.0 + 1);
+            let read_to = reader.pending.as_ref().map_or(reader.position, |(_, end)| *end);
+            let oldest = live.get(live.partition_point(|item| item.seqno() <= read_to));
+            let queued = oldest.map(|item| Timestamp { unix_ns: item.cas().0 & !0xffff });
+            assert_eq!(self.manager.oldest_unread(id), queued);
         }
     }
 }
@@ -175,6 +215,32 @@ proptest! {
     #[test]
     fn keeps_its_invariants(ops in ops()) {
         run(&ops);
+    }
+}
+
+/// The random operations seldom close a checkpoint; here there are several, and each of them is
+/// partly expelled at some time.
+#[test]
+fn figures_of_many_checkpoints() {
+    let mut world = World::new();
+    for round in 0..40u16 {
+        (0..1000).for_each(|n| world.enqueue((round % 12) * 700 + n));
+        world.now.unix_ns += 1 << 20;
+        let reader = usize::from(round % 2);
+        match round % 8 {
+            0 => world.rewind(reader),
+            2..5 => world.read(reader),
+            5 | 6 => world.advance(reader),
+            _ => world.expel(),
+        }
+        world.check();
+    }
+    assert!(world.manager.stats().open_checkpoint_id >= 4);
+    for reader in [0, 1, 0, 1, 0, 1] {
+        world.read(reader);
+        world.advance(reader);
+        world.expel();
+        world.check();
     }
 }
 

@@ -29,7 +29,7 @@ pub struct HashTableStats {
     pub mem_bytes: usize,
     /// Bytes of the items' blocks.
     pub item_bytes: usize,
-    /// Times that the table has doubled since the bucket was opened.
+    /// Times that the table has grown since the bucket was opened.
     pub resizes: u64,
     /// Items whose probe length was looked at: those of evenly spread groups, at most 448.
     pub sampled: usize,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
 
-use super::{HashSeed, HashTable, KeyHash};
+use super::group::Groups;
+use super::{HashSeed, HashTable, KeyHash, PROBE_LENGTHS};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 fn item(key: u16, version: u64) -> ItemRef {
@@ -102,4 +103,38 @@ fn a_million_items_fit_the_slot_budget() {
         let key = DocKey { collection: CollectionId(0), key: &name };
         assert!(table.get(table.seed().hash(key), key).is_some());
     }
+}
+
+#[test]
+fn a_probe_is_as_long_as_the_walk_from_the_home_group() {
+    let mut groups = Groups::with_groups(4);
+    // 21 items fill their home group and two behind it, one of them by wrapping around.
+    let hash = KeyHash(6);
+    (0..21).for_each(|key| groups.insert_new(hash, item(key, 1)));
+    for (index, probes) in [(2, 1), (3, 2), (0, 3)] {
+        assert_eq!(groups.items(index).count(), 7);
+        assert_eq!(groups.probes(hash, index), probes);
+    }
+}
+
+#[test]
+fn figures_of_a_small_table_cover_it_and_those_of_a_large_one_are_a_sample() {
+    let mut table = HashTable::new(HashSeed::new(3));
+    assert_eq!((table.stats().sampled, table.stats().slots), (0, 0));
+    for key in 0..5000 {
+        let new = item(key, 1);
+        table.insert(table.seed().hash(new.key()), new);
+        let stats = table.stats();
+        assert_eq!(stats.groups, table.group_count());
+        assert_eq!((stats.slots, stats.mem_bytes), (stats.groups * 7, table.table_bytes()));
+        assert_eq!(stats.probe_histogram.iter().sum::<u64>(), stats.sampled as u64);
+        assert!(stats.sampled <= 64 * 7 && stats.max_probes >= stats.min_probes);
+        if stats.groups <= 64 && table.old.is_none() {
+            assert_eq!(stats.sampled, table.len());
+        }
+        let longest = stats.probe_histogram.iter().rposition(|count| *count > 0);
+        assert_eq!(longest.map(|at| at + 1), Some(stats.max_probes.min(PROBE_LENGTHS)));
+    }
+    // 5000 items need 893 groups at 4/5 of 7: 1024, the first one doubled ten times.
+    assert_eq!((table.stats().groups, table.stats().resizes), (1024, 11));
 }

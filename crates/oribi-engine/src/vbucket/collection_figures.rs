@@ -37,7 +37,7 @@ pub(super) struct CollectionFigures {
     /// Ascending; `named` is parallel to it.
     ids: Vec<CollectionId>,
     named: Vec<CollectionStats>,
-    /// Index of the collection that was written last.
+    /// Index of the collection that was written last; only a guess, which may even be out of range.
     last: usize,
 }
 
@@ -99,7 +99,6 @@ impl CollectionFigures {
                 self.named.remove(at);
             }
         }
-        self.last = 0;
     }
 
     /// Number of collections that [`CollectionFigures::copy_to`] writes.

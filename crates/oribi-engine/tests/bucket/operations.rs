@@ -1,67 +1,18 @@
-//! A whole bucket over a store in memory: every operation's outcomes, flushing, restart, failure.
-//!
-//! Steps are driven by hand, time is a number, so nothing here depends on the machine.
+//! Every operation's outcomes, flushing, restart and failure.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
-    Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome,
-    ItemRef, Mutation, MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreMode,
-    StoreRequest, WarmupStep,
+    Bucket, BucketConfig, BucketThreads, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
+    GetOutcome, ItemRef, MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreMode,
+    StoreRequest,
 };
-use oribi_storage::{Fault, FaultPlan, FaultStore, KvStore, MemoryStore};
+use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
-const VB: Vbid = Vbid(1);
-const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
-
-fn config() -> BucketConfig {
-    BucketConfig {
-        name: "default".to_owned(),
-        uuid: "0".repeat(32),
-        vbuckets: 4,
-        memory_quota_bytes: 1 << 30,
-        flush_enabled: true,
-        value_bytes_max: 1 << 20,
-        flush_interval_ms: 0,
-    }
-}
-
-fn entropy() -> Box<dyn FnMut() -> u64 + Send> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    Box::new(|| NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
-}
-
-fn open(store: Arc<dyn KvStore>) -> Arc<Bucket> {
-    let bucket = Bucket::open(config(), store, entropy(), false).expect("a fresh bucket opens");
-    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
-    bucket
-}
-
-fn key(name: &str) -> DocKey<'_> {
-    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
-}
-
-fn set(value: &str) -> StoreRequest<'_> {
-    StoreRequest {
-        mode: StoreMode::Set,
-        value: value.as_bytes(),
-        flags: 7,
-        expiry: 0,
-        cas: Cas(0),
-        preserve_expiry: false,
-    }
-}
-
-fn done(outcome: MutationOutcome) -> Mutation {
-    match outcome {
-        MutationOutcome::Done(mutation) => mutation,
-        other => panic!("{other:?}"),
-    }
-}
+use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 fn hit(outcome: GetOutcome) -> ItemRef {
     match outcome {
@@ -357,7 +308,7 @@ fn a_vbucket_outside_the_map_is_refused() {
 fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
-    let threads = oribi_engine::BucketThreads::start(Arc::clone(&bucket)).unwrap();
+    let threads = BucketThreads::start(Arc::clone(&bucket)).unwrap();
     let request = CounterRequest {
         delta: 1,
         decrement: false,

@@ -1,0 +1,63 @@
+//! A whole bucket over a store in memory. Steps are driven by hand and time is a number, so nothing
+//! here depends on the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_engine::{
+    Bucket, BucketConfig, Mutation, MutationOutcome, StoreMode, StoreRequest, WarmupStep,
+};
+use oribi_storage::KvStore;
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+
+mod collection_model;
+mod operations;
+mod statistics;
+
+const VB: Vbid = Vbid(1);
+const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
+
+fn config() -> BucketConfig {
+    BucketConfig {
+        name: "default".to_owned(),
+        uuid: "0".repeat(32),
+        vbuckets: 4,
+        memory_quota_bytes: 1 << 30,
+        flush_enabled: true,
+        value_bytes_max: 1 << 20,
+        flush_interval_ms: 0,
+    }
+}
+
+fn entropy() -> Box<dyn FnMut() -> u64 + Send> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Box::new(|| NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+}
+
+fn open(store: Arc<dyn KvStore>) -> Arc<Bucket> {
+    let bucket = Bucket::open(config(), store, entropy(), false).expect("a fresh bucket opens");
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    bucket
+}
+
+fn key(name: &str) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
+}
+
+fn set(value: &str) -> StoreRequest<'_> {
+    StoreRequest {
+        mode: StoreMode::Set,
+        value: value.as_bytes(),
+        flags: 7,
+        expiry: 0,
+        cas: Cas(0),
+        preserve_expiry: false,
+    }
+}
+
+fn done(outcome: MutationOutcome) -> Mutation {
+    match outcome {
+        MutationOutcome::Done(mutation) => mutation,
+        other => panic!("{other:?}"),
+    }
+}
