@@ -2,21 +2,23 @@
 //!
 //! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
 //! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
-//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`.
+//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod doc;
 mod serve;
+mod stats;
 mod target;
 mod user;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::doc::DocCommand;
+use crate::stats::StatsArgs;
 use crate::user::UserCommand;
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
 fn command() -> Command {
     let user = Command::new("user").about("Manage the users of a data directory");
     let doc = Command::new("doc").about("Read and write documents of a running server");
+    let stats = Command::new("stats").about("Show the figures of a running server");
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
@@ -51,6 +54,7 @@ fn command() -> Command {
                 .subcommand_required(true)
                 .arg_required_else_help(true),
         )
+        .subcommand(StatsArgs::augment_args(stats))
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -65,6 +69,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             let command = DocCommand::from_arg_matches(matches)?;
             command.run().map(|()| ExitCode::SUCCESS)
         }
+        Some(("stats", matches)) => stats::run(StatsArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap demands one of the subcommands above"),
     }
 }

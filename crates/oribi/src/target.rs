@@ -24,12 +24,29 @@ pub struct Target {
     #[arg(long, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
     #[arg(hide_default_value = true)]
     pub password: String,
-    /// Bucket.
+    /// Bucket; empty for none, which is enough for figures of the server itself.
     #[arg(long, default_value = "default")]
     pub bucket: String,
     /// Seconds to wait for an answer before giving up.
     #[arg(long, default_value_t = 60.0, value_parser = parse_seconds)]
     pub timeout: f64,
+}
+
+/// Exit status of a command that Ctrl-C has ended, as shells report it.
+pub const INTERRUPTED: u8 = 130;
+
+/// A time between two rounds of something, such as `1s`, `500ms` or `2` (seconds).
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match text {
+        _ if text.ends_with("ms") => (&text[..text.len() - 2], 0.001),
+        _ if text.ends_with('s') => (&text[..text.len() - 1], 1.0),
+        _ if text.ends_with('m') => (&text[..text.len() - 1], 60.0),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>().map(|number| number * seconds) {
+        Ok(seconds @ 0.01..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a time from 10ms to 24 hours is needed, such as 1s or 500ms".to_owned()),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -49,6 +66,7 @@ impl Target {
             connect_timeout: timeout.min(Duration::from_secs(10)),
             operation_timeout: timeout,
             agent: concat!("oribi/", env!("CARGO_PKG_VERSION")).to_owned(),
+            bucket: Some(self.bucket.clone()).filter(|bucket| !bucket.is_empty()),
             ..ConnectOptions::new(&self.user, &self.password, &self.bucket)
         }
     }
@@ -84,4 +102,23 @@ pub async fn find_collection(client: &Client, path: Option<&str>) -> anyhow::Res
         };
         anyhow::Error::from(error).context(format!("collection \"{path}\"{hint}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Times as people type them.
+
+    use super::*;
+
+    #[test]
+    fn intervals_have_units() {
+        for (text, milliseconds) in
+            [("1s", 1000), ("500ms", 500), ("2", 2000), ("0.25s", 250), ("2m", 120_000)]
+        {
+            assert_eq!(parse_interval(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "s", "0", "-1s", "1h", "9ms", "NaN", "inf", "ms", "1 s"] {
+            assert!(parse_interval(text).is_err(), "{text}");
+        }
+    }
 }
