@@ -1,4 +1,5 @@
-//! The thread for work that would hold up a worker: key derivation and flush_all.
+//! The thread for work that would hold up a worker: key derivation, flush_all, and what STAT has to read
+//! from the disk or sum over a whole bucket.
 //!
 //! Owns: one thread and its bounded queue. Invariants: a job's result always reaches the mailbox it
 //! was submitted for, unless the server stops first; a full queue refuses at once, so that a flood of
@@ -13,6 +14,7 @@ use oribi_engine::FlushAllError;
 
 use crate::auth::SaslStep;
 use crate::buckets::BucketHandle;
+use crate::dispatch::{PreparedStat, StatPreparation};
 use crate::limits::BLOCKING_QUEUE_MAX;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
 
@@ -22,6 +24,8 @@ pub enum Job {
     Sasl(Box<dyn FnOnce() -> SaslStep + Send>),
     /// Remove every document of a bucket.
     FlushAll(Arc<BucketHandle>),
+    /// Collect what a STAT group needs.
+    Stat(StatPreparation),
 }
 
 /// What became of a job.
@@ -31,6 +35,8 @@ pub enum JobResult {
     Sasl(SaslStep),
     /// Result of flush_all.
     FlushAll(Result<(), FlushAllError>),
+    /// The group can be answered, or why it cannot.
+    Stat(PreparedStat),
     /// The queue was full.
     Refused,
 }
@@ -41,6 +47,7 @@ impl Job {
         match self {
             Job::Sasl(work) => JobResult::Sasl(work().run()),
             Job::FlushAll(bucket) => JobResult::FlushAll(bucket.bucket().flush_all()),
+            Job::Stat(preparation) => JobResult::Stat(preparation()),
         }
     }
 }

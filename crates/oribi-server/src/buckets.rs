@@ -21,6 +21,8 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Settings, is_bucket_name};
+use crate::counters::OperationTotals;
+use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
 
 const BUCKETS_DIR: &str = "buckets";
@@ -126,6 +128,7 @@ pub struct BucketHandle {
     bucket: Arc<Bucket>,
     threads: Mutex<Option<BucketThreads>>,
     is_deleted: AtomicBool,
+    operations: BucketOperations,
     /// `None` for a bucket that lives in memory only.
     directory: Option<PathBuf>,
 }
@@ -144,6 +147,11 @@ impl BucketHandle {
     /// Number of vbuckets.
     pub fn vbuckets(&self) -> u16 {
         self.bucket.config().vbuckets
+    }
+
+    /// What the workers did to it.
+    pub fn operations(&self) -> &BucketOperations {
+        &self.operations
     }
 
     /// True once the bucket was deleted; a connection that still has it selected has no bucket.
@@ -171,6 +179,8 @@ pub struct Buckets {
     by_name: RwLock<BTreeMap<String, Arc<BucketHandle>>>,
     /// Held while the set of buckets changes, which takes disk I/O.
     changes: Mutex<()>,
+    /// What was done to buckets that are deleted, so that sums never go back.
+    deleted_operations: Mutex<OperationTotals>,
 }
 
 impl Buckets {
@@ -185,6 +195,7 @@ impl Buckets {
             directory: Some(directory.clone()),
             by_name: RwLock::default(),
             changes: Mutex::default(),
+            deleted_operations: Mutex::default(),
         };
         let options = BucketOptions::from_settings(settings);
         for name in names_in(&directory)? {
@@ -201,7 +212,12 @@ impl Buckets {
     /// A registry whose buckets live over stores of the caller's and leave no trace on disk.
     #[doc(hidden)]
     pub fn in_memory() -> Buckets {
-        Buckets { directory: None, by_name: RwLock::default(), changes: Mutex::default() }
+        Buckets {
+            directory: None,
+            by_name: RwLock::default(),
+            changes: Mutex::default(),
+            deleted_operations: Mutex::default(),
+        }
     }
 
     /// The bucket of this name.
@@ -212,6 +228,13 @@ impl Buckets {
     /// All buckets by name.
     pub fn list(&self) -> Vec<Arc<BucketHandle>> {
         self.by_name.read().values().cloned().collect()
+    }
+
+    /// Operations on all buckets since the start, deleted ones included.
+    pub fn operation_totals(&self) -> OperationTotals {
+        let by_name = self.by_name.read();
+        let deleted = *self.deleted_operations.lock();
+        by_name.values().fold(deleted, |sum, handle| sum.and(handle.operations.totals()))
     }
 
     /// Creates a bucket. Durable when it returns.
@@ -262,9 +285,7 @@ impl Buckets {
     /// An unknown name, or the disk's.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
-        let Some(handle) = self.by_name.write().remove(name) else {
-            return Err(BucketError::Unknown(name.to_owned()));
-        };
+        let handle = self.unlist(name)?;
         handle.is_deleted.store(true, Ordering::Release);
         if let Some(threads) = handle.threads.lock().take()
             && let Err(error) = threads.stop()
@@ -279,6 +300,17 @@ impl Buckets {
             sync_directory(buckets)?;
         }
         std::fs::remove_dir_all(&deleted).map_err(|e| io_error("remove", &deleted, e))
+    }
+
+    /// Takes a bucket off the list; what was done to it stays in the sums.
+    fn unlist(&self, name: &str) -> Result<Arc<BucketHandle>, BucketError> {
+        let mut by_name = self.by_name.write();
+        let Some(handle) = by_name.remove(name) else {
+            return Err(BucketError::Unknown(name.to_owned()));
+        };
+        let mut deleted = self.deleted_operations.lock();
+        *deleted = deleted.and(handle.operations.totals());
+        Ok(handle)
     }
 
     /// Flushes and stops every bucket; returns the first error but stops all.
@@ -393,6 +425,7 @@ impl Buckets {
             bucket,
             threads: Mutex::new(threads),
             is_deleted: AtomicBool::new(false),
+            operations: BucketOperations::default(),
             directory,
         });
         self.by_name.write().insert(name, Arc::clone(&handle));

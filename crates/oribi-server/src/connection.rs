@@ -6,6 +6,7 @@
 //! in between until it reports that there is nothing to do.
 //!
 //! Invariants:
+//! - a STAT is answered in slices; between two of them the driver may send and serve others;
 //! - frames are served strictly in order; only writes that wait for the store are overtaken, and only
 //!   when the client negotiated that;
 //! - no frame is served while something is waited for, while too much output is pending, or after the
@@ -22,6 +23,8 @@ pub(crate) mod parked;
 pub(crate) mod state;
 pub mod write_buffer;
 
+use std::sync::Arc;
+
 use oribi_engine::PersistOutcome;
 use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
 use oribi_protocol::frame_info::RequestFrames;
@@ -34,6 +37,7 @@ use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
 use crate::blocking_thread::JobResult;
+use crate::connection_registry::ConnectionRecord;
 use crate::dispatch::{self, Exchange, Served, write_answer};
 use crate::environment::Environment;
 use crate::limits::{
@@ -96,12 +100,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that nothing was received on.
-    pub fn new(id: ConnectionId, now_ms: u64) -> Connection {
+    pub fn new(id: ConnectionId, record: Arc<ConnectionRecord>, now_ms: u64) -> Connection {
         Connection {
             id,
             reader: ReadBuffer::new(),
             writer: WriteBuffer::new(),
-            state: ConnectionState::default(),
+            state: ConnectionState::new(record),
             timing: Timing { opened_ms: now_ms, ..Timing::default() },
             skip_bytes: 0,
         }
@@ -110,6 +114,11 @@ impl Connection {
     /// Which connection this is.
     pub fn id(&self) -> ConnectionId {
         self.id
+    }
+
+    /// What others can know of it.
+    pub fn record(&self) -> &ConnectionRecord {
+        &self.state.record
     }
 
     /// Where received bytes go.
@@ -132,10 +141,15 @@ impl Connection {
         self.state.close(reason);
     }
 
-    /// False while reading would only fill memory: something is waited for, output is not taken, or
-    /// the connection ends.
+    /// False while reading would only fill memory: something is waited for, a STAT is being answered,
+    /// output is not taken, or the connection ends.
     pub fn wants_input(&self) -> bool {
-        self.halted().is_none()
+        !self.is_halted() && self.state.stat.is_none()
+    }
+
+    /// True while [`Connection::process`] would do nothing.
+    pub fn is_halted(&self) -> bool {
+        self.halted().is_some()
     }
 
     /// True while some write of this connection waits for the store.
@@ -143,17 +157,33 @@ impl Connection {
         self.state.has_parked()
     }
 
-    /// Serves complete frames until there is a reason to stop.
+    /// Serves complete frames until there is a reason to stop. A STAT that is being answered comes
+    /// before the next frame, one slice in a turn.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
+        let mut served = 0;
+        let progress = self.serve_frames(env, &mut served);
+        let record = &self.state.record;
+        record.requests.add(served);
+        record.active_unix_ns.set(env.now.unix_ns);
+        progress
+    }
+
+    fn serve_frames(&mut self, env: &mut Environment, served: &mut u64) -> Progress {
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
                 return progress;
+            }
+            if self.state.stat.is_some() {
+                if !dispatch::continue_stat(&mut self.state, &mut self.writer, env) {
+                    return self.halted().unwrap_or(Progress::TurnOver);
+                }
+                continue;
             }
             if self.skip_bytes > 0 && !self.skip() {
                 return Progress::NeedInput;
             }
             match self.process_frame(env) {
-                Some(Served::Done) => {}
+                Some(Served::Done) => *served += 1,
                 Some(Served::Later) => return Progress::Waiting,
                 None if self.state.closing.is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
@@ -171,8 +201,9 @@ impl Connection {
         }
         // While the socket takes everything, output goes out in pieces that amortise a system call;
         // once it does not, a little more is collected before requests have to wait.
-        let is_stalled = self.timing.stalled_since_ms != 0;
-        let limit = if is_stalled { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
+        // A STAT knows no end of output, so it waits at once.
+        let collects = self.timing.stalled_since_ms != 0 && self.state.stat.is_none();
+        let limit = if collects { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
         (self.writer.pending_bytes() >= limit).then_some(Progress::OutputFull)
     }
 
@@ -237,21 +268,23 @@ impl Connection {
     }
 
     /// A write that waited for the store is decided. Late or foreign tokens are ignored.
-    pub fn persisted(&mut self, env: &Environment, token: ParkToken, outcome: PersistOutcome) {
+    pub fn persisted(&mut self, token: ParkToken, outcome: PersistOutcome) {
         let parked = self.state.parked.as_mut();
         let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
-        self.answer_parked(env, &parked, status::of_persist(outcome));
+        self.answer_parked(&parked, status::of_persist(outcome));
     }
 
-    fn answer_parked(&mut self, env: &Environment, parked: &Parked, status: Status) {
+    fn answer_parked(&mut self, parked: &Parked, status: Status) {
         let features = self.state.features;
         if status == Status::Success {
             let Parked { opcode, opaque, answer, .. } = parked;
             write_answer(&mut self.writer, features, *opcode, *opaque, answer);
         } else {
-            env.counters.durable_ambiguous.add(1);
+            if let Some(operations) = &self.state.operations {
+                operations.counters().durable_ambiguous.add(1);
+            }
             let status = self.state.wire_status(status);
             let parts = ResponseParts::new(parked.opcode, status, parked.opaque);
             write_response(self.writer.tail(), &parts);
@@ -271,7 +304,9 @@ impl Connection {
                 dispatch::finish_sasl(state, out, &env.counters, request, step);
             }
             JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
+            JobResult::Stat(prepared) => dispatch::begin_stat(state, out, request, prepared),
             JobResult::Refused => {
+                state.stat = None;
                 let parts = ResponseParts::new(opcode, Status::Etmpfail, opaque);
                 write_response(out.tail(), &parts);
             }
@@ -297,12 +332,11 @@ impl Connection {
     }
 
     /// Answers parked writes whose time is up; true when there were any.
-    pub fn expire_parked(&mut self, env: &Environment) -> bool {
+    pub fn expire_parked(&mut self, now_ms: u64) -> bool {
         let mut any = false;
-        while let Some(parked) =
-            self.state.parked.as_mut().and_then(|all| all.take_overdue(env.now_ms))
+        while let Some(parked) = self.state.parked.as_mut().and_then(|all| all.take_overdue(now_ms))
         {
-            self.answer_parked(env, &parked, Status::SyncWriteAmbiguous);
+            self.answer_parked(&parked, Status::SyncWriteAmbiguous);
             any = true;
         }
         any

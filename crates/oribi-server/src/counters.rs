@@ -1,9 +1,17 @@
-//! Operation counters: each worker owns a set that it alone writes, and whoever asks sums them.
+//! Operation counters: each worker owns sets that it alone writes, and whoever asks sums them.
+//!
+//! There is one set per worker ([`WorkerCounters`]: bytes, connections, logins) and one per worker and
+//! bucket ([`OperationCounters`], in `bucket`: what was done to documents, per collection too, and
+//! sampled latencies).
 //!
 //! Invariants: a counter has one writer, therefore an increment is a load and a store without a locked
 //! instruction; the sets of two workers never share a cache line. Sums may lag by what the workers are
 //! doing right now. `reset` is honoured by remembering the sums at that time, not by writing to
 //! counters that belong to others. Called by the dispatcher (increments), stats and metrics (sums).
+
+pub mod bucket;
+pub mod collections;
+pub mod timings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,83 +23,135 @@ use parking_lot::Mutex;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `count`. Only the worker that owns the set may call it.
+    /// Adds `count`. Only the thread that owns the counter may call it.
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    /// Replaces the number. Only the thread that owns the counter may call it.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The number as of a moment ago.
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// The counters of one worker.
+macro_rules! counter_set {
+    ($(#[$set_doc:meta])* $set:ident, $(#[$totals_doc:meta])* $totals:ident, $length:ident, {
+        $($(#[$doc:meta])* $name:ident),+ $(,)?
+    }) => {
+        $(#[$set_doc])*
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub struct WorkerCounters {
+        pub struct $set {
             $($(#[$doc])* pub $name: Counter,)+
         }
 
-        /// Sums over all workers.
+        $(#[$totals_doc])*
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-        pub struct CounterTotals {
+        pub struct $totals {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        impl CounterTotals {
-            fn plus(self, worker: &WorkerCounters) -> CounterTotals {
-                CounterTotals { $($name: self.$name.wrapping_add(worker.$name.get()),)+ }
+        const $length: usize = [$(stringify!($name)),+].len();
+
+        impl $totals {
+            /// The sum with one worker's set.
+            pub fn plus(self, worker: &$set) -> $totals {
+                $totals { $($name: self.$name.wrapping_add(worker.$name.get()),)+ }
             }
 
-            fn since(self, earlier: CounterTotals) -> CounterTotals {
-                CounterTotals { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
+            /// The sum of two sums.
+            pub fn and(self, other: $totals) -> $totals {
+                $totals { $($name: self.$name.wrapping_add(other.$name),)+ }
+            }
+
+            /// What was added since `earlier`.
+            pub fn since(self, earlier: $totals) -> $totals {
+                $totals { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
             }
 
             /// Name and value of each counter, in declaration order; the names are those of STAT.
-            pub fn entries(&self) -> [(&'static str, u64); COUNTERS] {
+            pub fn entries(&self) -> [(&'static str, u64); $length] {
                 [$((stringify!($name), self.$name),)+]
             }
         }
-
-        const COUNTERS: usize = [$(stringify!($name)),+].len();
     };
 }
 
-counters! {
-    /// Requests that read a document.
-    cmd_get,
-    /// Requests that write a document's value, counters included.
-    cmd_set,
-    /// Reads that found the document.
-    get_hits,
-    /// Reads that did not.
-    get_misses,
-    /// Deletions that found the document.
-    delete_hits,
-    /// Deletions that did not.
-    delete_misses,
-    /// Touch and get-and-touch requests.
-    cmd_touch,
-    /// Bytes received.
-    bytes_read,
-    /// Bytes sent.
-    bytes_written,
-    /// Frames served, of any kind.
-    cmd_total,
-    /// SASL exchanges begun.
-    auth_cmds,
-    /// SASL exchanges that failed.
-    auth_errors,
-    /// Connections accepted.
-    total_connections,
-    /// Connections closed because of what the client sent or did not do.
-    closed_for_cause,
-    /// Writes that waited for the store.
-    durable_writes,
-    /// Writes whose acknowledgement became ambiguous.
-    durable_ambiguous,
+counter_set! {
+    /// What one worker did, for whichever bucket.
+    WorkerCounters,
+    /// Sums over all workers.
+    CounterTotals, WORKER_COUNTERS, {
+        /// Bytes received.
+        bytes_read,
+        /// Bytes sent.
+        bytes_written,
+        /// Frames served, of any kind.
+        cmd_total,
+        /// SASL exchanges begun.
+        auth_cmds,
+        /// SASL exchanges that failed.
+        auth_errors,
+        /// Connections accepted.
+        total_connections,
+        /// Connections closed because of what the client sent or did not do.
+        closed_for_cause,
+    }
+}
+
+counter_set! {
+    /// What one worker did to the documents of one bucket.
+    OperationCounters,
+    /// Sums over all workers, for one bucket or for all of them.
+    OperationTotals, OPERATION_COUNTERS, {
+        /// Requests that read a document.
+        cmd_get,
+        /// Requests that write a document's value, counters included.
+        cmd_set,
+        /// Reads that found the document.
+        get_hits,
+        /// Reads that did not.
+        get_misses,
+        /// Deletions that found the document.
+        delete_hits,
+        /// Deletions that did not.
+        delete_misses,
+        /// Increments that were done, creation of the counter included.
+        incr_hits,
+        /// Increments of what is not there, without leave to create it.
+        incr_misses,
+        /// Decrements that were done, creation of the counter included.
+        decr_hits,
+        /// Decrements of what is not there, without leave to create it.
+        decr_misses,
+        /// Writes that named a CAS and were done.
+        cas_hits,
+        /// Writes that named a CAS of what is not there.
+        cas_misses,
+        /// Writes that named a CAS which was not the document's.
+        cas_badval,
+        /// Touch and get-and-touch requests.
+        cmd_touch,
+        /// Of these, done.
+        touch_hits,
+        /// Of these, about what is not there.
+        touch_misses,
+        /// flush_all requests.
+        cmd_flush,
+        /// Writes that waited for the store.
+        durable_writes,
+        /// Writes whose acknowledgement became ambiguous.
+        durable_ambiguous,
+        /// Requests refused because the memory quota was used up.
+        ep_oom_errors,
+        /// Requests that the client was told to try again later.
+        ep_tmp_oom_errors,
+    }
 }
 
 /// All workers' counters.
@@ -141,12 +201,12 @@ mod tests {
     #[test]
     fn totals_sum_workers_and_reset_keeps_the_absolute_numbers() {
         let counters = ServerCounters::new(2);
-        counters.worker(0).cmd_get.add(3);
-        counters.worker(1).cmd_get.add(4);
+        counters.worker(0).bytes_read.add(3);
+        counters.worker(1).bytes_read.add(4);
         counters.reset();
-        counters.worker(1).cmd_get.add(5);
-        assert_eq!(counters.totals().cmd_get, 12);
-        assert_eq!(counters.totals_since_reset().cmd_get, 5);
-        assert_eq!(counters.totals().entries()[0], ("cmd_get", 12));
+        counters.worker(1).bytes_read.add(5);
+        assert_eq!(counters.totals().bytes_read, 12);
+        assert_eq!(counters.totals_since_reset().bytes_read, 5);
+        assert_eq!(counters.totals().entries()[0], ("bytes_read", 12));
     }
 }

@@ -3,7 +3,7 @@
 //! Owns: the order of the checks that every request passes (is it known, may this user send it, has it
 //! the right shape, are its framing extras understood) and the list of handlers. Invariants: a refused
 //! request is answered and the connection goes on; no handler runs before its [`rules::Rule`] is
-//! satisfied; nothing here allocates. Called by the connection for each frame. It does not read or
+//! satisfied; nothing here allocates, and only sampled commands read a clock. Called by the connection for each frame. It does not read or
 //! write sockets and does not wait: a handler that has to wait says so in the connection's state.
 
 mod collections;
@@ -22,10 +22,13 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
 use crate::connection::state::Wait;
+use crate::counters::timings::CommandKind;
 use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
 pub(crate) use handshake::{finish_flush, finish_sasl};
+pub(crate) use stats::{PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat};
+
 use rules::{Privilege, Rule};
 
 /// What became of a frame.
@@ -65,8 +68,25 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         x.state.wait = Wait::Parked;
         return Served::Later;
     }
-    call(x);
+    match rule.timed.and_then(|kind| Some((kind, sample(x, kind)?))) {
+        Some((kind, weight)) => call_timed(x, kind, weight),
+        None => call(x),
+    }
     Served::Done
+}
+
+/// Counts a command that is about to run; its weight when it is to be timed.
+fn sample(x: &Exchange<'_>, kind: CommandKind) -> Option<u64> {
+    x.state.operations.as_ref()?.timings().sample(kind)
+}
+
+fn call_timed(x: &mut Exchange<'_>, kind: CommandKind, weight: u64) {
+    let begun_ns = x.env.latency_clock.now_ns();
+    call(x);
+    let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
+    if let Some(operations) = &x.state.operations {
+        operations.timings().record(kind, elapsed_ns, weight);
+    }
 }
 
 /// Everything that can be said about a request without running it.

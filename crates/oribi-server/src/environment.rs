@@ -1,10 +1,12 @@
 //! What a worker lends to a connection while it serves it.
 //!
 //! Owns: the clock readings of the batch, the worker's counters and mailbox, and the jobs that
-//! connections hand out. Invariant: time is read once per batch by the driver; nothing below reads a
-//! clock. Made by a worker, and by the in-memory harness.
+//! connections hand out. Invariants: time is read once per batch by the driver; nothing below reads a clock
+//! but the [`LatencyClock`], and that only around the commands that are timed. Made by a worker, and by
+//! the in-memory harness.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use oribi_engine::PersistenceSink;
 use oribi_types::Timestamp;
@@ -14,10 +16,38 @@ use crate::counters::WorkerCounters;
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::server_context::ServerContext;
 
+/// Measures how long a command takes.
+pub(crate) enum LatencyClock {
+    /// The monotonic clock.
+    System(Instant),
+    /// Moves on by a step with each reading: for tests.
+    Stepping {
+        /// The last reading.
+        now_ns: u64,
+        /// What the next one adds.
+        step_ns: u64,
+    },
+}
+
+impl LatencyClock {
+    /// Nanoseconds since some start.
+    pub fn now_ns(&mut self) -> u64 {
+        match self {
+            Self::System(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Self::Stepping { now_ns, step_ns } => {
+                *now_ns = now_ns.wrapping_add(*step_ns);
+                *now_ns
+            }
+        }
+    }
+}
+
 /// See the module text.
 pub(crate) struct Environment {
     /// What all workers share.
     pub server: Arc<ServerContext>,
+    /// Number of this worker.
+    pub worker: usize,
     /// Counters of this worker.
     pub counters: Arc<WorkerCounters>,
     /// Where completions for this worker go.
@@ -30,25 +60,31 @@ pub(crate) struct Environment {
     pub now: Timestamp,
     /// Monotonic clock of this batch, in milliseconds since some start; never 0.
     pub now_ms: u64,
+    /// For commands that are timed.
+    pub latency_clock: LatencyClock,
     next_park_serial: u32,
 }
 
 impl Environment {
-    /// An environment at the beginning of time.
+    /// The environment of worker number `worker`, at the beginning of time.
     pub fn new(
         server: Arc<ServerContext>,
-        counters: Arc<WorkerCounters>,
+        worker: usize,
         mailbox: Arc<Mailbox>,
+        latency_clock: LatencyClock,
     ) -> Environment {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
+        let counters = server.counters.worker(worker);
         Environment {
             server,
+            worker,
             counters,
             mailbox,
             sink,
             jobs: Vec::new(),
             now: Timestamp::default(),
             now_ms: 1,
+            latency_clock,
             next_park_serial: 0,
         }
     }

@@ -24,7 +24,7 @@ use crate::connection::close_reason::CloseReason;
 use crate::connection::parked::ParkToken;
 use crate::connection::{Connection, Progress};
 use crate::counters::ServerCounters;
-use crate::environment::Environment;
+use crate::environment::{Environment, LatencyClock};
 use crate::limits::READ_ROOM_BYTES_MIN;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
 use crate::server_context::{ConnectionLimits, ServerContext};
@@ -36,6 +36,9 @@ pub const HARNESS_VBUCKETS: u16 = 4;
 
 /// Seconds since the epoch at which the harness's clock starts.
 pub const HARNESS_START_S: u32 = 1_800_000_000;
+
+/// Each timed command takes a microsecond.
+const HARNESS_CLOCK: LatencyClock = LatencyClock::Stepping { now_ns: 0, step_ns: 1_000 };
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     auth_deadline_ms: 10_000,
@@ -76,11 +79,11 @@ impl ConnectionHarness {
 
     fn open(users: Arc<UserStore>, store: Arc<dyn KvStore>, was_clean: bool) -> ConnectionHarness {
         let (server, bucket) = in_memory_server(users, store, LIMITS, was_clean, false);
-        let worker_counters = server.counters.worker(0);
-        let mut environment = Environment::new(server, worker_counters, Mailbox::new(None));
+        let mut environment = Environment::new(server, 0, Mailbox::new(None), HARNESS_CLOCK);
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
-        let connection = Connection::new(id, environment.now_ms);
+        let record = environment.server.registry.add(0, None, environment.now);
+        let connection = Connection::new(id, record, environment.now_ms);
         ConnectionHarness {
             connection,
             environment,
@@ -122,6 +125,36 @@ impl ConnectionHarness {
         }
     }
 
+    /// One turn: receives `bytes`, which must fit, serves once, and returns what was answered. False: there
+    /// is nothing to do without more input.
+    pub fn turn(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+        let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
+        room[..bytes.len()].copy_from_slice(bytes);
+        self.connection.reader().commit(bytes.len());
+        let progress = self.connection.process(&mut self.environment);
+        let mut answered = Vec::new();
+        self.drain(&mut answered);
+        let ran = self.run_others();
+        (answered, ran || !matches!(progress, Progress::NeedInput | Progress::Closing))
+    }
+
+    /// As `feed`, for a client that reads nothing: serves until the connection stops by itself, and returns
+    /// how much output is pending then.
+    pub fn feed_unread(&mut self, bytes: &[u8]) -> usize {
+        let (_, mut goes_on) = self.turn(bytes);
+        self.connection.stalled(self.environment.now_ms);
+        while goes_on && !self.connection.is_halted() {
+            self.connection.process(&mut self.environment);
+            goes_on = self.connection.is_halted() || !self.connection.wants_input();
+        }
+        self.connection.writer().pending_bytes()
+    }
+
+    /// What all workers share.
+    pub fn server(&self) -> &Arc<ServerContext> {
+        &self.environment.server
+    }
+
     /// Why the connection ends, once it does.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.connection.closing()
@@ -131,7 +164,7 @@ impl ConnectionHarness {
     pub fn advance_ms(&mut self, ms: u64) -> Vec<u8> {
         self.environment.now_ms += ms;
         self.environment.now.unix_ns += ms * 1_000_000;
-        self.connection.expire_parked(&self.environment);
+        self.connection.expire_parked(self.environment.now_ms);
         let server = &self.environment.server;
         let is_development = server.users.is_development();
         let now_ms = self.environment.now_ms;
@@ -187,7 +220,7 @@ impl ConnectionHarness {
         for message in messages {
             if let Message::Persisted { token, outcome } = message {
                 let token = ParkToken::decode(token);
-                self.connection.persisted(&self.environment, token, outcome);
+                self.connection.persisted(token, outcome);
                 told = true;
             }
         }

@@ -25,6 +25,7 @@ pub mod server_context;
 
 mod blocking_thread;
 mod connection;
+mod connection_registry;
 mod dispatch;
 mod environment;
 mod error_map;

@@ -21,6 +21,11 @@ pub const OUTPUT_PAUSE_BYTES: usize = 1024 * 1024;
 /// work, so that a client with deep pipelines delays its neighbours by no more than that.
 pub const FRAMES_PER_TURN: usize = 256;
 
+/// Output of a STAT that is made before the next connection gets its turn: about 1000 entries and 100 µs
+/// of work, as for frames. Together with what makes a STAT wait ([`OUTPUT_FLUSH_BYTES`]) and one entry's
+/// overshoot it stays below the size up to which an output block is kept for reuse (256 KiB).
+pub const STAT_SLICE_BYTES: usize = 64 * 1024;
+
 /// Writes of one connection that may wait for the store at once. It fits the 12 bits that a park token
 /// has for it, and bounds the memory of a client that never waits for its acknowledgements.
 pub const PARKED_MAX: usize = 4096;
@@ -41,12 +46,13 @@ pub const DEADLINE_SCAN_MS: u64 = 1_000;
 /// A partial frame may take one more second for each of these many bytes it announces (64 KiB/s).
 pub const FRAME_DEADLINE_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// Jobs waiting for the blocking thread (password hashing, flush_all); a job beyond is refused.
+/// Jobs waiting for the blocking thread (password hashing, flush_all, STAT); a job beyond is refused.
 pub const BLOCKING_QUEUE_MAX: usize = 1024;
 
 /// Longest HELLO agent text that is kept for the log.
 pub const AGENT_BYTES_MAX: usize = 64;
 
 const _: () = assert!(OUTPUT_FLUSH_BYTES < OUTPUT_PAUSE_BYTES);
+const _: () = assert!(OUTPUT_FLUSH_BYTES + STAT_SLICE_BYTES + 32 * 1024 <= 256 * 1024);
 const _: () = assert!(PARKED_MAX == 1 << 12);
 const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);

@@ -161,7 +161,9 @@ impl Collector for ServerCollector {
 
 impl ServerCollector {
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, value) in self.server.counters.totals().entries() {
+        let operations = self.server.buckets.operation_totals().entries();
+        let all = self.server.counters.totals().entries();
+        for (name, value) in operations.into_iter().chain(all) {
             let name = counter_name(name);
             let help = format!("Sum over all workers of {name}");
             encode_counter(encoder, name, &help, value)?;
@@ -181,6 +183,8 @@ impl ServerCollector {
 fn counter_name(name: &'static str) -> &'static str {
     match name {
         "total_connections" => "connections_accepted",
+        "ep_oom_errors" => "refused_out_of_memory",
+        "ep_tmp_oom_errors" => "refused_temporarily",
         _ => name.strip_suffix("_total").unwrap_or(name),
     }
 }

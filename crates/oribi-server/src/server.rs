@@ -91,8 +91,7 @@ impl Server {
         let (blocking, queue) = BlockingThread::start()?;
         let mut workers = Vec::new();
         for index in 0..settings.workers {
-            let counters = context.counters.worker(index);
-            workers.push(Worker::start(index, Arc::clone(&context), counters, queue.clone())?);
+            workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);
         }
         let mailboxes = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
         let admin = admin::start(admin_socket, Arc::clone(&context))?;

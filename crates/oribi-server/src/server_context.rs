@@ -11,6 +11,7 @@ use oribi_types::Timestamp;
 use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
+use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
 use crate::worker::wall_clock;
 
@@ -37,6 +38,8 @@ pub struct ServerContext {
     pub cluster: Arc<ClusterConfig>,
     /// Operation counters.
     pub counters: Arc<ServerCounters>,
+    /// Connections and what each of them is.
+    pub(crate) registry: ConnectionRegistry,
     /// Deadlines and caps.
     pub limits: ConnectionLimits,
     /// Options of a bucket that is created without saying otherwise.
@@ -63,6 +66,7 @@ impl ServerContext {
             users,
             cluster,
             counters,
+            registry: ConnectionRegistry::default(),
             limits,
             bucket_defaults,
             started,

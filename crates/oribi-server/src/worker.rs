@@ -27,8 +27,7 @@ use oribi_types::Timestamp;
 use crate::blocking_thread::BlockingQueue;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::parked::ParkToken;
-use crate::counters::WorkerCounters;
-use crate::environment::Environment;
+use crate::environment::{Environment, LatencyClock};
 use crate::limits::DEADLINE_SCAN_MS;
 use crate::mailbox::{Mailbox, Message};
 use crate::server_context::ServerContext;
@@ -54,13 +53,13 @@ impl Worker {
     pub fn start(
         index: usize,
         server: Arc<ServerContext>,
-        counters: Arc<WorkerCounters>,
         blocking: BlockingQueue,
     ) -> io::Result<Worker> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let mailbox = Mailbox::new(Some(waker));
-        let environment = Environment::new(server, counters, Arc::clone(&mailbox));
+        let latency_clock = LatencyClock::System(Instant::now());
+        let environment = Environment::new(server, index, Arc::clone(&mailbox), latency_clock);
         let thread =
             std::thread::Builder::new().name(format!("oribi-worker-{index}")).spawn(move || {
                 let worker = WorkerLoop {
@@ -187,7 +186,7 @@ impl WorkerLoop {
             Message::Persisted { token, outcome } => {
                 let token = ParkToken::decode(token);
                 self.connections.with_slot(token.slot, |connection| {
-                    connection.persisted(&self.environment, token, outcome);
+                    connection.persisted(token, outcome);
                 });
             }
             Message::JobDone { connection, result } => {

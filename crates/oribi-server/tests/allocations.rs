@@ -1,12 +1,14 @@
 //! Zero-copy and zero-allocation as a test: an allocator that counts, and one connection over an
-//! in-memory bucket. A GET allocates nothing; a SET allocates its item block and nothing else.
+//! in-memory bucket. A GET allocates nothing; a SET allocates its item block and nothing else;
+//! a STAT with thousands of entries allocates nothing for each of them.
 //!
-//! Both are counted over many operations after a warm-up, because containers that grow by doubling
+//! All are counted over many operations after a warm-up, because containers that grow by doubling
 //! (output block, checkpoint chunks, hash table) allocate once in a while by design.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use oribi_engine::collections::ManifestChange;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
@@ -88,4 +90,24 @@ fn set_allocates_its_item_and_little_else() {
     assert!(allocations >= OPERATIONS, "each SET makes an item: {allocations}");
     // Checkpoint chunks hold many items each.
     assert!(allocations <= OPERATIONS + OPERATIONS / 50, "{allocations} for {OPERATIONS} SETs");
+}
+
+#[test]
+fn stat_allocates_nothing_per_entry() {
+    let mut harness = ConnectionHarness::new();
+    for index in 0..200 {
+        let (scope, name) = ("_default".to_owned(), format!("collection-{index}"));
+        let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+        harness.bucket().bucket().update_manifest(&change).unwrap();
+    }
+    let mut input = Vec::new();
+    let stat = RequestParts { key: b"collections-details", ..RequestParts::new(Opcode::Stat) };
+    encode_request(&mut input, &stat);
+    let mut output = Vec::new();
+    harness.feed_into(&requests(Opcode::Get, b""), &mut output);
+    output.clear();
+    harness.feed_into(&input, &mut output);
+    let bytes = output.len();
+    assert!(bytes > 200 * 9 * 4 * 30, "more than seven thousand entries: {bytes}");
+    assert!(count(&mut harness, &input) < 50);
 }

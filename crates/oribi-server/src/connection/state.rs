@@ -1,7 +1,8 @@
 //! What a connection has agreed on and what it waits for.
 //!
 //! Invariants: rights belong to the pair of identity and bucket, and are computed anew whenever either
-//! changes, never per operation; while something is waited for, no frame is served.
+//! changes, never per operation; while something is waited for or a STAT is being answered, no frame is
+//! served. The connection's record in the registry follows what was agreed on.
 
 use std::sync::Arc;
 
@@ -13,6 +14,9 @@ use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::parked::ParkedWrites;
+use crate::connection_registry::ConnectionRecord;
+use crate::counters::bucket::SelectedOperations;
+use crate::dispatch::StatCursor;
 use crate::server_context::ServerContext;
 use crate::status;
 
@@ -45,12 +49,15 @@ pub(crate) struct Rights {
 }
 
 /// See the module text.
-#[derive(Default)]
 pub(crate) struct ConnectionState {
+    /// What others can know of this connection.
+    pub record: Arc<ConnectionRecord>,
     /// Negotiated features.
     pub features: Features,
     /// HELLO was received: this is not a memcached client.
     pub said_hello: bool,
+    /// HELLO named a tool that reads histograms in the old form, one line per range.
+    pub wants_range_lines: bool,
     /// A memcached client that never authenticated, in development mode.
     pub is_legacy: bool,
     /// Rights of `identity` in `bucket`.
@@ -59,6 +66,10 @@ pub(crate) struct ConnectionState {
     pub identity: Option<Arc<Identity>>,
     /// Selected bucket.
     pub bucket: Option<Arc<BucketHandle>>,
+    /// Counters of this worker for that bucket.
+    pub operations: Option<SelectedOperations>,
+    /// STAT that is being answered.
+    pub stat: Option<Box<StatCursor>>,
     /// SASL exchange that is under way.
     pub sasl: Option<Box<SaslServer>>,
     /// Writes that wait for the store.
@@ -72,6 +83,27 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
+    /// Nothing is agreed on yet.
+    pub fn new(record: Arc<ConnectionRecord>) -> ConnectionState {
+        ConnectionState {
+            record,
+            features: Features::default(),
+            said_hello: false,
+            wants_range_lines: false,
+            is_legacy: false,
+            rights: Rights::default(),
+            identity: None,
+            bucket: None,
+            operations: None,
+            stat: None,
+            sasl: None,
+            parked: None,
+            wait: Wait::Nothing,
+            closing: None,
+            config_rev_sent: 0,
+        }
+    }
+
     /// Makes `identity` the user of the connection; nothing is selected after that.
     pub fn authenticate(&mut self, identity: Arc<Identity>) {
         self.identity = Some(identity);
@@ -99,6 +131,13 @@ impl ConnectionState {
             }
             (None, _) => Rights::default(),
         };
+        let worker = self.record.worker;
+        let operations = bucket.as_ref().map(|bucket| bucket.operations().worker(worker));
+        self.operations = operations.map(SelectedOperations::new);
+        self.record.agree(|agreement| {
+            agreement.user = self.identity.clone();
+            agreement.bucket = bucket.as_ref().map(|bucket| bucket.name().into());
+        });
         self.bucket = bucket;
         self.config_rev_sent = 0;
     }

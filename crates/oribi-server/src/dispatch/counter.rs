@@ -3,7 +3,7 @@
 use oribi_engine::{CounterOutcome, CounterRequest};
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
 use oribi_protocol::status::Status;
-use oribi_types::Cas;
+use oribi_types::{Cas, CollectionId};
 
 use super::exchange::Exchange;
 use super::writes::{admit_durable, answer_durably};
@@ -28,7 +28,7 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
     if !admit_durable(x) {
         return;
     }
-    x.env.counters.cmd_set.add(1);
+    x.counters().cmd_set.add(1);
     let creates = extras.expiry != COUNTER_DO_NOT_CREATE;
     let request = CounterRequest {
         delta: extras.delta,
@@ -39,11 +39,32 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
         preserve_expiry: x.infos.preserve_expiry,
     };
     let vbid = x.vbid(key);
-    match x.bucket().bucket().counter(vbid, key, &request, x.env.now) {
+    let outcome = x.bucket().bucket().counter(vbid, key, &request, x.env.now);
+    count_outcome(x, key.collection, decrement, &outcome);
+    match outcome {
         CounterOutcome::Done { mutation, value } => {
             answer_durably(x, vbid, mutation.seqno, Answer::Counter { mutation, value });
         }
         CounterOutcome::Refused(refused) => x.refuse(refused),
         failed => x.fail(status::of_counter(&failed)),
+    }
+}
+
+fn count_outcome(
+    x: &mut Exchange<'_>,
+    collection: CollectionId,
+    decrement: bool,
+    outcome: &CounterOutcome,
+) {
+    let counters = x.counters();
+    match (outcome, decrement) {
+        (CounterOutcome::Done { .. }, false) => counters.incr_hits.add(1),
+        (CounterOutcome::Done { .. }, true) => counters.decr_hits.add(1),
+        (CounterOutcome::NotFound, false) => counters.incr_misses.add(1),
+        (CounterOutcome::NotFound, true) => counters.decr_misses.add(1),
+        _ => {}
+    }
+    if matches!(outcome, CounterOutcome::Done { .. }) {
+        x.collection_counters(collection).stores.add(1);
     }
 }

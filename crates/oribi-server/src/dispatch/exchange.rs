@@ -27,6 +27,8 @@ use crate::connection::features::Features;
 use crate::connection::parked::Answer;
 use crate::connection::state::ConnectionState;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
+use crate::counters::OperationCounters;
+use crate::counters::collections::CollectionCounters;
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
 use crate::status;
@@ -53,6 +55,22 @@ impl<'a> Exchange<'a> {
     /// The selected bucket. Only for opcodes whose rule demands one.
     pub fn bucket(&self) -> &BucketHandle {
         self.state.bucket.as_deref().expect("the rule of this opcode demands a selected bucket")
+    }
+
+    /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
+    pub fn counters(&self) -> &OperationCounters {
+        let operations = self.state.operations.as_ref();
+        operations.expect("they are selected with the bucket").counters()
+    }
+
+    /// Counters of this worker for a collection that the engine found.
+    pub fn collection_counters(&mut self, id: CollectionId) -> &CollectionCounters {
+        let ConnectionState { bucket, operations, .. } = &mut *self.state;
+        let operations = operations.as_mut().expect("they are selected with the bucket");
+        operations.collection(id, || {
+            let bucket = bucket.as_ref().expect("the rule of this opcode demands a bucket");
+            bucket.bucket().manifest()
+        })
     }
 
     /// Collection and logical key of the request; answers Einval when the key field is not valid.
@@ -127,6 +145,11 @@ impl<'a> Exchange<'a> {
             Refused::NotMyVbucket => self.not_my_vbucket(),
             Refused::UnknownCollection => self.unknown(Status::UnknownCollection),
             Refused::TemporaryFailure | Refused::NoMemory => {
+                let counters = self.counters();
+                match refused {
+                    Refused::NoMemory => counters.ep_oom_errors.add(1),
+                    _ => counters.ep_tmp_oom_errors.add(1),
+                }
                 self.fail(status::of_refused(refused));
             }
         }

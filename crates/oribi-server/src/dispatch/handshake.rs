@@ -25,6 +25,9 @@ use crate::counters::WorkerCounters;
 use crate::error_map::error_map;
 use crate::limits::AGENT_BYTES_MAX;
 
+/// An agent with this in its name reads histograms in the form that Couchbase's older tools know.
+const RANGE_LINES_AGENT: &[u8] = b"cbstat";
+
 /// Name that selects no bucket.
 const NO_BUCKET: &[u8] = b"@no bucket@";
 
@@ -52,6 +55,12 @@ pub(super) fn hello(x: &mut Exchange<'_>) {
         used += 2;
     }
     let agent = &x.frame.key[..x.frame.key.len().min(AGENT_BYTES_MAX)];
+    x.state.wants_range_lines =
+        x.frame.key.windows(RANGE_LINES_AGENT.len()).any(|part| part == RANGE_LINES_AGENT);
+    x.state.record.agree(|agreement| {
+        agreement.agent = Some(String::from_utf8_lossy(agent).into());
+        agreement.features = features;
+    });
     tracing::debug!(
         connection = x.id.slot,
         agent = %agent.escape_ascii(),

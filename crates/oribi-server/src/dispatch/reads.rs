@@ -27,11 +27,12 @@ pub(super) fn get_with_key(x: &mut Exchange<'_>) {
 
 fn read(x: &mut Exchange<'_>, with_key: bool) {
     let Some(key) = x.doc_key() else { return };
-    x.env.counters.cmd_get.add(1);
+    x.counters().cmd_get.add(1);
     let vbid = x.vbid(key);
     match x.bucket().bucket().get(vbid, key, x.env.now) {
         GetOutcome::Hit(item) => {
-            x.env.counters.get_hits.add(1);
+            x.counters().get_hits.add(1);
+            x.collection_counters(key.collection).gets.add(1);
             let key: &[u8] = if with_key { x.frame.key } else { &[] };
             let parts = ResponseParts { key, ..x.parts(Status::Success) };
             write_item(x.out, x.state.features, &parts, &item);
@@ -42,7 +43,7 @@ fn read(x: &mut Exchange<'_>, with_key: bool) {
 }
 
 fn answer_miss(x: &mut Exchange<'_>, with_key: bool, status: Status) {
-    x.env.counters.get_misses.add(1);
+    x.counters().get_misses.add(1);
     if x.opcode.is_quiet() {
         return;
     }
@@ -60,17 +61,22 @@ pub(super) fn get_and_touch(x: &mut Exchange<'_>) {
     if !super::writes::admit_durable(x) {
         return;
     }
-    x.env.counters.cmd_touch.add(1);
-    x.env.counters.cmd_get.add(1);
+    x.counters().cmd_touch.add(1);
+    x.counters().cmd_get.add(1);
     let vbid = x.vbid(key);
     match x.bucket().bucket().get_and_touch(vbid, key, expiry, x.env.now) {
         GetOutcome::Hit(item) => {
-            x.env.counters.get_hits.add(1);
+            x.counters().get_hits.add(1);
+            x.counters().touch_hits.add(1);
+            x.collection_counters(key.collection).gets.add(1);
             let seqno = item.seqno();
             answer_durably(x, vbid, seqno, Answer::Document(item));
         }
         GetOutcome::Refused(refused) => x.refuse(refused),
-        miss @ GetOutcome::Miss => answer_miss(x, false, status::of_get(&miss)),
+        miss @ GetOutcome::Miss => {
+            x.counters().touch_misses.add(1);
+            answer_miss(x, false, status::of_get(&miss));
+        }
     }
 }
 

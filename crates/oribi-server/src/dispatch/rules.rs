@@ -6,6 +6,8 @@
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 
+use crate::counters::timings::CommandKind;
+
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Privilege {
@@ -46,6 +48,8 @@ pub(crate) struct Rule {
     pub preserves_expiry: bool,
     /// With unordered execution negotiated it may overtake, and be overtaken by, parked writes.
     pub reorders: bool,
+    /// How its latency is sampled; `None` for what is not timed here.
+    pub timed: Option<CommandKind>,
 }
 
 impl Rule {
@@ -59,6 +63,7 @@ impl Rule {
             durable: false,
             preserves_expiry: false,
             reorders: false,
+            timed: None,
         }
     }
 
@@ -91,15 +96,35 @@ fn part_fits(part: Part, bytes: &[u8]) -> bool {
     }
 }
 
-const GET: Rule = Rule::document(Privilege::Read);
-const ADD: Rule =
-    Rule { extras: 1 << 8, value: Part::Either, durable: true, ..Rule::document(Privilege::Write) };
+const GET: Rule = Rule { timed: Some(CommandKind::Get), ..Rule::document(Privilege::Read) };
+const ADD: Rule = Rule {
+    extras: 1 << 8,
+    value: Part::Either,
+    durable: true,
+    timed: Some(CommandKind::Store),
+    ..Rule::document(Privilege::Write)
+};
 const SET: Rule = Rule { cas: true, preserves_expiry: true, ..ADD };
 const CONCAT: Rule = Rule { extras: 1, ..SET };
-const DELETE: Rule = Rule { cas: true, durable: true, ..Rule::document(Privilege::Write) };
-const COUNTER: Rule = Rule { extras: 1 << 20, preserves_expiry: true, ..DELETE };
-const TOUCH: Rule = Rule { extras: 1 << 4, durable: true, ..Rule::document(Privilege::Write) };
-const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, ..GET };
+const DELETE: Rule = Rule {
+    cas: true,
+    durable: true,
+    timed: Some(CommandKind::Delete),
+    ..Rule::document(Privilege::Write)
+};
+const COUNTER: Rule = Rule {
+    extras: 1 << 20,
+    preserves_expiry: true,
+    timed: Some(CommandKind::Arithmetic),
+    ..DELETE
+};
+const TOUCH: Rule = Rule {
+    extras: 1 << 4,
+    durable: true,
+    timed: Some(CommandKind::Touch),
+    ..Rule::document(Privilege::Write)
+};
+const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET };
 const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Privilege::Write) };
 const SASL: Rule =
     Rule { key: Part::Present, value: Part::Either, ..Rule::new(Privilege::Anybody) };

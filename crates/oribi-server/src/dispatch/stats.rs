@@ -1,48 +1,102 @@
 //! STAT: one answer per figure, then an empty one.
 //!
-//! Owns: the groups and the names of their entries, which follow those that monitoring tools know.
-//! Everything is computed when asked; this is no hot path. An unknown group is KeyEnoent, a bad
-//! argument Einval, a vbucket outside the map NotMyVbucket.
+//! Owns: the grammar (everything before the first space is the group, the rest its argument), who may ask
+//! for what, and which part produces which group. Names and values follow those that monitoring tools
+//! know. An unknown group is KeyEnoent, a bad argument Einval, a vbucket outside the map NotMyVbucket, an
+//! unknown scope or collection says which manifest it is not in.
+//!
+//! How it works: a handler only plans. What takes long to collect (the disk, sums over a bucket) is
+//! collected on the blocking thread while the connection waits; the entries are then produced in slices by
+//! a [`StatCursor`] that the connection drives. Locks are held for one vbucket at a time.
 
-use std::fmt::Display;
+mod checkpoint;
+mod collection_details;
+mod collections;
+mod configuration;
+mod connections;
+mod cursor;
+mod general;
+mod keys;
+mod memory;
+mod storage;
+mod tasks;
+mod timings;
+mod vbuckets;
+mod writer;
 
-use oribi_engine::{Refused, VbucketStats};
-use oribi_protocol::response::{ResponseParts, write_response};
+use std::ops::Range;
+use std::sync::Arc;
+
+use oribi_engine::Refused;
+use oribi_engine::collections::LookupError;
+use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
-use oribi_storage::VbucketPhase;
-use oribi_types::Vbid;
+use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 
 use super::exchange::Exchange;
-use super::handshake::VERSION;
+use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
-use std::sync::Arc;
+use crate::connection::state::Wait;
+use crate::server_context::ServerContext;
+use checkpoint::Checkpoints;
+use collection_details::{CollectionDetails, Detail};
+use collections::{CollectionSums, Selection};
+use connections::ConnectionList;
+use cursor::{StatProducer, Whole};
+use general::BucketFigures;
+use keys::OwnedKey;
+use timings::Histograms;
+use vbuckets::EachVbucket;
+use writer::StatWriter;
+
+pub(crate) use cursor::{PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat};
+
+/// How a group is answered.
+enum Plan {
+    /// From now on, in slices.
+    Now(Box<dyn StatProducer>),
+    /// After the blocking thread has collected what it needs.
+    Later(StatPreparation),
+}
+
+/// Why it is not.
+enum Refusal {
+    /// With this status and nothing else.
+    Status(Status),
+    /// As a request about a document would be refused.
+    Engine(Refused),
+    /// A scope or collection is not in the manifest.
+    Unknown(Status),
+}
+
+type Planned = Result<Plan, Refusal>;
+
+/// What a plan depends on besides the bucket.
+struct Asker<'a> {
+    server: &'a Arc<ServerContext>,
+    now: Timestamp,
+    /// The client reads histograms as one entry per range.
+    wants_range_lines: bool,
+}
 
 /// Stat.
 pub(super) fn stat(x: &mut Exchange<'_>) {
+    let begun_ns = x.env.latency_clock.now_ns();
     let Ok(text) = std::str::from_utf8(x.frame.key) else { return x.fail(Status::Einval) };
     let (group, argument) = text.split_once(' ').unwrap_or((text, ""));
     let argument = argument.trim();
-    if group == "reset" {
-        return reset(x);
+    if group == "connections" {
+        let planned = plan_connections(x, argument);
+        return begin(x, None, begun_ns, planned);
     }
     let Some(bucket) = selected(x) else { return };
-    match group {
-        "" => general(x, &bucket),
-        "uuid" => entry(x, "uuid", &bucket.bucket().config().uuid),
-        "vbucket" => {
-            return each_vbucket(x, &bucket, argument, |x, vbid, stats| {
-                entry(x, &format!("vb_{}", vbid.0), phase_name(stats.phase));
-            });
-        }
-        "vbucket-seqno" => return each_vbucket(x, &bucket, argument, vbucket_seqno),
-        "vbucket-details" => return each_vbucket(x, &bucket, argument, vbucket_details),
-        "memory" => memory(x, &bucket),
-        "config" => config(x, &bucket),
-        "collections" => collections(x, &bucket),
-        "warmup" => warmup(x, &bucket),
-        _ => return x.fail(Status::KeyEnoent),
+    if group == "reset" {
+        return reset(x, &bucket);
     }
-    end(x);
+    let wants_range_lines = x.state.wants_range_lines;
+    let asker = Asker { server: &x.env.server, now: x.env.now, wants_range_lines };
+    let planned = plan(&asker, &bucket, group, argument);
+    begin(x, Some(bucket), begun_ns, planned);
 }
 
 fn selected(x: &mut Exchange<'_>) -> Option<Arc<BucketHandle>> {
@@ -56,164 +110,285 @@ fn selected(x: &mut Exchange<'_>) -> Option<Arc<BucketHandle>> {
     bucket
 }
 
-fn reset(x: &mut Exchange<'_>) {
-    if !x.state.rights.admin && !x.state.rights.write {
+fn reset(x: &mut Exchange<'_>, bucket: &BucketHandle) {
+    if !x.state.rights.write {
         return x.fail(Status::Eaccess);
     }
+    bucket.operations().reset();
+    bucket.bucket().reset_timings();
     x.env.server.counters.reset();
-    end(x);
-}
-
-fn entry(x: &mut Exchange<'_>, name: &str, value: impl Display) {
-    let value = value.to_string();
-    let parts =
-        ResponseParts { key: name.as_bytes(), value: value.as_bytes(), ..x.parts(Status::Success) };
-    write_response(x.out.tail(), &parts);
-}
-
-/// The empty answer that ends a group.
-fn end(x: &mut Exchange<'_>) {
     x.succeed();
 }
 
-fn general(x: &mut Exchange<'_>, handle: &BucketHandle) {
-    let server = Arc::clone(&x.env.server);
-    let stats = handle.bucket().stats();
-    let now_s = x.env.now.unix_s();
-    entry(x, "pid", std::process::id());
-    entry(x, "uptime", now_s.saturating_sub(server.started.unix_s()));
-    entry(x, "time", now_s);
-    entry(x, "version", VERSION);
-    entry(x, "pointer_size", usize::BITS);
-    entry(x, "threads", server.counters.workers());
-    entry(x, "curr_connections", server.connections());
-    entry(x, "rejected_conns", server.rejected_connections());
-    for (name, value) in server.counters.totals_since_reset().entries() {
-        entry(x, name, value);
-    }
-    entry(x, "bucket", handle.name());
-    entry(x, "curr_items", stats.items);
-    entry(x, "curr_items_tot", stats.items);
-    entry(x, "vb_active_num", stats.vbuckets_active);
-    entry(x, "vb_active_curr_items", stats.items);
-    entry(x, "vb_active_num_non_resident", 0);
-    entry(x, "vb_replica_num", 0);
-    entry(x, "vb_pending_num", 0);
-    entry(x, "mem_used", stats.mem_used_bytes());
-    entry(x, "ep_max_size", stats.memory_quota_bytes);
-    entry(x, "ep_queue_size", stats.queue_items);
-    entry(x, "ep_total_persisted", stats.store.records_committed);
-    entry(x, "ep_flusher_commits", stats.store.commits);
-    entry(x, "ep_item_commit_failed", stats.store.commit_failures);
-    entry(x, "ep_degraded_mode", stats.storage_failed);
-    entry(x, "ep_warmup_thread", if stats.warmup.done { "complete" } else { "running" });
-}
-
-fn memory(x: &mut Exchange<'_>, handle: &BucketHandle) {
-    let stats = handle.bucket().stats();
-    entry(x, "mem_used", stats.mem_used_bytes());
-    entry(x, "ep_max_size", stats.memory_quota_bytes);
-    entry(x, "ep_kv_size", stats.item_bytes);
-    entry(x, "ep_storedval_num", stats.items);
-    entry(x, "ep_hash_table_size", stats.table_bytes);
-    entry(x, "ep_checkpoint_memory_queue", stats.queue_bytes);
-    entry(x, "ep_checkpoints", stats.checkpoints);
-    entry(x, "ep_tombstones", stats.tombstones);
-}
-
-fn config(x: &mut Exchange<'_>, handle: &BucketHandle) {
-    let config = handle.bucket().config().clone();
-    entry(x, "ep_couch_bucket", &config.name);
-    entry(x, "ep_uuid", &config.uuid);
-    entry(x, "ep_max_vbuckets", config.vbuckets);
-    entry(x, "ep_max_size", config.memory_quota_bytes);
-    entry(x, "ep_max_item_size", config.value_bytes_max);
-    entry(x, "ep_flushall_enabled", config.flush_enabled);
-    entry(x, "ep_flush_interval_ms", config.flush_interval_ms);
-}
-
-fn collections(x: &mut Exchange<'_>, handle: &BucketHandle) {
-    let manifest = handle.bucket().manifest();
-    entry(x, "manifest_uid", format_args!("{}", manifest.uid()));
-    for scope in manifest.scopes() {
-        for collection in &scope.collections {
-            let prefix = format!("0x{:x}:0x{:x}", scope.id.0, collection.id.0);
-            entry(x, &format!("{prefix}:name"), &collection.name);
-            entry(x, &format!("{prefix}:scope_name"), &scope.name);
-            if let Some(max_ttl_s) = collection.max_ttl_s {
-                entry(x, &format!("{prefix}:maxTTL"), max_ttl_s);
-            }
+fn begin(x: &mut Exchange<'_>, bucket: Option<Arc<BucketHandle>>, begun_ns: u64, planned: Planned) {
+    let header = &x.frame.header;
+    let (opcode, opaque) = (header.opcode, header.opaque);
+    let producer = match planned {
+        Ok(Plan::Now(producer)) => Some(producer),
+        Ok(Plan::Later(preparation)) => {
+            x.state.wait = Wait::Job { opcode, opaque };
+            x.env.jobs.push((x.id, Job::Stat(preparation)));
+            None
         }
-    }
-}
-
-fn warmup(x: &mut Exchange<'_>, handle: &BucketHandle) {
-    let warmup = handle.bucket().stats().warmup;
-    entry(x, "ep_warmup", "enabled");
-    entry(x, "ep_warmup_state", if warmup.done { "done" } else { "loading data" });
-    entry(x, "ep_warmup_thread", if warmup.done { "complete" } else { "running" });
-    entry(x, "ep_warmup_value_count", warmup.items);
-    entry(x, "ep_warmup_key_count", warmup.items);
-    entry(x, "ep_warmup_tombstone_count", warmup.tombstones);
-    entry(x, "ep_warmup_vbuckets", warmup.vbuckets);
-    entry(x, "ep_warmup_vbuckets_done", warmup.vbuckets_done);
-    entry(x, "ep_warmup_vbuckets_failed", warmup.failed);
-    entry(x, "ep_warmup_time", warmup.elapsed_us);
-}
-
-/// Runs `show` for the vbucket that the argument names, or for all.
-fn each_vbucket(
-    x: &mut Exchange<'_>,
-    handle: &BucketHandle,
-    argument: &str,
-    show: impl Fn(&mut Exchange<'_>, Vbid, &VbucketStats),
-) {
-    let wanted = match argument {
-        "" => None,
-        text => match text.parse() {
-            Ok(number) => Some(Vbid(number)),
-            Err(_) => return x.fail(Status::Einval),
-        },
+        Err(Refusal::Status(status)) => return x.fail(status),
+        Err(Refusal::Engine(refused)) => return x.refuse(refused),
+        Err(Refusal::Unknown(status)) => return x.unknown(status),
     };
-    if wanted.is_some_and(|vbid| vbid.0 >= handle.vbuckets()) {
-        return x.refuse(Refused::NotMyVbucket);
-    }
-    let all = (0..handle.vbuckets()).map(Vbid);
-    for vbid in all.filter(|vbid| wanted.is_none_or(|wanted| wanted == *vbid)) {
-        if let Some(stats) = handle.bucket().vbucket_stats(vbid) {
-            show(x, vbid, &stats);
+    let cursor = StatCursor::new(opcode, opaque, bucket, begun_ns, producer);
+    x.state.stat = Some(Box::new(cursor));
+}
+
+/// The list of groups about a bucket.
+fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
+    match group {
+        "vbucket"
+        | "vbucket-seqno"
+        | "vbucket-details"
+        | "failovers"
+        | "checkpoint"
+        | "collections-details"
+        | "scopes-details" => plan_vbuckets(asker, bucket, group, argument),
+        "hash" if argument == "detail" => plan_vbuckets(asker, bucket, group, ""),
+        "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
+            plan_sums(bucket, group, argument)
         }
+        "key" | "key-byid" => plan_key(bucket, &parse_key(bucket, group, argument)?),
+        "vkey" | "vkey-byid" => plan_vkey(bucket, parse_key(bucket, group, argument)?),
+        _ => plan_small(asker, bucket, group).and_then(|plan| match argument {
+            "" => Ok(plan),
+            _ => Err(Refusal::Status(Status::Einval)),
+        }),
     }
-    end(x);
 }
 
-fn vbucket_seqno(x: &mut Exchange<'_>, vbid: Vbid, stats: &VbucketStats) {
-    let prefix = format!("vb_{}", vbid.0);
-    entry(x, &format!("{prefix}:uuid"), stats.uuid.0);
-    entry(x, &format!("{prefix}:high_seqno"), stats.high_seqno.0);
-    entry(x, &format!("{prefix}:abs_high_seqno"), stats.high_seqno.0);
-    entry(x, &format!("{prefix}:last_persisted_seqno"), stats.persisted_seqno.0);
-    entry(x, &format!("{prefix}:purge_seqno"), stats.purge_seqno.0);
+/// Groups that take no argument.
+fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Planned {
+    let now = asker.now;
+    let handle = Arc::clone(bucket);
+    Ok(match group {
+        "" => {
+            let server = Arc::clone(asker.server);
+            after(handle, BucketFigures::collect, move |writer, handle, figures| {
+                general::write(writer, &server, handle, figures, now);
+            })
+        }
+        "hash" => return plan_vbuckets(asker, bucket, group, ""),
+        "uuid" => whole(move |writer| writer.text("uuid", &handle.bucket().config().uuid)),
+        "config" => whole(move |writer| configuration::write(writer, handle.bucket().config())),
+        "tasks" => whole(move |writer| {
+            tasks::write(writer, handle.name(), &handle.bucket().task_stats(), now);
+        }),
+        "timings" => {
+            let as_ranges = asker.wants_range_lines;
+            Plan::Later(Box::new(move || {
+                PreparedStat(Ok(Box::new(Histograms::collect(&handle, as_ranges))))
+            }))
+        }
+        "memory" => after(
+            handle,
+            |handle| handle.bucket().stats(),
+            |writer, _, stats| {
+                memory::write(writer, stats);
+            },
+        ),
+        "warmup" => after(
+            handle,
+            |handle| handle.bucket().stats(),
+            |writer, _, stats| {
+                storage::write_warmup(writer, stats);
+            },
+        ),
+        "kvstore" => after(
+            handle,
+            |handle| handle.bucket().stats(),
+            |writer, _, stats| {
+                storage::write_kvstore(writer, stats);
+            },
+        ),
+        "diskinfo" => {
+            after(handle, storage::DiskFigures::collect, |writer, _, figures| figures.write(writer))
+        }
+        _ => return Err(Refusal::Status(Status::KeyEnoent)),
+    })
 }
 
-fn vbucket_details(x: &mut Exchange<'_>, vbid: Vbid, stats: &VbucketStats) {
-    let prefix = format!("vb_{}", vbid.0);
-    entry(x, &prefix, phase_name(stats.phase));
-    entry(x, &format!("{prefix}:num_items"), stats.items);
-    entry(x, &format!("{prefix}:num_tombstones"), stats.tombstones);
-    entry(x, &format!("{prefix}:queue_size"), stats.queue_items);
-    entry(x, &format!("{prefix}:ht_item_memory"), stats.item_bytes);
-    entry(x, &format!("{prefix}:ht_memory"), stats.table_bytes);
-    entry(x, &format!("{prefix}:max_cas"), stats.max_cas.0);
-    entry(x, &format!("{prefix}:max_deleted_revid"), stats.max_deleted_rev_seqno.0);
-    vbucket_seqno(x, vbid, stats);
+fn whole(write: impl FnMut(&mut StatWriter<'_>) + Send + 'static) -> Plan {
+    Plan::Now(Box::new(Whole(write)))
 }
 
-fn phase_name(phase: VbucketPhase) -> &'static str {
-    match phase {
-        VbucketPhase::Active => "active",
-        VbucketPhase::Replica => "replica",
-        VbucketPhase::Pending => "pending",
-        VbucketPhase::Dead => "dead",
+/// Small groups whose figures are slow to collect.
+fn after<T: Send + 'static>(
+    handle: Arc<BucketHandle>,
+    collect: impl FnOnce(&BucketHandle) -> T + Send + 'static,
+    write: impl Fn(&mut StatWriter<'_>, &BucketHandle, &T) + Send + 'static,
+) -> Plan {
+    Plan::Later(Box::new(move || {
+        let figures = collect(&handle);
+        PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+            write(writer, &handle, &figures);
+        }))))
+    }))
+}
+
+/// Groups about each vbucket, or about the one that the argument names.
+fn plan_vbuckets(
+    asker: &Asker<'_>,
+    bucket: &Arc<BucketHandle>,
+    group: &str,
+    argument: &str,
+) -> Planned {
+    let vbuckets = parse_vbuckets(bucket, argument)?;
+    let is_all = argument.is_empty();
+    let details = |detail, vbuckets| CollectionDetails::new(detail, bucket, vbuckets, is_all);
+    Ok(Plan::Now(match group {
+        "checkpoint" => Box::new(Checkpoints::new(bucket, vbuckets)),
+        "collections-details" => Box::new(details(Detail::Collections, vbuckets)),
+        "scopes-details" => Box::new(details(Detail::Scopes, vbuckets)),
+        _ => match EachVbucket::named(group, bucket, vbuckets, asker.now) {
+            Some(each) => Box::new(each),
+            None => return Err(Refusal::Status(Status::KeyEnoent)),
+        },
+    }))
+}
+
+fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, Refusal> {
+    if argument.is_empty() {
+        return Ok(0..bucket.vbuckets());
+    }
+    let vbid = parse_vbucket(bucket, argument)?;
+    Ok(vbid.0..vbid.0 + 1)
+}
+
+fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Refusal> {
+    let Ok(number) = text.parse() else { return Err(Refusal::Status(Status::Einval)) };
+    if number >= bucket.vbuckets() {
+        return Err(Refusal::Engine(Refused::NotMyVbucket));
+    }
+    Ok(Vbid(number))
+}
+
+/// Groups that sum over all vbuckets.
+fn plan_sums(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
+    let manifest = bucket.bucket().manifest();
+    let selection = match group {
+        "collections" if argument.is_empty() => Selection::Collections,
+        "scopes" if argument.is_empty() => Selection::Scopes,
+        "collections" => Selection::Collection(parse_path(bucket, argument)?),
+        "scopes" => Selection::Scope(manifest.scope_id(argument).map_err(refuse_lookup)?),
+        "collections-byid" => Selection::Collection(parse_collection_id(bucket, argument)?),
+        _ => {
+            let id = ScopeId(parse_hexadecimal(argument)?);
+            if !manifest.scopes().iter().any(|scope| scope.id == id) {
+                return Err(Refusal::Unknown(Status::UnknownScope));
+            }
+            Selection::Scope(id)
+        }
+    };
+    let handle = Arc::clone(bucket);
+    Ok(Plan::Later(Box::new(move || {
+        PreparedStat(Ok(Box::new(CollectionSums::collect(&handle, selection))))
+    })))
+}
+
+/// `scope.collection`.
+fn parse_path(bucket: &BucketHandle, path: &str) -> Result<CollectionId, Refusal> {
+    let Some((scope, collection)) = path.split_once('.') else {
+        return Err(Refusal::Status(Status::Einval));
+    };
+    bucket.bucket().manifest().collection_id(scope, collection).map_err(refuse_lookup)
+}
+
+fn parse_collection_id(bucket: &BucketHandle, text: &str) -> Result<CollectionId, Refusal> {
+    let id = CollectionId(parse_hexadecimal(text)?);
+    match bucket.bucket().manifest().contains(id) {
+        true => Ok(id),
+        false => Err(Refusal::Unknown(Status::UnknownCollection)),
+    }
+}
+
+fn refuse_lookup(error: LookupError) -> Refusal {
+    match error {
+        LookupError::UnknownScope => Refusal::Unknown(Status::UnknownScope),
+        LookupError::UnknownCollection => Refusal::Unknown(Status::UnknownCollection),
+        LookupError::InvalidName => Refusal::Status(Status::Einval),
+    }
+}
+
+/// An id in hexadecimal digits, with or without `0x`.
+fn parse_hexadecimal(text: &str) -> Result<u32, Refusal> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    // A sign would be accepted by the standard library.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = u32::from_str_radix(digits, 16).ok().filter(|_| is_number);
+    id.ok_or(Refusal::Status(Status::Einval))
+}
+
+/// `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (may be left out) or by the id of a collection.
+fn parse_key(bucket: &BucketHandle, group: &str, argument: &str) -> Result<OwnedKey, Refusal> {
+    let words: Vec<&str> = argument.split_whitespace().collect();
+    let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
+        (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(bucket, id)?),
+        (&[key, vbucket, path], false) => (key, vbucket, parse_path(bucket, path)?),
+        (&[key, vbucket], false) => (key, vbucket, CollectionId::DEFAULT),
+        _ => return Err(Refusal::Status(Status::Einval)),
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Refusal::Status(Status::Einval));
+    }
+    let vbid = parse_vbucket(bucket, vbucket)?;
+    Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
+}
+
+fn plan_key(bucket: &Arc<BucketHandle>, key: &OwnedKey) -> Planned {
+    let stats = keys::in_memory(bucket, key).map_err(Refusal::Engine)?;
+    let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
+    let phase = keys::phase_of(bucket, key.vbid);
+    Ok(whole(move |writer| keys::write(writer, &stats, phase)))
+}
+
+fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
+    let stats = keys::in_memory(bucket, &key).map_err(Refusal::Engine)?;
+    let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
+    let handle = Arc::clone(bucket);
+    Ok(Plan::Later(Box::new(move || keys::verify(&handle, &key, stats))))
+}
+
+/// The only group that needs no bucket.
+fn plan_connections(x: &Exchange<'_>, argument: &str) -> Planned {
+    let (server, now) = (&x.env.server, x.env.now);
+    let Some(viewer) = &x.state.identity else { return Err(Refusal::Status(Status::Eaccess)) };
+    if argument.is_empty() {
+        return Ok(Plan::Now(Box::new(ConnectionList::new(server, viewer, now))));
+    }
+    let Ok(number) = argument.parse() else { return Err(Refusal::Status(Status::Einval)) };
+    let Some(record) = ConnectionList::one(server, viewer, number) else {
+        return Err(Refusal::Status(Status::KeyEnoent));
+    };
+    Ok(whole(move |writer| connections::write(writer, &record, now)))
+}
+
+/// All slices of a group, each of about `slice_bytes`.
+#[cfg(test)]
+pub(super) fn produce_in_slices(
+    server: &Arc<ServerContext>,
+    bucket: &Arc<BucketHandle>,
+    group: &str,
+    slice_bytes: usize,
+) -> Vec<Vec<u8>> {
+    let asker = Asker { server, now: Timestamp::default(), wants_range_lines: false };
+    let mut producer = match plan(&asker, bucket, group, "") {
+        Ok(Plan::Now(producer)) => producer,
+        Ok(Plan::Later(preparation)) => preparation().0.expect("the group can be answered"),
+        Err(_) => panic!("no such group"),
+    };
+    let mut head = writer::EntryHead::new(0x10, 1);
+    let mut slices = Vec::new();
+    loop {
+        let mut out = Vec::new();
+        let is_complete = producer.produce(&mut StatWriter::new(&mut out, &mut head, slice_bytes));
+        slices.push(out);
+        if is_complete {
+            return slices;
+        }
     }
 }

@@ -10,7 +10,7 @@ use oribi_engine::{ConcatMode, ConcatRequest, MutationOutcome, StoreMode, StoreR
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::{ExpiryExtras, SetExtras};
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, Seqno, Vbid};
+use oribi_types::{Cas, CollectionId, Seqno, Vbid};
 
 use super::exchange::{Exchange, write_answer};
 use super::reads::waits_for_store;
@@ -43,7 +43,7 @@ fn store(x: &mut Exchange<'_>, mode: StoreMode) {
     if !admit_durable(x) {
         return;
     }
-    x.env.counters.cmd_set.add(1);
+    x.counters().cmd_set.add(1);
     let request = StoreRequest {
         mode,
         value: x.frame.value,
@@ -54,6 +54,7 @@ fn store(x: &mut Exchange<'_>, mode: StoreMode) {
     };
     let vbid = x.vbid(key);
     let outcome = x.bucket().bucket().store(vbid, key, &request, x.env.now);
+    count_store(x, key.collection, &outcome);
     answer_mutation(x, vbid, outcome);
 }
 
@@ -73,10 +74,11 @@ fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
     if !admit_durable(x) {
         return;
     }
-    x.env.counters.cmd_set.add(1);
+    x.counters().cmd_set.add(1);
     let request = ConcatRequest { mode, value: x.frame.value, cas: Cas(x.frame.header.cas) };
     let vbid = x.vbid(key);
     let outcome = x.bucket().bucket().concat(vbid, key, &request, x.env.now);
+    count_store(x, key.collection, &outcome);
     answer_mutation(x, vbid, outcome);
 }
 
@@ -89,15 +91,17 @@ pub(super) fn delete(x: &mut Exchange<'_>) {
     let vbid = x.vbid(key);
     let cas = Cas(x.frame.header.cas);
     let mut outcome = x.bucket().bucket().delete(vbid, key, cas, x.env.now);
+    count_cas(x, &outcome);
     match &mut outcome {
         MutationOutcome::Done(mutation) => {
-            x.env.counters.delete_hits.add(1);
+            x.counters().delete_hits.add(1);
+            x.collection_counters(key.collection).deletes.add(1);
             if x.state.is_legacy {
                 // Tombstones have a CAS, but memcached has no tombstones and its clients expect 0.
                 mutation.cas = Cas(0);
             }
         }
-        MutationOutcome::NotFound => x.env.counters.delete_misses.add(1),
+        MutationOutcome::NotFound => x.counters().delete_misses.add(1),
         _ => {}
     }
     answer_mutation(x, vbid, outcome);
@@ -112,13 +116,19 @@ pub(super) fn touch(x: &mut Exchange<'_>) {
     if !admit_durable(x) {
         return;
     }
-    x.env.counters.cmd_touch.add(1);
+    x.counters().cmd_touch.add(1);
     let vbid = x.vbid(key);
     match x.bucket().bucket().touch(vbid, key, expiry, x.env.now) {
         MutationOutcome::Done(mutation) => {
+            x.counters().touch_hits.add(1);
             answer_durably(x, vbid, mutation.seqno, Answer::Touched(mutation));
         }
-        outcome => answer_mutation(x, vbid, outcome),
+        outcome => {
+            if outcome == MutationOutcome::NotFound {
+                x.counters().touch_misses.add(1);
+            }
+            answer_mutation(x, vbid, outcome);
+        }
     }
 }
 
@@ -128,9 +138,30 @@ pub(super) fn flush(x: &mut Exchange<'_>) {
     if x.frame.extras.iter().any(|byte| *byte != 0) || !x.bucket().bucket().config().flush_enabled {
         return x.fail(Status::NotSupported);
     }
+    x.counters().cmd_flush.add(1);
     let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
     x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
     x.env.jobs.push((x.id, Job::FlushAll(bucket)));
+}
+
+fn count_store(x: &mut Exchange<'_>, collection: CollectionId, outcome: &MutationOutcome) {
+    count_cas(x, outcome);
+    if matches!(outcome, MutationOutcome::Done(_)) {
+        x.collection_counters(collection).stores.add(1);
+    }
+}
+
+/// Counts what became of the CAS, if the request named one.
+fn count_cas(x: &Exchange<'_>, outcome: &MutationOutcome) {
+    if x.frame.header.cas == 0 {
+        return;
+    }
+    match outcome {
+        MutationOutcome::Done(_) => x.counters().cas_hits.add(1),
+        MutationOutcome::NotFound => x.counters().cas_misses.add(1),
+        MutationOutcome::Exists => x.counters().cas_badval.add(1),
+        _ => {}
+    }
 }
 
 fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: MutationOutcome) {
@@ -160,7 +191,7 @@ pub(super) fn admit_durable(x: &mut Exchange<'_>) -> bool {
 /// Answers a write that is done in memory: now, or when the store has it.
 pub(super) fn answer_durably(x: &mut Exchange<'_>, vbid: Vbid, seqno: Seqno, answer: Answer) {
     if waits_for_store(x) {
-        x.env.counters.durable_writes.add(1);
+        x.counters().durable_writes.add(1);
         let position = x.state.parked.get_or_insert_default().next_position();
         let position = position.expect("admit_durable was asked before the write was done");
         let serial = x.env.park_serial();

@@ -79,7 +79,8 @@ impl Connections {
         }
         self.next_generation = self.next_generation.wrapping_add(1);
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
-        let connection = Connection::new(id, env.now_ms);
+        let record = env.server.registry.add(env.worker, stream.peer_addr().ok(), env.now);
+        let connection = Connection::new(id, record, env.now_ms);
         entry.insert(Slot {
             stream,
             connection,
@@ -156,7 +157,7 @@ impl Connections {
                 slot.was_scanned_lingering = true;
                 continue;
             }
-            if slot.connection.expire_parked(env) {
+            if slot.connection.expire_parked(env.now_ms) {
                 answered.push(key);
             }
             if let Some(reason) =
@@ -201,6 +202,7 @@ impl Connections {
     fn remove(&mut self, key: usize, env: &Environment, reason: CloseReason) {
         let Some(mut slot) = self.slots.try_remove(key) else { return };
         self.pools.reclaim(&mut slot.connection);
+        env.server.registry.remove(slot.connection.record().number);
         env.server.release_connection();
         // The end of a lingering connection was reported when it began to linger.
         if !slot.is_lingering {

@@ -45,8 +45,7 @@ impl Fixture {
             in_memory_server(UserStore::development().into(), store, limits, true, true);
         drop(bucket);
         let (blocking, queue) = BlockingThread::start().unwrap();
-        let counters = server.counters.worker(0);
-        let worker = Worker::start(0, Arc::clone(&server), counters, queue).unwrap();
+        let worker = Worker::start(0, Arc::clone(&server), queue).unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let mailboxes = vec![Arc::clone(worker.mailbox())];

@@ -93,7 +93,7 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
             _ => Turn::Idle,
         },
         Progress::TurnOver => Turn::Again,
-        Progress::OutputFull if slot.connection.wants_input() => Turn::Again,
+        Progress::OutputFull if !slot.connection.is_halted() => Turn::Again,
         Progress::NeedInput if slot.end_of_input => {
             slot.connection.close(CloseReason::PeerClosed);
             Turn::Again
@@ -141,6 +141,7 @@ fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
         Ok(received) => {
             slot.connection.reader().commit(received);
             env.counters.bytes_read.add(received as u64);
+            slot.connection.record().bytes_received.add(received as u64);
             slot.readable = received == room_bytes || slot.read_closed;
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
@@ -164,6 +165,7 @@ fn send(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
             Ok(0) => return Err(CloseReason::PeerClosed),
             Ok(sent) => {
                 env.counters.bytes_written.add(sent as u64);
+                connection.record().bytes_sent.add(sent as u64);
                 connection.sent(sent, env.now_ms);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -1,0 +1,153 @@
+//! Which connections there are and what each of them is, for whoever asks.
+//!
+//! Owns: one [`ConnectionRecord`] per connection, shared by the connection and the list of all. The
+//! worker of a connection writes its record: what was agreed on when that changes, traffic at most once
+//! per turn, with plain stores. Any thread reads it.
+//!
+//! Invariants: a number is given to one connection only, ever; a record is in the list from the moment
+//! its worker took the socket over until the connection ended. A record is about 200 bytes, so that ten
+//! thousand idle connections cost two megabytes. It knows no socket.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_types::Timestamp;
+use parking_lot::Mutex;
+
+use crate::auth::Identity;
+use crate::connection::features::Features;
+use crate::counters::Counter;
+
+/// What a connection has agreed on.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Agreement {
+    /// What the client calls itself, cut to `AGENT_BYTES_MAX`.
+    pub agent: Option<Box<str>>,
+    /// Who it is.
+    pub user: Option<Arc<Identity>>,
+    /// Name of the selected bucket.
+    pub bucket: Option<Box<str>>,
+    /// What HELLO granted.
+    pub features: Features,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionRecord {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Which worker serves it.
+    pub worker: usize,
+    /// The client's address.
+    pub peer: Option<SocketAddr>,
+    /// When the worker took it over.
+    pub created: Timestamp,
+    /// Bytes received.
+    pub bytes_received: Counter,
+    /// Bytes sent.
+    pub bytes_sent: Counter,
+    /// Requests served.
+    pub requests: Counter,
+    /// Wall clock of its last turn, in nanoseconds since 1970.
+    pub active_unix_ns: Counter,
+    agreement: Mutex<Agreement>,
+}
+
+impl ConnectionRecord {
+    /// Changes what was agreed on.
+    pub fn agree(&self, change: impl FnOnce(&mut Agreement)) {
+        change(&mut self.agreement.lock());
+    }
+
+    /// What was agreed on by now.
+    pub fn agreement(&self) -> Agreement {
+        self.agreement.lock().clone()
+    }
+}
+
+/// All connections of a server by number.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionRegistry {
+    records: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
+    last_number: AtomicU64,
+}
+
+impl ConnectionRegistry {
+    /// Lists a new connection.
+    pub fn add(
+        &self,
+        worker: usize,
+        peer: Option<SocketAddr>,
+        created: Timestamp,
+    ) -> Arc<ConnectionRecord> {
+        let record = Arc::new(ConnectionRecord {
+            number: self.last_number.fetch_add(1, Ordering::Relaxed) + 1,
+            worker,
+            peer,
+            created,
+            bytes_received: Counter::default(),
+            bytes_sent: Counter::default(),
+            requests: Counter::default(),
+            active_unix_ns: Counter::default(),
+            agreement: Mutex::default(),
+        });
+        record.active_unix_ns.set(created.unix_ns);
+        self.records.lock().insert(record.number, Arc::clone(&record));
+        record
+    }
+
+    /// Takes an ended connection off the list.
+    pub fn remove(&self, number: u64) {
+        self.records.lock().remove(&number);
+    }
+
+    /// One connection.
+    pub fn get(&self, number: u64) -> Option<Arc<ConnectionRecord>> {
+        self.records.lock().get(&number).cloned()
+    }
+
+    /// Up to `count` connections with numbers above `after`, ascending, so that a long list is read
+    /// in pieces and the lock is held for one of them.
+    pub fn after(&self, after: u64, count: usize) -> Vec<Arc<ConnectionRecord>> {
+        let records = self.records.lock();
+        records
+            .range(after.saturating_add(1)..)
+            .take(count)
+            .map(|(_, record)| Arc::clone(record))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_types::Timestamp;
+
+    use super::{ConnectionRecord, ConnectionRegistry};
+
+    #[test]
+    fn pieces_of_the_list_make_the_list_and_numbers_are_not_reused() {
+        let registry = ConnectionRegistry::default();
+        for worker in 0..10 {
+            registry.add(worker, None, Timestamp::default());
+        }
+        registry.remove(3);
+        let (mut seen, mut after) = (Vec::new(), 0);
+        loop {
+            let piece = registry.after(after, 4);
+            let Some(last) = piece.last() else { break };
+            after = last.number;
+            seen.extend(piece.iter().map(|record| record.number));
+        }
+        assert_eq!(seen, [1, 2, 4, 5, 6, 7, 8, 9, 10]);
+        registry.remove(10);
+        assert_eq!(registry.add(0, None, Timestamp::default()).number, 11);
+        assert!(registry.get(10).is_none() && registry.get(11).is_some());
+    }
+
+    #[test]
+    fn record_is_small() {
+        assert!(size_of::<ConnectionRecord>() <= 256, "{}", size_of::<ConnectionRecord>());
+    }
+}

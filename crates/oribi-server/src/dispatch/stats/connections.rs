@@ -1,0 +1,104 @@
+//! `connections [number]`: one JSON document per connection, under its number.
+//!
+//! An administrator sees all connections, anybody else those of the same user: addresses and names of
+//! others are nobody's business. The list is read in pieces, so a connection that comes or goes meanwhile
+//! may or may not be in it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use oribi_protocol::feature::Feature;
+use oribi_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::cursor::StatProducer;
+use super::writer::StatWriter;
+use crate::auth::Identity;
+use crate::connection_registry::ConnectionRecord;
+use crate::server_context::ServerContext;
+
+/// Connections taken from the registry at once.
+const PIECE: usize = 32;
+
+/// See the module text.
+pub(super) struct ConnectionList {
+    server: Arc<ServerContext>,
+    /// `None` for a viewer who may see all.
+    only_of: Option<Arc<Identity>>,
+    /// Every number up to this one is dealt with.
+    after: u64,
+    now: Timestamp,
+}
+
+impl ConnectionList {
+    /// What `viewer` may see.
+    pub fn new(server: &Arc<ServerContext>, viewer: &Arc<Identity>, now: Timestamp) -> Self {
+        let only_of = (!viewer.access.is_admin()).then(|| Arc::clone(viewer));
+        ConnectionList { server: Arc::clone(server), only_of, after: 0, now }
+    }
+
+    /// The one connection with this number, if `viewer` may see it.
+    pub fn one(
+        server: &Arc<ServerContext>,
+        viewer: &Arc<Identity>,
+        number: u64,
+    ) -> Option<Arc<ConnectionRecord>> {
+        let list = ConnectionList::new(server, viewer, Timestamp::default());
+        server.registry.get(number).filter(|record| list.shows(record))
+    }
+
+    fn shows(&self, record: &ConnectionRecord) -> bool {
+        let Some(viewer) = &self.only_of else { return true };
+        record.agreement().user.is_some_and(|user| user.name == viewer.name)
+    }
+}
+
+impl StatProducer for ConnectionList {
+    fn produce(&mut self, writer: &mut StatWriter<'_>) -> bool {
+        while !writer.is_full() {
+            let piece = self.server.registry.after(self.after, PIECE);
+            let Some(last) = piece.last() else { return true };
+            self.after = last.number;
+            for record in piece.iter().filter(|record| self.shows(record)) {
+                write(writer, record, self.now);
+            }
+        }
+        false
+    }
+}
+
+/// One connection.
+pub(super) fn write(writer: &mut StatWriter<'_>, record: &ConnectionRecord, now: Timestamp) {
+    writer.display(itoa::Buffer::new().format(record.number), describe(record, now));
+}
+
+fn describe(record: &ConnectionRecord, now: Timestamp) -> Value {
+    let agreement = record.agreement();
+    let features: Vec<String> = agreement
+        .features
+        .codes()
+        .filter_map(Feature::from_u16)
+        .map(|feature| format!("{feature:?}"))
+        .collect();
+    let active_ns = record.active_unix_ns.get();
+    json!({
+        "socket": record.number,
+        "protocol": "memcached",
+        "peername": record.peer.map(address),
+        "thread": record.worker,
+        "agent_name": agreement.agent.as_deref().unwrap_or(""),
+        "username": agreement.user.as_ref().map_or("", |user| user.name.as_str()),
+        "bucket": agreement.bucket.as_deref().unwrap_or(""),
+        "features": features,
+        "total_recv": record.bytes_received.get(),
+        "total_send": record.bytes_sent.get(),
+        "requests": record.requests.get(),
+        "created_s": record.created.unix_s(),
+        "age_s": now.unix_s().saturating_sub(record.created.unix_s()),
+        "idle_ms": now.unix_ns.saturating_sub(active_ns) / 1_000_000,
+    })
+}
+
+fn address(peer: SocketAddr) -> Value {
+    json!({ "ip": peer.ip().to_string(), "port": peer.port() })
+}

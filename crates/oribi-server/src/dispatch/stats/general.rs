@@ -1,0 +1,162 @@
+//! The group without a name: everything in short.
+//!
+//! Owns: which figures of server and bucket are in it, and under which names monitoring finds them. The
+//! bucket's part is collected on the blocking thread, because the store's part looks at the disk. What
+//! Oribi does not have is left out, except where tools divide by it or wait for it and a constant is
+//! true: there are no replicas, and no document is ever without its value.
+
+use std::sync::Arc;
+
+use oribi_engine::{BucketStats, VbucketStats};
+use oribi_types::{Timestamp, Vbid};
+
+use super::super::handshake::VERSION;
+use super::memory;
+use super::writer::StatWriter;
+use crate::buckets::BucketHandle;
+use crate::server_context::ServerContext;
+
+/// Sums over the vbuckets that [`BucketStats`] does not have.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct VbucketSums {
+    ops_create: u64,
+    ops_update: u64,
+    ops_delete: u64,
+    expired: u64,
+    queue_fill: u64,
+    queue_drain: u64,
+    queue_oldest: Option<Timestamp>,
+}
+
+impl VbucketSums {
+    fn add(&mut self, vbucket: &VbucketStats) {
+        self.ops_create += vbucket.ops_create;
+        self.ops_update += vbucket.ops_update;
+        self.ops_delete += vbucket.ops_delete;
+        self.expired += vbucket.expired;
+        self.queue_fill += vbucket.queue_fill;
+        self.queue_drain += vbucket.queue_drain;
+        let oldest = [self.queue_oldest, vbucket.queue_oldest].into_iter().flatten();
+        self.queue_oldest = oldest.min_by_key(|queued| queued.unix_ns);
+    }
+}
+
+/// Everything that the group needs of a bucket.
+pub(super) struct BucketFigures {
+    pub stats: BucketStats,
+    sums: VbucketSums,
+}
+
+impl BucketFigures {
+    /// Takes each vbucket's locks twice and looks at the disk. Slow.
+    pub fn collect(handle: &BucketHandle) -> BucketFigures {
+        let mut sums = VbucketSums::default();
+        for vbid in (0..handle.vbuckets()).map(Vbid) {
+            if let Some(vbucket) = handle.bucket().vbucket_stats(vbid) {
+                sums.add(&vbucket);
+            }
+        }
+        BucketFigures { stats: handle.bucket().stats(), sums }
+    }
+}
+
+/// Writes the whole group.
+pub(super) fn write(
+    writer: &mut StatWriter<'_>,
+    server: &Arc<ServerContext>,
+    handle: &BucketHandle,
+    figures: &BucketFigures,
+    now: Timestamp,
+) {
+    write_server(writer, server, now);
+    for (name, value) in handle.operations().totals_since_reset().entries() {
+        writer.number(name, value);
+    }
+    write_documents(writer, handle, figures);
+    write_queue(writer, figures, now);
+    memory::write_short(writer, &figures.stats);
+}
+
+fn write_server(writer: &mut StatWriter<'_>, server: &Arc<ServerContext>, now: Timestamp) {
+    writer.number("pid", std::process::id());
+    writer.number("uptime", now.unix_s().saturating_sub(server.started.unix_s()));
+    writer.number("time", now.unix_s());
+    writer.text("version", VERSION);
+    writer.number("pointer_size", usize::BITS);
+    writer.number("threads", server.counters.workers());
+    writer.number("curr_connections", server.connections());
+    writer.number("max_connections", server.limits.connections_max);
+    writer.number("rejected_conns", server.rejected_connections());
+    for (name, value) in server.counters.totals_since_reset().entries() {
+        writer.number(name, value);
+    }
+}
+
+fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: &BucketFigures) {
+    let BucketFigures { stats, sums } = figures;
+    writer.text("bucket", handle.name());
+    writer.text("ep_uuid", &handle.bucket().config().uuid);
+    writer.number("curr_items", stats.items);
+    writer.number("curr_items_tot", stats.items);
+    writer.number("ep_item_num", stats.items + stats.tombstones);
+    writer.number("ep_vb_total", handle.vbuckets());
+    // A vbucket is active also while its documents are loaded.
+    writer.number("vb_active_num", stats.vbuckets_active + stats.vbuckets_loading);
+    writer.number("vb_active_curr_items", stats.items);
+    writer.number("vb_active_num_non_resident", 0_u64);
+    writer.number("vb_active_perc_mem_resident", 100_u64);
+    writer.number("vb_active_itm_memory", stats.item_bytes);
+    writer.number("vb_active_ht_memory", stats.table_bytes);
+    writer.number("vb_active_queue_size", stats.queue_items);
+    writer.number("vb_active_queue_memory", stats.queue_bytes);
+    writer.number("vb_active_queue_fill", sums.queue_fill);
+    writer.number("vb_active_queue_drain", sums.queue_drain);
+    writer.number("vb_active_ops_create", sums.ops_create);
+    writer.number("vb_active_ops_update", sums.ops_update);
+    writer.number("vb_active_ops_delete", sums.ops_delete);
+    writer.number("vb_active_expired", sums.expired);
+    for absent in [
+        "vb_replica_num",
+        "vb_replica_curr_items",
+        "vb_replica_num_non_resident",
+        "vb_pending_num",
+        "vb_pending_curr_items",
+        "vb_dead_num",
+        "ep_num_non_resident",
+        "ep_num_value_ejects",
+        "ep_bg_fetched",
+    ] {
+        writer.number(absent, 0_u64);
+    }
+    writer.number("vb_replica_perc_mem_resident", 100_u64);
+}
+
+fn write_queue(writer: &mut StatWriter<'_>, figures: &BucketFigures, now: Timestamp) {
+    let BucketFigures { stats, sums } = figures;
+    let store = &stats.store;
+    writer.number("ep_queue_size", stats.queue_items);
+    writer.number("ep_diskqueue_items", stats.queue_items);
+    writer.number("ep_diskqueue_memory", stats.queue_bytes);
+    writer.number("ep_diskqueue_fill", sums.queue_fill);
+    writer.number("ep_diskqueue_drain", sums.queue_drain);
+    let queued = sums.queue_oldest.unwrap_or(now).unix_ns;
+    writer.number("ep_diskqueue_oldest_age_ms", now.unix_ns.saturating_sub(queued) / 1_000_000);
+    writer.number("ep_total_enqueued", sums.queue_fill);
+    writer.number("ep_total_persisted", store.records_committed);
+    writer.number("ep_total_del_items", store.deletions_committed);
+    writer.number("ep_flusher_commits", store.commits);
+    writer.number("ep_item_commit_failed", store.commit_failures);
+    writer.number("ep_item_flush_failed", store.set_failures + store.delete_failures);
+    writer.number("ep_data_read_failed", store.read_failures);
+    writer.number("ep_data_write_failed", store.set_failures + store.delete_failures);
+    writer.number("ep_db_file_size", store.disk_bytes);
+    writer.flag("ep_degraded_mode", stats.storage_failed);
+    writer.text("ep_warmup_thread", warmup_thread(stats));
+    writer.number("ep_warmup_time", stats.warmup.elapsed_us);
+    writer.number("ep_warmup_value_count", stats.warmup.items);
+}
+
+/// What tools poll until it says `complete`.
+pub(super) fn warmup_thread(stats: &BucketStats) -> &'static str {
+    if stats.warmup.done { "complete" } else { "running" }
+}

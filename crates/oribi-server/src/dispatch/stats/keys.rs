@@ -1,0 +1,89 @@
+//! `key`, `key-byid`, `vkey` and `vkey-byid`: what is known of one document.
+//!
+//! The `v` forms also read the store, on the blocking thread, and say whether it has what memory has.
+
+use std::sync::Arc;
+
+use oribi_engine::{DiskState, KeyOnDisk, KeyStats, Refused};
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
+
+use super::cursor::{PreparedStat, Whole};
+use super::vbuckets::phase_name;
+use super::writer::StatWriter;
+use crate::buckets::BucketHandle;
+
+/// A key that outlives its request.
+pub(super) struct OwnedKey {
+    pub vbid: Vbid,
+    pub collection: CollectionId,
+    pub key: Vec<u8>,
+}
+
+impl OwnedKey {
+    fn borrow(&self) -> DocKey<'_> {
+        DocKey { collection: self.collection, key: &self.key }
+    }
+}
+
+/// What memory has; `Ok(None)` when that is nothing.
+pub(super) fn in_memory(
+    handle: &BucketHandle,
+    key: &OwnedKey,
+) -> Result<Option<KeyStats>, Refused> {
+    let found = handle.bucket().key_stats(key.vbid, key.borrow())?;
+    Ok(found.filter(|stats| !stats.is_deleted))
+}
+
+/// Reads the store and compares. Blocks for the disk.
+pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats) -> PreparedStat {
+    let valid = if stats.is_dirty {
+        "dirty"
+    } else {
+        match handle.bucket().key_on_disk(key.vbid, key.borrow()) {
+            Ok(on_disk) => verdict(on_disk.as_ref()),
+            Err(error) => {
+                tracing::error!(bucket = handle.name(), %error, "a stored document cannot be read");
+                return PreparedStat(Err(Status::Etmpfail));
+            }
+        }
+    };
+    let phase = phase_of(handle, key.vbid);
+    PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+        write(writer, &stats, phase);
+        writer.text("key_valid", valid);
+    }))))
+}
+
+/// State of the key's vbucket.
+pub(super) fn phase_of(handle: &BucketHandle, vbid: Vbid) -> &'static str {
+    handle.bucket().vbucket_stats(vbid).map_or("dead", |vbucket| phase_name(vbucket.phase))
+}
+
+/// In the words of the reference server where it has one.
+fn verdict(on_disk: Option<&KeyOnDisk>) -> &'static str {
+    match on_disk {
+        None => "ram_but_not_disk",
+        Some(found) => match found.state {
+            DiskState::Same => "valid",
+            // It was written again since memory was looked at.
+            DiskState::Stale => "dirty",
+            DiskState::NotInMemory => "item_deleted",
+            DiskState::Differs => "data_mismatch",
+        },
+    }
+}
+
+/// The entries of `key`.
+pub(super) fn write(writer: &mut StatWriter<'_>, stats: &KeyStats, phase: &str) {
+    writer.flag("key_is_dirty", stats.is_dirty);
+    writer.number("key_exptime", stats.expiry);
+    let is_json = stats.datatype.0 & Datatype::JSON.0 != 0;
+    writer.text("key_datatype", if is_json { "json" } else { "raw" });
+    writer.number("key_flags", stats.flags);
+    writer.number("key_cas", stats.cas.0);
+    writer.text("key_vb_state", phase);
+    writer.flag("key_is_resident", stats.is_resident);
+    writer.number("key_seqno", stats.seqno.0);
+    writer.number("key_rev_seqno", stats.rev_seqno.0);
+}

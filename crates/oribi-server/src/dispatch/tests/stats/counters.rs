@@ -1,0 +1,95 @@
+//! What is counted and timed, as STAT tells it.
+
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use serde_json::{Value, json};
+
+use super::{entries, group};
+use crate::counters::timings::SAMPLE_EVERY;
+use crate::dispatch::tests::{Client, SET_EXTRAS, about, bytes, counter_extras};
+
+fn count(client: &mut Client, opcode: Opcode, key: &[u8], creates: bool) {
+    let extras = counter_extras(1, 0, if creates { 0 } else { u32::MAX });
+    client.ask(&RequestParts { extras: &extras, ..about(opcode, key) });
+}
+
+#[test]
+fn outcomes_have_their_counters() {
+    let mut client = Client::modern();
+    let cas = client.set(b"k", b"v").cas;
+    let with_cas =
+        |cas| RequestParts { cas, extras: &SET_EXTRAS, value: b"w", ..about(Opcode::Set, b"k") };
+    let missing = RequestParts { key: b"none", ..with_cas(cas) };
+    client.ask(&with_cas(cas + 1));
+    client.ask(&with_cas(cas));
+    client.ask(&RequestParts { vbid: about(Opcode::Set, b"none").vbid, ..missing });
+    count(&mut client, Opcode::Increment, b"n", true);
+    count(&mut client, Opcode::Decrement, b"n", true);
+    count(&mut client, Opcode::Increment, b"absent", false);
+    count(&mut client, Opcode::Decrement, b"absent", false);
+    client.ask(&RequestParts { extras: &[0; 4], ..about(Opcode::Touch, b"k") });
+    client.ask(&RequestParts { extras: &[0; 4], ..about(Opcode::Touch, b"absent") });
+    client.ask(&RequestParts { extras: &[0; 4], ..about(Opcode::Gat, b"k") });
+    client.ask(&about(Opcode::Delete, b"k"));
+    client.ask(&about(Opcode::Delete, b"k"));
+    let stats = group(&mut client, "");
+    for (name, value) in [
+        ("cas_hits", "1"),
+        ("cas_badval", "1"),
+        ("cas_misses", "1"),
+        ("incr_hits", "1"),
+        ("incr_misses", "1"),
+        ("decr_hits", "1"),
+        ("decr_misses", "1"),
+        ("cmd_touch", "3"),
+        ("touch_hits", "2"),
+        ("touch_misses", "1"),
+        ("get_hits", "1"),
+        ("delete_hits", "1"),
+        ("delete_misses", "1"),
+        ("auth_cmds", "1"),
+        ("auth_errors", "0"),
+    ] {
+        assert_eq!(stats[name], value, "{name}");
+    }
+}
+
+/// The harness's clock takes a microsecond for each timed command.
+#[test]
+fn timings_are_sampled_histograms() {
+    let mut client = Client::modern();
+    client.set(b"k", b"v");
+    let gets = 10 * SAMPLE_EVERY;
+    client.harness.feed(&bytes(&about(Opcode::Get, b"k")).repeat(gets as usize));
+    group(&mut client, "uuid");
+    let timings = group(&mut client, "timings");
+    let histogram: Value = serde_json::from_str(&timings["get_cmd"]).unwrap();
+    let total = histogram["total"].as_u64().unwrap();
+    assert!(total <= gets && total > gets - SAMPLE_EVERY, "{total} of {gets}");
+    assert_eq!(histogram["bucketsLow"], 1);
+    assert_eq!(histogram["data"], json!([[1, total, 100.0]]));
+    let stores: Value = serde_json::from_str(&timings["store_cmd"]).unwrap();
+    assert_eq!(stores["total"], 1);
+    let stats: Value = serde_json::from_str(&timings["get_stats_cmd"]).unwrap();
+    assert_eq!(stats["total"], 1, "every STAT is timed; this one has not ended");
+    for name in ["arith_cmd", "disk_commit", "storage_age", "item_alloc_sizes"] {
+        let empty: Value = serde_json::from_str(&timings[name]).unwrap();
+        assert_eq!((&empty["total"], &empty["data"]), (&0.into(), &Value::Array(vec![])), "{name}");
+    }
+    group(&mut client, "reset");
+    let after: Value = serde_json::from_str(&group(&mut client, "timings")["get_cmd"]).unwrap();
+    assert_eq!(after["total"], 0);
+}
+
+#[test]
+fn older_tools_get_one_entry_per_range() {
+    let mut client = Client::modern();
+    client.set(b"k", b"v");
+    client.get(b"k");
+    let agent = RequestParts { key: b"mcstat-cbstats 1", ..RequestParts::new(Opcode::Hello) };
+    client.ask(&RequestParts { value: &[0, 7, 0, 0x0b], ..agent });
+    let timings = entries(&mut client, "timings");
+    assert!(timings.contains(&("get_cmd_mean".to_owned(), "1".to_owned())), "{timings:?}");
+    assert!(timings.contains(&("get_cmd_1,1".to_owned(), "1".to_owned())), "{timings:?}");
+    assert!(timings.iter().all(|(name, _)| !name.starts_with("arith_cmd")));
+}

@@ -1,0 +1,119 @@
+//! A STAT is answered in slices: bounded, in order, and the same as in one piece.
+
+use oribi_protocol::frame::{Decoded, decode};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use proptest::prelude::*;
+
+use super::{create, with_collections};
+use crate::dispatch::stats::produce_in_slices;
+use crate::dispatch::tests::{Client, about, bytes, replies};
+use crate::limits::{OUTPUT_FLUSH_BYTES, STAT_SLICE_BYTES};
+
+/// One entry, and the rest of a step.
+const OVERSHOOT: usize = 16 * 1024;
+
+fn stat(group: &str) -> Vec<u8> {
+    bytes(&RequestParts { key: group.as_bytes(), opaque: 99, ..RequestParts::new(Opcode::Stat) })
+}
+
+/// A client of a bucket with so many collections that `collections-details` takes several slices.
+fn crowded(collections: usize) -> Client {
+    let client = with_collections();
+    for index in 0..collections {
+        create(&client, "many", &format!("collection-{index}"), None);
+    }
+    client
+}
+
+#[test]
+fn slices_are_bounded_and_requests_behind_wait_for_the_end() {
+    let mut client = crowded(200);
+    let mut input = stat("collections-details");
+    input.extend(bytes(&RequestParts { opaque: 100, ..RequestParts::new(Opcode::Noop) }));
+    let (mut answered, mut slices, mut goes_on) = (Vec::new(), 0, true);
+    while goes_on {
+        let (slice, more) = client.harness.turn(&std::mem::take(&mut input));
+        assert!(slice.len() <= STAT_SLICE_BYTES + OVERSHOOT, "{}", slice.len());
+        answered.extend(slice);
+        (slices, goes_on) = (slices + 1, more);
+    }
+    let all = replies(&answered);
+    assert_eq!(all.len(), 1 + 2 * 201 + 4 * (4 + 9 * 201) + 2);
+    assert!(slices >= answered.len() / (STAT_SLICE_BYTES + OVERSHOOT), "{slices}");
+    let (noop, entries) = all.split_last().unwrap();
+    assert_eq!((noop.opcode, noop.opaque), (Opcode::Noop as u8, 100));
+    assert!(entries.iter().all(|entry| entry.opaque == 99 && entry.status == Status::Success));
+    let end = entries.iter().position(|entry| entry.key.is_empty());
+    assert_eq!(end, Some(entries.len() - 1));
+}
+
+#[test]
+fn client_that_never_reads_holds_a_bounded_output() {
+    let mut client = crowded(200);
+    let requests = [stat("collections-details"), stat("vbucket-details")].concat();
+    let pending = client.harness.feed_unread(&requests);
+    let limit = OUTPUT_FLUSH_BYTES + STAT_SLICE_BYTES + OVERSHOOT;
+    assert!((OUTPUT_FLUSH_BYTES..=limit).contains(&pending), "{pending}");
+    client.harness.advance_ms(61_000);
+    let reason = client.harness.close_reason();
+    assert_eq!(reason, Some(crate::connection::close_reason::CloseReason::SendDeadline));
+}
+
+#[test]
+fn deleted_bucket_ends_the_stat() {
+    let mut client = crowded(200);
+    let (first, goes_on) = client.harness.turn(&stat("collections-details"));
+    assert!(goes_on && !first.is_empty());
+    client.harness.server().buckets.delete("default").unwrap();
+    let rest = replies(&client.harness.feed(&[]));
+    assert_eq!((rest.len(), rest[0].status), (1, Status::NoBucket));
+    let noop = client.ask(&RequestParts::new(Opcode::Noop));
+    assert_eq!(noop.status, Status::Success);
+    assert_eq!(client.ask(&about(Opcode::Get, b"\0k")).status, Status::NoBucket);
+}
+
+#[test]
+fn bucket_deleted_while_figures_are_collected_ends_the_stat() {
+    let mut client = Client::modern();
+    let (none, goes_on) = client.harness.turn(&stat("memory"));
+    assert!(none.is_empty() && goes_on);
+    client.harness.server().buckets.delete("default").unwrap();
+    let rest = replies(&client.harness.feed(&[]));
+    assert_eq!((rest.len(), rest[0].status), (1, Status::NoBucket));
+}
+
+/// Entries of a slice sequence without what may differ between two runs.
+fn names(mut output: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = Vec::new();
+    while let Ok(Decoded::Complete { frame, consumed }) = decode(output) {
+        names.push((frame.key.to_vec(), frame.value.to_vec()));
+        output = &output[consumed..];
+    }
+    assert!(output.is_empty(), "whole frames only");
+    names
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn sum_of_slices_equals_one_piece(slice_bytes in 1_usize..4_000, collections in 0_usize..12) {
+        let mut client = crowded(collections);
+        for index in 0..50 {
+            client.set(format!("\0key{index}").as_bytes(), b"v");
+        }
+        for group in [
+            "collections-details", "scopes-details", "collections", "scopes", "checkpoint",
+            "vbucket-details", "vbucket-seqno", "failovers", "hash", "timings",
+        ] {
+            let (server, bucket) = (client.harness.server(), client.harness.bucket());
+            let whole = produce_in_slices(server, bucket, group, usize::MAX);
+            let sliced = produce_in_slices(server, bucket, group, slice_bytes);
+            prop_assert_eq!(whole.len(), 1, "one slice for {}", group);
+            prop_assert_eq!(names(&sliced.concat()), names(&whole[0]), "{}", group);
+            prop_assert!(!names(&whole[0]).is_empty());
+        }
+    }
+}
