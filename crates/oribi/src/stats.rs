@@ -29,6 +29,8 @@ use clap::Args;
 use oribi_client::{ConnectOptions, Connection};
 use tokio::time::MissedTickBehavior;
 
+pub use text::clean;
+
 use self::filter::Filter;
 use self::output::Output;
 use self::refusal::Refusal;

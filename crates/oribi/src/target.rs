@@ -81,7 +81,8 @@ impl Target {
         Connection::open(options).await.with_context(|| self.describe())
     }
 
-    fn describe(&self) -> String {
+    /// What could not be done, when connecting fails.
+    pub fn describe(&self) -> String {
         let Target { host, port, user, bucket, .. } = self;
         format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
     }

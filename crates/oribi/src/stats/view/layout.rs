@@ -13,7 +13,7 @@ use crate::stats::figures::{self, Shown};
 const GAP: usize = 2;
 
 /// What the first column of a table is called.
-const NAME_HEADER: &str = "name";
+const NAME_HEADER: &str = "id";
 
 pub(super) fn draw(view: &View, width: usize) -> String {
     let mut sections = Vec::new();

@@ -59,7 +59,7 @@ const SEQNOS: &[(&str, &str)] = &[
 fn vbuckets_are_rows_where_they_fit() {
     assert_eq!(
         view(SEQNOS).draw(60),
-        "name  high_seqno  uuid     extra\n\
+        "id    high_seqno  uuid     extra\n\
          vb_0       1,500  77\n\
          vb_1           8  1234567  x\n"
     );
@@ -84,9 +84,9 @@ fn cursors_and_checkpoints_stand_under_their_vbucket() {
         view.draw(80),
         "vb_3\n\
          \x20 open_checkpoint_id    9  num_checkpoint_items 12\n\
-         \x20 name         cursor_seqno  num_visits\n\
+         \x20 id           cursor_seqno  num_visits\n\
          \x20 persistence            40           7\n\
-         \x20 name  state\n\
+         \x20 id    state\n\
          \x20 id_8  CLOSED\n\
          \x20 id_9  OPEN\n"
     );
@@ -100,7 +100,7 @@ fn the_second_value_of_a_name_replaces_the_first() {
         ("0x0:0x8:items", "3"),
         ("0x0:0x8:name", "a"),
     ]);
-    assert_eq!(view.draw(80), "manifest_uid  5\n\n0x0\n  name  name  items\n  0x8   a         3\n");
+    assert_eq!(view.draw(80), "manifest_uid  5\n\n0x0\n  id   name  items\n  0x8  a         3\n");
 }
 
 #[test]
