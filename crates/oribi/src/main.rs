@@ -2,14 +2,12 @@
 //!
 //! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
 //! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
-//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `perf`,
-//! `ping`.
+//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `ping`.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod doc;
-mod perf;
 mod ping;
 mod serve;
 mod stats;
@@ -21,7 +19,6 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::doc::DocCommand;
-use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
 use crate::stats::StatsArgs;
 use crate::user::UserCommand;
@@ -42,7 +39,6 @@ fn command() -> Command {
     let doc = Command::new("doc").about("Read and write documents of a running server");
     let stats = Command::new("stats").about("Show the figures of a running server");
     let ping = Command::new("ping").about("Time connecting to a server and round trips");
-    let perf = Command::new("perf").about("Put a running server under load");
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
@@ -62,11 +58,6 @@ fn command() -> Command {
                 .arg_required_else_help(true),
         )
         .subcommand(StatsArgs::augment_args(stats))
-        .subcommand(
-            PerfCommand::augment_subcommands(perf)
-                .subcommand_required(true)
-                .arg_required_else_help(true),
-        )
         .subcommand(PingArgs::augment_args(ping))
 }
 
@@ -83,7 +74,6 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             command.run().map(|()| ExitCode::SUCCESS)
         }
         Some(("stats", matches)) => stats::run(StatsArgs::from_arg_matches(matches)?),
-        Some(("perf", matches)) => PerfCommand::from_arg_matches(matches)?.run(),
         Some(("ping", matches)) => ping::run(PingArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap demands one of the subcommands above"),
     }
