@@ -2,12 +2,14 @@
 //!
 //! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
 //! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
-//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `ping`.
+//! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `perf`,
+//! `ping`.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod doc;
+mod perf;
 mod ping;
 mod serve;
 mod stats;
@@ -19,6 +21,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::doc::DocCommand;
+use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
 use crate::stats::StatsArgs;
 use crate::user::UserCommand;
@@ -39,6 +42,7 @@ fn command() -> Command {
     let doc = Command::new("doc").about("Read and write documents of a running server");
     let stats = Command::new("stats").about("Show the figures of a running server");
     let ping = Command::new("ping").about("Time connecting to a server and round trips");
+    let perf = Command::new("perf").about("Put a running server under load");
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
@@ -58,6 +62,11 @@ fn command() -> Command {
                 .arg_required_else_help(true),
         )
         .subcommand(StatsArgs::augment_args(stats))
+        .subcommand(
+            PerfCommand::augment_subcommands(perf)
+                .subcommand_required(true)
+                .arg_required_else_help(true),
+        )
         .subcommand(PingArgs::augment_args(ping))
 }
 
@@ -74,6 +83,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             command.run().map(|()| ExitCode::SUCCESS)
         }
         Some(("stats", matches)) => stats::run(StatsArgs::from_arg_matches(matches)?),
+        Some(("perf", matches)) => PerfCommand::from_arg_matches(matches)?.run(),
         Some(("ping", matches)) => ping::run(PingArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap demands one of the subcommands above"),
     }

@@ -1,0 +1,52 @@
+//! `oribi perf`: a server under load.
+//!
+//! `oribi perf kv` writes and reads documents as fast as it is asked to and verifies all that it reads.
+//! It is built for its own cost to be small against the server's: one event loop per thread, no locks
+//! and no allocation per operation, one system call for a batch of requests and one for as many
+//! answers as have arrived. It uses the key-value protocol only, so it works against any server that
+//! speaks it, and with `--memcached` against any of the memcached binary protocol.
+//!
+//! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`run`] is the order of things.
+
+mod cluster;
+mod control;
+mod cpu;
+mod crew;
+mod flight;
+mod hdr;
+mod key;
+mod key_choice;
+mod link;
+mod operation;
+mod options;
+mod pace;
+mod plot;
+mod progress;
+mod request;
+mod run;
+mod schedule;
+mod summary;
+mod tally;
+mod timeline;
+mod value;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Put a server under load.
+#[derive(Subcommand, Debug)]
+pub enum PerfCommand {
+    /// Load of reads and writes, with everything that is read verified
+    Kv(options::KvArgs),
+}
+
+impl PerfCommand {
+    /// Runs the subcommand to its end.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            PerfCommand::Kv(args) => run::run(args),
+        }
+    }
+}

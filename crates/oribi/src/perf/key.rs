@@ -1,0 +1,119 @@
+//! Keys of the load: a prefix and the document's number in twenty decimal digits.
+//!
+//! Owns one key field per collection, with the collection's id in front where that was negotiated.
+//! The field is written once; for each operation only the digits that can differ are replaced in
+//! place, so a key costs no allocation and a few nanoseconds.
+
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::leb128;
+use oribi_types::{CollectionId, Vbid};
+
+/// Digits of a document's number in its key: enough for any 64-bit number.
+pub const KEY_DIGITS: usize = 20;
+
+/// All pairs of decimal digits, so that two digits cost one division.
+const DIGIT_PAIRS: [[u8; 2]; 100] = digit_pairs();
+
+const fn digit_pairs() -> [[u8; 2]; 100] {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+}
+
+/// The keys of one collection.
+#[derive(Clone, Debug)]
+pub struct KeyField {
+    /// Collection prefix, key prefix, digits.
+    field: Vec<u8>,
+    /// Where the logical key starts.
+    key_at: usize,
+    /// How many pairs of digits at the end differ from document to document.
+    digit_pairs: usize,
+    /// See [`KeyField::seed`].
+    seed: u32,
+}
+
+impl KeyField {
+    /// Keys of the documents 0 to `items - 1` of the collection `path`. `id` is put in front of each
+    /// key when the connection negotiated collections.
+    pub fn new(path: &str, id: Option<CollectionId>, prefix: &str, items: u64) -> KeyField {
+        let mut field = Vec::new();
+        if let Some(id) = id {
+            let (bytes, len) = leb128::encode_u32(id.0);
+            field.extend_from_slice(&bytes[..len]);
+        }
+        let key_at = field.len();
+        field.extend_from_slice(prefix.as_bytes());
+        field.extend_from_slice(&[b'0'; KEY_DIGITS]);
+        let digits = items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
+        let seed = crc32fast::hash(format!("{path}/{prefix}").as_bytes());
+        KeyField { field, key_at, digit_pairs: digits.div_ceil(2), seed }
+    }
+
+    /// The key field of a document.
+    pub fn set(&mut self, mut index: u64) -> &[u8] {
+        for pair in self.field.rchunks_exact_mut(2).take(self.digit_pairs) {
+            pair.copy_from_slice(&DIGIT_PAIRS[(index % 100) as usize]);
+            index /= 100;
+        }
+        &self.field
+    }
+
+    /// The vbucket of the document whose key was set last.
+    pub fn vbucket(&self, vbuckets: u16) -> Vbid {
+        vbucket_of(self.key(), vbuckets)
+    }
+
+    /// The key field that was set last, with collection prefix.
+    pub fn field(&self) -> &[u8] {
+        &self.field
+    }
+
+    /// The logical key that was set last.
+    pub fn key(&self) -> &[u8] {
+        &self.field[self.key_at..]
+    }
+
+    /// Tells documents of one number in different collections or under different prefixes apart.
+    pub fn seed(&self) -> u32 {
+        self.seed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Keys are what a person would write, in any order of numbers.
+
+    use super::*;
+
+    #[test]
+    fn keys_are_the_prefix_and_twenty_digits() {
+        let mut keys =
+            KeyField::new("_default._default", Some(CollectionId(0x80)), "user:", 12_345);
+        for index in [0, 12_344, 7, 99, 100, 9_999, 10_000] {
+            let field = keys.set(index).to_vec();
+            assert_eq!(field, [b"\x80\x01user:", format!("{index:020}").as_bytes()].concat());
+            assert_eq!(keys.key(), format!("user:{index:020}").as_bytes());
+            assert_eq!(keys.vbucket(64), vbucket_of(format!("user:{index:020}").as_bytes(), 64));
+        }
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_number_fit() {
+        let mut one = KeyField::new("", None, "", 1);
+        assert_eq!(one.set(0), b"00000000000000000000");
+        let mut many = KeyField::new("", None, "", u64::MAX);
+        assert_eq!(many.set(u64::MAX - 1), b"18446744073709551614");
+    }
+
+    #[test]
+    fn collections_and_prefixes_have_seeds_of_their_own() {
+        let seed = |path, prefix| KeyField::new(path, None, prefix, 1).seed();
+        assert_ne!(seed("a.b", ""), seed("a.c", ""));
+        assert_ne!(seed("a.b", ""), seed("a.b", "x"));
+    }
+}

@@ -1,0 +1,373 @@
+//! The command line of `oribi perf kv`, and what it means once it is checked.
+//!
+//! Names follow the load generator that people know from this field where the meaning is the same. A
+//! value out of range is refused with the option's name and the range, before anything is connected.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use oribi_types::DurabilityLevel;
+use serde::Serialize;
+
+use super::flight::BATCH_OPERATIONS_MAX;
+use super::key::KEY_DIGITS;
+use super::key_choice::{Popularity, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN};
+use super::value::Form;
+use crate::target::Target;
+
+/// Most documents: numbers stay exact as floating point, which the zipfian choice needs.
+const ITEMS_MAX: u64 = 1 << 53;
+/// Most threads, and most connections of each; more only measures the scheduler.
+const THREADS_MAX: u64 = 1024;
+/// Most operations per second: one per nanosecond, the unit of the schedule.
+const RATE_MAX: u64 = 1_000_000_000;
+/// Longest run: a year.
+const DURATION_S_MAX: f64 = 365.0 * 86_400.0;
+/// Most collections: their position is kept with each operation in 16 bits.
+const COLLECTIONS_MAX: usize = 10_000;
+
+/// Put a server under load and verify what it answers.
+///
+/// First every document is written (unless --no-population), then documents are read and written until
+/// --num-cycles, --duration or Ctrl-C ends it. Requests go out in batches: all requests of a batch are
+/// sent at once (pipelined), and the next batch when all answers of it have come. With --batch-size 1
+/// latencies are plain round trips; with more, an operation's latency is the time from when its batch was
+/// sent to when the bytes with its answer were received.
+///
+/// Every value that is read is verified: length, document and checksum. The exit status is 1 if
+/// a document was missing or wrong or an operation was refused.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "With --open-loop, operations are due at the evenly spaced times that \
+    --rate-limit gives, whether or not earlier ones were answered, and latency counts from when an \
+    operation was due: a server that stalls is charged with all that should have been sent \
+    meanwhile. The batch size is then the most that goes out at once.")]
+pub struct KvArgs {
+    #[command(flatten)]
+    pub target: Target,
+    /// Number of documents.
+    #[arg(short = 'I', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=ITEMS_MAX))]
+    pub items: u64,
+    /// Operations that a connection has in flight at once.
+    #[arg(short = 'B', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=BATCH_OPERATIONS_MAX as i64))]
+    pub batch_size: u32,
+    /// Threads.
+    #[arg(short = 't', long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    pub num_threads: u64,
+    /// Connections of each thread to each node.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    pub connections_per_thread: u64,
+    /// Bytes of the smallest value. Sizes are uniform between the smallest and the largest.
+    #[arg(short = 'm', long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=VALUE_BYTES_MAX as u64))]
+    pub min_size: u64,
+    /// Bytes of the largest value.
+    #[arg(short = 'M', long, default_value_t = 5120, value_parser = clap::value_parser!(u64).range(0..=VALUE_BYTES_MAX as u64))]
+    pub max_size: u64,
+    /// Writes among a hundred operations.
+    #[arg(short = 'r', long, default_value_t = 33, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub set_pct: u8,
+    /// Write every document once and stop.
+    #[arg(long, conflicts_with = "no_population")]
+    pub populate_only: bool,
+    /// Take the documents as they are; those that are missing are reported as misses.
+    #[arg(short = 'n', long)]
+    pub no_population: bool,
+    /// Operations per second of all threads together.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
+    pub rate_limit: Option<u64>,
+    /// Operations are due at fixed times, and latency counts from then.
+    #[arg(long, requires = "rate_limit")]
+    pub open_loop: bool,
+    /// Print the summary as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// Documents are JSON objects.
+    #[arg(short = 'J', long)]
+    pub json_documents: bool,
+    /// Bodies are random, so that they cannot be compressed; otherwise they are words.
+    #[arg(short = 'R', long)]
+    pub random_body: bool,
+    /// Compress values with Snappy, and ask for compressed ones.
+    #[arg(long)]
+    pub compress: bool,
+    /// Collection, as scope.collection; may be given several times.
+    #[arg(long)]
+    pub collection: Vec<String>,
+    /// Go through the documents one after the other; each connection through a share of its own.
+    #[arg(long, conflicts_with_all = ["distribution", "zipf_exponent"])]
+    pub sequential: bool,
+    /// Batches of each connection before it stops; -1 for without end.
+    #[arg(short = 'c', long, default_value_t = -1, allow_negative_numbers = true, value_parser = parse_cycles)]
+    pub num_cycles: i64,
+    /// Seconds before it stops.
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Option<f64>,
+    /// Put in front of each document's number to make its key.
+    #[arg(short = 'p', long, default_value = "", hide_default_value = true)]
+    pub key_prefix: String,
+    /// Two runs with the same seed make the same choices.
+    #[arg(long, default_value_t = 0)]
+    pub random_seed: u64,
+    /// How documents are chosen.
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    pub distribution: Distribution,
+    /// Exponent of the zipfian distribution, 0.01 to 10.
+    #[arg(long, value_parser = parse_exponent)]
+    pub zipf_exponent: Option<f64>,
+    /// Expiry of documents: seconds up to 30 days, beyond that UNIX time. 0 for never.
+    #[arg(short = 'e', long, default_value_t = 0)]
+    pub expiry: u32,
+    /// When a write counts as done.
+    #[arg(short = 'd', long, value_enum, default_value_t = Durability::None)]
+    pub durability: Durability,
+    /// How often an operation is tried again when the server asks for that.
+    #[arg(long, default_value_t = 100)]
+    pub retries: u16,
+    /// Documents may be missing, for instance because they expire.
+    #[arg(long)]
+    pub allow_misses: bool,
+    /// The server speaks the memcached binary protocol only: no login, no bucket, vbucket 0.
+    #[arg(long, conflicts_with_all = ["collection", "durability", "compress"])]
+    pub memcached: bool,
+    /// Process of a server on this machine, whose CPU time is reported as well (Linux).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub server_pid: Option<u32>,
+    /// Write the summary as JSON to this file, too.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
+    /// Draw latencies and throughput into this SVG file.
+    #[arg(long)]
+    pub plot: Option<PathBuf>,
+    /// Write the latencies as HdrHistogram percentiles to this file.
+    #[arg(long)]
+    pub hdr: Option<PathBuf>,
+}
+
+/// See [`Popularity`].
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// All documents alike.
+    Uniform,
+    /// The first documents more often than the last.
+    Zipf,
+}
+
+/// When a write counts as done.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// In memory.
+    None,
+    /// In the memory of a majority of replicas.
+    Majority,
+    /// The same, and on the disk of the active node.
+    MajorityAndPersist,
+    /// On the disks of a majority of replicas.
+    Persist,
+}
+
+impl From<Durability> for DurabilityLevel {
+    fn from(durability: Durability) -> DurabilityLevel {
+        match durability {
+            Durability::None => DurabilityLevel::None,
+            Durability::Majority => DurabilityLevel::Majority,
+            Durability::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
+            Durability::Persist => DurabilityLevel::PersistToMajority,
+        }
+    }
+}
+
+/// Exponent when none is given: the one of the benchmark that made the distribution popular.
+const ZIPF_EXPONENT_DEFAULT: f64 = 0.99;
+
+impl KvArgs {
+    /// Checks what no single option shows; the error names the options and what they allow.
+    pub fn check(&self) -> Result<(), String> {
+        let KvArgs { min_size, max_size, .. } = self;
+        if min_size > max_size {
+            return Err(format!(
+                "--min-size is {min_size} and --max-size {max_size}: --min-size has to be at most \
+                 --max-size, which may be 0 to {VALUE_BYTES_MAX}"
+            ));
+        }
+        if self.json_documents && *min_size == 0 {
+            return Err("--min-size has to be at least 1 for --json-documents".to_owned());
+        }
+        if self.zipf_exponent.is_some() && self.distribution != Distribution::Zipf {
+            return Err("--zipf-exponent needs --distribution zipf".to_owned());
+        }
+        self.check_keys()
+    }
+
+    fn check_keys(&self) -> Result<(), String> {
+        let key_bytes_max = match self.collection.is_empty() {
+            true => KEY_BYTES_MAX,
+            false => COLLECTION_KEY_BYTES_MAX,
+        };
+        let (bytes, bytes_max) = (self.key_prefix.len(), key_bytes_max - KEY_DIGITS);
+        if bytes > bytes_max {
+            return Err(format!("--key-prefix may have 0 to {bytes_max} bytes, this has {bytes}"));
+        }
+        let collections = self.collection.len();
+        if collections > COLLECTIONS_MAX {
+            return Err(format!("--collection may be given {COLLECTIONS_MAX} times at most"));
+        }
+        for (position, path) in self.collection.iter().enumerate() {
+            if self.collection[..position].contains(path) {
+                return Err(format!("--collection {path} is given twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How documents are chosen.
+    pub fn popularity(&self) -> Popularity {
+        match self.distribution {
+            _ if self.sequential => Popularity::Sequential,
+            Distribution::Uniform => Popularity::Uniform,
+            Distribution::Zipf => {
+                Popularity::Zipf(self.zipf_exponent.unwrap_or(ZIPF_EXPONENT_DEFAULT))
+            }
+        }
+    }
+
+    /// What documents look like.
+    pub fn form(&self) -> Form {
+        if self.json_documents { Form::Json } else { Form::Binary }
+    }
+
+    /// Paths of the collections; the default one if none is given.
+    pub fn collections(&self) -> Vec<String> {
+        match self.collection.is_empty() {
+            true => vec!["_default._default".to_owned()],
+            false => self.collection.clone(),
+        }
+    }
+
+    /// Connections to each node.
+    pub fn workers(&self) -> usize {
+        // Both factors are at most 1024.
+        (self.num_threads * self.connections_per_thread) as usize
+    }
+
+    /// Operations of each worker after the population; `None` for without end.
+    pub fn operations_per_worker(&self) -> Option<u64> {
+        let cycles = u64::try_from(self.num_cycles).ok()?;
+        Some(cycles.saturating_mul(u64::from(self.batch_size)))
+    }
+
+    /// Length of the load.
+    pub fn length(&self) -> Option<Duration> {
+        self.duration.map(Duration::from_secs_f64)
+    }
+}
+
+fn parse_cycles(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(cycles @ (-1 | 1..)) => Ok(cycles),
+        _ => Err("a number from 1 on is needed, or -1 for without end".to_owned()),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=DURATION_S_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("a number of seconds from 0.001 to {DURATION_S_MAX} is needed")),
+    }
+}
+
+fn parse_exponent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(exponent) if (ZIPF_EXPONENT_MIN..=ZIPF_EXPONENT_MAX).contains(&exponent) => Ok(exponent),
+        _ => Err(format!("a number from {ZIPF_EXPONENT_MIN} to {ZIPF_EXPONENT_MAX} is needed")),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! What is refused names the option and the range, and what is accepted means what it says.
+
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+
+    /// The options of a command line.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<KvArgs, String> {
+        let command = KvArgs::augment_args(Command::new("kv").no_binary_name(true));
+        let matches = command.try_get_matches_from(arguments).map_err(|error| error.to_string())?;
+        let args = KvArgs::from_arg_matches(&matches).map_err(|error| error.to_string())?;
+        args.check().map(|()| args)
+    }
+
+    #[test]
+    fn the_defaults_are_accepted() {
+        let args = parse(&[]).unwrap();
+        assert_eq!((args.items, args.batch_size, args.set_pct), (1000, 100, 33));
+        assert_eq!((args.operations_per_worker(), args.length()), (None, None));
+        assert_eq!(args.popularity(), Popularity::Uniform);
+        assert_eq!(args.collections(), ["_default._default"]);
+    }
+
+    #[test]
+    fn short_names_are_those_that_people_know() {
+        let args = parse(&[
+            "-I", "5000", "-B", "10", "-t", "2", "-m", "10", "-M", "20", "-r", "20", "-c", "7",
+            "-J", "-R", "-n", "-p", "x:",
+        ])
+        .unwrap();
+        assert_eq!((args.items, args.operations_per_worker()), (5000, Some(70)));
+        assert_eq!((args.workers(), args.form()), (2, Form::Json));
+        assert!(args.random_body && args.no_population);
+        assert_eq!(args.key_prefix, "x:");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_is_allowed() {
+        let long = "k".repeat(231);
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["-m", "9", "-M", "8"], &["--min-size", "--max-size", "0 to 20971520"]),
+            (&["-M", "20971521"], &["--max-size", "0..=20971520"]),
+            (&["-r", "101"], &["--set-pct", "0..=100"]),
+            (&["-I", "0"], &["--items", "1..="]),
+            (&["-B", "65537"], &["--batch-size", "1..=65536"]),
+            (
+                &["--zipf-exponent", "11", "--distribution", "zipf"],
+                &["--zipf-exponent", "0.01 to 10"],
+            ),
+            (
+                &["--zipf-exponent", "nan", "--distribution", "zipf"],
+                &["--zipf-exponent", "0.01 to 10"],
+            ),
+            (&["--zipf-exponent", "1.5"], &["--zipf-exponent needs --distribution zipf"]),
+            (&["-c", "0"], &["--num-cycles", "from 1 on", "-1"]),
+            (&["--duration", "0"], &["--duration", "0.001 to"]),
+            (&["--open-loop"], &["--rate-limit"]),
+            (&["--rate-limit", "0"], &["--rate-limit", "1..="]),
+            (&["--populate-only", "--no-population"], &["--populate-only", "--no-population"]),
+            (&["--memcached", "--compress"], &["--memcached", "--compress"]),
+            (&["--sequential", "--distribution", "zipf"], &["--sequential", "--distribution"]),
+            (&["--key-prefix", &long], &["--key-prefix", "0 to 230", "231"]),
+            (&["--collection", "a.b", "--collection", "a.b"], &["a.b is given twice"]),
+            (&["-J", "-m", "0"], &["--min-size", "--json-documents"]),
+            (&["--itmes", "5"], &["--items"]),
+        ];
+        for (arguments, texts) in cases {
+            let error = parse(arguments).expect_err("refused");
+            for text in *texts {
+                assert!(error.contains(text), "{arguments:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn distributions_are_as_asked_for() {
+        let zipf = parse(&["--distribution", "zipf"]).unwrap();
+        assert_eq!(zipf.popularity(), Popularity::Zipf(0.99));
+        let zipf = parse(&["--distribution", "zipf", "--zipf-exponent", "1"]).unwrap();
+        assert_eq!(zipf.popularity(), Popularity::Zipf(1.0));
+        assert_eq!(parse(&["--sequential"]).unwrap().popularity(), Popularity::Sequential);
+        assert_eq!(parse(&["-c", "-1"]).unwrap().operations_per_worker(), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! What came back: counts, kinds of problems with the first examples of each, and latencies.
+//!
+//! Each connection counts for itself and nothing is shared while operations run; sums are made between
+//! batches and at the end. Latencies are recorded in nanoseconds with three significant digits, up
+//! to an hour.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use oribi_client::Refused;
+
+use super::value::Corruption;
+
+/// Longest latency that is told apart from longer ones: an hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Examples of problems that are kept.
+const EXAMPLES_MAX: usize = 5;
+
+/// Counts of one phase.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Answered reads.
+    pub gets: u64,
+    /// Answered writes.
+    pub sets: u64,
+    /// Reads that found a document.
+    pub hits: u64,
+    /// Reads that found none.
+    pub misses: u64,
+    /// Writes that were stored.
+    pub stored: u64,
+    /// Times that the server asked to try again later, and that was done.
+    pub retries: u64,
+    /// Operations that were given up after that many retries.
+    pub given_up: u64,
+    /// Operations whose answer was not waited for, because of Ctrl-C or a broken connection.
+    pub unanswered: u64,
+    /// Values that are wrong, by kind, in the order of [`Corruption::ALL`].
+    pub corrupt: [u64; Corruption::ALL.len()],
+    /// Statuses that the server refused with, and how often. Includes those that were tried again.
+    pub refused: BTreeMap<u16, u64>,
+    /// Bytes of values read, as they came.
+    pub read_bytes: u64,
+    /// Bytes of values written, as they were sent.
+    pub written_bytes: u64,
+    /// The first problems, in words.
+    pub examples: Vec<String>,
+}
+
+impl Counts {
+    /// Operations that were answered for good.
+    pub fn operations(&self) -> u64 {
+        self.gets + self.sets
+    }
+
+    /// Operations that did what was asked.
+    pub fn succeeded(&self) -> u64 {
+        self.hits - self.corrupt_values() + self.stored
+    }
+
+    /// Values that were not what was written.
+    pub fn corrupt_values(&self) -> u64 {
+        self.corrupt.iter().sum()
+    }
+
+    /// Operations that were refused and are not tried again, but for those given up.
+    pub fn refused_operations(&self) -> u64 {
+        self.operations() - self.hits - self.misses - self.stored - self.given_up
+    }
+
+    /// Everything that makes the run a failure.
+    pub fn problems(&self, misses_allowed: bool) -> u64 {
+        let misses = if misses_allowed { 0 } else { self.misses };
+        misses + self.corrupt_values() + self.refused_operations()
+    }
+
+    /// Counts a wrong value; `describe` is called for the first few problems only.
+    pub fn corrupt(&mut self, kind: Corruption, describe: impl FnOnce() -> String) {
+        self.corrupt[kind as usize] += 1;
+        self.example(describe);
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&mut self, status: u16) {
+        *self.refused.entry(status).or_default() += 1;
+    }
+
+    /// Keeps one of the first problems in words.
+    pub fn example(&mut self, describe: impl FnOnce() -> String) {
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(describe());
+        }
+    }
+
+    /// Adds the counts of another connection.
+    pub fn add(&mut self, other: &Counts) {
+        self.gets += other.gets;
+        self.sets += other.sets;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.stored += other.stored;
+        self.retries += other.retries;
+        self.given_up += other.given_up;
+        self.unanswered += other.unanswered;
+        self.corrupt.iter_mut().zip(other.corrupt).for_each(|(sum, count)| *sum += count);
+        for (&status, &count) in &other.refused {
+            *self.refused.entry(status).or_default() += count;
+        }
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        for example in &other.examples {
+            self.example(|| example.clone());
+        }
+    }
+}
+
+/// A status in words.
+pub fn describe_status(status: u16) -> String {
+    Refused::from_status(status).err().unwrap_or(Refused::Other(status)).to_string()
+}
+
+/// Latencies of reads and writes.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// Of reads.
+    pub get: Histogram<u64>,
+    /// Of writes.
+    pub set: Histogram<u64>,
+}
+
+impl Latencies {
+    /// None yet.
+    pub fn new() -> Latencies {
+        let empty =
+            || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("these bounds are in order");
+        Latencies { get: empty(), set: empty() }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Latencies) {
+        for (sum, other) in [(&mut self.get, &other.get), (&mut self.set, &other.set)] {
+            if !other.is_empty() {
+                sum.add(other).expect("all histograms have the same bounds");
+            }
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        for histogram in [&mut self.get, &mut self.set] {
+            if !histogram.is_empty() {
+                histogram.reset();
+            }
+        }
+    }
+
+    /// Reads and writes together.
+    pub fn all(&self) -> Histogram<u64> {
+        let mut all = self.get.clone();
+        all.add(&self.set).expect("both histograms have the same bounds");
+        all
+    }
+}
+
+/// What one connection has seen in a phase.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Counts.
+    pub counts: Counts,
+    /// Latencies since they were last asked for.
+    pub recent: Latencies,
+    /// Latencies before that.
+    pub earlier: Latencies,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new() -> Tally {
+        Tally { counts: Counts::default(), recent: Latencies::new(), earlier: Latencies::new() }
+    }
+
+    /// Adds the recent latencies to `sum` and begins new ones.
+    pub fn hand_over(&mut self, sum: &mut Latencies) {
+        sum.add(&self.recent);
+        self.settle();
+    }
+
+    /// Makes the recent latencies earlier ones.
+    fn settle(&mut self) {
+        self.earlier.add(&self.recent);
+        self.recent.clear();
+    }
+
+    /// The counts and latencies of the phase that ends; a new one begins.
+    pub fn finish(&mut self) -> (Counts, Latencies) {
+        self.settle();
+        let finished = std::mem::replace(self, Tally::new());
+        (finished.counts, finished.earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Sums are sums, and each kind of problem is one.
+
+    use super::*;
+
+    #[test]
+    fn what_makes_a_run_a_failure() {
+        let good =
+            Counts { gets: 5, hits: 5, sets: 2, stored: 1, given_up: 1, ..Counts::default() };
+        assert_eq!((good.problems(false), good.succeeded()), (0, 6));
+        let miss = Counts { gets: 5, hits: 4, misses: 1, ..Counts::default() };
+        assert_eq!((miss.problems(false), miss.problems(true)), (1, 0));
+        let mut corrupt = Counts { gets: 1, hits: 1, ..Counts::default() };
+        corrupt.corrupt(Corruption::Checksum, || "first".to_owned());
+        assert_eq!((corrupt.problems(true), corrupt.succeeded()), (1, 0));
+        let refused = Counts { sets: 1, ..Counts::default() };
+        assert_eq!(refused.problems(true), 1);
+    }
+
+    #[test]
+    fn counts_and_latencies_of_connections_add_up() {
+        let mut tally = Tally::new();
+        tally.counts.gets = 3;
+        tally.counts.refuse(0x86);
+        tally.counts.corrupt(Corruption::Length, || "one".to_owned());
+        tally.recent.get.record_n(1_000, 2).unwrap();
+        let mut recent = Latencies::new();
+        tally.hand_over(&mut recent);
+        tally.recent.set.record(5_000).unwrap();
+        assert_eq!((recent.get.len(), tally.recent.get.len()), (2, 0));
+        let (counts, latencies) = tally.finish();
+        assert_eq!((latencies.get.len(), latencies.set.len(), latencies.all().len()), (2, 1, 3));
+        let mut sum = counts.clone();
+        sum.add(&counts);
+        assert_eq!((sum.gets, sum.refused[&0x86], sum.corrupt_values()), (6, 2, 2));
+        assert_eq!(sum.examples, ["one", "one"]);
+        assert_eq!(tally.finish().0.operations(), 0);
+    }
+
+    #[test]
+    fn only_the_first_examples_are_made() {
+        let mut counts = Counts::default();
+        let mut made = 0;
+        for _ in 0..100 {
+            counts.corrupt(Corruption::Pattern, || {
+                made += 1;
+                String::new()
+            });
+        }
+        assert_eq!((made, counts.corrupt_values()), (EXAMPLES_MAX, 100));
+    }
+}
