@@ -34,7 +34,10 @@ const NAIVE_STREAM_BYTES_MAX: usize = 4_000_000;
 const CAPPED_BYTES: usize = oribi_protocol::limits::READ_BLOCK_BYTES;
 
 /// Bytes of a sample, at least, when nothing else is asked for.
-const SAMPLE_BYTES: usize = 32_000_000;
+const SAMPLE_BYTES: usize = 100_000_000;
+
+/// The same for the naive clients, which take ten times as long and more.
+const NAIVE_SAMPLE_BYTES: usize = 10_000_000;
 
 /// Before a sample, so that its connection and its buffers have been used once.
 const WARM_UP_BYTES: usize = 100_000;
@@ -108,10 +111,12 @@ fn measure_one(
     drainer: Drainer,
 ) -> Result<Sample> {
     let stream = block.stream(size_bytes);
-    let sample_bytes = match drainer {
-        Drainer::Naive => size_bytes,
-        _ => options.sample_bytes.unwrap_or(SAMPLE_BYTES),
-    };
+    let sample_bytes = options.sample_bytes.unwrap_or(match drainer {
+        Drainer::Oribi => SAMPLE_BYTES,
+        Drainer::NaiveCapped => NAIVE_SAMPLE_BYTES,
+        // A multiple of the largest would take minutes.
+        Drainer::Naive => NAIVE_STREAM_BYTES_MAX / 4,
+    });
     let work = Work {
         bytes: size_bytes,
         stream_bytes: block.stream_bytes(stream),

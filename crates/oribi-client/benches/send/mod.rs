@@ -26,8 +26,19 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 /// Value sizes, in bytes: those that are published, and those around the switch point.
-const VALUE_BYTES: [usize; 10] =
-    [KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB, 20 * MIB];
+const VALUE_BYTES: [usize; 11] = [
+    KIB,
+    2 * KIB,
+    4 * KIB,
+    6 * KIB,
+    8 * KIB,
+    16 * KIB,
+    32 * KIB,
+    64 * KIB,
+    256 * KIB,
+    MIB,
+    20 * MIB,
+];
 
 /// The block that values are slices of.
 const POOL_BYTES: usize = 64 * MIB;
