@@ -8,6 +8,8 @@
 //! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
+mod handle;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use crate::config::{Settings, is_bucket_name};
 use crate::counters::OperationTotals;
 use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
+
+pub use handle::BucketHandle;
 
 const BUCKETS_DIR: &str = "buckets";
 const BUCKET_FILE: &str = "bucket.json";
@@ -122,55 +126,6 @@ struct BucketFile {
 }
 
 const BUCKET_FILE_VERSION: u32 = 1;
-
-/// An open bucket.
-pub struct BucketHandle {
-    bucket: Arc<Bucket>,
-    threads: Mutex<Option<BucketThreads>>,
-    is_deleted: AtomicBool,
-    operations: BucketOperations,
-    /// `None` for a bucket that lives in memory only.
-    directory: Option<PathBuf>,
-}
-
-impl BucketHandle {
-    /// The engine's bucket.
-    pub fn bucket(&self) -> &Arc<Bucket> {
-        &self.bucket
-    }
-
-    /// Name that clients select.
-    pub fn name(&self) -> &str {
-        &self.bucket.config().name
-    }
-
-    /// Number of vbuckets.
-    pub fn vbuckets(&self) -> u16 {
-        self.bucket.config().vbuckets
-    }
-
-    /// What the workers did to it.
-    pub fn operations(&self) -> &BucketOperations {
-        &self.operations
-    }
-
-    /// True once the bucket was deleted; a connection that still has it selected has no bucket.
-    pub fn is_deleted(&self) -> bool {
-        self.is_deleted.load(Ordering::Acquire)
-    }
-
-    /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.
-    fn stop(&self) -> Result<(), StoreError> {
-        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
-        threads.stop()?;
-        let Some(directory) = &self.directory else { return Ok(()) };
-        let marker = directory.join(CLEAN_SHUTDOWN_FILE);
-        if let Err(error) = write_atomically(&marker, b"", BUCKET_FILE_MODE) {
-            tracing::warn!(path = %marker.display(), %error, "cannot mark the clean shutdown");
-        }
-        Ok(())
-    }
-}
 
 /// See the module text.
 pub struct Buckets {

@@ -17,6 +17,7 @@
 //!
 //! It deliberately knows no socket and reads no clock.
 
+mod admission;
 pub mod close_reason;
 pub(crate) mod features;
 pub(crate) mod parked;
@@ -28,10 +29,7 @@ use std::sync::Arc;
 use oribi_engine::PersistOutcome;
 use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
 use oribi_protocol::frame_info::RequestFrames;
-use oribi_protocol::limits::{
-    FRAME_BYTES_MAX, HEADER_BYTES, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX,
-};
-use oribi_protocol::magic::Magic;
+use oribi_protocol::limits::HEADER_BYTES;
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
@@ -46,6 +44,7 @@ use crate::limits::{
 use crate::mailbox::ConnectionId;
 use crate::server_context::ConnectionLimits;
 use crate::status;
+use admission::{Admission, admit};
 use close_reason::CloseReason;
 use parked::{ParkToken, Parked};
 use state::{ConnectionState, Wait};
@@ -64,15 +63,6 @@ pub(crate) enum Progress {
     Waiting,
     /// Send what is pending, then end.
     Closing,
-}
-
-/// What a header is good for, before its body is looked at.
-enum Admission {
-    Serve,
-    /// Answer with the status and pass over the body without storing it.
-    Skip(Status),
-    /// Answer with the status and end.
-    Close(Status, CloseReason),
 }
 
 /// Times that deadlines are counted from, on the driver's clock; 0 for none.
@@ -158,7 +148,7 @@ impl Connection {
     }
 
     /// Serves complete frames until there is a reason to stop. A STAT that is being answered comes
-    /// before the next frame, one slice in a turn.
+    /// before the next frame, and one slice of it is a whole turn's work.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
         let progress = self.serve_frames(env, &mut served);
@@ -174,10 +164,8 @@ impl Connection {
                 return progress;
             }
             if self.state.stat.is_some() {
-                if !dispatch::continue_stat(&mut self.state, &mut self.writer, env) {
-                    return self.halted().unwrap_or(Progress::TurnOver);
-                }
-                continue;
+                dispatch::continue_stat(&mut self.state, &mut self.writer, env);
+                return self.halted().unwrap_or(Progress::TurnOver);
             }
             if self.skip_bytes > 0 && !self.skip() {
                 return Progress::NeedInput;
@@ -378,31 +366,6 @@ impl Connection {
 /// Time that moving `bytes` may take on top of a fixed deadline.
 fn extra_ms(bytes: usize) -> u64 {
     (bytes as u64 * 1000) / FRAME_DEADLINE_BYTES_PER_SECOND as u64
-}
-
-/// Decides by the header alone whether a frame may be received.
-fn admit(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
-    if !matches!(header.magic, Magic::ClientRequest | Magic::AltClientRequest) {
-        let reason = CloseReason::NotARequest(header.magic as u8);
-        return Admission::Close(Status::Einval, reason);
-    }
-    let frame_bytes = header.frame_bytes();
-    if frame_bytes > FRAME_BYTES_MAX {
-        return Admission::Close(Status::Einval, CloseReason::FrameTooLarge { frame_bytes });
-    }
-    if frame_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX && state.identity.is_none() {
-        if dispatch::makes_legacy(header.opcode) {
-            state.adopt_legacy(&env.server);
-        }
-        if state.identity.is_none() {
-            let reason = CloseReason::UnauthenticatedFrameTooLarge { frame_bytes };
-            return Admission::Close(Status::Einval, reason);
-        }
-    }
-    if header.value_bytes().is_some_and(|bytes| bytes > VALUE_BYTES_MAX) {
-        return Admission::Skip(Status::E2big);
-    }
-    Admission::Serve
 }
 
 fn serve_frame(

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_engine::collections::ManifestChange;
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::frame_info::encode_durability;
 use oribi_protocol::opcode::Opcode;
@@ -15,7 +16,7 @@ use oribi_types::DurabilityLevel;
 use super::Worker;
 use crate::auth::UserStore;
 use crate::blocking_thread::BlockingThread;
-use crate::harness::in_memory_server;
+use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::server_context::{ConnectionLimits, ServerContext};
@@ -231,4 +232,50 @@ fn client_that_never_reads_is_closed_after_the_deadline() {
         assert!(begun.elapsed() < PATIENCE, "the connection was not closed");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn long_stats_are_complete_and_others_are_served_meanwhile() {
+    let fixture = Fixture::start(LIMITS);
+    let bucket = fixture.server.buckets.get("default").unwrap();
+    for index in 0..100 {
+        let (scope, name) = ("_default".to_owned(), format!("collection-{index}"));
+        let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+        bucket.bucket().update_manifest(&change).unwrap();
+    }
+    let mut stream = fixture.connect();
+    let group = RequestParts { key: b"collections-details", ..RequestParts::new(Opcode::Stat) };
+    // About ten megabytes, which no socket takes at once.
+    let stats = 50;
+    stream.write_all(&request(&group).repeat(stats)).unwrap();
+    let mut other = fixture.connect();
+    other.write_all(&[set(b"k", b"v"), get(b"k")].concat()).unwrap();
+    assert_eq!(read_frames(&mut other, 2)[1].1, b"v");
+    let entries = 1 + 2 * 101 + usize::from(HARNESS_VBUCKETS) * (4 + 9 * 101);
+    let frames = read_frames(&mut stream, stats * (entries + 1));
+    let ends = frames.iter().enumerate().filter(|(_, (_, value))| value.is_empty());
+    assert!(ends.map(|(index, _)| index).eq((1..=stats).map(|stat| stat * (entries + 1) - 1)));
+    assert!(frames.iter().all(|(status, _)| *status == 0));
+}
+
+#[test]
+fn stat_of_the_whole_bucket_is_collected_by_the_blocking_thread() {
+    let fixture = Fixture::start(LIMITS);
+    let mut stream = fixture.connect();
+    let general = RequestParts { key: b"", ..RequestParts::new(Opcode::Stat) };
+    let noop = RequestParts::new(Opcode::Noop);
+    stream.write_all(&[set(b"k", b"v"), request(&general), request(&noop)].concat()).unwrap();
+    let (mut answered, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
+    // The answer to the last request is a header without anything.
+    while answered.last_chunk::<24>().is_none_or(|last| last[..2] != [0x81, Opcode::Noop as u8]) {
+        let received = stream.read(&mut piece).unwrap();
+        assert_ne!(received, 0);
+        answered.extend_from_slice(&piece[..received]);
+    }
+    let (mut frames, mut rest) = (0, &answered[..]);
+    while let Ok(Decoded::Complete { frame, consumed }) = decode(rest) {
+        assert_eq!(frame.header.vbucket_or_status, 0);
+        (frames, rest) = (frames + 1, &rest[consumed..]);
+    }
+    assert!(frames > 50, "one frame for each figure: {frames}");
 }

@@ -88,14 +88,14 @@ impl StatCursor {
     }
 }
 
-/// Appends the next slice of the STAT that the connection is answering; true when it is answered.
+/// Appends the next slice of the STAT that the connection is answering, and its end when it is answered.
 pub(crate) fn continue_stat(
     state: &mut ConnectionState,
     out: &mut WriteBuffer,
     env: &mut Environment,
-) -> bool {
-    let Some(stat) = &mut state.stat else { return true };
-    let Some(end) = stat.slice(out) else { return false };
+) {
+    let Some(stat) = &mut state.stat else { return };
+    let Some(end) = stat.slice(out) else { return };
     let (opcode, opaque, begun_ns) = (stat.opcode, stat.opaque, stat.begun_ns);
     state.stat = None;
     write_response(out.tail(), &ResponseParts::new(opcode, state.wire_status(end), opaque));
@@ -103,7 +103,6 @@ pub(crate) fn continue_stat(
         let elapsed_ns = env.latency_clock.now_ns().saturating_sub(begun_ns);
         operations.timings().record(CommandKind::Stats, elapsed_ns, 1);
     }
-    true
 }
 
 /// The blocking thread has prepared the group that the connection waits for. `request` is opcode and

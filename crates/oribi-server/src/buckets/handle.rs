@@ -1,0 +1,67 @@
+//! An open bucket: the engine's part and what the server keeps beside it.
+//!
+//! Owns: the bucket's threads until it is stopped, the mark that it was deleted, and the counters of what
+//! workers did to it. Invariant: the clean-shutdown marker is written only after the threads have flushed
+//! everything and ended. Connections hold a handle for as long as they have the bucket selected, so it
+//! may outlive its place in the registry.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oribi_engine::{Bucket, BucketThreads};
+use oribi_storage::StoreError;
+use parking_lot::Mutex;
+
+use super::{BUCKET_FILE_MODE, CLEAN_SHUTDOWN_FILE};
+use crate::counters::bucket::BucketOperations;
+use crate::data_dir::write_atomically;
+
+/// An open bucket.
+pub struct BucketHandle {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) threads: Mutex<Option<BucketThreads>>,
+    pub(super) is_deleted: AtomicBool,
+    pub(super) operations: BucketOperations,
+    /// `None` for a bucket that lives in memory only.
+    pub(super) directory: Option<PathBuf>,
+}
+
+impl BucketHandle {
+    /// The engine's bucket.
+    pub fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
+    }
+
+    /// Name that clients select.
+    pub fn name(&self) -> &str {
+        &self.bucket.config().name
+    }
+
+    /// Number of vbuckets.
+    pub fn vbuckets(&self) -> u16 {
+        self.bucket.config().vbuckets
+    }
+
+    /// What the workers did to it.
+    pub fn operations(&self) -> &BucketOperations {
+        &self.operations
+    }
+
+    /// True once the bucket was deleted; a connection that still has it selected has no bucket.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.
+    pub(super) fn stop(&self) -> Result<(), StoreError> {
+        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
+        threads.stop()?;
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let marker = directory.join(CLEAN_SHUTDOWN_FILE);
+        if let Err(error) = write_atomically(&marker, b"", BUCKET_FILE_MODE) {
+            tracing::warn!(path = %marker.display(), %error, "cannot mark the clean shutdown");
+        }
+        Ok(())
+    }
+}
