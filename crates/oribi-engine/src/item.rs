@@ -73,11 +73,14 @@ pub struct ItemFields {
     pub deleted: bool,
 }
 
+/// At least a whole `Header`, whose size is rounded up past `HEADER_BYTES`, so that a reference to
+/// the header never reaches beyond the block.
+fn block_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+    (HEADER_BYTES + key_bytes + value_bytes).max(size_of::<Header>())
+}
+
 fn block_layout(key_bytes: usize, value_bytes: usize) -> Layout {
-    // At least a whole `Header`, whose size is rounded up past `HEADER_BYTES`, so that a reference
-    // to the header never reaches beyond the block.
-    let bytes = (HEADER_BYTES + key_bytes + value_bytes).max(size_of::<Header>());
-    Layout::from_size_align(bytes, align_of::<Header>())
+    Layout::from_size_align(block_bytes(key_bytes, value_bytes), align_of::<Header>())
         .expect("lengths are u8 and u32, far below isize::MAX")
 }
 
@@ -244,7 +247,7 @@ impl ItemRef {
     /// Bytes that the block occupies, without the allocator's own overhead.
     pub fn block_bytes(&self) -> usize {
         let header = self.header();
-        block_layout(usize::from(header.key_bytes), header.value_bytes as usize).size()
+        block_bytes(usize::from(header.key_bytes), header.value_bytes as usize)
     }
 
     /// Bytes of key and value.

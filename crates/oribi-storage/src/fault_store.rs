@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
+use crate::counters::Counters;
 use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
 
 pub use plan::{Fault, FaultPlan};
@@ -22,12 +23,36 @@ pub use plan::{Fault, FaultPlan};
 pub struct FaultStore<S> {
     inner: S,
     plan: Arc<FaultPlan>,
+    /// What failed by plan while this store was open.
+    failed: Counters,
 }
 
 impl<S: KvStore> FaultStore<S> {
     /// Puts `plan` before the writes of `inner`.
     pub fn new(inner: S, plan: Arc<FaultPlan>) -> FaultStore<S> {
-        FaultStore { inner, plan }
+        FaultStore { inner, plan, failed: Counters::default() }
+    }
+
+    /// Does what `fault` leaves of a commit. Always an error.
+    fn fail_commit(
+        &self,
+        batches: &[VbBatch<'_>],
+        number: u64,
+        fault: Fault,
+    ) -> Result<(), StoreError> {
+        let what = match fault {
+            Fault::BeforeCommit => "I/O error before the commit",
+            Fault::NoSpace => "no space left on device",
+            Fault::AfterCommit => {
+                self.inner.commit(batches)?;
+                "I/O error after the commit"
+            }
+            Fault::Torn { dropped } => {
+                self.inner.commit(&batches[..batches.len().saturating_sub(dropped)])?;
+                "torn group"
+            }
+        };
+        Err(StoreError::Io(format!("injected: {what} at commit {number}")))
     }
 
     /// The store behind, to look at what really is in it.
@@ -39,20 +64,8 @@ impl<S: KvStore> FaultStore<S> {
 impl<S: KvStore> KvStore for FaultStore<S> {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         let (number, fault) = self.plan.next_commit();
-        let failed = |what: &str| StoreError::Io(format!("injected: {what} at commit {number}"));
-        match fault {
-            None => self.inner.commit(batches),
-            Some(Fault::BeforeCommit) => Err(failed("I/O error before the commit")),
-            Some(Fault::NoSpace) => Err(failed("no space left on device")),
-            Some(Fault::AfterCommit) => {
-                self.inner.commit(batches)?;
-                Err(failed("I/O error after the commit"))
-            }
-            Some(Fault::Torn { dropped }) => {
-                self.inner.commit(&batches[..batches.len().saturating_sub(dropped)])?;
-                Err(failed("torn group"))
-            }
-        }
+        let Some(fault) = fault else { return self.inner.commit(batches) };
+        self.failed.commit(batches, self.fail_commit(batches, number, fault))
     }
 
     fn get(
@@ -102,13 +115,22 @@ impl<S: KvStore> KvStore for FaultStore<S> {
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        self.plan.check_other_write("compact")?;
-        self.inner.compact(vbid, purge_before)
+        match self.plan.check_other_write("compact") {
+            Ok(()) => self.inner.compact(vbid, purge_before),
+            Err(error) => self.failed.compact(Err(error)),
+        }
     }
 
     fn stats(&self) -> StoreStats {
-        let inner = self.inner.stats();
-        let commit_failures = inner.commit_failures + self.plan.injected_failures();
-        StoreStats { commit_failures, ..inner }
+        let (inner, failed) = (self.inner.stats(), self.failed.stats());
+        StoreStats {
+            // The plan counts over a reopening, the other counts are those of this store.
+            commit_failures: inner.commit_failures + self.plan.injected_failures(),
+            set_failures: inner.set_failures + failed.set_failures,
+            delete_failures: inner.delete_failures + failed.delete_failures,
+            vbucket_state_failures: inner.vbucket_state_failures + failed.vbucket_state_failures,
+            compact_failures: inner.compact_failures + failed.compact_failures,
+            ..inner
+        }
     }
 }

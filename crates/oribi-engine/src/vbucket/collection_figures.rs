@@ -41,24 +41,33 @@ pub(super) struct CollectionFigures {
     last: usize,
 }
 
-impl CollectionStats {
-    /// A version has entered the table.
-    pub(super) fn add(&mut self, item: &ItemRef) {
-        self.item_bytes += item.block_bytes() as u64;
-        if !item.is_deleted() {
-            self.items += 1;
-            self.disk_bytes += item.document_bytes() as u64;
-        }
-        self.high_seqno = self.high_seqno.max(item.seqno());
-    }
+/// What one version adds to the sums while it is in the table; nothing by default.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Share {
+    pub(super) items: u64,
+    pub(super) tombstones: u64,
+    pub(super) item_bytes: u64,
+    disk_bytes: u64,
+}
 
-    /// A version has left the table.
-    pub(super) fn subtract(&mut self, item: &ItemRef) {
-        self.item_bytes -= item.block_bytes() as u64;
-        if !item.is_deleted() {
-            self.items -= 1;
-            self.disk_bytes -= item.document_bytes() as u64;
+impl Share {
+    pub(super) fn of(item: &ItemRef) -> Share {
+        let items = u64::from(!item.is_deleted());
+        Share {
+            items,
+            tombstones: 1 - items,
+            item_bytes: item.block_bytes() as u64,
+            disk_bytes: item.document_bytes() as u64 * items,
         }
+    }
+}
+
+impl CollectionStats {
+    /// One version has taken the place of another in the table; either may be nothing.
+    pub(super) fn exchange(&mut self, new: &Share, old: &Share) {
+        self.items = self.items + new.items - old.items;
+        self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
+        self.disk_bytes = self.disk_bytes + new.disk_bytes - old.disk_bytes;
     }
 
     /// A version with this seqno is in the store.

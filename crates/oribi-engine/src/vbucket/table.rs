@@ -7,7 +7,7 @@
 use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
-use super::collection_figures::CollectionFigures;
+use super::collection_figures::{CollectionFigures, CollectionStats, Share};
 use crate::hash_table::{HashTable, KeyHash};
 use crate::item::ItemRef;
 
@@ -21,8 +21,8 @@ pub(super) struct Writes {
 
 pub(super) struct Table {
     pub(super) index: HashTable,
-    tombstones: usize,
-    item_bytes: usize,
+    tombstones: u64,
+    item_bytes: u64,
     max_deleted_rev: u64,
     writes: Writes,
     collections: CollectionFigures,
@@ -41,15 +41,15 @@ impl Table {
     }
 
     pub(super) fn items(&self) -> usize {
-        self.index.len() - self.tombstones
+        self.index.len() - self.tombstones()
     }
 
     pub(super) fn tombstones(&self) -> usize {
-        self.tombstones
+        self.tombstones as usize
     }
 
     pub(super) fn item_bytes(&self) -> usize {
-        self.item_bytes
+        self.item_bytes as usize
     }
 
     pub(super) fn max_deleted_rev(&self) -> RevSeqno {
@@ -67,21 +67,27 @@ impl Table {
     /// Stores a version that a client's operation made; returns the one it replaced, to be dropped
     /// after the lock.
     pub(super) fn write(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
-        let is_deletion = item.is_deleted();
-        let replaced = self.insert(hash, item);
-        let count = match &replaced {
-            _ if is_deletion => &mut self.writes.deleted,
-            Some(old) if !old.is_deleted() => &mut self.writes.updated,
-            _ => &mut self.writes.created,
-        };
-        *count += 1;
+        let (new, seqno) = (Share::of(&item), item.seqno());
+        if new.tombstones > 0 {
+            self.max_deleted_rev = self.max_deleted_rev.max(item.rev_seqno().0);
+        }
+        let collection = item.key().collection;
+        let replaced = self.index.insert(hash, item);
+        let old = replaced.as_ref().map_or(Share::default(), Share::of);
+        self.writes.deleted += new.tombstones;
+        self.writes.updated += new.items & old.items;
+        self.writes.created += new.items & (1 - old.items);
+        self.exchange(collection, &new, &old).high_seqno = seqno;
         replaced
     }
 
     /// Stores a document that was read from the store. Only while loading.
     pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) {
-        self.collections.of(item.key().collection).stored(item.seqno());
-        self.insert(hash, item);
+        let (new, seqno) = (Share::of(&item), item.seqno());
+        let collection = item.key().collection;
+        let replaced = self.index.insert(hash, item);
+        let old = replaced.as_ref().map_or(Share::default(), Share::of);
+        self.exchange(collection, &new, &old).stored(seqno);
     }
 
     /// Takes note of a tombstone that is and stays in the store. Only while loading.
@@ -99,32 +105,26 @@ impl Table {
         }
     }
 
-    fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
-        self.item_bytes += item.block_bytes();
-        if item.is_deleted() {
-            self.tombstones += 1;
-            self.max_deleted_rev = self.max_deleted_rev.max(item.rev_seqno().0);
-        }
-        let figures = self.collections.of(item.key().collection);
-        figures.add(&item);
-        let replaced = self.index.insert(hash, item);
-        if let Some(old) = &replaced {
-            // A key's versions are all of one collection.
-            figures.subtract(old);
-            self.item_bytes -= old.block_bytes();
-            self.tombstones -= usize::from(old.is_deleted());
-        }
-        replaced
-    }
-
     /// Removes exactly this version, if it is still the current one.
     pub(super) fn remove_same(&mut self, hash: KeyHash, item: &ItemRef) {
         if self.index.get(hash, item.key()).is_some_and(|current| current.same_block(item)) {
             self.index.remove(hash, item.key());
-            self.collections.of(item.key().collection).subtract(item);
-            self.item_bytes -= item.block_bytes();
-            self.tombstones -= usize::from(item.is_deleted());
+            self.exchange(item.key().collection, &Share::default(), &Share::of(item));
         }
+    }
+
+    /// Keeps all sums when one version has taken the place of another; either may be nothing.
+    fn exchange(
+        &mut self,
+        collection: CollectionId,
+        new: &Share,
+        old: &Share,
+    ) -> &mut CollectionStats {
+        self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
+        self.tombstones = self.tombstones + new.tombstones - old.tombstones;
+        let figures = self.collections.of(collection);
+        figures.exchange(new, old);
+        figures
     }
 
     /// Forgets the figures of every collection that `keep` refuses, after its versions were removed.

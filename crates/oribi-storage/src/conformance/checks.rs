@@ -341,11 +341,24 @@ fn threads(medium: &dyn Medium) {
 fn stats_count(medium: &dyn Medium) {
     let store = open(medium);
     let before = store.stats();
-    commit(&*store, VB, &[Kept::document(1, b"a", b"v"), Kept::document(2, b"b", b"v")]);
-    commit(&*store, VB, &[Kept::document(3, b"a", b"v")]);
+    commit(&*store, VB, &[Kept::document(1, b"a", b"value"), Kept::document(2, b"b", b"v")]);
+    let gone = Kept::tombstone(3, b"a", 7);
+    commit(&*store, VB, std::slice::from_ref(&gone));
     let after = store.stats();
     assert_eq!(after.records_committed - before.records_committed, 3);
+    assert_eq!(after.deletions_committed - before.deletions_committed, 1);
+    assert_eq!(after.bytes_committed - before.bytes_committed, 3 + 6);
     assert_eq!(after.commits - before.commits, 2);
-    assert_eq!(after.commit_failures, 0);
+    assert_eq!(after.last_commit_records, 1);
+    assert_eq!((after.commit_failures, after.set_failures, after.delete_failures), (0, 0, 0));
     assert!(after.disk_bytes > 0);
+    assert_eq!(get(&*store, VB, gone.doc_key()), Some(gone));
+    assert_eq!(get(&*store, VB, Kept::document(1, b"missing", b"").doc_key()), None);
+    assert_eq!(scan_keys(&*store, VB).len(), 2);
+    assert_eq!(scan_seqnos(&*store, VB, 2, 2).len(), 1);
+    store.compact(VB, 8).expect("the store compacts");
+    let read = store.stats();
+    assert_eq!(read.records_read - after.records_read, 1 + 2 + 1);
+    assert_eq!(read.bytes_read - after.bytes_read, 1 + 3 + 2);
+    assert_eq!((read.read_failures, read.compactions, read.compact_failures), (0, 1, 0));
 }

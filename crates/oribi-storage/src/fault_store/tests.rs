@@ -157,3 +157,22 @@ fn the_same_seed_gives_the_same_faults() {
     assert_eq!(faults(7), faults(7));
     assert_ne!(faults(7), faults(8));
 }
+
+#[test]
+fn what_was_in_a_failed_commit_is_counted_by_kind() {
+    let plan = FaultPlan::none();
+    let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
+    let mut batches = group(1);
+    batches[2].records[0].deleted = true;
+    store.commit(&batches).expect("nothing is planned");
+    for fault in [Fault::BeforeCommit, Fault::Torn { dropped: 3 }] {
+        plan.fail_commit(plan.commits() + 1, fault);
+        store.commit(&batches).expect_err("this commit is planned to fail");
+    }
+    plan.fail_other_writes(true);
+    store.compact(Vbid(0), 1).expect_err("other writes are planned to fail");
+    let stats = store.stats();
+    assert_eq!((stats.commit_failures, stats.set_failures, stats.delete_failures), (2, 4, 2));
+    assert_eq!((stats.vbucket_state_failures, stats.compact_failures), (6, 1));
+    assert_eq!((stats.records_committed, stats.deletions_committed), (3, 1));
+}
