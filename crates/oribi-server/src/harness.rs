@@ -17,6 +17,7 @@ use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
 
 use crate::auth::UserStore;
+use crate::blocking_thread::JobResult;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::ClusterConfig;
 use crate::config::Settings;
@@ -54,6 +55,8 @@ pub struct ConnectionHarness {
     bucket: Arc<BucketHandle>,
     /// The flusher runs by itself whenever a write waits for it.
     flushes: bool,
+    /// The blocking thread's queue is full.
+    refuses_jobs: bool,
     /// Received while the connection did not read.
     unread: VecDeque<u8>,
 }
@@ -89,6 +92,7 @@ impl ConnectionHarness {
             environment,
             bucket,
             flushes: true,
+            refuses_jobs: false,
             unread: VecDeque::new(),
         }
     }
@@ -179,6 +183,11 @@ impl ConnectionHarness {
         self.flushes = flushes;
     }
 
+    /// Makes the queue of the blocking thread full, or empty again.
+    pub fn set_refuses_jobs(&mut self, refuses: bool) {
+        self.refuses_jobs = refuses;
+    }
+
     /// Bytes that the connection holds for input.
     pub fn input_capacity(&mut self) -> usize {
         self.connection.reader().capacity()
@@ -208,7 +217,8 @@ impl ConnectionHarness {
     fn run_others(&mut self) -> bool {
         let mut told = false;
         for (_, job) in std::mem::take(&mut self.environment.jobs) {
-            self.connection.job_done(&mut self.environment, job.run());
+            let result = if self.refuses_jobs { JobResult::Refused } else { job.run() };
+            self.connection.job_done(&mut self.environment, result);
             told = true;
         }
         if self.flushes && self.connection.waits_for_store() {

@@ -36,7 +36,6 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
         initial: creates.then_some(extras.initial),
         expiry: if creates { extras.expiry } else { 0 },
         cas: Cas(x.frame.header.cas),
-        preserve_expiry: x.infos.preserve_expiry,
     };
     let vbid = x.vbid(key);
     let outcome = x.bucket().bucket().counter(vbid, key, &request, x.env.now);

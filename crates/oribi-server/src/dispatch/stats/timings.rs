@@ -18,6 +18,9 @@ use crate::counters::timings::CommandKind;
 /// Ranges per halving of what is left above: about a hundred ranges for a long tail.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
+/// Work of walking one histogram, counted in bytes of output: 10 µs are about 100 entries.
+const WALK_CHARGE: usize = 6 * 1024;
+
 /// See the module text.
 pub(super) struct Histograms {
     left: IntoIter<(&'static str, Histogram<u64>)>,
@@ -41,6 +44,7 @@ impl StatProducer for Histograms {
     fn produce(&mut self, writer: &mut StatWriter<'_>) -> bool {
         while !writer.is_full() {
             let Some((name, histogram)) = self.left.next() else { return true };
+            writer.charge(WALK_CHARGE);
             match self.as_ranges {
                 true => write_ranges(writer, name, &histogram),
                 false => write_json(writer, name, &histogram),

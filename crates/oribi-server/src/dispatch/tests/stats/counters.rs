@@ -54,6 +54,32 @@ fn outcomes_have_their_counters() {
     }
 }
 
+#[test]
+fn sums_over_all_buckets_keep_those_of_a_deleted_one() {
+    let mut client = Client::modern();
+    client.set(b"k", b"v");
+    client.get(b"k");
+    let before = client.harness.server().buckets.operation_totals();
+    assert_eq!((before.cmd_get, before.cmd_set), (1, 1));
+    client.harness.server().buckets.delete("default").unwrap();
+    assert_eq!(client.harness.server().buckets.operation_totals(), before);
+}
+
+#[test]
+fn refusals_are_counted_by_their_kind() {
+    let mut client = Client::modern();
+    let elsewhere =
+        RequestParts { vbid: crate::dispatch::tests::outside(), ..about(Opcode::Get, b"k") };
+    client.send(&elsewhere);
+    let stats = group(&mut client, "");
+    // The request was one, but it neither hit nor missed.
+    for (name, value) in
+        [("cmd_get", "1"), ("get_misses", "0"), ("ep_oom_errors", "0"), ("ep_tmp_oom_errors", "0")]
+    {
+        assert_eq!(stats[name], value, "{name}");
+    }
+}
+
 /// The harness's clock takes a microsecond for each timed command.
 #[test]
 fn timings_are_sampled_histograms() {

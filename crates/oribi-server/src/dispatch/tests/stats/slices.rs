@@ -6,7 +6,7 @@ use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
 use proptest::prelude::*;
 
-use super::{create, with_collections};
+use super::{create, group, refusal, with_collections};
 use crate::dispatch::stats::produce_in_slices;
 use crate::dispatch::tests::{Client, about, bytes, replies};
 use crate::limits::{OUTPUT_FLUSH_BYTES, STAT_SLICE_BYTES};
@@ -84,6 +84,18 @@ fn bucket_deleted_while_figures_are_collected_ends_the_stat() {
     assert_eq!((rest.len(), rest[0].status), (1, Status::NoBucket));
 }
 
+#[test]
+fn full_queue_of_the_blocking_thread_refuses_the_stat() {
+    let mut client = Client::modern();
+    client.harness.set_refuses_jobs(true);
+    for name in ["", "collections", "timings"] {
+        assert_eq!(refusal(&mut client, name), Status::Etmpfail, "{name:?}");
+    }
+    assert_eq!(group(&mut client, "vbucket").len(), 4, "what needs no job goes on");
+    client.harness.set_refuses_jobs(false);
+    assert!(!group(&mut client, "").is_empty());
+}
+
 /// Entries of a slice sequence without what may differ between two runs.
 fn names(mut output: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = Vec::new();
@@ -104,15 +116,15 @@ proptest! {
         for index in 0..50 {
             client.set(format!("\0key{index}").as_bytes(), b"v");
         }
-        for group in [
+        for name in [
             "collections-details", "scopes-details", "collections", "scopes", "checkpoint",
             "vbucket-details", "vbucket-seqno", "failovers", "hash", "timings",
         ] {
             let (server, bucket) = (client.harness.server(), client.harness.bucket());
-            let whole = produce_in_slices(server, bucket, group, usize::MAX);
-            let sliced = produce_in_slices(server, bucket, group, slice_bytes);
-            prop_assert_eq!(whole.len(), 1, "one slice for {}", group);
-            prop_assert_eq!(names(&sliced.concat()), names(&whole[0]), "{}", group);
+            let whole = produce_in_slices(server, bucket, name, usize::MAX);
+            let sliced = produce_in_slices(server, bucket, name, slice_bytes);
+            prop_assert_eq!(whole.len(), 1, "one slice for {}", name);
+            prop_assert_eq!(names(&sliced.concat()), names(&whole[0]), "{}", name);
             prop_assert!(!names(&whole[0]).is_empty());
         }
     }
