@@ -3,7 +3,7 @@
 //! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
 //! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
 //! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `perf`,
-//! `ping`.
+//! `ping`, `top`.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod ping;
 mod serve;
 mod stats;
 mod target;
+mod top;
 mod user;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use crate::doc::DocCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
 use crate::stats::StatsArgs;
+use crate::top::TopArgs;
 use crate::user::UserCommand;
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn command() -> Command {
     let user = Command::new("user").about("Manage the users of a data directory");
     let doc = Command::new("doc").about("Read and write documents of a running server");
     let stats = Command::new("stats").about("Show the figures of a running server");
+    let top = Command::new("top").about("Watch what a server is doing");
     let ping = Command::new("ping").about("Time connecting to a server and round trips");
     let perf = Command::new("perf").about("Put a running server under load");
     Command::new("oribi")
@@ -68,6 +71,7 @@ fn command() -> Command {
                 .arg_required_else_help(true),
         )
         .subcommand(PingArgs::augment_args(ping))
+        .subcommand(TopArgs::augment_args(top))
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -85,6 +89,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("stats", matches)) => stats::run(StatsArgs::from_arg_matches(matches)?),
         Some(("perf", matches)) => PerfCommand::from_arg_matches(matches)?.run(),
         Some(("ping", matches)) => ping::run(PingArgs::from_arg_matches(matches)?),
+        Some(("top", matches)) => top::run(TopArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap demands one of the subcommands above"),
     }
 }

@@ -29,6 +29,7 @@ use clap::Args;
 use oribi_client::{ConnectOptions, Connection};
 use tokio::time::MissedTickBehavior;
 
+pub use stream::for_each;
 pub use text::clean;
 
 use self::filter::Filter;

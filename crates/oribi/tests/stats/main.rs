@@ -2,6 +2,7 @@
 
 mod ping;
 mod stats;
+mod top;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
