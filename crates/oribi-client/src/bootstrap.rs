@@ -3,7 +3,6 @@
 //! Each step waits for the one before, which costs a handful of round trips once per connection and
 //! keeps every failure attributable to its step.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +19,15 @@ use crate::sasl::{self, Mechanism, Scram};
 /// Bytes of randomness in a SCRAM nonce.
 const NONCE_BYTES: usize = 24;
 
+// A feature's code is the number of its bit.
+const _: () = {
+    let mut rest = Feature::all();
+    while let [feature, more @ ..] = rest {
+        assert!(feature.code() < u64::BITS as u16);
+        rest = more;
+    }
+};
+
 /// Where to connect, as whom, and to which bucket.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -33,6 +41,11 @@ pub struct ConnectOptions {
     pub password: String,
     /// How to authenticate.
     pub mechanism: Mechanism,
+    /// Further nodes to ask for the cluster map when that one does not answer, as host and port.
+    pub seeds: Vec<(String, u16)>,
+    /// Connections that [`crate::Client`] keeps to each node, at least 1. Operations on one key always
+    /// take the same one.
+    pub connections_per_node: usize,
     /// Bucket to select; without one only operations on the server itself are possible.
     pub bucket: Option<String>,
     /// Limit for connecting and for each step of the handshake.
@@ -42,8 +55,15 @@ pub struct ConnectOptions {
     /// Allow the server to carry out requests in another order than they were sent. Durable writes
     /// then do not hold up what follows them.
     pub unordered_execution: bool,
-    /// Ask for values that are compressed with Snappy. The caller has to look at the datatype then.
+    /// Ask for values that are compressed with Snappy. [`crate::Client`] and pipelines decompress them;
+    /// the caller of a [`Connection`] has to look at the datatype itself.
     pub snappy: bool,
+    /// When the server granted Snappy: compress values that are written by [`crate::Client`] and
+    /// pipelines where that pays.
+    pub compress_writes: bool,
+    /// Ask the server to announce new cluster maps. [`crate::Client`] does so by itself; a
+    /// [`Connection`] skips the announcements.
+    pub map_announcements: bool,
     /// What this client calls itself; servers show it next to the connection.
     pub agent: String,
 }
@@ -54,6 +74,8 @@ impl ConnectOptions {
         ConnectOptions {
             host: "127.0.0.1".to_owned(),
             port: 11210,
+            seeds: Vec::new(),
+            connections_per_node: 1,
             user: user.to_owned(),
             password: password.to_owned(),
             mechanism: Mechanism::default(),
@@ -62,19 +84,25 @@ impl ConnectOptions {
             operation_timeout: Duration::from_secs(10),
             unordered_execution: true,
             snappy: false,
+            compress_writes: true,
+            map_announcements: false,
             agent: concat!("oribi-client/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
 }
 
-/// Features that the server granted.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Negotiated(Arc<[Feature]>);
+/// Features that the server granted: one bit for each code.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Negotiated(u64);
 
 impl Negotiated {
+    fn grant(&mut self, feature: Feature) {
+        self.0 |= 1 << feature.code();
+    }
+
     /// True when the server granted `feature`.
-    pub fn has(&self, feature: Feature) -> bool {
-        self.0.contains(&feature)
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & 1 << feature.code() != 0
     }
 }
 
@@ -125,12 +153,21 @@ impl Handshake<'_> {
             Feature::SyncReplication,
             Feature::Collections,
             Feature::PreserveTtl,
+            Feature::Xattr,
+            Feature::SubdocCreateAsDeleted,
+            Feature::SubdocAllowsAccessOnMultipleXattrKeys,
+            Feature::SubdocBinaryXattr,
+            Feature::GetClusterConfigWithKnownVersion,
+            Feature::DedupeNotMyVbucketClustermap,
         ];
         if options.unordered_execution {
             wanted.push(Feature::UnorderedExecution);
         }
         if options.snappy {
             wanted.push(Feature::Snappy);
+        }
+        if options.map_announcements {
+            wanted.extend([Feature::Duplex, Feature::ClustermapChangeNotificationBrief]);
         }
         let codes: Vec<u8> =
             wanted.iter().flat_map(|feature| feature.code().to_be_bytes()).collect();
@@ -142,7 +179,9 @@ impl Handshake<'_> {
             return Err(self.malformed(Opcode::Hello, "odd length of the feature list"));
         }
         let features = codes.iter().filter_map(|code| Feature::from_u16(u16::from_be_bytes(*code)));
-        Ok(Negotiated(features.collect()))
+        let mut negotiated = Negotiated::default();
+        features.for_each(|feature| negotiated.grant(feature));
+        Ok(negotiated)
     }
 
     async fn authenticate(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {

@@ -1,14 +1,20 @@
-//! A client of one node and one bucket: typed operations with retries.
+//! A client of one bucket on all nodes of a cluster.
 //!
-//! An operation is tried again until its timeout while the server says that trying again may
-//! help: a temporary failure, another durable write of the key, a vbucket that is not active (the
-//! cluster map is fetched again first). A collection that the server does not know is looked up
-//! once more, because it may have been created anew under another id. Nothing whose outcome
-//! is unknown is repeated.
+//! An operation goes to the node that the cluster map names for its key's vbucket. It is tried again
+//! until its timeout while that may help and cannot do harm:
+//! - the server asks for it: a temporary failure, or another durable write of the key;
+//! - the vbucket is not active where it was sent: the map that came with the refusal is used if it is
+//!   newer, else the map is fetched;
+//! - there was no connection, or it ended before the request was sent;
+//! - the connection ended while a read was in flight.
+//!
+//! A write that was in flight when its connection ended fails with [`ClientError::Closed`]: nobody knows
+//! whether it was carried out. A collection that the server does not know is looked up once more,
+//! because it may have been created anew under another id. Who wants many operations in flight uses
+//! [`crate::pipeline`], which repeats nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,94 +22,68 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::response::CollectionIdExtras;
-use oribi_types::{Cas, CollectionId};
-use parking_lot::{Mutex, RwLock};
+use oribi_protocol::status::Status;
+use oribi_types::CollectionId;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bootstrap::ConnectOptions;
-use crate::config::ClusterConfig;
+use crate::cluster::{Cluster, Topology};
+use crate::collection::{Collection, CollectionsManifest};
+use crate::config::{ClusterConfig, KvNode};
 use crate::connection::Connection;
 use crate::error::{ClientError, Malformed, Refused, Site};
-use crate::multiplexer::{Multiplexer, Waiter};
-use crate::operation::{
-    CounterOptions, Document, Encoder, MutationToken, Operation, Reply, WriteOptions,
-};
+use crate::operation::{Encoder, Operation, Terms};
 use crate::pipeline::{Pipeline, PipelineOptions};
+use crate::reply::Reply;
+use crate::response::Response;
+use crate::retry::Backoff;
 use crate::stats::Stat;
 
-/// First pause before an operation is tried again; it doubles up to [`RETRY_PAUSE_MAX`].
+/// First pause before an operation is tried again, and the longest one.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A collection whose id was looked up. Clones share the id, which is refreshed when it turns stale.
-#[derive(Clone, Debug)]
-pub struct Collection(Arc<NamedId>);
-
-#[derive(Debug)]
-struct NamedId {
-    /// `scope.collection`.
-    path: String,
-    id: AtomicU32,
-}
-
-impl Collection {
-    fn new(path: &str, id: CollectionId) -> Collection {
-        Collection(Arc::new(NamedId { path: path.to_owned(), id: AtomicU32::new(id.0) }))
-    }
-
-    /// Its path, `scope.collection`.
-    pub fn path(&self) -> &str {
-        &self.0.path
-    }
-
-    /// Its id.
-    pub fn id(&self) -> CollectionId {
-        CollectionId(self.0.id.load(Ordering::Relaxed))
-    }
-}
-
-/// A client; share it by reference or in an `Arc`.
+/// A client; share it by reference or in an `Arc`. Dropping it closes its connections.
 pub struct Client {
-    connection: Multiplexer,
-    options: ConnectOptions,
-    config: RwLock<Arc<ClusterConfig>>,
+    cluster: Arc<Cluster>,
     default_collection: Collection,
     /// Collections looked up so far, by path.
     collections: Mutex<HashMap<String, Collection>>,
 }
 
+/// When an operation ends, and how long that was from its start.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit {
+    pub deadline: Instant,
+    pub after: Duration,
+}
+
+impl Limit {
+    pub fn from_now(after: Duration) -> Limit {
+        Limit { deadline: Instant::now() + after, after }
+    }
+}
+
 impl Client {
-    /// Connects, authenticates, selects the bucket and fetches its cluster map.
+    /// Connects to the first seed that answers, authenticates, selects the bucket and fetches its
+    /// cluster map. Other nodes are connected to when they are first needed.
     pub async fn connect(options: ConnectOptions) -> Result<Client, ClientError> {
-        let mut connection = Connection::open(&options).await?;
-        let config = connection.cluster_config().await?;
         Ok(Client {
-            connection: Multiplexer::start(connection),
-            options,
-            config: RwLock::new(Arc::new(config)),
+            cluster: Cluster::connect(options).await?,
             default_collection: Collection::new("_default._default", CollectionId::DEFAULT),
             collections: Mutex::default(),
         })
     }
 
-    /// The cluster map as it was last fetched.
+    /// The present cluster map.
     pub fn config(&self) -> Arc<ClusterConfig> {
-        self.config.read().clone()
+        self.cluster.topology().config.clone()
     }
 
     /// Fetches the cluster map; an older one than the present is ignored.
     pub async fn refresh_config(&self) -> Result<(), ClientError> {
-        let parts = RequestParts::new(Opcode::GetClusterConfig);
-        let timeout = self.options.operation_timeout;
-        let response = self.connection.call(&parts, &Bytes::new(), timeout).await?;
-        response.outcome()?;
-        let fetched = ClusterConfig::parse(&response.value(), &self.options.host)
-            .map_err(|error| error.at(self.site(parts.opcode)))?;
-        let mut config = self.config.write();
-        if fetched.version >= config.version {
-            *config = Arc::new(fetched);
-        }
-        Ok(())
+        self.cluster.refresh(Instant::now() + self.options().operation_timeout).await
     }
 
     /// The default collection; its id needs no lookup.
@@ -125,191 +105,149 @@ impl Client {
         if let Some(collection) = known {
             return Ok(collection);
         }
-        if !self.connection.has(Feature::Collections) {
-            return Err(ClientError::NotOffered("collections"));
-        }
-        let collection = Collection::new(&path, self.look_up(&path).await?);
+        let limit = Limit::from_now(self.options().operation_timeout);
+        let collection = Collection::new(&path, self.look_up(&path, limit).await?);
         Ok(self.collections.lock().entry(path).or_insert(collection).clone())
     }
 
-    async fn look_up(&self, path: &str) -> Result<CollectionId, ClientError> {
+    async fn look_up(&self, path: &str, limit: Limit) -> Result<CollectionId, ClientError> {
         let parts = RequestParts::new(Opcode::CollectionsGetId);
         let value = Bytes::copy_from_slice(path.as_bytes());
-        let response = self.connection.call(&parts, &value, self.options.operation_timeout).await?;
+        let (peer, response) = self.ask_any(&parts, value, limit).await?;
         response.outcome()?;
         let extras = CollectionIdExtras::decode(response.extras())
             .ok_or_else(|| Malformed::new("a collection's id comes in twelve bytes"))
-            .map_err(|error| error.at(self.site(parts.opcode)))?;
+            .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))?;
         Ok(extras.collection)
     }
 
-    /// Reads a document; `None` when there is none.
-    pub async fn get(
+    /// All scopes and collections of the bucket.
+    pub async fn collections_manifest(&self) -> Result<CollectionsManifest, ClientError> {
+        let parts = RequestParts::new(Opcode::CollectionsGetManifest);
+        let limit = Limit::from_now(self.options().operation_timeout);
+        let (peer, response) = self.ask_any(&parts, Bytes::new(), limit).await?;
+        response.outcome()?;
+        CollectionsManifest::parse(&response.into_value())
+            .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
+    }
+
+    /// Asks any node a question about collections, again if its connection ends meanwhile.
+    async fn ask_any(
         &self,
-        collection: &Collection,
-        key: &[u8],
-    ) -> Result<Option<Document>, ClientError> {
-        match self.run(collection, &Operation::get(key)).await {
-            Ok(reply) => Ok(Some(reply.into_document())),
-            Err(ClientError::Refused(Refused::NotFound)) => Ok(None),
-            Err(error) => Err(error),
+        parts: &RequestParts<'_>,
+        value: Bytes,
+        limit: Limit,
+    ) -> Result<(Arc<str>, Response), ClientError> {
+        let Limit { deadline, after } = limit;
+        let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+        loop {
+            let connection = self.cluster.any_connection(parts.opcode, deadline, after).await?;
+            if !connection.has(Feature::Collections) {
+                return Err(ClientError::NotOffered("collections"));
+            }
+            let error = match connection.call(parts, &value, deadline, after).await {
+                Ok(response) => return Ok((connection.peer().clone(), response)),
+                Err(error) => error,
+            };
+            let pause = backoff.pause();
+            let may_retry = error.was_interrupted() || error.was_not_sent();
+            if !may_retry || Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// Writes a document whether it exists or not.
-    pub async fn upsert(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        value: Bytes,
-        options: &WriteOptions,
-    ) -> Result<(Cas, Option<MutationToken>), ClientError> {
-        self.mutate(collection, Operation::upsert(key, value, options)).await
-    }
-
-    /// Writes a document that must not exist, else [`Refused::Exists`].
-    pub async fn add(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        value: Bytes,
-        options: &WriteOptions,
-    ) -> Result<(Cas, Option<MutationToken>), ClientError> {
-        self.mutate(collection, Operation::add(key, value, options)).await
-    }
-
-    /// Writes a document that must exist, else [`Refused::NotFound`].
-    pub async fn replace(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        value: Bytes,
-        options: &WriteOptions,
-    ) -> Result<(Cas, Option<MutationToken>), ClientError> {
-        self.mutate(collection, Operation::replace(key, value, options)).await
-    }
-
-    /// Removes a document, else [`Refused::NotFound`].
-    pub async fn delete(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        options: &WriteOptions,
-    ) -> Result<(Cas, Option<MutationToken>), ClientError> {
-        self.mutate(collection, Operation::delete(key, options)).await
-    }
-
-    /// Sets a document's expiry.
-    pub async fn touch(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        expiry: u32,
-    ) -> Result<Cas, ClientError> {
-        Ok(self.run(collection, &Operation::touch(key, expiry)).await?.cas)
-    }
-
-    /// Changes a counter and returns its new value.
-    pub async fn counter(
-        &self,
-        collection: &Collection,
-        key: &[u8],
-        options: &CounterOptions,
-    ) -> Result<u64, ClientError> {
-        let reply = self.run(collection, &Operation::counter(key, options)).await?;
-        reply.counter_value().map_err(|error| error.at(self.site(Opcode::Increment)))
-    }
-
-    async fn mutate(
-        &self,
-        collection: &Collection,
-        operation: Operation<'_>,
-    ) -> Result<(Cas, Option<MutationToken>), ClientError> {
-        let reply = self.run(collection, &operation).await?;
-        Ok((reply.cas, reply.mutation))
-    }
-
-    /// Runs any operation, with retries.
+    /// Runs any operation, with retries, within the client's operation timeout.
     pub async fn run(
         &self,
         collection: &Collection,
         operation: &Operation<'_>,
     ) -> Result<Reply, ClientError> {
-        let deadline = Instant::now() + self.options.operation_timeout;
-        let mut pause = RETRY_PAUSE;
+        self.run_within(collection, operation, self.options().operation_timeout).await
+    }
+
+    /// Runs any operation, with retries, within `timeout`.
+    pub async fn run_within(
+        &self,
+        collection: &Collection,
+        operation: &Operation<'_>,
+        timeout: Duration,
+    ) -> Result<Reply, ClientError> {
+        operation.check(collection.id())?;
+        let limit = Limit::from_now(timeout);
+        let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
         loop {
-            let error = match self.attempt(collection, operation, deadline).await {
+            let topology = self.cluster.topology();
+            let attempt = self.attempt(&topology, collection, operation, limit).await;
+            let error = match attempt {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if !self.prepare_retry(collection, &error).await? {
+            if !self.prepare_retry(&topology, collection, operation, &error, limit).await? {
                 return Err(error);
             }
-            if Instant::now() + pause >= deadline {
+            let pause = backoff.pause();
+            if Instant::now() + pause >= limit.deadline {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
     }
 
     async fn attempt(
         &self,
+        topology: &Topology,
         collection: &Collection,
         operation: &Operation<'_>,
-        deadline: Instant,
+        limit: Limit,
     ) -> Result<Reply, ClientError> {
+        let Limit { deadline, after } = limit;
+        let opcode = operation.opcode();
+        let vbid = topology.config.vbucket_of(operation.key());
+        let Some(node) = topology.active_node(vbid) else {
+            return Err(Refused::NotMyVbucket.into());
+        };
+        let connection = node.link(vbid).connection(opcode, deadline, after).await?;
         let mut encoder = Encoder::default();
-        let parts = self.encode(&mut encoder, collection, operation)?;
-        let timeout = deadline.saturating_duration_since(Instant::now());
-        let response = self.connection.call(&parts, operation.value(), timeout).await?;
-        Reply::from_response(&response)
+        let terms = Terms::of(&connection, self.options().compress_writes);
+        let (parts, value) = encoder.encode(operation, vbid, collection.id(), terms)?;
+        let response = connection.call(&parts, value, deadline, after).await?;
+        if response.header.vbucket_or_status == Status::NotMyVbucket.code() {
+            self.cluster.learn_from_refusal(&response, node.address());
+        }
+        Reply::from_response(response, vbid).map_err(|unusable| {
+            unusable.at(|| Site { peer: connection.peer().clone(), operation: opcode.name() })
+        })
     }
 
-    /// Does what may make a refused operation succeed; false when nothing can.
+    /// Does what may make an operation succeed that was tried under `topology`; false when nothing can.
     async fn prepare_retry(
         &self,
+        topology: &Topology,
         collection: &Collection,
+        operation: &Operation<'_>,
         error: &ClientError,
+        limit: Limit,
     ) -> Result<bool, ClientError> {
-        match error.refused() {
-            Some(Refused::UnknownCollection) if !collection.id().eq(&CollectionId::DEFAULT) => {
-                let id = self.look_up(collection.path()).await?;
-                Ok(collection.0.id.swap(id.0, Ordering::Relaxed) != id.0)
+        match error {
+            ClientError::Refused(Refused::UnknownCollection)
+                if collection.id() != CollectionId::DEFAULT =>
+            {
+                Ok(collection.renew(self.look_up(collection.path(), limit).await?))
             }
-            Some(Refused::NotMyVbucket) => self.refresh_config().await.map(|()| true),
+            ClientError::Refused(Refused::NotMyVbucket) => {
+                if self.cluster.topology().version() <= topology.version()
+                    && let Err(error) = self.cluster.refresh(limit.deadline).await
+                {
+                    tracing::debug!(%error, "the cluster map cannot be fetched");
+                }
+                Ok(true)
+            }
+            ClientError::NotSent { .. } => Ok(true),
+            ClientError::Closed { .. } => Ok(operation.is_read()),
             _ => Ok(error.is_transient()),
         }
-    }
-
-    /// Checks and encodes an operation under the present cluster map and collection id.
-    fn encode<'e>(
-        &self,
-        encoder: &'e mut Encoder,
-        collection: &Collection,
-        operation: &Operation<'_>,
-    ) -> Result<RequestParts<'e>, ClientError> {
-        let id = collection.id();
-        operation.check(id)?;
-        let prefix = self.connection.has(Feature::Collections).then_some(id);
-        let vbid = self.config.read().vbucket_of(operation.key());
-        let parts = encoder.encode(operation, vbid, prefix);
-        if !parts.framing.is_empty() && !self.connection.has(Feature::AltRequest) {
-            return Err(ClientError::NotOffered("durability or preserved expiry"));
-        }
-        Ok(parts)
-    }
-
-    /// Queues an operation for [`Pipeline`].
-    pub(crate) fn submit(
-        &self,
-        encoder: &mut Encoder,
-        collection: &Collection,
-        operation: &Operation<'_>,
-        waiter: Waiter,
-    ) -> Result<(), ClientError> {
-        let parts = self.encode(encoder, collection, operation)?;
-        self.connection.submit(&parts, operation.value(), waiter)
     }
 
     /// A batch of operations in flight together; see [`Pipeline`].
@@ -317,25 +255,48 @@ impl Client {
         Pipeline::new(self, options)
     }
 
-    /// Limit for one operation.
-    pub(crate) fn operation_timeout(&self) -> Duration {
-        self.options.operation_timeout
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
-    fn site(&self, opcode: Opcode) -> Site {
-        Site { peer: self.connection.peer().clone(), operation: opcode.name() }
+    pub(crate) fn options(&self) -> &ConnectOptions {
+        self.cluster.options()
     }
 
-    /// The error of an operation in a pipeline that got no answer in time.
-    pub(crate) fn timed_out(&self) -> ClientError {
-        let at = Site { peer: self.connection.peer().clone(), operation: "pipeline" };
-        ClientError::Timeout { at, after: self.options.operation_timeout }
+    /// Sends one request that belongs to a vbucket and not to a key.
+    pub(crate) async fn call_vbucket(
+        &self,
+        parts: &RequestParts<'_>,
+        value: &Bytes,
+    ) -> Result<(Arc<str>, Response), ClientError> {
+        let Limit { deadline, after } = Limit::from_now(self.options().operation_timeout);
+        let topology = self.cluster.topology();
+        let Some(node) = topology.active_node(parts.vbid) else {
+            return Err(self.cluster.no_node(parts.opcode));
+        };
+        let link = node.link(parts.vbid);
+        let connection = link.connection(parts.opcode, deadline, after).await?;
+        let response = connection.call(parts, value, deadline, after).await?;
+        response.outcome()?;
+        Ok((link.peer().clone(), response))
     }
 
-    /// All statistics of a group, as names and values; `group` is empty for the general ones. They
-    /// come over a connection of their own, because a long group would hold up operations.
+    /// Opens a connection of one's own to one of the nodes, for what must not hold up operations.
+    pub async fn open_connection(&self, node: &KvNode) -> Result<Connection, ClientError> {
+        let KvNode { host, port } = self.cluster.reached_at(node);
+        let options = self.options().clone();
+        Connection::open(&ConnectOptions { host, port, map_announcements: false, ..options }).await
+    }
+
+    /// All statistics of a group, as names and values, of the first node of the map; `group` is empty
+    /// for the general ones. They come over a connection of their own, because a long group would
+    /// hold up operations.
     pub async fn stats(&self, group: &str) -> Result<Vec<(String, String)>, ClientError> {
-        let mut connection = Connection::open(&self.options).await?;
+        let config = self.config();
+        let Some(node) = config.nodes.first() else {
+            return Err(self.cluster.no_node(Opcode::Stat));
+        };
+        let mut connection = self.open_connection(node).await?;
         let mut stream = connection.stats(group).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut stats = Vec::new();

@@ -3,6 +3,8 @@
 //! Owns parsing of the document that servers answer GET_CLUSTER_CONFIG with. Unknown fields are
 //! ignored; a document that names no usable node is an error, because nothing could be sent.
 
+use std::fmt;
+
 use oribi_protocol::limits::VBUCKETS_MAX;
 use oribi_protocol::request::ConfigVersion;
 use oribi_types::Vbid;
@@ -14,12 +16,21 @@ use crate::error::Malformed;
 const HOST_PLACEHOLDER: &str = "$HOST";
 
 /// A node that serves documents.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct KvNode {
     /// Host name or address.
     pub host: String,
     /// Port of the key-value protocol without TLS.
     pub port: u16,
+}
+
+impl fmt::Display for KvNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// A bucket's cluster map.
@@ -29,11 +40,19 @@ pub struct ClusterConfig {
     pub version: ConfigVersion,
     /// Nodes with a key-value port, in the order that the vbucket map refers to.
     pub nodes: Vec<KvNode>,
+    /// Position of the node that gave the map, if the map says so.
+    this_node: Option<usize>,
     /// Per vbucket, the position of the node that is active for it.
     active: Vec<Option<usize>>,
 }
 
 impl ClusterConfig {
+    /// Older than every map, and without nodes.
+    pub(crate) fn none() -> ClusterConfig {
+        let version = ConfigVersion { epoch: i64::MIN, revision: i64::MIN };
+        ClusterConfig { version, nodes: Vec::new(), this_node: None, active: vec![None] }
+    }
+
     /// Parses a bucket's map; `source_host` is where it was fetched from.
     pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterConfig, Malformed> {
         let document: Document = serde_json::from_slice(json)
@@ -48,20 +67,26 @@ impl ClusterConfig {
             let count = active.len();
             return Err(Malformed::new(format!("cluster map with {count} vbuckets")));
         }
-        let nodes: Vec<KvNode> = document
+        let (nodes, is_this): (Vec<KvNode>, Vec<bool>) = document
             .nodes_ext
             .into_iter()
             .filter_map(|node| {
                 let host = node.hostname.filter(|host| host != HOST_PLACEHOLDER);
                 let host = host.unwrap_or_else(|| source_host.to_owned());
-                node.services.kv.map(|port| KvNode { host, port })
+                node.services.kv.map(|port| (KvNode { host, port }, node.this_node))
             })
-            .collect();
+            .unzip();
         if nodes.is_empty() {
             return Err(Malformed::new("cluster map without a key-value node"));
         }
+        let this_node = is_this.iter().position(|&is_this| is_this);
         let version = ConfigVersion { epoch: document.rev_epoch, revision: document.rev };
-        Ok(ClusterConfig { version, nodes, active })
+        Ok(ClusterConfig { version, nodes, this_node, active })
+    }
+
+    /// The node that gave the map, if the map says so.
+    pub fn this_node(&self) -> Option<&KvNode> {
+        self.nodes.get(self.this_node?)
     }
 
     /// Number of vbuckets.
@@ -77,8 +102,13 @@ impl ClusterConfig {
 
     /// The node that is active for a vbucket, if there is one.
     pub fn active_node(&self, vbid: Vbid) -> Option<&KvNode> {
+        self.nodes.get(self.active_position(vbid)?)
+    }
+
+    /// Position in `nodes` of the node that is active for a vbucket.
+    pub(crate) fn active_position(&self, vbid: Vbid) -> Option<usize> {
         let position = *self.active.get(usize::from(vbid.0))?;
-        self.nodes.get(position?)
+        position.filter(|&position| position < self.nodes.len())
     }
 }
 
@@ -97,6 +127,8 @@ struct Document {
 #[derive(Deserialize)]
 struct NodeExt {
     hostname: Option<String>,
+    #[serde(default, rename = "thisNode")]
+    this_node: bool,
     services: Services,
 }
 
@@ -131,6 +163,7 @@ mod tests {
         let hosts: Vec<(&str, u16)> =
             config.nodes.iter().map(|node| (node.host.as_str(), node.port)).collect();
         assert_eq!(hosts, [("db.example", 11210), ("db.example", 12000), ("10.0.0.3", 11210)]);
+        assert_eq!(config.this_node(), Some(&config.nodes[0]));
         assert_eq!(config.vbucket_count(), 4);
         assert_eq!(config.active_node(Vbid(0)), Some(&config.nodes[0]));
         assert_eq!(config.active_node(Vbid(1)), Some(&config.nodes[2]));

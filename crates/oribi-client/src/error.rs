@@ -37,6 +37,17 @@ pub enum ClientError {
     /// The server needs to have negotiated something that it did not.
     #[error("the server does not offer {0}")]
     NotOffered(&'static str),
+    /// The call itself makes no sense, for instance a list of paths that is too long.
+    #[error("{0}")]
+    InvalidArgument(&'static str),
+    /// A path of a sub-document write failed, and with it the whole write.
+    #[error("path {index} failed: {error}")]
+    Path {
+        /// Position of the path in the request, from 0.
+        index: usize,
+        /// What was wrong with it.
+        error: PathError,
+    },
     /// Name and password were not accepted, or the server could not prove that it knows them.
     #[error("authentication failed: {0}")]
     Authentication(Cow<'static, str>),
@@ -63,6 +74,15 @@ pub enum ClientError {
         at: Site,
         /// How long was waited.
         after: Duration,
+    },
+    /// There was no connection to send it on in time, or it ended before the request was sent. The
+    /// operation was not carried out.
+    #[error("{at}: not sent: {reason}")]
+    NotSent {
+        /// Connection and operation.
+        at: Site,
+        /// Why there was no connection.
+        reason: Arc<str>,
     },
     /// The connection ended before the answer came; whether the operation was carried out is unknown.
     #[error("{at}: the connection is closed: {reason}")]
@@ -135,6 +155,9 @@ pub enum Refused {
     /// Another client has locked the document.
     #[error("the document is locked")]
     Locked,
+    /// The document to unlock is not locked.
+    #[error("the document is not locked")]
+    NotLocked,
     /// The user may not do this, or the bucket does not exist.
     #[error("access denied")]
     AccessDenied,
@@ -192,6 +215,7 @@ impl Refused {
             Status::NotMyVbucket => Refused::NotMyVbucket,
             Status::NoBucket => Refused::NoBucket,
             Status::Locked => Refused::Locked,
+            Status::NotLocked => Refused::NotLocked,
             Status::Eaccess => Refused::AccessDenied,
             Status::Enomem => Refused::OutOfMemory,
             Status::NotSupported | Status::UnknownCommand => Refused::NotSupported,
@@ -220,11 +244,64 @@ impl Refused {
     }
 }
 
+/// Why one path of a sub-document operation gave nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum PathError {
+    /// Nothing is there.
+    #[error("no such path")]
+    NotFound,
+    /// Something is there that must not be.
+    #[error("the path exists already")]
+    Exists,
+    /// The path leads through a value of another type.
+    #[error("the path does not fit the document")]
+    Mismatch,
+    /// The path is not well formed.
+    #[error("the path is malformed")]
+    Malformed,
+    /// The value is no JSON, or does not belong there.
+    #[error("the value cannot be put there")]
+    CannotInsert,
+    /// The document is no JSON.
+    #[error("the document is not JSON")]
+    NotJson,
+    /// The counter's value would leave the range of 64-bit integers, or the delta is no number.
+    #[error("the counter or its delta is out of range")]
+    OutOfRange,
+    /// Path, value or document are nested too deeply or too long.
+    #[error("too long or nested too deeply")]
+    TooDeep,
+    /// Any other status.
+    #[error("{}", describe(*.0))]
+    Other(u16),
+}
+
+impl PathError {
+    /// The meaning of a path's status; success has none.
+    pub fn from_status(code: u16) -> Result<(), PathError> {
+        Err(match Status::from_u16(code) {
+            Some(Status::Success) => return Ok(()),
+            Some(Status::SubdocPathEnoent) => PathError::NotFound,
+            Some(Status::SubdocPathEexists) => PathError::Exists,
+            Some(Status::SubdocPathMismatch) => PathError::Mismatch,
+            Some(Status::SubdocPathEinval) => PathError::Malformed,
+            Some(Status::SubdocValueCantinsert) => PathError::CannotInsert,
+            Some(Status::SubdocDocNotJson) => PathError::NotJson,
+            Some(Status::SubdocNumErange | Status::SubdocDeltaEinval) => PathError::OutOfRange,
+            Some(
+                Status::SubdocPathE2big | Status::SubdocDocE2deep | Status::SubdocValueEtoodeep,
+            ) => PathError::TooDeep,
+            _ => PathError::Other(code),
+        })
+    }
+}
+
 impl ClientError {
     /// The same error, as that of `operation`.
     pub(crate) fn named(mut self, operation: &'static str) -> ClientError {
         if let ClientError::Protocol { at, .. }
         | ClientError::Timeout { at, .. }
+        | ClientError::NotSent { at, .. }
         | ClientError::Closed { at, .. } = &mut self
         {
             at.operation = operation;
@@ -238,6 +315,23 @@ impl ClientError {
             ClientError::Refused(refused) => Some(*refused),
             _ => None,
         }
+    }
+
+    /// True when it is certain that the operation changed nothing because it never reached the
+    /// server: it may be repeated whatever it is.
+    pub fn was_not_sent(&self) -> bool {
+        matches!(self, ClientError::NotSent { .. })
+    }
+
+    /// True when the connection ended while the operation was in flight: a read may be repeated, of a
+    /// write nothing is known.
+    pub fn was_interrupted(&self) -> bool {
+        matches!(self, ClientError::Closed { .. })
+    }
+
+    /// True when connecting again with the same name, password and bucket is pointless.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, ClientError::Authentication(_) | ClientError::Refused(Refused::AccessDenied))
     }
 
     /// True when the same request may succeed later on the same connection.

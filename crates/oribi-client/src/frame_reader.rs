@@ -14,7 +14,7 @@
 //! Invariants: `moved_bytes() <= received_bytes()`; a header's length is checked against the limit
 //! before room is made. Does no I/O. Used by both kinds of connection.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
 use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::read_buffer::ReadBuffer;
@@ -164,7 +164,9 @@ impl FrameReader {
             }
             Current::Large => {
                 let Large { header, block, .. } = self.large.take()?;
-                Some((header, Bytes::from(block).slice(body_start(&header)..)))
+                let mut body = Bytes::from(block);
+                body.advance(body_start(&header));
+                Some((header, body))
             }
         }
     }

@@ -1,39 +1,56 @@
 //! Client for servers that speak the Couchbase key-value protocol.
 //!
 //! Owns: connections (reading, writing, matching answers to requests), the handshake, authentication,
-//! cluster maps, collection ids, typed operations and pipelined batches of them.
+//! cluster maps and routing by them, reconnecting, collection ids, typed operations and pipelined
+//! batches of them.
 //!
 //! Invariants: every request is answered exactly once, by its response or by an error, also when the
-//! connection breaks; no byte from a server makes the client panic; memory held for requests in
-//! flight is bounded by what callers ask for ([`pipeline`]). Large values are sent from where they
-//! are, never copied.
+//! connection breaks; no operation takes longer than its timeout; no byte from a server makes the
+//! client panic; memory held for requests in flight is bounded by what callers ask for ([`pipeline`]).
+//! Large values are sent from where they are, never copied.
 //!
-//! Used by the binary's `doc` subcommands and by tests. Knows no engine: it works against any server
-//! of this protocol. One node and one connection per [`Client`]; it does not reconnect.
+//! Used by the binary's client subcommands and by tests. Knows no engine: it works against any server
+//! of this protocol.
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod bootstrap;
 mod client;
+mod cluster;
+mod collection;
+mod compression;
 mod config;
+mod config_watch;
 mod connection;
+mod documents;
 mod error;
 pub mod frame_reader;
 mod multiplexer;
+mod node;
 mod operation;
+mod persistence;
 pub mod pipeline;
+mod reply;
 mod response;
+mod retry;
 mod sasl;
 mod stats;
+mod subdocument;
 
 pub use bootstrap::ConnectOptions;
-pub use client::{Client, Collection};
+pub use client::Client;
+pub use collection::{Collection, CollectionsManifest, ManifestCollection, ManifestScope};
 pub use config::{ClusterConfig, KvNode};
 pub use connection::Connection;
-pub use error::{ClientError, Malformed, Refused, Site};
-pub use operation::{
-    CounterOptions, Document, FLAGS_JSON, MutationToken, Operation, Reply, WriteOptions,
-};
+pub use error::{ClientError, Malformed, PathError, Refused, Site};
+pub use operation::{CounterOptions, FLAGS_JSON, Operation, WriteOptions};
+pub use persistence::ObservedSeqno;
+pub use reply::{Document, DocumentMeta, MutationToken, Reply};
 pub use response::Response;
 pub use sasl::Mechanism;
 pub use stats::{Stat, StatStream};
+pub use subdocument::{
+    DocumentPolicy, Lookup, LookupInOptions, LookupInReply, MutateInOptions, MutateInReply,
+    PATH_BYTES_MAX, PATHS_MAX, PathMutation,
+};

@@ -7,31 +7,44 @@
 //! An opaque is an index into the table of waiting requests. Its entry is freed only by the answer, not
 //! when a caller stops waiting, so an answer that comes late is never taken for another one's.
 //!
-//! Invariant: every entry receives its answer or, when the connection ends, [`ClientError::Closed`].
+//! Invariants: every entry receives its answer or, when the connection ends, [`ClientError::Closed`],
+//! or [`ClientError::NotSent`] when the socket cannot have taken its whole request. That is known
+//! because the writer says how far it may get before each write, under the lock that closing takes.
+//! A connection on which a request waits and nothing arrives for [`SILENCE_MAX`] is given up when the
+//! request's caller gives up; else requests that nobody waits for would pile up on it.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::Header;
+use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::request::RequestParts;
+use oribi_protocol::request::{ConfigVersion, RequestParts};
+use oribi_protocol::response::SERVER_CLUSTERMAP_CHANGE;
 use oribi_protocol::write_buffer::WriteBuffer;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use crate::batch::Batch;
 use crate::bootstrap::Negotiated;
+use crate::config_watch::ConfigWatch;
 use crate::connection::{Connection, Parts, queue_request, write_some};
 use crate::error::{ClientError, Site};
 use crate::frame_reader::FrameReader;
 use crate::response::Response;
+
+/// How long a connection may be silent while requests wait: longer than a server takes for a
+/// synchronous write on a slow disk, shorter than the system takes to notice a lost peer.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// What an answer is, or why none comes.
 pub(crate) type Answer = Result<Response, ClientError>;
@@ -41,27 +54,35 @@ pub(crate) enum Waiter {
     /// One caller for one answer.
     One(oneshot::Sender<Answer>),
     /// A batch, which numbers its requests itself.
-    Numbered(mpsc::UnboundedSender<(u64, Answer)>, u64),
+    Numbered(Arc<Batch>, u64),
 }
 
 impl Waiter {
     /// A receiver that was dropped is no error: the caller stopped waiting.
-    fn answer(self, answer: Answer) {
+    pub fn answer(self, answer: Answer) {
         match self {
             Waiter::One(sender) => drop(sender.send(answer)),
-            Waiter::Numbered(sender, number) => drop(sender.send((number, answer))),
+            Waiter::Numbered(batch, number) => batch.put(number, answer),
         }
     }
 }
 
 struct InFlight {
     opcode: Opcode,
+    /// Where the request ends in the stream of all bytes that were ever queued.
+    end: u64,
     waiter: Waiter,
 }
 
 struct State {
     queue: WriteBuffer<Bytes>,
+    /// Bytes that were ever queued.
+    queued_bytes: u64,
+    /// How many of them the socket may have taken by the end of the write that is under way.
+    offered_bytes: u64,
     in_flight: Slab<InFlight>,
+    /// When something was received last, or the first of the waiting requests was queued.
+    heard: Instant,
     /// Why the connection ended, once it has.
     closed: Option<Arc<str>>,
 }
@@ -70,6 +91,9 @@ struct Shared {
     peer: Arc<str>,
     state: Mutex<State>,
     writer_wakeup: Notify,
+    /// The same as `State::closed`, to be looked at without the lock.
+    is_closed: AtomicBool,
+    watch: Arc<ConfigWatch>,
 }
 
 /// An open connection. Dropping it closes it and fails what is in flight.
@@ -81,12 +105,24 @@ pub(crate) struct Multiplexer {
 }
 
 impl Multiplexer {
-    /// Shares a connection that has nothing in flight.
-    pub fn start(connection: Connection) -> Multiplexer {
+    /// Shares a connection that has nothing in flight. Announcements of cluster maps go to `watch`.
+    pub fn start(connection: Connection, watch: Arc<ConfigWatch>) -> Multiplexer {
         let Parts { stream, peer, reader, negotiated } = connection.into_parts();
-        let state = State { queue: WriteBuffer::new(), in_flight: Slab::new(), closed: None };
-        let shared =
-            Arc::new(Shared { peer, state: Mutex::new(state), writer_wakeup: Notify::new() });
+        let state = State {
+            queue: WriteBuffer::new(),
+            queued_bytes: 0,
+            offered_bytes: 0,
+            in_flight: Slab::new(),
+            heard: Instant::now(),
+            closed: None,
+        };
+        let shared = Arc::new(Shared {
+            peer,
+            state: Mutex::new(state),
+            writer_wakeup: Notify::new(),
+            is_closed: AtomicBool::new(false),
+            watch,
+        });
         let stream = Arc::new(stream);
         let reader = tokio::spawn(run_reader(stream.clone(), reader, shared.clone()));
         let writer = tokio::spawn(run_writer(stream, shared.clone()));
@@ -103,45 +139,75 @@ impl Multiplexer {
         self.negotiated.has(feature)
     }
 
-    /// Queues a request. `parts.opaque` and `parts.value` are not looked at.
-    ///
-    /// The caller has checked the lengths of key and value.
-    pub fn submit(
-        &self,
-        parts: &RequestParts<'_>,
-        value: &Bytes,
-        waiter: Waiter,
-    ) -> Result<(), ClientError> {
-        let mut state = self.shared.state.lock();
-        if let Some(reason) = &state.closed {
-            return Err(self.shared.closed(parts.opcode, reason.clone()));
-        }
-        let slot = state.in_flight.insert(InFlight { opcode: parts.opcode, waiter });
-        let opaque = u32::try_from(slot).expect("memory ends long before four billion requests");
-        let parts = RequestParts { opaque, ..*parts };
-        queue_request(&mut state.queue, &parts, value, GATHER_VALUE_BYTES_MIN);
-        drop(state);
-        self.shared.writer_wakeup.notify_one();
-        Ok(())
+    /// True when the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed.load(Ordering::Acquire)
     }
 
-    /// Sends one request and waits for its answer.
+    /// Why the connection ended, if it has.
+    pub fn closing_reason(&self) -> Option<Arc<str>> {
+        self.shared.state.lock().closed.clone()
+    }
+
+    /// Queues a request. `parts.opaque` and `parts.value` are not looked at. `waiter` is answered in
+    /// any case, at once when the connection has ended.
+    ///
+    /// The caller has checked the lengths of key and value.
+    pub fn submit(&self, parts: &RequestParts<'_>, value: &Bytes, waiter: Waiter) {
+        let mut guard = self.shared.state.lock();
+        let state = &mut *guard;
+        if let Some(reason) = state.closed.clone() {
+            drop(guard);
+            return waiter.answer(Err(self.shared.not_sent(parts.opcode, reason)));
+        }
+        if state.in_flight.is_empty() {
+            state.heard = Instant::now();
+        }
+        let entry = state.in_flight.vacant_entry();
+        let opaque = u32::try_from(entry.key()).expect("memory ends before four billion requests");
+        let parts = RequestParts { opaque, ..*parts };
+        let pending_bytes = state.queue.pending_bytes();
+        queue_request(&mut state.queue, &parts, value, GATHER_VALUE_BYTES_MIN);
+        state.queued_bytes += (state.queue.pending_bytes() - pending_bytes) as u64;
+        entry.insert(InFlight { opcode: parts.opcode, end: state.queued_bytes, waiter });
+        drop(guard);
+        // A queue that was not empty has not been seen by the writer since it was woken for it.
+        if pending_bytes == 0 {
+            self.shared.writer_wakeup.notify_one();
+        }
+    }
+
+    /// Sends one request and waits for its answer until `deadline`, which was `after` from the start.
     pub async fn call(
         &self,
         parts: &RequestParts<'_>,
         value: &Bytes,
-        timeout: Duration,
-    ) -> Result<Response, ClientError> {
+        deadline: Instant,
+        after: Duration,
+    ) -> Answer {
         let (sender, receiver) = oneshot::channel();
-        self.submit(parts, value, Waiter::One(sender))?;
-        match tokio::time::timeout(timeout, receiver).await {
+        self.submit(parts, value, Waiter::One(sender));
+        match tokio::time::timeout_at(deadline, receiver).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {
                 Err(self.shared.closed(parts.opcode, "the connection's task ended".into()))
             }
             Err(_) => {
-                Err(ClientError::Timeout { at: self.shared.site(parts.opcode), after: timeout })
+                self.note_timeout();
+                Err(ClientError::Timeout { at: self.shared.site(parts.opcode), after })
             }
+        }
+    }
+
+    /// Says that a request got no answer in time. Closes the connection if it has been silent for too
+    /// long.
+    pub fn note_timeout(&self) {
+        let state = self.shared.state.lock();
+        let silent = state.heard.elapsed();
+        let is_stuck = !state.in_flight.is_empty() && silent >= SILENCE_MAX;
+        drop(state);
+        if is_stuck {
+            self.shared.close(format!("nothing was received for {silent:.1?}").into());
         }
     }
 }
@@ -163,54 +229,97 @@ impl Shared {
         ClientError::Closed { at: self.site(opcode), reason }
     }
 
+    fn not_sent(&self, opcode: Opcode, reason: Arc<str>) -> ClientError {
+        ClientError::NotSent { at: self.site(opcode), reason }
+    }
+
     /// Ends the connection; only the first reason counts.
     fn close(&self, reason: Arc<str>) {
-        let abandoned = {
+        let (abandoned, offered_bytes) = {
             let mut state = self.state.lock();
             if state.closed.is_some() {
                 return;
             }
             state.closed = Some(reason.clone());
+            self.is_closed.store(true, Ordering::Release);
             state.queue = WriteBuffer::new();
-            std::mem::take(&mut state.in_flight)
+            (std::mem::take(&mut state.in_flight), state.offered_bytes)
         };
+        tracing::debug!(peer = %self.peer, %reason, in_flight = abandoned.len(), "connection ended");
         for (_, entry) in abandoned {
-            entry.waiter.answer(Err(self.closed(entry.opcode, reason.clone())));
+            let error = match entry.end > offered_bytes {
+                true => self.not_sent(entry.opcode, reason.clone()),
+                false => self.closed(entry.opcode, reason.clone()),
+            };
+            entry.waiter.answer(Err(error));
         }
         self.writer_wakeup.notify_one();
     }
 
     /// Hands every whole frame to whoever waits for it.
     fn receive_all(&self, reader: &mut FrameReader) -> Result<(), Arc<str>> {
+        self.state.lock().heard = Instant::now();
         while reader.advance().map_err(|error| error.to_string())? {
-            match reader.frame().map(|frame| frame.header.magic) {
-                Some(Magic::ClientResponse | Magic::AltClientResponse) => {}
-                Some(Magic::ServerRequest) => {
-                    // Notifications need no answer; a changed map is found by the next refusal.
+            let Some(frame) = reader.frame() else { break };
+            match frame.header.magic {
+                Magic::ClientResponse | Magic::AltClientResponse => {}
+                Magic::ServerRequest => {
+                    self.hear_announcement(&frame);
                     continue;
                 }
                 _ => return Err("the server sent a frame that only clients send".into()),
             }
-            if let Some((header, body)) = reader.take_body() {
-                self.answer(header, body)?;
+            if let Some(response) = Response::small(&frame) {
+                self.answer(response)?;
+            } else if let Some((header, body)) = reader.take_body() {
+                self.answer(Response::new(header, body))?;
             }
         }
         Ok(())
     }
 
-    fn answer(&self, header: Header, body: Bytes) -> Result<(), &'static str> {
+    /// Requests of the server need no answer. One that is not understood means nothing to us.
+    fn hear_announcement(&self, frame: &Frame<'_>) {
+        if frame.header.opcode != SERVER_CLUSTERMAP_CHANGE {
+            return;
+        }
+        if let Some(version) = ConfigVersion::decode(frame.extras) {
+            self.watch.announce(version);
+        }
+    }
+
+    fn answer(&self, response: Response) -> Result<(), &'static str> {
+        let Header { opaque, opcode, .. } = response.header;
+        let opaque = opaque as usize;
         let mut state = self.state.lock();
-        let opaque = header.opaque as usize;
         let Some(entry) = state.in_flight.get(opaque) else {
             return Err("the server answered a request that was not sent");
         };
-        if entry.opcode as u8 != header.opcode {
+        if entry.opcode as u8 != opcode {
             return Err("the server answered with another opcode than was asked");
+        }
+        if entry.end > state.offered_bytes {
+            return Err("the server answered a request that was not sent yet");
         }
         let entry = state.in_flight.remove(opaque);
         drop(state);
-        entry.waiter.answer(Ok(Response::new(header, body)));
+        entry.waiter.answer(Ok(response));
         Ok(())
+    }
+
+    /// Prepares the next write: fills an empty `out` with what was queued, and notes that all of it may
+    /// be sent. `sent_bytes` were sent so far. False when the connection has ended.
+    fn offer(&self, out: &mut WriteBuffer<Bytes>, sent_bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.closed.is_some() {
+            return false;
+        }
+        if out.is_empty() {
+            // The buffer of the last round becomes the queue of the next one.
+            std::mem::swap(out, &mut state.queue);
+        }
+        state.offered_bytes = sent_bytes + out.pending_bytes() as u64;
+        true
     }
 }
 
@@ -228,35 +337,32 @@ async fn run_reader(stream: Arc<TcpStream>, mut reader: FrameReader, shared: Arc
         if let Err(reason) = shared.receive_all(&mut reader) {
             break reason;
         }
+        // A server that sends without pause must not keep other tasks of this thread from running.
+        tokio::task::consume_budget().await;
     };
     shared.close(reason);
 }
 
 async fn run_writer(stream: Arc<TcpStream>, shared: Arc<Shared>) {
-    let mut queue = WriteBuffer::new();
-    loop {
-        {
-            let mut state = shared.state.lock();
-            if state.closed.is_some() {
-                return;
-            }
-            // The buffer of the last round becomes the queue of the next one.
-            std::mem::swap(&mut queue, &mut state.queue);
-        }
-        if queue.is_empty() {
+    let mut out = WriteBuffer::new();
+    let mut sent_bytes = 0;
+    while shared.offer(&mut out, sent_bytes) {
+        if out.is_empty() {
             shared.writer_wakeup.notified().await;
-        } else if let Err(error) = write_all(&stream, &mut queue).await {
+            continue;
+        }
+        let pending_bytes = out.pending_bytes();
+        let mut written = write_some(&stream, &mut out);
+        if let Err(error) = &written {
+            // Nothing was sent, and that must be known while waiting or when closing.
+            shared.state.lock().offered_bytes = sent_bytes;
+            if error.kind() == ErrorKind::WouldBlock {
+                written = stream.writable().await;
+            }
+        }
+        sent_bytes += (pending_bytes - out.pending_bytes()) as u64;
+        if let Err(error) = written {
             return shared.close(format!("writing failed: {error}").into());
         }
     }
-}
-
-async fn write_all(stream: &TcpStream, queue: &mut WriteBuffer<Bytes>) -> std::io::Result<()> {
-    while !queue.is_empty() {
-        match write_some(stream, queue) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => stream.writable().await?,
-            other => other?,
-        }
-    }
-    Ok(())
 }

@@ -4,19 +4,18 @@
 //! instance for another vbucket or a collection's new id. Owns the check of key and value lengths,
 //! which everything below relies on.
 
+mod encoder;
+
 use bytes::Bytes;
-use oribi_protocol::frame_info::{encode_durability, encode_preserve_expiry};
-use oribi_protocol::leb128;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::request::{
-    COUNTER_DO_NOT_CREATE, CounterExtras, ExpiryExtras, RequestParts, SetExtras,
-};
-use oribi_protocol::response::MutationExtras;
-use oribi_types::{Cas, CollectionId, Datatype, DurabilityLevel, Seqno, VbUuid, Vbid};
+use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras, ExpiryExtras, SetExtras};
+use oribi_types::{Cas, CollectionId, DurabilityLevel};
 
-use crate::error::{ClientError, Malformed};
-use crate::response::Response;
+pub(crate) use encoder::{Encoder, Terms};
+
+use crate::error::ClientError;
+use crate::subdocument::{self, Lookup, LookupInOptions, MutateInOptions, PathMutation};
 
 /// Flags that Couchbase SDKs expect of a JSON document: format 2 in the high byte ("common flags"),
 /// and the legacy value that older ones look for.
@@ -58,10 +57,23 @@ pub struct CounterOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Get,
+    GetAndTouch {
+        expiry: u32,
+    },
+    GetAndLock {
+        seconds: u32,
+    },
+    Unlock,
+    GetMeta,
     Store(Opcode),
+    /// Append or prepend.
+    Concatenate(Opcode),
     Delete,
-    Touch { expiry: u32 },
+    Touch {
+        expiry: u32,
+    },
     Counter(CounterOptions),
+    Subdocument(subdocument::Head),
 }
 
 /// One operation on one document, ready to be sent.
@@ -79,6 +91,28 @@ impl<'a> Operation<'a> {
         Operation::new(Kind::Get, key)
     }
 
+    /// Reads a document and sets its expiry.
+    pub fn get_and_touch(key: &'a [u8], expiry: u32) -> Operation<'a> {
+        Operation::new(Kind::GetAndTouch { expiry }, key)
+    }
+
+    /// Reads a document and locks it for `seconds`, 0 for the server's default. The CAS of the reply
+    /// is what writes or unlocks it meanwhile.
+    pub fn get_and_lock(key: &'a [u8], seconds: u32) -> Operation<'a> {
+        Operation::new(Kind::GetAndLock { seconds }, key)
+    }
+
+    /// Unlocks a document; `cas` is that of [`Operation::get_and_lock`].
+    pub fn unlock(key: &'a [u8], cas: Cas) -> Operation<'a> {
+        let options = WriteOptions { cas, ..WriteOptions::default() };
+        Operation { options, ..Operation::new(Kind::Unlock, key) }
+    }
+
+    /// Reads what is known about a document, deleted ones included, without its value.
+    pub fn get_meta(key: &'a [u8]) -> Operation<'a> {
+        Operation::new(Kind::GetMeta, key)
+    }
+
     /// Writes a document whether it exists or not.
     pub fn upsert(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
         Operation::store(Opcode::Set, key, value, options)
@@ -92,6 +126,44 @@ impl<'a> Operation<'a> {
     /// Writes a document that must exist.
     pub fn replace(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
         Operation::store(Opcode::Replace, key, value, options)
+    }
+
+    /// Adds bytes at the end of a document that must exist. Of the options, CAS and durability count.
+    pub fn append(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
+        Operation::concatenate(Opcode::Append, key, value, options)
+    }
+
+    /// Adds bytes at the start of a document that must exist. Of the options, CAS and durability count.
+    pub fn prepend(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
+        Operation::concatenate(Opcode::Prepend, key, value, options)
+    }
+
+    /// Reads parts of a document. Fails when the list of paths is one that no server accepts.
+    pub fn lookup_in(
+        key: &'a [u8],
+        paths: &[Lookup<'_>],
+        options: &LookupInOptions,
+    ) -> Result<Operation<'a>, ClientError> {
+        let (head, value) = subdocument::encode_lookup(paths, options)?;
+        Ok(Operation { value, ..Operation::new(Kind::Subdocument(head), key) })
+    }
+
+    /// Changes parts of a document, all or none. Fails when the list of paths is one that no server
+    /// accepts.
+    pub fn mutate_in(
+        key: &'a [u8],
+        paths: &[PathMutation<'_>],
+        options: &MutateInOptions,
+    ) -> Result<Operation<'a>, ClientError> {
+        let (head, value) = subdocument::encode_mutation(paths, options)?;
+        let options = WriteOptions {
+            cas: options.cas,
+            durability: options.durability,
+            durability_timeout_ms: options.durability_timeout_ms,
+            preserve_expiry: options.preserve_expiry,
+            ..WriteOptions::default()
+        };
+        Ok(Operation { value, options, ..Operation::new(Kind::Subdocument(head), key) })
     }
 
     /// Removes a document. Of the options, CAS and durability count.
@@ -116,6 +188,20 @@ impl<'a> Operation<'a> {
 
     fn store(opcode: Opcode, key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
         Operation { value, options: *options, ..Operation::new(Kind::Store(opcode), key) }
+    }
+
+    fn concatenate(
+        opcode: Opcode,
+        key: &'a [u8],
+        value: Bytes,
+        options: &WriteOptions,
+    ) -> Operation<'a> {
+        Operation { value, options: *options, ..Operation::new(Kind::Concatenate(opcode), key) }
+    }
+
+    /// The same operation on another key.
+    pub(crate) fn with_key<'b>(&self, key: &'b [u8]) -> Operation<'b> {
+        Operation { kind: self.kind, key, value: self.value.clone(), options: self.options }
     }
 
     /// The logical key.
@@ -143,10 +229,30 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    fn opcode(&self) -> Opcode {
+    /// True when carrying it out twice is the same as once, whatever happens in between: it changes
+    /// nothing.
+    pub fn is_read(&self) -> bool {
+        match self.kind {
+            Kind::Get | Kind::GetMeta => true,
+            Kind::Subdocument(head) => head.is_read,
+            _ => false,
+        }
+    }
+
+    /// True when its value is a document that may be sent compressed.
+    fn has_document_value(&self) -> bool {
+        matches!(self.kind, Kind::Store(_))
+    }
+
+    pub(crate) fn opcode(&self) -> Opcode {
         match self.kind {
             Kind::Get => Opcode::Get,
-            Kind::Store(opcode) => opcode,
+            Kind::GetAndTouch { .. } => Opcode::Gat,
+            Kind::GetAndLock { .. } => Opcode::GetLocked,
+            Kind::Unlock => Opcode::UnlockKey,
+            Kind::GetMeta => Opcode::GetMeta,
+            Kind::Store(opcode) | Kind::Concatenate(opcode) => opcode,
+            Kind::Subdocument(head) => head.opcode,
             Kind::Delete => Opcode::Delete,
             Kind::Touch { .. } => Opcode::Touch,
             Kind::Counter(CounterOptions { decrement: false, .. }) => Opcode::Increment,
@@ -156,12 +262,21 @@ impl<'a> Operation<'a> {
 
     fn write_extras(&self, out: &mut Vec<u8>) {
         match self.kind {
-            Kind::Get | Kind::Delete => {}
+            Kind::Get
+            | Kind::Unlock
+            | Kind::GetMeta
+            | Kind::Concatenate(_)
+            | Kind::Delete
+            | Kind::GetAndLock { seconds: 0 } => {}
+            Kind::GetAndLock { seconds } => out.extend_from_slice(&seconds.to_be_bytes()),
+            Kind::Subdocument(head) => out.extend_from_slice(head.extras()),
             Kind::Store(_) => {
                 let WriteOptions { flags, expiry, .. } = self.options;
                 out.extend_from_slice(&SetExtras { flags, expiry }.encode());
             }
-            Kind::Touch { expiry } => out.extend_from_slice(&ExpiryExtras { expiry }.encode()),
+            Kind::Touch { expiry } | Kind::GetAndTouch { expiry } => {
+                out.extend_from_slice(&ExpiryExtras { expiry }.encode());
+            }
             Kind::Counter(counter) => {
                 let extras = CounterExtras {
                     delta: counter.delta,
@@ -171,115 +286,6 @@ impl<'a> Operation<'a> {
                 out.extend_from_slice(&extras.encode());
             }
         }
-    }
-}
-
-/// Buffers that operations are encoded with, reused from one to the next.
-#[derive(Default)]
-pub(crate) struct Encoder {
-    framing: Vec<u8>,
-    extras: Vec<u8>,
-    key: Vec<u8>,
-}
-
-impl Encoder {
-    /// The request for a checked operation, without its value. `prefix` is the collection's id when
-    /// the connection negotiated collections.
-    pub fn encode(
-        &mut self,
-        operation: &Operation<'_>,
-        vbid: Vbid,
-        prefix: Option<CollectionId>,
-    ) -> RequestParts<'_> {
-        self.framing.clear();
-        let options = &operation.options;
-        encode_durability(options.durability, options.durability_timeout_ms, &mut self.framing);
-        if options.preserve_expiry {
-            encode_preserve_expiry(&mut self.framing);
-        }
-        self.extras.clear();
-        operation.write_extras(&mut self.extras);
-        self.key.clear();
-        if let Some(collection) = prefix {
-            let (bytes, len) = leb128::encode_u32(collection.0);
-            self.key.extend_from_slice(&bytes[..len]);
-        }
-        self.key.extend_from_slice(operation.key);
-        RequestParts {
-            vbid,
-            cas: options.cas.0,
-            framing: &self.framing,
-            extras: &self.extras,
-            key: &self.key,
-            ..RequestParts::new(operation.opcode())
-        }
-    }
-}
-
-/// Where a mutation stands in its vbucket's history.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MutationToken {
-    /// History.
-    pub vb_uuid: VbUuid,
-    /// Sequence number.
-    pub seqno: Seqno,
-}
-
-/// A document that was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Document {
-    /// Value.
-    pub value: Bytes,
-    /// CAS, for a conditional write.
-    pub cas: Cas,
-    /// Flags that the writer set.
-    pub flags: u32,
-    /// What the server says the value is.
-    pub datatype: Datatype,
-}
-
-/// The answer to an operation that succeeded.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    /// CAS of the document.
-    pub cas: Cas,
-    /// Value of a read, or the eight bytes of a counter.
-    pub value: Bytes,
-    /// Flags of a document that was read.
-    pub flags: u32,
-    /// Datatype of a document that was read.
-    pub datatype: Datatype,
-    /// For mutations, when the server sends it.
-    pub mutation: Option<MutationToken>,
-}
-
-impl Reply {
-    pub(crate) fn from_response(response: &Response) -> Result<Reply, ClientError> {
-        response.outcome()?;
-        let extras = response.extras();
-        let mutation = MutationExtras::decode(extras)
-            .map(|extras| MutationToken { vb_uuid: extras.vb_uuid, seqno: extras.seqno });
-        let flags = <[u8; 4]>::try_from(extras).map_or(0, u32::from_be_bytes);
-        Ok(Reply {
-            cas: Cas(response.header.cas),
-            value: response.value(),
-            flags,
-            datatype: Datatype(response.header.datatype),
-            mutation,
-        })
-    }
-
-    /// The counter's new value.
-    pub fn counter_value(&self) -> Result<u64, Malformed> {
-        let bytes = self.value[..]
-            .try_into()
-            .map_err(|_| Malformed::new("a counter's answer has eight bytes"))?;
-        Ok(u64::from_be_bytes(bytes))
-    }
-
-    /// The document, for the answer to a read.
-    pub fn into_document(self) -> Document {
-        Document { value: self.value, cas: self.cas, flags: self.flags, datatype: self.datatype }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Many operations in flight on one connection.
+//! Many operations in flight together, on all nodes, from one task.
 //!
 //! [`Pipeline::queue`] sends without waiting, [`Pipeline::next`] yields results in the order in which
-//! operations were queued, whatever order the server answered in. The caller keeps memory bounded by
+//! operations were queued, whatever order the servers answered in. The caller keeps memory bounded by
 //! taking results while [`Pipeline::is_full`]:
 //!
 //! ```no_run
@@ -22,17 +22,32 @@
 //! # }
 //! ```
 //!
-//! Nothing is retried here: a refused operation is a result, and whoever still has its key and value
-//! can run it again by [`Client::run`].
+//! An operation for a node that is not connected waits until it is. Nothing is retried here, neither what
+//! a server refused nor what was in flight on a connection that ended: that is a result, and whoever
+//! still has key and value can run it again by [`Client::run`]. [`ClientError::was_not_sent`] tells
+//! when that is safe for writes too. Operations on one key are carried out in the order in which
+//! they were queued, unless [`crate::ConnectOptions::unordered_execution`] allows the server another one.
+//!
+//! Each operation has the client's timeout, counted from when it was queued; at its end the operation
+//! has a result whatever the server does.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_types::Vbid;
+use tokio::time::Instant;
 
-use crate::client::{Client, Collection};
-use crate::error::ClientError;
+use crate::batch::{Batch, Numbered};
+use crate::client::Client;
+use crate::cluster::Topology;
+use crate::collection::Collection;
+use crate::error::{ClientError, Refused, Site};
 use crate::multiplexer::{Answer, Waiter};
-use crate::operation::{Encoder, Operation, Reply};
+use crate::node::{Link, Node, Opened, Parked};
+use crate::operation::{Encoder, Operation, Terms};
+use crate::reply::Reply;
 
 /// How much may be in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +68,18 @@ impl Default for PipelineOptions {
 /// One operation in flight.
 struct Slot {
     bytes: usize,
+    vbid: Vbid,
+    opcode: Opcode,
+    deadline: Instant,
     answer: Option<Answer>,
+}
+
+/// A cluster map that operations were sent under.
+struct Era {
+    /// Number of the first of them.
+    first: u64,
+    /// Keeps the connections open that they were sent on.
+    topology: Arc<Topology>,
 }
 
 /// Operations in flight together; see the module. Dropping it forgets their results.
@@ -61,28 +87,36 @@ pub struct Pipeline<'c> {
     client: &'c Client,
     options: PipelineOptions,
     encoder: Encoder,
-    sender: mpsc::UnboundedSender<(u64, Answer)>,
-    answers: mpsc::UnboundedReceiver<(u64, Answer)>,
+    batch: Arc<Batch>,
+    /// Answers taken from the batch, on their way to their slots. Empty between calls.
+    arrived: Vec<Numbered>,
     /// Operations whose result was not taken, oldest first.
     slots: VecDeque<Slot>,
     /// Number of the oldest of them.
     oldest: u64,
     /// Sum of their bytes.
     bytes: usize,
+    /// Maps that they were sent under, oldest first; the last one is the present one.
+    eras: VecDeque<Era>,
+    /// The cluster's generation when the last map was taken.
+    generation: u64,
 }
 
 impl<'c> Pipeline<'c> {
     pub(crate) fn new(client: &'c Client, options: PipelineOptions) -> Pipeline<'c> {
-        let (sender, answers) = mpsc::unbounded_channel();
+        let generation = client.cluster().generation();
+        let topology = client.cluster().topology();
         Pipeline {
             client,
             options,
             encoder: Encoder::default(),
-            sender,
-            answers,
+            batch: Arc::default(),
+            arrived: Vec::new(),
             slots: VecDeque::new(),
             oldest: 0,
             bytes: 0,
+            eras: VecDeque::from([Era { first: 0, topology }]),
+            generation,
         }
     }
 
@@ -103,51 +137,185 @@ impl<'c> Pipeline<'c> {
         collection: &Collection,
         operation: &Operation<'_>,
     ) -> Result<u64, ClientError> {
+        operation.check(collection.id())?;
+        self.follow_cluster();
+        let topology = &self.eras.back().expect("the present map is always there").topology;
         let number = self.oldest + self.slots.len() as u64;
-        let waiter = Waiter::Numbered(self.sender.clone(), number);
-        self.client.submit(&mut self.encoder, collection, operation, waiter)?;
+        let vbid = topology.config.vbucket_of(operation.key());
         let bytes = operation.key().len() + operation.value().len();
-        self.slots.push_back(Slot { bytes, answer: None });
-        self.bytes += bytes;
+        let deadline = Instant::now() + self.client.options().operation_timeout;
+        let mut slot = Slot { bytes, vbid, opcode: operation.opcode(), deadline, answer: None };
+        match topology.active_node(vbid) {
+            None => slot.answer = Some(Err(Refused::NotMyVbucket.into())),
+            Some(node) => {
+                let waiter = Waiter::Numbered(self.batch.clone(), number);
+                let link = node.link(vbid);
+                let Some(connection) = link.open_connection() else {
+                    park(self.client, link, collection, operation, &slot, waiter);
+                    self.push(slot);
+                    return Ok(number);
+                };
+                let terms = Terms::of(&connection, self.client.options().compress_writes);
+                let (parts, value) =
+                    self.encoder.encode(operation, vbid, collection.id(), terms)?;
+                connection.submit(&parts, value, waiter);
+            }
+        }
+        self.push(slot);
         Ok(number)
+    }
+
+    fn push(&mut self, slot: Slot) {
+        self.bytes += slot.bytes;
+        self.slots.push_back(slot);
     }
 
     /// The oldest operation's result, once it is there; `None` when nothing is in flight.
     pub async fn next(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
-        while self.slots.front()?.answer.is_none() {
-            let timeout = self.client.operation_timeout();
-            // The pipeline holds a sender itself, so the channel never ends.
-            match tokio::time::timeout(timeout, self.answers.recv()).await {
-                Ok(Some((number, answer))) => self.place(number, answer),
-                Ok(None) | Err(_) => self.place(self.oldest, Err(self.client.timed_out())),
+        loop {
+            let oldest = self.slots.front()?;
+            if oldest.answer.is_some() {
+                return self.take_oldest();
+            }
+            let answers = self.batch.take(&mut self.arrived);
+            let is_late = tokio::time::timeout_at(oldest.deadline, answers).await.is_err();
+            self.place_arrived();
+            if is_late {
+                self.give_up_oldest();
             }
         }
-        self.take_oldest()
     }
 
     /// The oldest operation's result if it is there already.
     pub fn try_next(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
-        while let Ok((number, answer)) = self.answers.try_recv() {
-            self.place(number, answer);
+        if self.slots.front()?.answer.is_none() {
+            self.batch.try_take(&mut self.arrived);
+            self.place_arrived();
         }
         self.take_oldest()
+    }
+
+    fn place_arrived(&mut self) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for (number, answer) in arrived.drain(..) {
+            self.place(number, answer);
+        }
+        self.arrived = arrived;
     }
 
     fn place(&mut self, number: u64, answer: Answer) {
         // An answer to an operation that was given up as timed out has no slot any more.
         let Some(index) = number.checked_sub(self.oldest) else { return };
+        let Some(slot) = self.slots.get(index as usize) else { return };
+        if let Ok(response) = &answer
+            && response.header.vbucket_or_status == Status::NotMyVbucket.code()
+        {
+            let source = self.node_of(number, slot.vbid).map(|node| node.address().clone());
+            let learned = source
+                .is_some_and(|source| self.client.cluster().learn_from_refusal(response, &source));
+            if !learned {
+                self.client.cluster().refresh_soon();
+            }
+        }
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.answer.get_or_insert(answer);
         }
     }
 
+    /// The node that operation `number` went to.
+    fn node_of(&self, number: u64, vbid: Vbid) -> Option<&Arc<Node>> {
+        let era = self.eras.iter().rev().find(|era| era.first <= number)?;
+        era.topology.active_node(vbid)
+    }
+
+    /// The oldest operation's time is up.
+    fn give_up_oldest(&mut self) {
+        let Some(slot) = self.slots.front() else { return };
+        if slot.answer.is_some() {
+            return;
+        }
+        let after = self.client.options().operation_timeout;
+        let Some(node) = self.node_of(self.oldest, slot.vbid) else { return };
+        let link = node.link(slot.vbid);
+        let error = match link.open_connection() {
+            Some(connection) => {
+                connection.note_timeout();
+                let at = Site { peer: link.peer().clone(), operation: slot.opcode.name() };
+                ClientError::Timeout { at, after }
+            }
+            None => link.not_connected(slot.opcode, after),
+        };
+        // The connection may have ended just now, with a better answer for all that was on it.
+        self.batch.try_take(&mut self.arrived);
+        self.place_arrived();
+        if let Some(slot) = self.slots.front_mut() {
+            slot.answer.get_or_insert(Err(error));
+        }
+    }
+
     fn take_oldest(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
-        let slot = self.slots.front_mut()?;
-        let answer = slot.answer.take()?;
+        let answer = self.slots.front_mut()?.answer.take()?;
+        let slot = self.slots.pop_front()?;
         let number = self.oldest;
         self.oldest += 1;
         self.bytes -= slot.bytes;
-        self.slots.pop_front();
-        Some((number, answer.and_then(|response| Reply::from_response(&response))))
+        let reply = answer.and_then(|response| {
+            Reply::from_response(response, slot.vbid).map_err(|unusable| {
+                unusable.at(|| {
+                    let node = self.node_of(number, slot.vbid);
+                    let peer = node.map(|node| node.link(slot.vbid).peer().clone());
+                    Site { peer: peer.unwrap_or_default(), operation: slot.opcode.name() }
+                })
+            })
+        });
+        // Maps that nothing in flight was sent under are let go of, and with them their connections.
+        while self.eras.get(1).is_some_and(|next| next.first <= self.oldest) {
+            self.eras.pop_front();
+        }
+        Some((number, reply))
     }
+
+    /// Takes over the present map if it is another one.
+    fn follow_cluster(&mut self) {
+        let generation = self.client.cluster().generation();
+        if generation != self.generation {
+            self.generation = generation;
+            let first = self.oldest + self.slots.len() as u64;
+            self.eras.push_back(Era { first, topology: self.client.cluster().topology() });
+        }
+    }
+}
+
+/// Has an operation sent as soon as its node is connected.
+fn park(
+    client: &Client,
+    link: &Arc<Link>,
+    collection: &Collection,
+    operation: &Operation<'_>,
+    slot: &Slot,
+    waiter: Waiter,
+) {
+    let key = operation.key().to_vec();
+    let operation = operation.with_key(&[]);
+    let collection = collection.clone();
+    let compress_writes = client.options().compress_writes;
+    let Slot { vbid, opcode, deadline, .. } = *slot;
+    let resume = Box::new(move |opened: Opened<'_>| {
+        let connection = match opened {
+            Ok(connection) => connection,
+            Err(error) => return waiter.answer(Err(error)),
+        };
+        // Who gave the operation up was told that it was not sent.
+        if Instant::now() >= deadline {
+            return;
+        }
+        let mut encoder = Encoder::default();
+        let operation = operation.with_key(&key);
+        let terms = Terms::of(connection, compress_writes);
+        match encoder.encode(&operation, vbid, collection.id(), terms) {
+            Ok((parts, value)) => connection.submit(&parts, value, waiter),
+            Err(error) => waiter.answer(Err(error)),
+        }
+    });
+    link.park(Parked { deadline, opcode, resume });
 }

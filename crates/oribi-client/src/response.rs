@@ -1,38 +1,66 @@
 //! An answer that owns its bytes, for callers that keep it longer than the connection's buffer does.
 
-use bytes::Bytes;
-use oribi_protocol::frame::Header;
+use bytes::{Buf, Bytes};
+use oribi_protocol::frame::{Frame, Header};
 
 use crate::error::Refused;
+
+/// Extras that fit here need no memory of their own: those of every mutation do.
+const INLINE_BYTES_MAX: usize = 16;
 
 /// One answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
     /// Header.
     pub header: Header,
-    /// Body without framing extras: extras, key, value. At least as long as the header says.
+    /// Extras of an answer that has nothing else; the rest is zero.
+    inline: [u8; INLINE_BYTES_MAX],
+    /// Body without framing extras: extras, key, value. At least as long as the header says, or empty
+    /// when the extras are inline.
     body: Bytes,
 }
 
 impl Response {
     /// `body` is what [`crate::frame_reader::FrameReader::take_body`] gave for `header`.
     pub(crate) fn new(header: Header, body: Bytes) -> Response {
-        Response { header, body }
+        Response { header, inline: [0; INLINE_BYTES_MAX], body }
+    }
+
+    /// The answer in `frame` without allocating, if it has nothing but short extras.
+    pub(crate) fn small(frame: &Frame<'_>) -> Option<Response> {
+        let mut inline = [0; INLINE_BYTES_MAX];
+        inline.get_mut(..frame.extras.len())?.copy_from_slice(frame.extras);
+        let has_only_extras = frame.key.is_empty() && frame.value.is_empty();
+        has_only_extras.then(|| Response { header: frame.header, inline, body: Bytes::new() })
     }
 
     /// Extras.
     pub fn extras(&self) -> &[u8] {
-        &self.body[..self.key_start()]
+        match self.body.is_empty() {
+            true => &self.inline[..self.key_start().min(INLINE_BYTES_MAX)],
+            false => &self.body[..self.key_start()],
+        }
     }
 
     /// Key.
     pub fn key(&self) -> &[u8] {
-        &self.body[self.key_start()..self.value_start()]
+        self.body.get(self.key_start()..self.value_start()).unwrap_or_default()
     }
 
     /// Value; shares the response's memory.
     pub fn value(&self) -> Bytes {
-        self.body.slice(self.value_start()..)
+        match self.body.is_empty() {
+            true => Bytes::new(),
+            false => self.body.slice(self.value_start()..),
+        }
+    }
+
+    /// Value, for who needs nothing else any more; spares the memory that sharing costs.
+    pub fn into_value(mut self) -> Bytes {
+        if !self.body.is_empty() {
+            self.body.advance(self.value_start());
+        }
+        self.body
     }
 
     /// `Ok` for success, else what the server refused with.

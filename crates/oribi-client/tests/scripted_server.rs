@@ -11,18 +11,13 @@ use oribi_client::{
     WriteOptions,
 };
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::SetExtras;
 use oribi_protocol::response::{CollectionIdExtras, MutationExtras, ResponseParts, write_response};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DurabilityLevel, ManifestUid, Seqno, VbUuid};
 
-use support::{Then, answer, cluster_map, handshake, handshake_with, serve};
-
-fn opcode(frame: &Frame<'_>) -> Opcode {
-    Opcode::from_u8(frame.header.opcode).expect("the client sends known opcodes")
-}
+use support::{Then, answer, cluster_map, handshake, handshake_with, opcode, serve};
 
 async fn connect(options: ConnectOptions) -> Client {
     Client::connect(options).await.expect("the handshake succeeds")
@@ -246,61 +241,6 @@ async fn temporary_failures_are_retried() {
     });
     let client = connect(options).await;
     client.touch(client.default_collection(), b"k", 1).await.unwrap();
-}
-
-/// Everything in flight fails when the connection ends, and so does what comes after.
-#[tokio::test]
-async fn a_broken_connection_fails_everything() {
-    type Break = fn(&Frame<'_>, &mut Vec<u8>) -> Then;
-    let breaks: [(Break, &str); 4] = [
-        (|_, _| Then::Close, "closed the connection"),
-        (
-            |_, out| {
-                out.extend_from_slice(b"HTTP/1.1 400");
-                Then::GoOn
-            },
-            "unknown magic 0x48",
-        ),
-        (
-            |frame, out| {
-                let opaque = frame.header.opaque + 1000;
-                let parts = ResponseParts::new(frame.header.opcode, Status::Success, opaque);
-                write_response(out, &parts);
-                Then::GoOn
-            },
-            "that was not sent",
-        ),
-        (
-            |frame, out| {
-                answer(out, frame, Status::Success, &[], b"");
-                let body = out.len() - 24 + 8;
-                out[body..body + 4].fill(0xff);
-                Then::GoOn
-            },
-            "was announced",
-        ),
-    ];
-    for (break_it, reason) in breaks {
-        let options = serve(
-            move |frame, out| {
-                if handshake(out, frame) { Then::GoOn } else { break_it(frame, out) }
-            },
-        );
-        let client = connect(options).await;
-        let mut pipeline = client.pipeline(PipelineOptions::default());
-        for _ in 0..3 {
-            pipeline.queue(client.default_collection(), &Operation::get(b"k")).unwrap();
-        }
-        for _ in 0..3 {
-            let (_, result) = pipeline.next().await.expect("three results");
-            let error = result.unwrap_err();
-            assert!(matches!(&error, ClientError::Closed { .. }), "{error}");
-            assert!(error.to_string().contains(reason), "{error}");
-        }
-        assert!(pipeline.next().await.is_none());
-        let error = client.get(client.default_collection(), b"k").await.unwrap_err();
-        assert!(matches!(error, ClientError::Closed { .. }));
-    }
 }
 
 /// An answer that comes after its caller gave up is not taken for another request's.

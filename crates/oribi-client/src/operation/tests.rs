@@ -1,10 +1,18 @@
 //! Operations as requests: opcode, extras, prefix and framing.
 
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_types::Vbid;
+
 use super::*;
+
+const EVERYTHING: Terms = Terms { collections: true, framing: true, compress: false };
 
 fn encode(operation: &Operation<'_>, prefix: Option<u32>) -> (Opcode, Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut encoder = Encoder::default();
-    let parts = encoder.encode(operation, Vbid(3), prefix.map(CollectionId));
+    let terms = Terms { collections: prefix.is_some(), ..EVERYTHING };
+    let collection = CollectionId(prefix.unwrap_or(0));
+    let (parts, value) = encoder.encode(operation, Vbid(3), collection, terms).unwrap();
+    assert_eq!(value, operation.value());
     assert_eq!(parts.vbid, Vbid(3));
     (parts.opcode, parts.framing.to_vec(), parts.extras.to_vec(), parts.key.to_vec())
 }
@@ -26,6 +34,47 @@ fn encodes_each_kind() {
     assert_eq!(get, (Opcode::Get, vec![], vec![], b"\x80\x01k".to_vec()));
     let touch = encode(&Operation::touch(b"k", 9), Some(0));
     assert_eq!(touch, (Opcode::Touch, vec![], vec![0, 0, 0, 9], b"\x00k".to_vec()));
+}
+
+#[test]
+fn encodes_what_reads_and_locks() {
+    let cases = [
+        (Operation::get_and_touch(b"k", 9), Opcode::Gat, vec![0, 0, 0, 9], 0),
+        (Operation::get_and_lock(b"k", 0), Opcode::GetLocked, vec![], 0),
+        (Operation::get_and_lock(b"k", 20), Opcode::GetLocked, vec![0, 0, 0, 20], 0),
+        (Operation::unlock(b"k", Cas(7)), Opcode::UnlockKey, vec![], 7),
+        (Operation::get_meta(b"k"), Opcode::GetMeta, vec![], 0),
+    ];
+    for (operation, opcode, extras, cas) in cases {
+        assert_eq!(encode(&operation, None), (opcode, vec![], extras, b"k".to_vec()));
+        assert_eq!(operation.options.cas.0, cas);
+    }
+    let options = WriteOptions { flags: 1, expiry: 2, ..WriteOptions::default() };
+    let value = Bytes::from_static(b"v");
+    for (operation, opcode) in [
+        (Operation::append(b"k", value.clone(), &options), Opcode::Append),
+        (Operation::prepend(b"k", value, &options), Opcode::Prepend),
+    ] {
+        assert_eq!(encode(&operation, None), (opcode, vec![], vec![], b"k".to_vec()));
+    }
+}
+
+/// Only documents that are written whole are compressed, and only when that pays.
+#[test]
+fn values_are_compressed_where_that_pays() {
+    let terms = Terms { compress: true, ..EVERYTHING };
+    let long = Bytes::from(vec![b'x'; 1000]);
+    let options = WriteOptions::default();
+    for (operation, is_compressed) in [
+        (Operation::upsert(b"k", long.clone(), &options), true),
+        (Operation::upsert(b"k", long.slice(..32), &options), false),
+        (Operation::append(b"k", long, &options), false),
+    ] {
+        let mut encoder = Encoder::default();
+        let (parts, value) = encoder.encode(&operation, Vbid(0), CollectionId(8), terms).unwrap();
+        assert_eq!(parts.datatype == 0x02, is_compressed);
+        assert_eq!(value != operation.value(), is_compressed);
+    }
 }
 
 #[test]
@@ -58,11 +107,19 @@ fn durability_and_preserved_expiry_are_frame_infos() {
     };
     let operation = Operation::upsert(b"k", Bytes::new(), &options);
     let mut encoder = Encoder::default();
-    let parts = encoder.encode(&operation, Vbid(0), None);
+    let default = CollectionId::DEFAULT;
+    let (parts, _) = encoder.encode(&operation, Vbid(0), default, EVERYTHING).unwrap();
     assert_eq!(parts.framing, b"\x13\x03\x03\xe8\x50");
     assert_eq!(parts.cas, 42);
-    let again = encoder.encode(&Operation::get(b"k"), Vbid(0), None);
+    let get = Operation::get(b"k");
+    let (again, _) = encoder.encode(&get, Vbid(0), default, EVERYTHING).unwrap();
     assert_eq!((again.framing, again.extras, again.cas), (&b""[..], &b""[..], 0));
+    let poor = Terms { collections: false, framing: false, compress: false };
+    let error = encoder.encode(&operation, Vbid(0), default, poor).unwrap_err();
+    assert!(matches!(error, ClientError::NotOffered(_)));
+    let error = encoder.encode(&get, Vbid(0), CollectionId(8), poor).unwrap_err();
+    assert!(matches!(error, ClientError::NotOffered(_)));
+    encoder.encode(&get, Vbid(0), default, poor).unwrap();
 }
 
 #[test]

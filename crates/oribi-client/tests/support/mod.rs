@@ -2,9 +2,13 @@
 //!
 //! It does the handshake by itself (PLAIN, or SCRAM as far as a test wants) and hands every other
 //! request to the test's closure, which appends answers. One thread a connection; the closure is shared.
+//! Tests that have to break the protocol itself take the streams.
+
+// Each file of tests is a program of its own and uses another part of this.
+#![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use oribi_client::{ConnectOptions, Mechanism};
@@ -20,23 +24,19 @@ pub enum Then {
     GoOn,
     /// Sends what was appended and closes.
     Close,
+    /// Sends what was appended and leaves the connection to whoever called.
+    HandOver,
 }
 
-/// Starts a server on a free port and returns options that lead to it.
-pub fn serve<F>(script: F) -> ConnectOptions
-where
-    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
-{
+/// A port of the loopback interface, taken before a script runs that has to know it.
+pub fn bind() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     let port = listener.local_addr().expect("it is bound").port();
-    let script = Arc::new(Mutex::new(script));
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let stream = stream.expect("connections are accepted");
-            let script = script.clone();
-            std::thread::spawn(move || serve_one(stream, &script));
-        }
-    });
+    (listener, port)
+}
+
+/// Options that lead to a server of this module.
+pub fn options_for(port: u16) -> ConnectOptions {
     ConnectOptions {
         port,
         mechanism: Mechanism::Plain,
@@ -44,7 +44,42 @@ where
     }
 }
 
-fn serve_one<F>(mut stream: std::net::TcpStream, script: &Mutex<F>)
+/// Starts a server on a free port and returns options that lead to it.
+pub fn serve<F>(script: F) -> ConnectOptions
+where
+    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
+{
+    let (listener, port) = bind();
+    serve_on(listener, script);
+    options_for(port)
+}
+
+/// Starts a server on a listener.
+pub fn serve_on<F>(listener: TcpListener, script: F)
+where
+    F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then + Send + 'static,
+{
+    let script = Arc::new(Mutex::new(script));
+    serve_streams(listener, move |mut stream, _| serve_one(&mut stream, &*script));
+}
+
+/// Starts a server that hands each connection, with its number from 0, to a thread of its own.
+pub fn serve_streams<F>(listener: TcpListener, serve: F)
+where
+    F: Fn(TcpStream, usize) + Send + Sync + 'static,
+{
+    let serve = Arc::new(serve);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let Ok(stream) = stream else { return };
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(stream, number));
+        }
+    });
+}
+
+/// Answers requests until the peer or the script ends the connection.
+pub fn serve_one<F>(stream: &mut TcpStream, script: &Mutex<F>)
 where
     F: FnMut(&Frame<'_>, &mut Vec<u8>) -> Then,
 {
@@ -52,13 +87,23 @@ where
     let mut block = vec![0; 1 << 16];
     loop {
         let mut answers = Vec::new();
-        let mut closing = false;
-        while let Ok(Decoded::Complete { frame, consumed }) = frame::decode(&received) {
+        let mut after = Then::GoOn;
+        let mut consumed_bytes = 0;
+        while let Ok(Decoded::Complete { frame, consumed }) =
+            frame::decode(&received[consumed_bytes..])
+        {
             let mut script = script.lock().expect("no script panics and goes on");
-            closing |= matches!(script(&frame, &mut answers), Then::Close);
-            received.drain(..consumed);
+            after = script(&frame, &mut answers);
+            consumed_bytes += consumed;
+            if !matches!(after, Then::GoOn) {
+                break;
+            }
         }
-        if stream.write_all(&answers).is_err() || closing {
+        received.drain(..consumed_bytes);
+        if stream.write_all(&answers).is_err() || matches!(after, Then::Close) {
+            return;
+        }
+        if matches!(after, Then::HandOver) {
             return;
         }
         match stream.read(&mut block) {
@@ -66,6 +111,23 @@ where
             Ok(bytes) => received.extend_from_slice(&block[..bytes]),
         }
     }
+}
+
+/// Does the handshake and the first request for the cluster map, and leaves everything after it.
+pub fn shake_hands(stream: &mut TcpStream) {
+    let script = Mutex::new(|frame: &Frame<'_>, out: &mut Vec<u8>| {
+        assert!(handshake(out, frame));
+        match opcode(frame) {
+            Opcode::GetClusterConfig => Then::HandOver,
+            _ => Then::GoOn,
+        }
+    });
+    serve_one(stream, &script);
+}
+
+/// A request's opcode.
+pub fn opcode(frame: &Frame<'_>) -> Opcode {
+    Opcode::from_u8(frame.header.opcode).expect("the client sends known opcodes")
 }
 
 /// Appends an answer to `frame`.
@@ -115,4 +177,33 @@ pub fn cluster_map(revision: u32, vbuckets: usize) -> Vec<u8> {
            "vBucketServerMap":{{"vBucketMap":[{map}]}}}}"#
     )
     .into_bytes()
+}
+
+/// A cluster map of nodes on these ports of the loopback interface. `active` has the position of each
+/// vbucket's node.
+pub fn cluster_map_of(revision: u32, ports: &[u16], active: &[i32]) -> Vec<u8> {
+    let nodes = ports.iter().map(|port| {
+        format!(r#"{{"hostname":"127.0.0.1","services":{{"kv":{port},"mgmt":8091}}}}"#)
+    });
+    let nodes = nodes.collect::<Vec<_>>().join(",");
+    let map = active.iter().map(|node| format!("[{node}]")).collect::<Vec<_>>().join(",");
+    format!(
+        r#"{{"rev":{revision},"revEpoch":1,"nodesExt":[{nodes}],
+           "vBucketServerMap":{{"vBucketMap":[{map}]}}}}"#
+    )
+    .into_bytes()
+}
+
+/// A key of each of `vbuckets` vbuckets, at the position of its number.
+pub fn key_per_vbucket(vbuckets: u16) -> Vec<Vec<u8>> {
+    let mut keys = vec![Vec::new(); usize::from(vbuckets)];
+    for number in 0.. {
+        let key = format!("key{number}").into_bytes();
+        let vbid = oribi_protocol::hash::vbucket_of(&key, vbuckets);
+        keys[usize::from(vbid.0)] = key;
+        if keys.iter().all(|key| !key.is_empty()) {
+            return keys;
+        }
+    }
+    unreachable!("numbers do not end")
 }

@@ -1,0 +1,59 @@
+//! Answers to a batch of requests, on their way from connections to the one task that takes them.
+//!
+//! Connections put answers in, from any thread; the owner takes all that are there at once. The two
+//! vectors that this swaps are reused, so that an answer costs no allocation of its own. What is held
+//! is bounded by what the owner has in flight.
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::multiplexer::Answer;
+
+/// An answer with the number that its request has in the batch.
+pub(crate) type Numbered = (u64, Answer);
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct Batch(Mutex<Ready>);
+
+#[derive(Default)]
+struct Ready {
+    answers: Vec<Numbered>,
+    /// Who waits for the next one.
+    waker: Option<Waker>,
+}
+
+impl Batch {
+    /// Puts an answer in and wakes the owner if it waits.
+    pub fn put(&self, number: u64, answer: Answer) {
+        let mut ready = self.0.lock();
+        ready.answers.push((number, answer));
+        let waker = ready.waker.take();
+        drop(ready);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes what is there into `out`, which is empty; false when nothing is.
+    pub fn try_take(&self, out: &mut Vec<Numbered>) -> bool {
+        std::mem::swap(&mut self.0.lock().answers, out);
+        !out.is_empty()
+    }
+
+    /// Waits until something is there and takes it into `out`, which is empty. Only one task waits.
+    pub async fn take(&self, out: &mut Vec<Numbered>) {
+        poll_fn(|context| {
+            let mut ready = self.0.lock();
+            if ready.answers.is_empty() {
+                ready.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            std::mem::swap(&mut ready.answers, out);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,331 @@
+//! The nodes of a cluster, and which of them an operation goes to.
+//!
+//! Owns the present cluster map with one [`Node`] for each node in it, replaced together: whoever holds
+//! a [`Topology`] keeps its nodes connected. A map counts when it is newer than the present one,
+//! compared by epoch and revision. Nodes that stay keep their connections; those that left are let
+//! go of and close when nobody uses them any more.
+//!
+//! A node is reached where it was reached before: when the node that gave a map is listed there under
+//! another address than was used, both are taken for the same node ("localhost", address translation).
+//!
+//! A task fetches the map when a server announces a newer one or a pipeline was refused. At most one
+//! fetch is under way, whoever asks; others wait for its end and use what it brought.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oribi_protocol::feature::Feature;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{ConfigVersion, RequestParts};
+use oribi_types::Vbid;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use crate::bootstrap::ConnectOptions;
+use crate::config::{ClusterConfig, KvNode};
+use crate::config_watch::ConfigWatch;
+use crate::connection::Connection;
+use crate::error::{ClientError, Site};
+use crate::multiplexer::Multiplexer;
+use crate::node::Node;
+use crate::response::Response;
+
+/// How long one node may take to give its map before another one is asked.
+const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// Pause of the fetching task after each fetch, so that a cluster in turmoil is not asked without end.
+const FETCH_PAUSE: Duration = Duration::from_millis(50);
+
+/// A cluster map and its nodes.
+pub(crate) struct Topology {
+    /// The map.
+    pub config: Arc<ClusterConfig>,
+    /// The map's nodes, in its order.
+    nodes: Vec<Arc<Node>>,
+}
+
+impl Topology {
+    /// The node that is active for a vbucket.
+    pub fn active_node(&self, vbid: Vbid) -> Option<&Arc<Node>> {
+        self.nodes.get(self.config.active_position(vbid)?)
+    }
+
+    /// Version of the map.
+    pub fn version(&self) -> ConfigVersion {
+        self.config.version
+    }
+
+    /// Nodes in the order in which to ask them what any could answer: connected ones first.
+    fn by_readiness(&self) -> Vec<&Arc<Node>> {
+        let (ready, others): (Vec<_>, Vec<_>) =
+            self.nodes.iter().partition(|node| node.open_connection().is_some());
+        [ready, others].concat()
+    }
+}
+
+/// See the module text.
+pub(crate) struct Cluster {
+    options: ConnectOptions,
+    watch: Arc<ConfigWatch>,
+    topology: RwLock<Arc<Topology>>,
+    /// Counts changes of `topology`, for who holds one and wants to know whether it is the present one.
+    generation: AtomicU64,
+    /// Where nodes are reached, by the address that maps give them, as far as they differ.
+    reached: Mutex<HashMap<KvNode, KvNode>>,
+    /// Held while the map is fetched; counts fetches.
+    fetches: tokio::sync::Mutex<u64>,
+    fetches_ended: AtomicU64,
+}
+
+impl Cluster {
+    /// Connects to the first of the seeds that answers, and fetches the map from it.
+    pub async fn connect(options: ConnectOptions) -> Result<Arc<Cluster>, ClientError> {
+        let options = ConnectOptions { map_announcements: true, ..options };
+        let mut seeds = vec![KvNode { host: options.host.clone(), port: options.port }];
+        seeds.extend(
+            options.seeds.iter().map(|(host, port)| KvNode { host: host.clone(), port: *port }),
+        );
+        let mut first_error = None;
+        for seed in seeds {
+            match ask_seed(&options, &seed).await {
+                Ok((connection, config)) => {
+                    return Ok(Cluster::start(options, &seed, connection, config));
+                }
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        Err(first_error.expect("there is at least one seed, and it failed"))
+    }
+
+    fn start(
+        options: ConnectOptions,
+        seed: &KvNode,
+        connection: Connection,
+        config: ClusterConfig,
+    ) -> Arc<Cluster> {
+        let topology = Topology { config: Arc::new(ClusterConfig::none()), nodes: Vec::new() };
+        let cluster = Arc::new(Cluster {
+            options,
+            watch: Arc::default(),
+            topology: RwLock::new(Arc::new(topology)),
+            generation: AtomicU64::new(0),
+            reached: Mutex::default(),
+            fetches: tokio::sync::Mutex::new(0),
+            fetches_ended: AtomicU64::new(0),
+        });
+        cluster.learn(config, seed);
+        let topology = cluster.topology();
+        if let Some(node) = topology.nodes.iter().find(|node| node.address() == seed) {
+            node.adopt(connection);
+        }
+        tokio::spawn(fetch_when_told(Arc::downgrade(&cluster), cluster.watch.clone()));
+        cluster
+    }
+
+    /// The present map and nodes.
+    pub fn topology(&self) -> Arc<Topology> {
+        self.topology.read().clone()
+    }
+
+    /// Changes whenever [`Cluster::topology`] does.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Uses a map that `source` gave, if it is newer than the present one.
+    pub fn learn(&self, config: ClusterConfig, source: &KvNode) -> bool {
+        let mut topology = self.topology.write();
+        if config.version <= topology.version() {
+            return false;
+        }
+        let is_first = topology.nodes.is_empty();
+        let nodes = self.addresses(&config, source, is_first);
+        let nodes = nodes.into_iter().map(|address| {
+            let known = topology.nodes.iter().find(|node| *node.address() == address);
+            known.cloned().unwrap_or_else(|| Node::new(address, &self.options, &self.watch))
+        });
+        let nodes = nodes.collect();
+        tracing::debug!(version = ?config.version, nodes = config.nodes.len(), "new cluster map");
+        let left = std::mem::replace(
+            &mut *topology,
+            Arc::new(Topology { config: Arc::new(config), nodes }),
+        );
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(topology);
+        // Closing connections takes locks of its own.
+        drop(left);
+        true
+    }
+
+    /// Where each node of a map is reached. The only node of the first map is the one that gave it, also
+    /// when it does not say so; later a node may well name the one that took its place.
+    fn addresses(&self, config: &ClusterConfig, source: &KvNode, is_first: bool) -> Vec<KvNode> {
+        let mut reached = self.reached.lock();
+        let only_node = match &config.nodes[..] {
+            [only] if is_first => Some(only),
+            _ => None,
+        };
+        if let Some(this_node) = config.this_node().or(only_node)
+            && !config.nodes.contains(source)
+        {
+            reached.insert(this_node.clone(), source.clone());
+        }
+        let address = |node: &KvNode| reached.get(node).unwrap_or(node).clone();
+        config.nodes.iter().map(address).collect()
+    }
+
+    /// Uses the map in a refusal of `source`, if there is a newer one in it. Else a refusal of this
+    /// kind means that the map should be fetched.
+    pub fn learn_from_refusal(&self, refusal: &Response, source: &KvNode) -> bool {
+        let value = refusal.value();
+        if value.is_empty() {
+            return false;
+        }
+        match ClusterConfig::parse(&value, &source.host) {
+            Ok(config) => self.learn(config, source),
+            Err(error) => {
+                tracing::debug!(peer = %source, %error, "a refusal's cluster map is no use");
+                false
+            }
+        }
+    }
+
+    /// Has the map fetched, without waiting for it.
+    pub fn refresh_soon(&self) {
+        self.watch.report_refusal();
+    }
+
+    /// Fetches the map, or waits until it has been fetched by somebody else who began after now.
+    pub async fn refresh(&self, deadline: Instant) -> Result<(), ClientError> {
+        let ended = self.fetches_ended.load(Ordering::Acquire);
+        let Ok(mut fetches) = tokio::time::timeout_at(deadline, self.fetches.lock()).await else {
+            return Err(self.no_node(Opcode::GetClusterConfig));
+        };
+        // One that had begun before may bring an old map, but the next refusal will tell.
+        if *fetches > ended {
+            return Ok(());
+        }
+        let outcome = self.fetch(deadline).await;
+        *fetches += 1;
+        self.fetches_ended.store(*fetches, Ordering::Release);
+        outcome
+    }
+
+    async fn fetch(&self, deadline: Instant) -> Result<(), ClientError> {
+        let topology = self.topology();
+        let mut failure = None;
+        for node in topology.by_readiness() {
+            let deadline = deadline.min(Instant::now() + FETCH_TIMEOUT);
+            match self.fetch_from(node, topology.version(), deadline).await {
+                Ok(Some(config)) => {
+                    self.learn(config, node.address());
+                    return Ok(());
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.no_node(Opcode::GetClusterConfig)))
+    }
+
+    /// The map of one node; none when the node says that `present` is as new as its own.
+    async fn fetch_from(
+        &self,
+        node: &Arc<Node>,
+        present: ConfigVersion,
+        deadline: Instant,
+    ) -> Result<Option<ClusterConfig>, ClientError> {
+        let opcode = Opcode::GetClusterConfig;
+        let connection = node.link(Vbid(0)).connection(opcode, deadline, FETCH_TIMEOUT).await?;
+        let extras = present.encode();
+        let can_compare = connection.has(Feature::GetClusterConfigWithKnownVersion)
+            && present.epoch >= 1
+            && present.revision >= 1;
+        let extras = if can_compare { &extras[..] } else { &[] };
+        let parts = RequestParts { extras, ..RequestParts::new(opcode) };
+        let response = connection.call(&parts, &Bytes::new(), deadline, FETCH_TIMEOUT).await?;
+        response.outcome()?;
+        let value = response.value();
+        if can_compare && value.is_empty() {
+            return Ok(None);
+        }
+        let config = ClusterConfig::parse(&value, &node.address().host).map_err(|error| {
+            error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
+        })?;
+        Ok(Some(config))
+    }
+
+    /// A connection to any node, for what every node can answer.
+    pub async fn any_connection(
+        &self,
+        opcode: Opcode,
+        deadline: Instant,
+        after: Duration,
+    ) -> Result<Arc<Multiplexer>, ClientError> {
+        let topology = self.topology();
+        let Some(node) = topology.by_readiness().into_iter().next() else {
+            return Err(self.no_node(opcode));
+        };
+        node.link(Vbid(0)).connection(opcode, deadline, after).await
+    }
+
+    /// The error of an operation that no node can be found for.
+    pub fn no_node(&self, opcode: Opcode) -> ClientError {
+        let at = Site { peer: "the cluster".into(), operation: opcode.name() };
+        ClientError::NotSent { at, reason: "no node is there for it".into() }
+    }
+
+    /// Where a node that a map names is reached.
+    pub fn reached_at(&self, node: &KvNode) -> KvNode {
+        self.reached.lock().get(node).unwrap_or(node).clone()
+    }
+
+    /// Options that all connections share.
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // The fetching task finds the cluster gone and ends.
+        self.watch.wake();
+    }
+}
+
+async fn ask_seed(
+    options: &ConnectOptions,
+    seed: &KvNode,
+) -> Result<(Connection, ClusterConfig), ClientError> {
+    let KvNode { host, port } = seed.clone();
+    let options = ConnectOptions { host, port, ..options.clone() };
+    let mut connection = Connection::open(&options).await?;
+    let parts = RequestParts::new(Opcode::GetClusterConfig);
+    let response = connection.call(&parts, &Bytes::new()).await?;
+    response.outcome()?;
+    match ClusterConfig::parse(&response.value(), &seed.host) {
+        Ok(config) => Ok((connection, config)),
+        Err(error) => Err(error.at(connection.site(parts.opcode.name()))),
+    }
+}
+
+/// Fetches the map whenever there is a reason to, until the cluster is gone.
+async fn fetch_when_told(cluster: Weak<Cluster>, watch: Arc<ConfigWatch>) {
+    loop {
+        watch.changed().await;
+        let Some(cluster) = cluster.upgrade() else { return };
+        if !watch.take_reason(cluster.topology().version()) {
+            continue;
+        }
+        let deadline = Instant::now() + cluster.options.operation_timeout;
+        if let Err(error) = cluster.refresh(deadline).await {
+            tracing::debug!(%error, "the cluster map cannot be fetched");
+        }
+        drop(cluster);
+        tokio::time::sleep(FETCH_PAUSE).await;
+    }
+}

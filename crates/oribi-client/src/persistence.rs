@@ -1,0 +1,119 @@
+//! Whether what was written is on disk: observing a vbucket's sequence numbers.
+
+use bytes::{Buf, Bytes};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_types::{Seqno, VbUuid, Vbid};
+
+use crate::client::Client;
+use crate::error::{ClientError, Malformed, Site};
+use crate::reply::MutationToken;
+
+/// How far a vbucket is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObservedSeqno {
+    /// Present history.
+    pub vb_uuid: VbUuid,
+    /// Everything up to here is on disk.
+    pub persisted: Seqno,
+    /// Last mutation in memory.
+    pub current: Seqno,
+    /// When the history that was asked about has ended: how far it came. What it had beyond that is lost.
+    pub ended: Option<Seqno>,
+}
+
+/// Formats of the answer.
+const SAME_HISTORY: u8 = 0;
+const OTHER_HISTORY: u8 = 1;
+
+impl ObservedSeqno {
+    fn decode(mut bytes: Bytes, asked: MutationHistory) -> Result<ObservedSeqno, Malformed> {
+        let cut_off = |_| Malformed::new("an observed vbucket's figures are cut off");
+        let format = bytes.try_get_u8().map_err(cut_off)?;
+        let vbid = Vbid(bytes.try_get_u16().map_err(cut_off)?);
+        let mut next = || bytes.try_get_u64().map_err(cut_off);
+        let vb_uuid = VbUuid(next()?);
+        let persisted = Seqno(next()?);
+        let current = Seqno(next()?);
+        let (answered, ended) = match format {
+            SAME_HISTORY => (vb_uuid, None),
+            OTHER_HISTORY => (VbUuid(next()?), Some(Seqno(next()?))),
+            _ => return Err(Malformed::new("unknown format of an observed vbucket")),
+        };
+        if (vbid, answered) != asked {
+            return Err(Malformed::new("figures of another vbucket than was asked for"));
+        }
+        Ok(ObservedSeqno { vb_uuid, persisted, current, ended })
+    }
+}
+
+/// Vbucket and history.
+type MutationHistory = (Vbid, VbUuid);
+
+impl Client {
+    /// How far a vbucket is in the history `vb_uuid`. [`crate::Refused::NotFound`] when it never had
+    /// that history. Not repeated when a node refuses or the connection ends.
+    pub async fn observe_seqno(
+        &self,
+        vbid: Vbid,
+        vb_uuid: VbUuid,
+    ) -> Result<ObservedSeqno, ClientError> {
+        let parts = RequestParts { vbid, ..RequestParts::new(Opcode::ObserveSeqno) };
+        let value = Bytes::copy_from_slice(&vb_uuid.0.to_be_bytes());
+        let (peer, response) = self.call_vbucket(&parts, &value).await?;
+        ObservedSeqno::decode(response.into_value(), (vbid, vb_uuid))
+            .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
+    }
+
+    /// True once a mutation is on disk; false while it is not, and for good when it was lost.
+    pub async fn is_persisted(&self, mutation: &MutationToken) -> Result<bool, ClientError> {
+        let MutationToken { vbid, vb_uuid, seqno } = *mutation;
+        let observed = self.observe_seqno(vbid, vb_uuid).await?;
+        Ok(match observed.ended {
+            None => seqno <= observed.persisted,
+            // What belongs to the end of the old history is the start of the present one.
+            Some(ended) => seqno <= ended && seqno <= observed.persisted,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Both formats, and what is neither.
+
+    use super::*;
+
+    fn answer(format: u8, words: &[u64]) -> Bytes {
+        let mut bytes = vec![format, 0, 7];
+        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_be_bytes()));
+        bytes.into()
+    }
+
+    #[test]
+    fn decodes_both_formats() {
+        let asked = (Vbid(7), VbUuid(0xa));
+        let observed = ObservedSeqno::decode(answer(0, &[0xa, 5, 9]), asked).unwrap();
+        let (persisted, current) = (Seqno(5), Seqno(9));
+        let same = ObservedSeqno { vb_uuid: VbUuid(0xa), persisted, current, ended: None };
+        assert_eq!(observed, same);
+        let observed = ObservedSeqno::decode(answer(1, &[0xb, 5, 9, 0xa, 4]), asked).unwrap();
+        let ended = Some(Seqno(4));
+        assert_eq!(observed, ObservedSeqno { vb_uuid: VbUuid(0xb), ended, ..same });
+    }
+
+    #[test]
+    fn refuses_what_is_neither() {
+        let asked = (Vbid(7), VbUuid(0xa));
+        let wrong = [
+            Bytes::new(),
+            answer(0, &[0xa, 5]),
+            answer(1, &[0xb, 5, 9, 0xa]),
+            answer(2, &[0xa, 5, 9]),
+            answer(0, &[0xc, 5, 9]),
+        ];
+        for bytes in wrong {
+            ObservedSeqno::decode(bytes, asked).expect_err("refused");
+        }
+        ObservedSeqno::decode(answer(0, &[0xa, 5, 9]), (Vbid(8), VbUuid(0xa))).unwrap_err();
+    }
+}

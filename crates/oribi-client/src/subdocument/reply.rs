@@ -1,0 +1,157 @@
+//! What comes back from operations on parts of a document.
+//!
+//! A lookup has an outcome for each path, and is no failure when some are. A write succeeds or fails as
+//! a whole; a failure names the first path that could not be changed.
+
+use bytes::{Buf, Bytes};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_types::Cas;
+
+use crate::error::{ClientError, Malformed, PathError};
+use crate::reply::{MutationToken, Reply, Unusable};
+use crate::response::Response;
+
+/// The answer to [`crate::Operation::lookup_in`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LookupInReply {
+    /// CAS of the document.
+    pub cas: Cas,
+    /// True when the document was deleted.
+    pub is_deleted: bool,
+    /// Outcome of each path, in their order. JSON, unless the path says otherwise.
+    pub values: Vec<Result<Bytes, PathError>>,
+}
+
+/// The answer to [`crate::Operation::mutate_in`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MutateInReply {
+    /// CAS of the document.
+    pub cas: Cas,
+    /// Where the write stands in its vbucket's history, when the server sends it.
+    pub mutation: Option<MutationToken>,
+    /// True when the document was, and still is, deleted.
+    pub is_deleted: bool,
+    /// New values of paths that have one (counters), with the path's position.
+    pub values: Vec<(usize, Bytes)>,
+}
+
+impl LookupInReply {
+    /// Decodes the reply to a lookup of `paths` paths.
+    pub fn decode(reply: Reply, paths: usize) -> Result<LookupInReply, Malformed> {
+        let Reply { cas, status, opcode, .. } = reply;
+        let is_deleted = is_about_tombstone(status);
+        let mut values = Vec::with_capacity(paths.min(super::PATHS_MAX));
+        if opcode == Opcode::SubdocMultiLookup as u8 {
+            let mut rest = reply.value;
+            while !rest.is_empty() {
+                let (status, value) = split_value(&mut rest)?;
+                values.push(PathError::from_status(status).map(|()| value));
+            }
+        } else {
+            let outcome = match status == Status::SubdocSuccessDeleted.code() {
+                true => Ok(()),
+                false => PathError::from_status(status),
+            };
+            values.push(outcome.map(|()| reply.value));
+        }
+        if values.len() != paths {
+            return Err(Malformed::new("a lookup's answer has another number of paths"));
+        }
+        Ok(LookupInReply { cas, is_deleted, values })
+    }
+}
+
+impl MutateInReply {
+    /// Decodes the reply to a write of `paths` paths.
+    pub fn decode(reply: Reply, paths: usize) -> Result<MutateInReply, Malformed> {
+        let Reply { cas, status, opcode, mutation, .. } = reply;
+        let is_deleted = is_about_tombstone(status);
+        let mut values = Vec::new();
+        let mut rest = reply.value;
+        if opcode != Opcode::SubdocMultiMutation as u8 {
+            if !rest.is_empty() {
+                values.push((0, rest));
+            }
+            return Ok(MutateInReply { cas, mutation, is_deleted, values });
+        }
+        while !rest.is_empty() {
+            let index = usize::from(rest.get_u8());
+            let (_, value) = split_value(&mut rest)?;
+            if index >= paths || values.len() == paths {
+                return Err(Malformed::new("a value for a path that was not asked for"));
+            }
+            values.push((index, value));
+        }
+        Ok(MutateInReply { cas, mutation, is_deleted, values })
+    }
+}
+
+/// Takes status, length and value off the front of `rest`.
+fn split_value(rest: &mut Bytes) -> Result<(u16, Bytes), Malformed> {
+    let cut_off = || Malformed::new("the values of a sub-document answer are cut off");
+    let status = rest.try_get_u16().map_err(|_| cut_off())?;
+    let bytes = rest.try_get_u32().map_err(|_| cut_off())? as usize;
+    if bytes > rest.len() {
+        return Err(cut_off());
+    }
+    Ok((status, rest.split_to(bytes)))
+}
+
+const fn is_about_tombstone(status: u16) -> bool {
+    status == Status::SubdocSuccessDeleted.code()
+        || status == Status::SubdocMultiPathFailureDeleted.code()
+}
+
+const fn is_multi_failure(status: u16) -> bool {
+    status == Status::SubdocMultiPathFailure.code()
+        || status == Status::SubdocMultiPathFailureDeleted.code()
+}
+
+fn is_single(opcode: Opcode) -> bool {
+    (Opcode::SubdocGet..=Opcode::SubdocReplaceBodyWithXattr).contains(&opcode)
+        && !matches!(opcode, Opcode::SubdocMultiLookup | Opcode::SubdocMultiMutation)
+}
+
+fn is_single_lookup(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount)
+}
+
+/// True for a status that says how paths fared, not that the request was refused.
+pub(crate) fn is_outcome(opcode: Opcode, status: u16) -> bool {
+    match opcode {
+        Opcode::SubdocMultiLookup | Opcode::SubdocMultiMutation => {
+            is_multi_failure(status) || is_about_tombstone(status)
+        }
+        _ if is_single(opcode) => {
+            let is_path_status = PathError::from_status(status)
+                .is_err_and(|error| !matches!(error, PathError::Other(_)));
+            is_path_status || is_about_tombstone(status)
+        }
+        _ => false,
+    }
+}
+
+/// Turns the outcome of a write that failed at a path into its error.
+pub(crate) fn check_mutation(
+    opcode: Opcode,
+    status: u16,
+    response: &Response,
+) -> Result<(), Unusable> {
+    let failed = |index, status| {
+        let error = PathError::from_status(status).err().unwrap_or(PathError::Other(status));
+        Err(Unusable::Error(ClientError::Path { index, error }))
+    };
+    if opcode == Opcode::SubdocMultiMutation && is_multi_failure(status) {
+        let value = response.value();
+        let Some(&[index, high, low]) = value.first_chunk::<3>() else {
+            return Err(Malformed::new("a failed path has a number and a status").into());
+        };
+        return failed(usize::from(index), u16::from_be_bytes([high, low]));
+    }
+    let is_single_write = is_single(opcode) && !is_single_lookup(opcode);
+    if is_single_write && !is_about_tombstone(status) {
+        return failed(0, status);
+    }
+    Ok(())
+}
