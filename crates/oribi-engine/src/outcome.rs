@@ -139,6 +139,7 @@ pub struct ConcatRequest<'a> {
 }
 
 /// Increment or decrement of a decimal counter of 64 bits. Increments wrap, decrements stop at 0.
+/// An existing counter keeps its expiry.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterRequest {
     /// Amount.
@@ -151,6 +152,4 @@ pub struct CounterRequest {
     pub expiry: u32,
     /// Required version, 0 for any.
     pub cas: Cas,
-    /// Kept for symmetry with stores: an existing counter always keeps its expiry.
-    pub preserve_expiry: bool,
 }

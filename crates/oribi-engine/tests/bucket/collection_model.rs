@@ -42,14 +42,7 @@ fn open_on(disk: &Arc<MemoryMedium>, plan: &Arc<FaultPlan>) -> Arc<Bucket> {
 }
 
 fn count_up(expiry: u32) -> CounterRequest {
-    CounterRequest {
-        delta: 1,
-        decrement: false,
-        initial: Some(99),
-        expiry,
-        cas: Cas(0),
-        preserve_expiry: false,
-    }
+    CounterRequest { delta: 1, decrement: false, initial: Some(99), expiry, cas: Cas(0) }
 }
 
 impl World {

@@ -84,14 +84,7 @@ fn append_prepend_and_counters() {
     assert_eq!(concat(ConcatMode::Append, &"x".repeat(1 << 20)), MutationOutcome::TooLarge);
 
     let counter = |name: &str, delta, decrement, initial| {
-        let request = CounterRequest {
-            delta,
-            decrement,
-            initial,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = CounterRequest { delta, decrement, initial, expiry: 0, cas: Cas(0) };
         match bucket.counter(VB, key(name), &request, NOW) {
             CounterOutcome::Done { value, .. } => Ok(value),
             other => Err(other),
@@ -309,14 +302,8 @@ fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
     let disk = MemoryStore::new().medium();
     let bucket = open(Arc::new(MemoryStore::on(disk.clone())));
     let threads = BucketThreads::start(Arc::clone(&bucket)).unwrap();
-    let request = CounterRequest {
-        delta: 1,
-        decrement: false,
-        initial: Some(1),
-        expiry: 0,
-        cas: Cas(0),
-        preserve_expiry: false,
-    };
+    let request =
+        CounterRequest { delta: 1, decrement: false, initial: Some(1), expiry: 0, cas: Cas(0) };
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
