@@ -1,12 +1,18 @@
 //! What is counted and timed, as STAT tells it.
 
+use std::sync::Arc;
+
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
 use serde_json::{Value, json};
 
 use super::{entries, group};
+use crate::auth::UserStore;
 use crate::counters::timings::SAMPLE_EVERY;
-use crate::dispatch::tests::{Client, SET_EXTRAS, about, bytes, counter_extras};
+use crate::dispatch::tests::{Client, SET_EXTRAS, about, bytes, counter_extras, outside};
+use crate::harness::ConnectionHarness;
 
 fn count(client: &mut Client, opcode: Opcode, key: &[u8], creates: bool) {
     let extras = counter_extras(1, 0, if creates { 0 } else { u32::MAX });
@@ -67,17 +73,31 @@ fn sums_over_all_buckets_keep_those_of_a_deleted_one() {
 
 #[test]
 fn refusals_are_counted_by_their_kind() {
-    let mut client = Client::modern();
-    let elsewhere =
-        RequestParts { vbid: crate::dispatch::tests::outside(), ..about(Opcode::Get, b"k") };
-    client.send(&elsewhere);
+    let plan = FaultPlan::none();
+    let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
+    let harness = ConnectionHarness::over(UserStore::development(), Arc::new(store));
+    let mut client = Client { harness };
+    client.set(b"k", b"v");
+    plan.fail_from(plan.commits() + 1, Fault::BeforeCommit);
+    let bucket = Arc::clone(client.harness.bucket());
+    bucket.bucket().flush_step().unwrap_err();
+    bucket.bucket().review_pressure();
+    assert_eq!(client.set(b"k", b"w").status, Status::Etmpfail);
+    client.send(&RequestParts { vbid: outside(), ..about(Opcode::Get, b"k") });
     let stats = group(&mut client, "");
-    // The request was one, but it neither hit nor missed.
-    for (name, value) in
-        [("cmd_get", "1"), ("get_misses", "0"), ("ep_oom_errors", "0"), ("ep_tmp_oom_errors", "0")]
-    {
+    // What is refused neither hits nor misses, and is no write to the collection.
+    for (name, value) in [
+        ("cmd_set", "2"),
+        ("cmd_get", "1"),
+        ("get_misses", "0"),
+        ("ep_oom_errors", "0"),
+        ("ep_tmp_oom_errors", "1"),
+        ("ep_degraded_mode", "true"),
+        ("ep_item_commit_failed", "1"),
+    ] {
         assert_eq!(stats[name], value, "{name}");
     }
+    assert_eq!(group(&mut client, "collections-byid 0")["0x0:0x0:ops_store"], "1");
 }
 
 /// The harness's clock takes a microsecond for each timed command.
