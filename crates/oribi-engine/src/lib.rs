@@ -3,7 +3,8 @@
 //! Owns: buckets and all below them. Invariants, as absences: it never sees a wire byte other than
 //! keys and values, never reads the clock of the operating system or a configuration file (time,
 //! entropy and settings are handed in), never names a storage backend, and has no free-running loop:
-//! background work is steps, and [`BucketThreads`] is only the driver that production uses.
+//! background work is steps, and [`BucketThreads`] is only the driver that production uses, with the
+//! clock that it hands to them. Statistics are structs and histograms; text is the server's.
 //! Caller: the server, and tests.
 
 #![deny(unsafe_code)]

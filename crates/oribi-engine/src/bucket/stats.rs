@@ -82,7 +82,8 @@ impl Bucket {
 
     /// Clears `out` and fills it with the figures of every collection that ever had a version in
     /// the vbucket, and of the default collection, in order of id. A collection that has left the
-    /// manifest stays until its documents are purged. False: there is no such vbucket.
+    /// manifest stays until its documents are purged; emptying the bucket begins all figures anew.
+    /// False: there is no such vbucket.
     pub fn collection_stats(
         &self,
         vbid: Vbid,

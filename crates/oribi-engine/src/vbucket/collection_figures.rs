@@ -10,6 +10,9 @@ use oribi_types::{CollectionId, Seqno};
 
 use crate::item::ItemRef;
 
+#[cfg(test)]
+mod tests;
+
 /// What one collection has in one vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectionStats {

@@ -6,7 +6,7 @@ use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
     GetOutcome, ItemRef, MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreMode,
-    StoreRequest,
+    StoreRequest, TaskState,
 };
 use oribi_storage::{Fault, FaultPlan, FaultStore, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Timestamp, Vbid};
@@ -316,6 +316,8 @@ fn concurrent_writers_lose_no_update_and_seqnos_have_no_gap() {
         }
     });
     threads.stop().unwrap();
+    let flusher = bucket.task_stats().into_iter().find(|task| task.name == "flusher").unwrap();
+    assert!(flusher.state == TaskState::Dead && flusher.runs > 0, "{flusher:?}");
     let stats = bucket.vbucket_stats(VB).unwrap();
     assert_eq!(
         (stats.high_seqno, stats.persisted_seqno, stats.queue_items),
