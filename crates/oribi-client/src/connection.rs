@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::Frame;
+use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
@@ -270,6 +270,11 @@ impl Connection {
         Site { peer: self.peer.clone(), operation }
     }
 
+    /// Header of the frame that `advance` has found.
+    pub(crate) fn header(&self) -> Option<Header> {
+        self.reader.header().copied()
+    }
+
     /// The frame that `advance` has found.
     pub(crate) fn present(&self) -> Result<Frame<'_>, ClientError> {
         self.reader.frame().ok_or_else(|| {
@@ -286,7 +291,7 @@ impl Connection {
                 Ok(true) => {}
                 Err(error) => return Err(self.violated("answer", error.to_string())),
             }
-            match self.reader.frame().map(|frame| frame.header.magic) {
+            match self.header().map(|header| header.magic) {
                 Some(Magic::ClientResponse | Magic::AltClientResponse) => return Ok(true),
                 // Notifications need no answer; a changed map is found by the next refusal.
                 Some(Magic::ServerRequest) => {}

@@ -135,6 +135,15 @@ impl FrameReader {
         }
     }
 
+    /// The present frame's header, for whoever has to decide by it first.
+    pub fn header(&self) -> Option<&Header> {
+        match &self.current {
+            Current::None => None,
+            Current::Buffered(header) => Some(header),
+            Current::Large => self.large.as_ref().map(|large| &large.header),
+        }
+    }
+
     /// The present frame; `None` before the first [`FrameReader::advance`] that answered true and
     /// after one that answered false.
     pub fn frame(&self) -> Option<Frame<'_>> {

@@ -11,6 +11,41 @@
 //!
 //! Used by the binary's client subcommands and by tests. Knows no engine: it works against any server
 //! of this protocol.
+//!
+//! # Guide
+//!
+//! The examples on this page run as tests, against a scripted server that stands in for a real one. It
+//! is not shown; `options` is what [`ConnectOptions::new`] gives for a server on this machine, with
+//! another port.
+//!
+//! ## Documents
+//!
+//! ```standalone_crate
+//! # #[path = "../tests/support/mod.rs"] mod support;
+//! use bytes::Bytes;
+//! use oribi_client::{Client, ClientError, FLAGS_JSON, Refused, WriteOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let options = support::serve_documents();
+//! let client = Client::connect(options).await?;
+//! let users = client.collection("shop.users").await?;
+//!
+//! let json = WriteOptions { flags: FLAGS_JSON, ..WriteOptions::default() };
+//! let (cas, _) = client.upsert(&users, b"user:1", Bytes::from_static(b"{}"), &json).await?;
+//! let user = client.get(&users, b"user:1").await?.expect("it was just written");
+//! assert_eq!((&user.value[..], user.cas), (&b"{}"[..], cas));
+//!
+//! // A miss is no error for a read; what a server decides against is, and says why.
+//! assert_eq!(client.get(&users, b"user:2").await?, None);
+//! match client.add(&users, b"user:1", Bytes::new(), &json).await {
+//!     Err(ClientError::Refused(Refused::Exists)) => {}
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 
 #![forbid(unsafe_code)]
 

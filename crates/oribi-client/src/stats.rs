@@ -3,7 +3,7 @@
 //! A group may have millions of entries. They are handed out as they arrive and nothing is kept, so
 //! memory does not grow with their number and the server is not read faster than its figures are used.
 
-use oribi_protocol::frame::Frame;
+use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 
@@ -68,12 +68,13 @@ impl<'c> StatStream<'c> {
         if self.has_ended {
             return Ok(None);
         }
-        let header = self.connection.present()?.header;
-        if header.opaque != OPAQUE || header.opcode != Opcode::Stat as u8 {
+        let is_ours =
+            |header: &Header| header.opaque == OPAQUE && header.opcode == Opcode::Stat as u8;
+        let Some(header) = self.connection.header().filter(is_ours) else {
             return Err(self
                 .connection
                 .violated(Opcode::Stat.name(), "an answer to another request"));
-        }
+        };
         let outcome = Refused::from_status(header.vbucket_or_status);
         let is_terminator = header.key_bytes == 0 && header.value_bytes() == Some(0);
         self.has_ended = outcome.is_err() || is_terminator;

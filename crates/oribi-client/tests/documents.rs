@@ -9,26 +9,15 @@ use oribi_client::{
     MutateInOptions, MutationToken, Operation, PathError, PathMutation, Refused, WriteOptions,
 };
 use oribi_protocol::feature::Feature;
-use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{MutationExtras, ResponseParts, write_response};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
-use support::{Then, answer, handshake, handshake_with, opcode, serve};
+use support::{Then, answer, answer_with_cas, handshake, handshake_with, opcode, serve};
 
 async fn connect(options: ConnectOptions) -> Client {
     Client::connect(options).await.expect("the handshake succeeds")
-}
-
-fn answer_with_cas(out: &mut Vec<u8>, frame: &Frame<'_>, cas: u64, extras: &[u8], value: &[u8]) {
-    let parts = ResponseParts {
-        cas,
-        extras,
-        value,
-        ..ResponseParts::new(frame.header.opcode, Status::Success, frame.header.opaque)
-    };
-    write_response(out, &parts);
 }
 
 #[tokio::test]

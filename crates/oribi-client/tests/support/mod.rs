@@ -7,6 +7,7 @@
 // Each file of tests is a program of its own and uses another part of this.
 #![allow(dead_code)]
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -140,6 +141,23 @@ pub fn answer(out: &mut Vec<u8>, frame: &Frame<'_>, status: Status, extras: &[u8
     write_response(out, &parts);
 }
 
+/// Appends an answer to `frame` that succeeds with a CAS.
+pub fn answer_with_cas(
+    out: &mut Vec<u8>,
+    frame: &Frame<'_>,
+    cas: u64,
+    extras: &[u8],
+    value: &[u8],
+) {
+    let parts = ResponseParts {
+        cas,
+        extras,
+        value,
+        ..ResponseParts::new(frame.header.opcode, Status::Success, frame.header.opaque)
+    };
+    write_response(out, &parts);
+}
+
 /// Answers the requests of a handshake; false when `frame` is none.
 pub fn handshake(out: &mut Vec<u8>, frame: &Frame<'_>) -> bool {
     let value = match Opcode::from_u8(frame.header.opcode) {
@@ -206,4 +224,39 @@ pub fn key_per_vbucket(vbuckets: u16) -> Vec<Vec<u8>> {
         }
     }
     unreachable!("numbers do not end")
+}
+
+/// Starts a server that keeps documents in a map, with one collection besides the default one:
+/// `shop.users`. For the examples of the documentation.
+pub fn serve_documents() -> ConnectOptions {
+    let mut documents: HashMap<Vec<u8>, (Vec<u8>, u64)> = HashMap::new();
+    let mut last_cas = 0;
+    serve(move |frame, out| {
+        if handshake(out, frame) {
+            return Then::GoOn;
+        }
+        let known = documents.get(frame.key).cloned();
+        match (opcode(frame), known) {
+            (Opcode::CollectionsGetId, _) => {
+                assert_eq!(frame.value, b"shop.users");
+                let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8];
+                answer(out, frame, Status::Success, &id, b"");
+            }
+            (Opcode::Add, Some(_)) => answer(out, frame, Status::KeyEexists, &[], b""),
+            (Opcode::Set | Opcode::Add, _) => {
+                last_cas += 1;
+                documents.insert(frame.key.to_vec(), (frame.value.to_vec(), last_cas));
+                answer_with_cas(out, frame, last_cas, &[], b"");
+            }
+            (Opcode::Get, Some((value, cas))) => {
+                answer_with_cas(out, frame, cas, b"\0\0\0\0", &value);
+            }
+            (Opcode::Delete, Some(_)) => {
+                documents.remove(frame.key);
+                answer(out, frame, Status::Success, &[], b"");
+            }
+            _ => answer(out, frame, Status::KeyEnoent, &[], b""),
+        }
+        Then::GoOn
+    })
 }
