@@ -6,11 +6,14 @@
 //! this is what statistics, bulk work and load generators run on, and what the shared connection of
 //! [`crate::Client`] is made from.
 //!
-//! ```no_run
-//! # use oribi_client::{ClientError, ConnectOptions, Connection};
-//! # use oribi_protocol::{opcode::Opcode, request::RequestParts};
-//! # async fn example() -> Result<(), ClientError> {
-//! let options = ConnectOptions::new("Administrator", "password", "default");
+//! ```standalone_crate
+//! # #[path = "../tests/support/mod.rs"] mod support;
+//! use oribi_client::Connection;
+//! use oribi_protocol::{opcode::Opcode, request::RequestParts};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let options = support::serve_documents();
 //! let mut connection = Connection::open(&options).await?;
 //! for opaque in 0..1000 {
 //!     connection.push(&RequestParts { opaque, ..RequestParts::new(Opcode::Noop) });
