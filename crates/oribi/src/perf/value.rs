@@ -4,16 +4,21 @@
 //!
 //! | binary, offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | CRC-32 of everything after it, begun with the seed of collection and key prefix |
-//! | 4 | 4 | bytes of the whole value |
-//! | 8 | 4 | version: which of its writer's writes it was |
-//! | 12 | 8 | number of the document |
+//! | 0 | 4 | CRC-32 of the rest of the header, begun with the seed of collection and key prefix |
+//! | 4 | 4 | CRC-32 of the body |
+//! | 8 | 4 | bytes of the whole value |
+//! | 12 | 4 | version: which of its writer's writes it was |
+//! | 16 | 8 | number of the document |
 //!
-//! All little-endian. A JSON document carries the same fields as hexadecimal digits in a string
-//! ([`json`]). The checksum stands first so that it is computed over one contiguous range: a read is
-//! verified in one pass over its bytes, at 15 to 20 GB/s. Nothing about past writes is remembered: any
-//! version that any run with the same keys wrote is accepted, and nothing else is. A value that is too
-//! small for the header is a pattern that follows from the key.
+//! All little-endian. A JSON document carries the same information as hexadecimal digits in a string
+//! ([`json`]). Nothing about past writes is remembered: any version that any run with the same keys
+//! wrote is accepted, and nothing else is. A value that is too small for the header is a pattern that
+//! follows from the key.
+//!
+//! The place in the block that a body is cut from follows from document and version. So a body that
+//! this run could have written is verified by comparing it with the block, which takes a quarter of
+//! the time of its checksum (half a kilobyte: about 20 against 80 ns); the checksum decides about all
+//! others.
 //!
 //! Owns composing and verifying. Both are functions without state and without allocation, except
 //! for the one block.
@@ -28,7 +33,7 @@ use rand::Rng;
 use super::key_choice::generator;
 
 /// Bytes of the binary header.
-const HEADER_BYTES: usize = 20;
+const HEADER_BYTES: usize = 24;
 
 /// Room for what stands before the body: the longer of the two headers, or a whole small value.
 const HEAD_BYTES_MAX: usize = 64;
@@ -163,14 +168,15 @@ impl Values {
             self.fill_pattern(identity, &mut head[..bytes]);
             return Composed { head, head_bytes: bytes, body: Bytes::new(), tail: b"" };
         }
-        let place = identity.mix(u64::from(version) << 20) as usize % BODY_PLACES;
+        let place = body_place(identity, version);
         let body = self.block.slice(place..place + bytes - header_bytes - tail.len());
         match self.form {
             Form::Binary => {
-                head[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
-                head[8..12].copy_from_slice(&version.to_le_bytes());
-                head[12..20].copy_from_slice(&identity.index.to_le_bytes());
-                let sum = checksum(identity.seed, &[&head[4..20], &body]);
+                head[4..8].copy_from_slice(&checksum(0, &[&body]).to_le_bytes());
+                head[8..12].copy_from_slice(&(bytes as u32).to_le_bytes());
+                head[12..16].copy_from_slice(&version.to_le_bytes());
+                head[16..24].copy_from_slice(&identity.index.to_le_bytes());
+                let sum = checksum(identity.seed, &[&head[4..HEADER_BYTES]]);
                 head[..4].copy_from_slice(&sum.to_le_bytes());
             }
             Form::Json => json::write_header(&mut head, identity, version, bytes, &body),
@@ -195,10 +201,22 @@ impl Values {
         if header.index != identity.index {
             return Err(Corruption::Document);
         }
-        match checksum(identity.seed, &[&value[header.summed_from..]]) == header.checksum {
-            true => Ok(()),
-            false => Err(Corruption::Checksum),
+        let sound = match self.form {
+            Form::Binary => self.is_sound(identity, &header, value),
+            Form::Json => json::checksum_of(identity, value) == header.checksum,
+        };
+        if sound { Ok(()) } else { Err(Corruption::Checksum) }
+    }
+
+    /// Whether both checksums of a binary value are right. Its length is.
+    fn is_sound(&self, identity: Identity, header: &Header, value: &[u8]) -> bool {
+        if checksum(identity.seed, &[&value[4..HEADER_BYTES]]) != header.checksum {
+            return false;
         }
+        let body = &value[HEADER_BYTES..];
+        let place = body_place(identity, header.version);
+        let own = self.block.get(place..place + body.len());
+        own.is_some_and(|own| own == body) || checksum(0, &[body]) == header.body_checksum
     }
 
     /// Bytes before the body, and what stands after it.
@@ -233,9 +251,10 @@ impl Values {
 /// What a value says about itself.
 struct Header {
     checksum: u32,
-    /// Offset from which on the checksum counts.
-    summed_from: usize,
+    /// Only of a binary value.
+    body_checksum: u32,
     bytes: u32,
+    version: u32,
     index: u64,
 }
 
@@ -245,9 +264,19 @@ impl Header {
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        let index = u64::from(word(12)) | u64::from(word(16)) << 32;
-        Some(Header { checksum: word(0), summed_from: 4, bytes: word(4), index })
+        Some(Header {
+            checksum: word(0),
+            body_checksum: word(4),
+            bytes: word(8),
+            version: word(12),
+            index: u64::from(word(16)) | u64::from(word(20)) << 32,
+        })
     }
+}
+
+/// Where in the block a body starts.
+fn body_place(identity: Identity, version: u32) -> usize {
+    identity.mix(u64::from(version) << 20) as usize % BODY_PLACES
 }
 
 fn checksum(seed: u32, pieces: &[&[u8]]) -> u32 {

@@ -50,13 +50,22 @@ pub(super) fn write_header(
 
 /// The header of a value that is long enough to have one.
 pub(super) fn read_header(value: &[u8]) -> Option<Header> {
+    let word = |at: usize| read_hex(value.get(at..at + 8)?).map(|word| word as u32);
+    if !value.starts_with(OPENING) {
+        return None;
+    }
     Some(Header {
-        checksum: read_hex(value.get(CHECKSUM_AT..SUMMED_FROM)?)? as u32,
-        summed_from: SUMMED_FROM,
-        bytes: read_hex(value.get(BYTES_AT..VERSION_AT)?)? as u32,
+        checksum: word(CHECKSUM_AT)?,
+        body_checksum: 0,
+        bytes: word(BYTES_AT)?,
+        version: word(VERSION_AT)?,
         index: read_hex(value.get(INDEX_AT..BETWEEN_AT)?)?,
     })
-    .filter(|_| value.starts_with(OPENING))
+}
+
+/// The checksum that a value, long enough for a header, should have.
+pub(super) fn checksum_of(identity: Identity, value: &[u8]) -> u32 {
+    checksum(identity.seed, &[&value[SUMMED_FROM..]])
 }
 
 fn write_hex(out: &mut [u8], mut number: u64) {

@@ -92,6 +92,11 @@ fn versions_differ_and_runs_agree() {
     assert_ne!(version(&first, 1)[HEADER_BYTES..], version(&first, 2)[HEADER_BYTES..]);
     assert_eq!(version(&first, 1), version(&second, 1));
     // Whatever block a run has made: values are verified by what they say of themselves.
-    let other = Values::new(Form::Binary, 600..=700, false, 8);
-    assert_eq!(other.verify(IDENTITY, &version(&first, 1)), Ok(()));
+    for sizes in [600..=700, 1..=10] {
+        let other = Values::new(Form::Binary, sizes, false, 8);
+        let mut value = version(&first, 1);
+        assert_eq!(other.verify(IDENTITY, &value), Ok(()));
+        value[200] ^= 8;
+        assert_eq!(other.verify(IDENTITY, &value), Err(Corruption::Checksum));
+    }
 }
