@@ -144,15 +144,6 @@ impl FrameReader {
         }
     }
 
-    /// Header of the present frame, see [`FrameReader::frame`].
-    pub fn header(&self) -> Option<&Header> {
-        match &self.current {
-            Current::None => None,
-            Current::Buffered(header) => Some(header),
-            Current::Large => self.large.as_ref().map(|large| &large.header),
-        }
-    }
-
     /// The present frame; `None` before the first [`FrameReader::advance`] that answered true and
     /// after one that answered false.
     pub fn frame(&self) -> Option<Frame<'_>> {
