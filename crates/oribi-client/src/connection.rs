@@ -206,6 +206,7 @@ impl Connection {
     }
 
     /// The next answer, if it has been received already.
+    #[inline]
     pub fn try_next(&mut self) -> Result<Option<Frame<'_>>, ClientError> {
         match self.advance()? {
             true => self.present().map(Some),
@@ -274,11 +275,13 @@ impl Connection {
     }
 
     /// Header of the frame that `advance` has found.
+    #[inline]
     pub(crate) fn header(&self) -> Option<Header> {
         self.reader.header().copied()
     }
 
     /// The frame that `advance` has found.
+    #[inline]
     pub(crate) fn present(&self) -> Result<Frame<'_>, ClientError> {
         self.reader.frame().ok_or_else(|| {
             let reason = "no frame is there".into();
@@ -287,6 +290,7 @@ impl Connection {
     }
 
     /// Finds the next answer among what was received.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Result<bool, ClientError> {
         loop {
             match self.reader.advance() {

@@ -40,7 +40,8 @@ impl Client {
     }
 
     /// Reads a document and locks it for `seconds`, 0 for the server's default; `None` when there is
-    /// none. [`Refused::Locked`] when somebody else has locked it.
+    /// none. [`Refused::Locked`] when somebody else has locked it. Oribi's server does not support it
+    /// so far.
     pub async fn get_and_lock(
         &self,
         collection: &Collection,
@@ -50,7 +51,7 @@ impl Client {
         self.read(collection, &Operation::get_and_lock(key, seconds)).await
     }
 
-    /// Unlocks a document; `cas` is what [`Client::get_and_lock`] gave.
+    /// Unlocks a document, else [`Refused::NotLocked`]; `cas` is what [`Client::get_and_lock`] gave.
     pub async fn unlock(
         &self,
         collection: &Collection,

@@ -115,6 +115,7 @@ impl FrameReader {
     }
 
     /// Lets go of the present frame and finds the next; false when more bytes are needed.
+    #[inline]
     pub fn advance(&mut self) -> Result<bool, StreamError> {
         self.release_current();
         if let Some(large) = &self.large {
@@ -136,6 +137,7 @@ impl FrameReader {
     }
 
     /// The present frame's header, for whoever has to decide by it first.
+    #[inline]
     pub fn header(&self) -> Option<&Header> {
         match &self.current {
             Current::None => None,
@@ -146,6 +148,7 @@ impl FrameReader {
 
     /// The present frame; `None` before the first [`FrameReader::advance`] that answered true and
     /// after one that answered false.
+    #[inline]
     pub fn frame(&self) -> Option<Frame<'_>> {
         match self.current {
             Current::None => None,
@@ -190,6 +193,7 @@ impl FrameReader {
         self.buffer.moved_bytes() + self.large_moved_bytes
     }
 
+    #[inline]
     fn release_current(&mut self) {
         match std::mem::take(&mut self.current) {
             Current::None => {}
@@ -198,6 +202,7 @@ impl FrameReader {
         }
     }
 
+    #[inline]
     fn consume(&mut self, bytes: usize) {
         self.buffer.consume(bytes);
         if self.buffer.is_empty() && self.buffer.capacity() > READ_BLOCK_KEPT_BYTES_MAX {

@@ -46,6 +46,58 @@
 //! # }
 //! ```
 //!
+//! ## What can go wrong
+//!
+//! [`ClientError`] tells what a caller can do about it:
+//!
+//! | error | what happened | what to do |
+//! |---|---|---|
+//! | [`ClientError::Refused`] | the server decided against it | see [`Refused`]; what may pass by itself was tried again until the timeout |
+//! | [`ClientError::NotSent`] | it never reached the server | anything may be tried again |
+//! | [`ClientError::Timeout`], [`ClientError::Closed`] | it may or may not have been carried out | reads were tried again where that is possible; of a write, read what became of it |
+//! | [`ClientError::Protocol`] | the answer makes no sense | report it; the text names server and operation |
+//! | [`ClientError::Authentication`] | name or password are wrong, also after a reconnect | not solved by trying again |
+//!
+//! No operation takes longer than [`ConnectOptions::operation_timeout`], whatever servers do.
+//! Connections that end are opened again with growing pauses; operations wait for that.
+//!
+//! ```standalone_crate
+//! # #[path = "../tests/support/mod.rs"] mod support;
+//! use std::time::Duration;
+//! use oribi_client::{Client, ClientError, ConnectOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let options = support::serve_nothing();
+//! // This server says nothing any more once a client is connected.
+//! let timeout = Duration::from_millis(50);
+//! let client = Client::connect(ConnectOptions { operation_timeout: timeout, ..options }).await?;
+//! match client.get(client.default_collection(), b"user:1").await {
+//!     Err(ClientError::Timeout { at, after }) => {
+//!         assert_eq!((at.operation, after), ("Get", timeout));
+//!     }
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ## Many operations at once
+//!
+//! A [`pipeline`] keeps thousands of operations in flight from one task and yields their results in
+//! order. [`Client`] may also be shared by any number of tasks, whose requests then travel together.
+//!
+//! ## Several nodes
+//!
+//! [`ConnectOptions::host`] and [`ConnectOptions::seeds`] only say where to ask first. The cluster map
+//! names the nodes, and every operation goes to the one that its key's vbucket is on. A node that
+//! refuses because the vbucket has moved makes the client take the newer map and try there; servers
+//! that announce new maps are listened to. [`Client::config`] shows the present map.
+//!
+//! ## A connection of one's own
+//!
+//! [`Connection`] is one socket, one task, no routing and no retries: frames in, frames out, borrowed
+//! from the receive buffer. Statistics of any size ([`Connection::stats`]) and load generators use it.
 
 #![forbid(unsafe_code)]
 

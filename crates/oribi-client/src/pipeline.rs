@@ -4,20 +4,33 @@
 //! operations were queued, whatever order the servers answered in. The caller keeps memory bounded by
 //! taking results while [`Pipeline::is_full`]:
 //!
-//! ```no_run
-//! # use oribi_client::{Client, ClientError, Operation, WriteOptions, pipeline::PipelineOptions};
-//! # async fn load(client: &Client, rows: Vec<(Vec<u8>, bytes::Bytes)>) -> Result<(), ClientError> {
+//! ```standalone_crate
+//! # #[path = "../tests/support/mod.rs"] mod support;
+//! use bytes::Bytes;
+//! use oribi_client::pipeline::PipelineOptions;
+//! use oribi_client::{Client, Operation, WriteOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let options = support::serve_documents();
+//! let client = Client::connect(options).await?;
 //! let mut pipeline = client.pipeline(PipelineOptions::default());
-//! for (key, value) in rows {
+//! let mut written = 0;
+//! for number in 0..10_000 {
 //!     while pipeline.is_full() {
 //!         pipeline.next().await.expect("a full pipeline has results to come").1?;
+//!         written += 1;
 //!     }
-//!     let operation = Operation::upsert(&key, value, &WriteOptions::default());
+//!     let key = format!("user:{number}");
+//!     let value = Bytes::from(number.to_string());
+//!     let operation = Operation::upsert(key.as_bytes(), value, &WriteOptions::default());
 //!     pipeline.queue(client.default_collection(), &operation)?;
 //! }
 //! while let Some((_number, result)) = pipeline.next().await {
 //!     result?;
+//!     written += 1;
 //! }
+//! assert_eq!(written, 10_000);
 //! # Ok(())
 //! # }
 //! ```

@@ -226,6 +226,14 @@ pub fn key_per_vbucket(vbuckets: u16) -> Vec<Vec<u8>> {
     unreachable!("numbers do not end")
 }
 
+/// Starts a server that does the handshake and then says nothing any more.
+pub fn serve_nothing() -> ConnectOptions {
+    serve(|frame, out| {
+        handshake(out, frame);
+        Then::GoOn
+    })
+}
+
 /// Starts a server that keeps documents in a map, with one collection besides the default one:
 /// `shop.users`. For the examples of the documentation.
 pub fn serve_documents() -> ConnectOptions {

@@ -1,0 +1,175 @@
+//! The client library against the real server: the operations that `oribi doc` has no use for, many
+//! connections, and a server that is killed and comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use oribi_client::pipeline::PipelineOptions;
+use oribi_client::{
+    Client, ConnectOptions, Lookup, LookupInOptions, Operation, Refused, WriteOptions,
+};
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess};
+use oribi_types::{Cas, DurabilityLevel};
+use tempfile::TempDir;
+
+const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+
+/// A server in development mode; declared before its directory, so that it ends first.
+struct Fixture {
+    server: ServerProcess,
+    _directory: TempDir,
+}
+
+impl Fixture {
+    fn start() -> Fixture {
+        let directory = tempfile::tempdir().expect("temporary directories can be made");
+        let options = ServerOptions::new(ORIBI, directory.path().join("data"));
+        let server = ServerProcess::start(options).expect("the server starts");
+        Fixture { server, _directory: directory }
+    }
+
+    fn options(&self) -> ConnectOptions {
+        let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
+        ConnectOptions { port: self.server.port(), operation_timeout: PATIENCE, ..options }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(self.options()).await.expect("the server answers")
+    }
+}
+
+impl Drop for Fixture {
+    /// Nothing here gives the server a reason to warn, apart from running without users.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn documents_are_touched_and_appended_to() {
+    let fixture = Fixture::start();
+    let client = fixture.client().await;
+    let default = client.default_collection();
+    let write = WriteOptions::default();
+    let text = |text: &'static str| Bytes::from_static(text.as_bytes());
+
+    assert!(!client.exists(default, b"k").await.unwrap());
+    let error = client.append(default, b"k", text("?"), &write).await.unwrap_err();
+    assert_eq!(error.refused(), Some(Refused::NotStored));
+    client.upsert(default, b"k", text("b"), &write).await.unwrap();
+    client.append(default, b"k", text("c"), &write).await.unwrap();
+    let (cas, _) = client.prepend(default, b"k", text("a"), &write).await.unwrap();
+    let document = client.get_and_touch(default, b"k", 3600).await.unwrap().expect("a hit");
+    assert_eq!(document.value, "abc");
+    let meta = client.get_meta(default, b"k").await.unwrap().expect("a hit");
+    assert!(meta.expiry > 0 && !meta.is_deleted && meta.rev_seqno.0 >= 3, "{meta:?}");
+    assert!(meta.cas >= cas);
+    assert_eq!(client.get_and_touch(default, b"none", 3600).await.unwrap(), None);
+
+    client.delete(default, b"k", &write).await.unwrap();
+    assert!(!client.exists(default, b"k").await.unwrap());
+}
+
+#[tokio::test]
+async fn persistence_is_observed_and_the_manifest_read() {
+    let fixture = Fixture::start();
+    let client = fixture.client().await;
+    let default = client.default_collection();
+    let durable =
+        WriteOptions { durability: DurabilityLevel::PersistToMajority, ..WriteOptions::default() };
+    let (_, token) = client.upsert(default, b"k", Bytes::new(), &durable).await.unwrap();
+    let token = token.expect("the server sends it");
+    assert!(client.is_persisted(&token).await.unwrap());
+    let observed = client.observe_seqno(token.vbid, token.vb_uuid).await.unwrap();
+    assert!(observed.current >= token.seqno && observed.ended.is_none(), "{observed:?}");
+
+    let manifest = client.collections_manifest().await.unwrap();
+    let default_scope = manifest.scopes.iter().find(|scope| scope.id.0 == 0);
+    let default_scope = default_scope.expect("the default scope always exists");
+    assert_eq!(default_scope.name, "_default");
+    assert!(default_scope.collections.iter().any(|collection| collection.name == "_default"));
+
+    // Not yet; the client has them for other servers.
+    let locked = client.get_and_lock(default, b"k", 30).await;
+    assert_eq!(locked.unwrap_err().refused(), Some(Refused::NotSupported));
+    let unlocked = client.unlock(default, b"k", Cas(1)).await;
+    assert_eq!(unlocked.unwrap_err().refused(), Some(Refused::NotSupported));
+    let paths = [Lookup::get("a")];
+    let lookup = client.lookup_in(default, b"k", &paths, &LookupInOptions::default()).await;
+    assert_eq!(lookup.unwrap_err().refused(), Some(Refused::NotSupported));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_connections_carry_one_pipeline() {
+    let fixture = Fixture::start();
+    let options = ConnectOptions { connections_per_node: 4, snappy: true, ..fixture.options() };
+    let client = Client::connect(options).await.unwrap();
+    let default = client.default_collection();
+    let write = WriteOptions::default();
+    let mut pipeline = client.pipeline(PipelineOptions::default());
+    for number in 0..10_000_u32 {
+        while pipeline.is_full() {
+            pipeline.next().await.expect("some are in flight").1.unwrap();
+        }
+        // Each key is written ten times; the last one counts.
+        let key = format!("key{}", number % 1000);
+        let value = Bytes::from(number.to_string().repeat(20));
+        pipeline.queue(default, &Operation::upsert(key.as_bytes(), value, &write)).unwrap();
+    }
+    for number in 0..1000_u32 {
+        let key = format!("key{number}");
+        pipeline.queue(default, &Operation::get(key.as_bytes())).unwrap();
+    }
+    let mut results = Vec::new();
+    while let Some((_, result)) = pipeline.next().await {
+        results.push(result.unwrap());
+    }
+    let reads = &results[results.len() - 1000..];
+    for (number, reply) in reads.iter().enumerate() {
+        let expected = (9000 + number).to_string().repeat(20);
+        assert!(reply.value == expected, "key{number} has {:?}", reply.value);
+    }
+}
+
+/// A kill in the middle of everything: the client comes back by itself and finds what was durable.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_outlives_the_server() {
+    let mut fixture = Fixture::start();
+    let client = Arc::new(fixture.client().await);
+    let default = client.default_collection();
+    let durable =
+        WriteOptions { durability: DurabilityLevel::PersistToMajority, ..WriteOptions::default() };
+    client.upsert(default, b"k", Bytes::from_static(b"durable"), &durable).await.unwrap();
+
+    // Readers all along: none of them is to see anything but the document.
+    let readers = (0..8).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut reads = 0;
+            let ends = tokio::time::Instant::now() + Duration::from_secs(2);
+            while tokio::time::Instant::now() < ends {
+                let document = client.get(client.default_collection(), b"k").await;
+                let document = document.expect("reads are repeated").expect("a hit");
+                assert_eq!(document.value, "durable");
+                reads += 1;
+            }
+            reads
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for _ in 0..2 {
+        fixture.server.kill().unwrap();
+        fixture.server.restart().unwrap();
+    }
+    for reader in readers {
+        assert!(reader.await.expect("no reader panics") > 0);
+    }
+    let mut pipeline = client.pipeline(PipelineOptions::default());
+    pipeline.queue(default, &Operation::get(b"k")).unwrap();
+    let (_, reply) = pipeline.next().await.expect("one result");
+    assert_eq!(reply.unwrap().value, "durable");
+}
