@@ -115,20 +115,53 @@ impl Histogram {
         text
     }
 
-    /// The ranges, joined until they are few. Empty ones at both ends are left out.
+    /// The ranges, joined until they are few: into steps that grow with the values, so that bars next
+    /// to each other compare, else with their neighbours. Empty ones at both ends are left out.
     fn rows(&self) -> Vec<Range> {
         let is_used = |range: &Range| range.count > 0;
         let first = self.ranges.iter().position(is_used).unwrap_or(self.ranges.len());
         let end = self.ranges.iter().rposition(is_used).map_or(first, |last| last + 1);
         let used = &self.ranges[first..end];
-        let joined = used.len().div_ceil(ROWS_MAX).max(1);
-        let join = |ranges: &[Range]| Range {
-            low: ranges[0].low,
-            high: ranges[ranges.len() - 1].high,
-            count: ranges.iter().fold(0, |sum, range| sum.saturating_add(range.count)),
-        };
-        used.chunks(joined).map(join).collect()
+        steps(used).unwrap_or_else(|| joined(used))
     }
+}
+
+/// Joins neighbours, the same number of them everywhere.
+fn joined(ranges: &[Range]) -> Vec<Range> {
+    let join = |ranges: &[Range]| Range {
+        low: ranges[0].low,
+        high: ranges[ranges.len() - 1].high,
+        count: ranges.iter().fold(0, |sum, range| sum.saturating_add(range.count)),
+    };
+    ranges.chunks(ranges.len().div_ceil(ROWS_MAX).max(1)).map(join).collect()
+}
+
+/// Sorts ranges by their upper ends into steps of an octave or a part of one; `None` when the values
+/// reach too far for that, or below 1.
+fn steps(ranges: &[Range]) -> Option<Vec<Range>> {
+    let lowest = ranges.first().filter(|range| range.high >= 1.0)?.high;
+    let highest = ranges.last()?.high;
+    // Ends are whole numbers nearly always, so small values have no finer steps than octaves.
+    let step_of = |high: f64, per_octave: i32| (high.log2() * f64::from(per_octave)).ceil() as i32;
+    let per_octave = [8, 4, 2, 1].into_iter().find(|&per_octave| {
+        let rows = step_of(highest, per_octave).saturating_sub(step_of(lowest, per_octave));
+        rows < ROWS_MAX as i32 && (per_octave == 1 || lowest >= 16.0)
+    })?;
+    let end_of = |step: i32| (f64::from(step) / f64::from(per_octave)).exp2().round();
+    let first = step_of(lowest, per_octave);
+    let mut rows: Vec<Range> = (first..=step_of(highest, per_octave))
+        .map(|step| Range { low: end_of(step - 1).floor(), high: end_of(step), count: 0 })
+        .collect();
+    if first == 0 {
+        rows[0].low = 0.0;
+    }
+    for range in ranges {
+        // Ranges ascend, unless the server sends nonsense.
+        let row = step_of(range.high.clamp(lowest, highest), per_octave) - first;
+        let row = rows.get_mut(usize::try_from(row).ok()?)?;
+        row.count = row.count.saturating_add(range.count);
+    }
+    Some(rows)
 }
 
 impl Range {
@@ -138,9 +171,10 @@ impl Range {
 }
 
 fn number(value: f64) -> String {
-    match value.fract() == 0.0 && (0.0..1e15).contains(&value) {
-        true => HumanCount(value as u64).to_string(),
-        false => format!("{value}"),
+    match value {
+        0.0..1e15 if value.fract() == 0.0 => HumanCount(value as u64).to_string(),
+        _ if value.abs() < 1e15 => format!("{value}"),
+        _ => format!("{value:e}"),
     }
 }
 
@@ -164,7 +198,7 @@ mod tests {
     use super::*;
 
     const SMALL: &str = r#"{"bucketsLow":0,"data":[[1,0,0.0],[2,10,10.0],[4,80,90.0],
-        [8,9,99.0],[1024,1,100.0],[2048,0,100.0]],"total":100,"overflowed":0,"overflowed_sum":0,
+        [8,9,99.0],[30,1,100.0],[2048,0,100.0]],"total":100,"overflowed":0,"overflowed_sum":0,
         "max_trackable":60000000}"#;
 
     #[test]
@@ -172,12 +206,38 @@ mod tests {
         let histogram = Histogram::parse(SMALL).unwrap();
         assert_eq!(
             histogram.draw("get_cmd", 60),
-            "get_cmd: 100 values  p50 4  p90 4  p99 8  p99.9 1,024  max 1,024\n\
-             \x20 1 -     2  10  10.00%  ████▎\n\
-             \x20 2 -     4  80  90.00%  ██████████████████████████████████\n\
-             \x20 4 -     8   9  99.00%  ███▉\n\
-             \x20 8 - 1,024   1 100.00%  ▍\n"
+            "get_cmd: 100 values  p50 4  p90 4  p99 8  p99.9 30  max 30\n\
+             \x20  1 -  2  10  10.00%  ████▌\n\
+             \x20  2 -  4  80  90.00%  ████████████████████████████████████\n\
+             \x20  4 -  8   9  99.00%  ████\n\
+             \x20  8 - 16   0  99.00%\n\
+             \x20 16 - 32   1 100.00%  ▌\n"
         );
+    }
+
+    #[test]
+    fn steps_are_finer_where_values_are_close() {
+        let json =
+            r#"{"bucketsLow":0,"data":[[90000,0,0],[100000,4,1],[150000,5,2],[151000,1,3]]}"#;
+        let rows = Histogram::parse(json).unwrap().rows();
+        let ends: Vec<(f64, f64, u64)> =
+            rows.iter().map(|row| (row.low, row.high, row.count)).collect();
+        assert_eq!(ends.len(), 6);
+        assert_eq!(ends[0], (92_682.0, 101_070.0, 4));
+        assert_eq!(ends[5], (142_935.0, 155_872.0, 6));
+    }
+
+    /// Values below 1, descending ends and ends beyond any octave are drawn too.
+    #[test]
+    fn odd_ranges_are_joined_instead() {
+        for data in ["[0.5,1,0],[0.75,2,0]", "[0,1,0],[5,1,0]", "[1,1,0],[1e300,2,0]"] {
+            let json = format!(r#"{{"bucketsLow":0,"data":[{data}]}}"#);
+            let histogram = Histogram::parse(&json).unwrap();
+            assert_eq!(histogram.rows(), histogram.ranges);
+        }
+        let json = r#"{"bucketsLow":0,"data":[[64,1,0],[2,1,0],[128,1,0]]}"#;
+        let rows = Histogram::parse(json).unwrap().rows();
+        assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3);
     }
 
     #[test]
@@ -191,7 +251,8 @@ mod tests {
         let rows = histogram.rows();
         assert!(rows.len() <= ROWS_MAX);
         assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 2000);
-        assert_eq!((rows[0].low, rows[rows.len() - 1].high), (0.0, 1000.0));
+        assert_eq!((rows[0].low, rows[rows.len() - 1].high), (0.0, 1024.0));
+        assert_eq!(rows[rows.len() - 1], Range { low: 512.0, high: 1024.0, count: 976 });
         let drawn = histogram.draw("h", 80);
         assert!(drawn.contains("p99.9 beyond") && drawn.ends_with("beyond: 5\n"), "{drawn}");
     }
@@ -218,7 +279,8 @@ mod tests {
         );
         let histogram = Histogram::parse(&json).unwrap();
         assert_eq!(histogram.total(), u64::MAX);
-        assert!(histogram.draw("h", 0).lines().count() == 4);
+        let drawn = histogram.draw("h", 0);
+        assert!(drawn.lines().count() > 3 && drawn.lines().all(|line| line.len() < 120), "{drawn}");
     }
 
     #[test]

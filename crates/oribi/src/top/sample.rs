@@ -192,14 +192,6 @@ impl CollectionReader {
     }
 }
 
-impl Operations {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        let Operations { gets, sets, deletes, touches } = self;
-        gets.saturating_add(*sets).saturating_add(*deletes).saturating_add(*touches)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! Figures as servers send them, and nonsense.
@@ -231,7 +223,6 @@ mod tests {
             ("1.6\\x1b", 60, 3)
         );
         assert_eq!(bucket.operations, Operations { gets: 10, sets: 20, deletes: 3, touches: 0 });
-        assert_eq!(bucket.operations.total(), 33);
         assert_eq!((bucket.hits, bucket.memory_bytes, bucket.quota_bytes), (9, 0, u64::MAX));
     }
 
