@@ -57,3 +57,41 @@ impl Batch {
         .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! What is put in comes out, once, and wakes who waits.
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::ClientError;
+
+    fn answer() -> Answer {
+        Err(ClientError::NotOffered("it"))
+    }
+
+    #[tokio::test]
+    async fn answers_come_out_once_and_in_order() {
+        let batch = Arc::new(Batch::default());
+        let mut taken = Vec::new();
+        assert!(!batch.try_take(&mut taken));
+        batch.put(1, answer());
+        batch.put(2, answer());
+        assert!(batch.try_take(&mut taken));
+        let numbers =
+            |taken: &[Numbered]| taken.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(&taken), [1, 2]);
+        taken.clear();
+        assert!(!batch.try_take(&mut taken));
+
+        let other = batch.clone();
+        let putting = tokio::spawn(async move {
+            // The test's task waits by now: it runs on this thread and has nothing else to do.
+            other.put(3, answer());
+        });
+        batch.take(&mut taken).await;
+        assert_eq!(numbers(&taken), [3]);
+        putting.await.expect("no panic");
+    }
+}

@@ -22,6 +22,7 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{ConfigVersion, RequestParts};
 use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::bootstrap::ConnectOptions;
@@ -70,6 +71,8 @@ impl Topology {
 pub(crate) struct Cluster {
     options: ConnectOptions,
     watch: Arc<ConfigWatch>,
+    /// Where connections are opened and the map is fetched.
+    runtime: Handle,
     topology: RwLock<Arc<Topology>>,
     /// Counts changes of `topology`, for who holds one and wants to know whether it is the present one.
     generation: AtomicU64,
@@ -111,6 +114,7 @@ impl Cluster {
         let cluster = Arc::new(Cluster {
             options,
             watch: Arc::default(),
+            runtime: Handle::current(),
             topology: RwLock::new(Arc::new(topology)),
             generation: AtomicU64::new(0),
             reached: Mutex::default(),
@@ -146,7 +150,9 @@ impl Cluster {
         let nodes = self.addresses(&config, source, is_first);
         let nodes = nodes.into_iter().map(|address| {
             let known = topology.nodes.iter().find(|node| *node.address() == address);
-            known.cloned().unwrap_or_else(|| Node::new(address, &self.options, &self.watch))
+            known
+                .cloned()
+                .unwrap_or_else(|| Node::new(address, &self.options, &self.watch, &self.runtime))
         });
         let nodes = nodes.collect();
         tracing::debug!(version = ?config.version, nodes = config.nodes.len(), "new cluster map");

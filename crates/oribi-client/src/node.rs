@@ -16,6 +16,7 @@ use std::time::Duration;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::Vbid;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -51,8 +52,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node without open connections. Host and port of `options` are not looked at.
-    pub fn new(address: KvNode, options: &ConnectOptions, watch: &Arc<ConfigWatch>) -> Arc<Node> {
+    /// A node without open connections, which are going to live on `runtime`. Host and port of
+    /// `options` are not looked at.
+    pub fn new(
+        address: KvNode,
+        options: &ConnectOptions,
+        watch: &Arc<ConfigWatch>,
+        runtime: &Handle,
+    ) -> Arc<Node> {
         let KvNode { host, port } = address.clone();
         let options = Arc::new(ConnectOptions { host, port, ..options.clone() });
         let peer: Arc<str> = address.to_string().into();
@@ -61,6 +68,7 @@ impl Node {
                 peer: peer.clone(),
                 options: options.clone(),
                 watch: watch.clone(),
+                runtime: runtime.clone(),
                 state: Mutex::new(LinkState::new()),
             })
         };
@@ -101,6 +109,8 @@ pub(crate) struct Link {
     peer: Arc<str>,
     options: Arc<ConnectOptions>,
     watch: Arc<ConfigWatch>,
+    /// Where connecting happens, also when a pipeline is filled from outside.
+    runtime: Handle,
     state: Mutex<LinkState>,
 }
 
@@ -183,7 +193,7 @@ impl Link {
         state.stage = Stage::Connecting;
         let pause = state.pause();
         drop(state);
-        tokio::spawn(connect(Arc::downgrade(self), self.options.clone(), pause));
+        self.runtime.spawn(connect(Arc::downgrade(self), self.options.clone(), pause));
     }
 
     /// Waits until `deadline`, which was `after` from the start, for the connection to be open.

@@ -27,7 +27,10 @@ const SAME_HISTORY: u8 = 0;
 const OTHER_HISTORY: u8 = 1;
 
 impl ObservedSeqno {
-    fn decode(mut bytes: Bytes, asked: MutationHistory) -> Result<ObservedSeqno, Malformed> {
+    pub(crate) fn decode(
+        mut bytes: Bytes,
+        asked: MutationHistory,
+    ) -> Result<ObservedSeqno, Malformed> {
         let cut_off = |_| Malformed::new("an observed vbucket's figures are cut off");
         let format = bytes.try_get_u8().map_err(cut_off)?;
         let vbid = Vbid(bytes.try_get_u16().map_err(cut_off)?);
@@ -48,7 +51,7 @@ impl ObservedSeqno {
 }
 
 /// Vbucket and history.
-type MutationHistory = (Vbid, VbUuid);
+pub(crate) type MutationHistory = (Vbid, VbUuid);
 
 impl Client {
     /// How far a vbucket is in the history `vb_uuid`. [`crate::Refused::NotFound`] when it never had

@@ -266,3 +266,22 @@ async fn operations_wait_for_a_server_that_comes_back() {
     let (_, reply) = pipeline.next().await.expect("one result");
     assert_eq!(reply.unwrap().value, "back");
 }
+
+/// A pipeline may be filled by a thread that no runtime runs on, also when it has to reconnect.
+#[test]
+fn a_pipeline_is_filled_from_outside_of_the_runtime() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime can be made");
+    let (options, _) = closing_server(1);
+    let client = runtime.block_on(connect(options));
+    let mut pipeline = client.pipeline(PipelineOptions::default());
+    let mut replies = Vec::new();
+    for _ in 0..3 {
+        pipeline.queue(client.default_collection(), &Operation::get(b"k")).unwrap();
+        let (_, reply) = runtime.block_on(pipeline.next()).expect("one result");
+        replies.push(reply.map(|reply| reply.value));
+    }
+    assert!(replies[0].as_ref().is_err_and(ClientError::was_interrupted), "{replies:?}");
+    assert!(replies[1..].iter().all(|reply| reply.as_ref().is_ok_and(|value| value == "back")));
+}
