@@ -100,6 +100,16 @@ impl HashTable {
             .or_else(|| self.old.as_ref().and_then(|old| old.groups.find(hash, key)))
     }
 
+    /// Where the group is that a look-up of `hash` reads first, for a prefetch.
+    pub(crate) fn group_address(&self, hash: KeyHash) -> Option<*const u8> {
+        self.current.address(hash)
+    }
+
+    /// The first item whose tag fits `hash`: most likely the one that is looked for, for a prefetch.
+    pub(crate) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
+        self.current.candidate(hash)
+    }
+
     /// Stores `item` under its key and returns what was there before.
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         self.migrate(MIGRATE_GROUPS);

@@ -256,6 +256,11 @@ impl ItemRef {
         usize::from(header.key_bytes) + header.value_bytes as usize
     }
 
+    /// Where the block is, for a prefetch.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.0.as_ptr().cast_const().cast()
+    }
+
     /// True when both refer to the same block.
     pub fn same_block(&self, other: &ItemRef) -> bool {
         self.0 == other.0

@@ -23,6 +23,8 @@ mod hash_table;
 mod item;
 mod outcome;
 mod persistence;
+#[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
+mod prefetch;
 mod stats;
 mod tasks;
 mod threads;
@@ -42,6 +44,7 @@ pub use outcome::{
     MutationOutcome, Refused, StoreMode, StoreRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
+pub use prefetch::KeyAhead;
 pub use stats::{BucketStats, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;

@@ -16,12 +16,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, Record, VbucketPhase, VbucketState};
-use oribi_types::{CollectionId, Seqno, VbUuid, Vbid};
+use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
 use crate::flusher::FlusherSignal;
-use crate::hash_table::{HashSeed, HashTable};
+use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
@@ -90,6 +90,16 @@ impl VBucket {
     /// Number of the vbucket.
     pub fn id(&self) -> Vbid {
         self.id
+    }
+
+    /// Shows the index, under its lock, to somebody who only wants to know where things are.
+    pub(crate) fn look_at(&self, look: impl FnOnce(&HashTable)) {
+        look(&self.table.lock().index);
+    }
+
+    /// The hash of a key in this vbucket's table.
+    pub(crate) fn hash_of(&self, key: DocKey<'_>) -> KeyHash {
+        self.seed.hash(key)
     }
 
     /// Identity of the current history.

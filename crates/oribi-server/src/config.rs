@@ -51,6 +51,8 @@ pub struct Settings {
     pub send_deadline_ms: u64,
     /// Worker threads.
     pub workers: usize,
+    /// Pipelined requests whose keys are looked up ahead; 0 for none.
+    pub prefetch_keys: usize,
     /// Pause between two commits of a bucket when no durable write waits.
     pub flush_interval_ms: u64,
     /// Log filter in the syntax of `tracing_subscriber::EnvFilter`.
@@ -77,6 +79,7 @@ impl Default for Settings {
             frame_deadline_ms: 60_000,
             send_deadline_ms: 60_000,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
+            prefetch_keys: 16,
             flush_interval_ms: 20,
             log: "info".to_owned(),
             ready_file: None,

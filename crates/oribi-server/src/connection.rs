@@ -20,6 +20,7 @@
 mod admission;
 pub mod close_reason;
 pub(crate) mod features;
+mod lookahead;
 pub(crate) mod parked;
 pub(crate) mod state;
 pub mod write_buffer;
@@ -86,6 +87,8 @@ pub(crate) struct Connection {
     timing: Timing,
     /// Bytes of an oversized body that are still to be passed over.
     skip_bytes: usize,
+    /// Frames at the head of the buffer whose keys the engine has been told of.
+    announced: usize,
 }
 
 impl Connection {
@@ -98,6 +101,7 @@ impl Connection {
             state: ConnectionState::new(record),
             timing: Timing { opened_ms: now_ms, ..Timing::default() },
             skip_bytes: 0,
+            announced: 0,
         }
     }
 
@@ -167,11 +171,18 @@ impl Connection {
                 dispatch::continue_stat(&mut self.state, &mut self.writer, env);
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
+            if self.announced == 0 {
+                let keys_max = env.server.limits.prefetch_keys;
+                self.announced = lookahead::announce(&self.state, self.reader.unread(), keys_max);
+            }
             if self.skip_bytes > 0 && !self.skip() {
                 return Progress::NeedInput;
             }
             match self.process_frame(env) {
-                Some(Served::Done) => *served += 1,
+                Some(Served::Done) => {
+                    self.announced = self.announced.saturating_sub(1);
+                    *served += 1;
+                }
                 Some(Served::Later) => return Progress::Waiting,
                 None if self.state.closing.is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
@@ -197,7 +208,7 @@ impl Connection {
 
     /// Serves the frame at the head of the buffer; `None` when it is not complete or not acceptable.
     fn process_frame(&mut self, env: &mut Environment) -> Option<Served> {
-        let Connection { id, reader, writer, state, timing, skip_bytes } = self;
+        let Connection { id, reader, writer, state, timing, skip_bytes, .. } = self;
         match frame::decode(reader.unread()) {
             Ok(Decoded::Complete { frame, consumed }) => {
                 timing.partial_since_ms = 0;

@@ -46,6 +46,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     frame_deadline_ms: 60_000,
     send_deadline_ms: 60_000,
     connections_max: 10,
+    prefetch_keys: 16,
 };
 
 /// See the module text.
@@ -67,9 +68,16 @@ impl ConnectionHarness {
         ConnectionHarness::over(UserStore::development(), Arc::new(MemoryStore::new()))
     }
 
+    /// As `new`, with another number of keys that are announced ahead; 0 for none.
+    pub fn with_prefetch(prefetch_keys: usize) -> ConnectionHarness {
+        let limits = ConnectionLimits { prefetch_keys, ..LIMITS };
+        let users = UserStore::development().into();
+        ConnectionHarness::open(users, Arc::new(MemoryStore::new()), limits, true)
+    }
+
     /// A new connection to a server with these users, whose bucket `default` lies over this store.
     pub fn over(users: impl Into<Arc<UserStore>>, store: Arc<dyn KvStore>) -> ConnectionHarness {
-        ConnectionHarness::open(users.into(), store, true)
+        ConnectionHarness::open(users.into(), store, LIMITS, true)
     }
 
     /// As `over`, for a store whose last server did not stop cleanly.
@@ -77,11 +85,16 @@ impl ConnectionHarness {
         users: impl Into<Arc<UserStore>>,
         store: Arc<dyn KvStore>,
     ) -> ConnectionHarness {
-        ConnectionHarness::open(users.into(), store, false)
+        ConnectionHarness::open(users.into(), store, LIMITS, false)
     }
 
-    fn open(users: Arc<UserStore>, store: Arc<dyn KvStore>, was_clean: bool) -> ConnectionHarness {
-        let (server, bucket) = in_memory_server(users, store, LIMITS, was_clean, false);
+    fn open(
+        users: Arc<UserStore>,
+        store: Arc<dyn KvStore>,
+        limits: ConnectionLimits,
+        was_clean: bool,
+    ) -> ConnectionHarness {
+        let (server, bucket) = in_memory_server(users, store, limits, was_clean, false);
         let mut environment = Environment::new(server, 0, Mailbox::new(None), HARNESS_CLOCK);
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };

@@ -26,6 +26,10 @@ pub const FRAMES_PER_TURN: usize = 256;
 /// overshoot it stays below the size up to which an output block is kept for reuse (256 KiB).
 pub const STAT_SLICE_BYTES: usize = 64 * 1024;
 
+/// Most keys that a connection announces ahead: more would push each other out of the first cache,
+/// and twice what any processor loads at a time is enough.
+pub const PREFETCH_KEYS_MAX: usize = 32;
+
 /// Writes of one connection that may wait for the store at once. It fits the 12 bits that a park token
 /// has for it, and bounds the memory of a client that never waits for its acknowledgements.
 pub const PARKED_MAX: usize = 4096;

@@ -167,6 +167,7 @@ fn context(
         frame_deadline_ms: settings.frame_deadline_ms,
         send_deadline_ms: settings.send_deadline_ms,
         connections_max: settings.connections_max,
+        prefetch_keys: settings.prefetch_keys,
     };
     let bucket_defaults = BucketOptions::from_settings(settings);
     ServerContext::new(buckets, users, cluster, counters, limits, bucket_defaults, started)

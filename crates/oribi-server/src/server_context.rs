@@ -15,7 +15,7 @@ use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
 use crate::worker::wall_clock;
 
-/// Deadlines and caps of connections, from the settings.
+/// What connections may do, from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     /// Time to authenticate.
@@ -26,6 +26,8 @@ pub struct ConnectionLimits {
     pub send_deadline_ms: u64,
     /// Connections at once.
     pub connections_max: usize,
+    /// Keys that a connection announces ahead, at most [`crate::limits::PREFETCH_KEYS_MAX`].
+    pub prefetch_keys: usize,
 }
 
 /// See the module text.

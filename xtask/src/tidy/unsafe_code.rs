@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/oribi-engine/src/item/", "the reference-counted item block"),
     ("crates/oribi-engine/src/hash_table.rs", "the hash table"),
     ("crates/oribi-engine/src/hash_table/", "the hash table"),
+    ("crates/oribi-engine/src/prefetch.rs", "the prefetch instruction"),
     ("crates/oribi-client/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/oribi-protocol/tests/allocations.rs", "a counting allocator, in tests only"),
     ("crates/oribi-server/tests/allocations.rs", "a counting allocator, in tests only"),

@@ -105,6 +105,22 @@ impl Groups {
         (index.wrapping_sub(hash.0 as usize) & self.0.len().wrapping_sub(1)) + 1
     }
 
+    /// Address of the group that a look-up reads first.
+    pub(super) fn address(&self, hash: KeyHash) -> Option<*const u8> {
+        let index = self.probe(hash).next()?;
+        Some(std::ptr::from_ref(&self.0[index]).cast())
+    }
+
+    /// The first item in the home group whose tag fits.
+    pub(super) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
+        let group = &self.0[self.probe(hash).next()?];
+        let matches = group.matches(tag_of(hash));
+        if matches == 0 {
+            return None;
+        }
+        group.slots[(matches.trailing_zeros() / 8) as usize].as_ref()
+    }
+
     pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
         let at = self.position(hash, key)?;
         self.0[at.group].slots[at.slot].as_ref()

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::Settings;
+use crate::limits::PREFETCH_KEYS_MAX;
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -341,6 +342,16 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Integer { min: 1, max: 1024 },
         get: |s| Some(Value::Integer(s.workers as u64)),
         set: |s, value| s.workers = value.integer(),
+    },
+    Setting {
+        name: "prefetch_keys",
+        heading: RUNNING,
+        value_name: "COUNT",
+        help: "Pipelined requests whose documents are brought into the processor's cache together, \
+               before they are served; 0 for none",
+        form: Form::Integer { min: 0, max: PREFETCH_KEYS_MAX as u64 },
+        get: |s| Some(Value::Integer(s.prefetch_keys as u64)),
+        set: |s, value| s.prefetch_keys = value.integer(),
     },
     Setting {
         name: "flush_interval_ms",

@@ -7,7 +7,11 @@
 use std::sync::Arc;
 
 use oribi_protocol::feature::Feature;
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::leb128::split_collection_key;
+use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::auth::{Identity, SaslServer};
 use crate::buckets::BucketHandle;
@@ -152,6 +156,24 @@ impl ConnectionState {
         self.identity = Some(identity);
         self.is_legacy = true;
         self.select(server.buckets.get(LEGACY_BUCKET));
+    }
+
+    /// Collection and logical key in a request's key field; `None` when it is not valid.
+    pub fn doc_key<'k>(&self, field: &'k [u8]) -> Option<DocKey<'k>> {
+        if self.features.has(Feature::Collections) {
+            return split_collection_key(field).ok();
+        }
+        let is_valid = (1..=KEY_BYTES_MAX).contains(&field.len());
+        is_valid.then_some(DocKey { collection: CollectionId::DEFAULT, key: field })
+    }
+
+    /// Vbucket of a request, from its header field. A memcached client knows no vbuckets and leaves the
+    /// field 0: its requests are routed here.
+    pub fn vbid(&self, field: u16, key: DocKey<'_>, vbuckets: u16) -> Vbid {
+        match self.is_legacy && field == 0 {
+            true => vbucket_of(key.key, vbuckets),
+            false => Vbid(field),
+        }
     }
 
     /// The status as this client understands it.

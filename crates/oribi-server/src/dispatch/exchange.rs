@@ -12,9 +12,7 @@ use oribi_engine::{ItemRef, Refused};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
 use oribi_protocol::frame_info::RequestFrames;
-use oribi_protocol::hash::vbucket_of;
-use oribi_protocol::leb128::split_collection_key;
-use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, KEY_BYTES_MAX};
+use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{
     MutationExtras, ResponseParts, write_response, write_response_head,
@@ -75,27 +73,17 @@ impl<'a> Exchange<'a> {
 
     /// Collection and logical key of the request; answers Einval when the key field is not valid.
     pub fn doc_key(&mut self) -> Option<DocKey<'a>> {
-        let field = self.frame.key;
-        let key = if self.state.features.has(Feature::Collections) {
-            split_collection_key(field).ok()
-        } else {
-            let is_valid = (1..=KEY_BYTES_MAX).contains(&field.len());
-            is_valid.then_some(DocKey { collection: CollectionId::DEFAULT, key: field })
-        };
+        let key = self.state.doc_key(self.frame.key);
         if key.is_none() {
             self.fail(Status::Einval);
         }
         key
     }
 
-    /// Vbucket of the request. A memcached client knows no vbuckets and leaves the field 0: its
-    /// requests are routed here.
+    /// Vbucket of the request.
     pub fn vbid(&self, key: DocKey<'_>) -> Vbid {
-        let field = self.frame.header.vbucket_or_status;
-        if self.state.is_legacy && field == 0 {
-            return vbucket_of(key.key, self.bucket().vbuckets());
-        }
-        Vbid(field)
+        let vbuckets = self.bucket().vbuckets();
+        self.state.vbid(self.frame.header.vbucket_or_status, key, vbuckets)
     }
 
     /// Parts of an answer with this status and nothing else.

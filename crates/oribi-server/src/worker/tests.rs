@@ -28,6 +28,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     frame_deadline_ms: 60_000,
     send_deadline_ms: 60_000,
     connections_max: 4,
+    prefetch_keys: 16,
 };
 
 /// One worker behind one listener.
