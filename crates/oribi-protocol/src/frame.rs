@@ -18,6 +18,10 @@
 //!
 //! Body order is framing extras, extras, key, value; the value is whatever the other three leave.
 //!
+//! Decoding and encoding are inlined into their callers: a header that is returned through memory is
+//! written field by field and then copied in wider pieces, which stalls the processor for longer than
+//! decoding takes.
+//!
 //! Invariants: decoding borrows and never allocates; every length is checked before it is used, so a
 //! [`Frame`]'s parts always add up to the header's body length. No limit on the body is applied here:
 //! the caller compares [`Header::frame_bytes`] with the limit of its connection.
@@ -101,6 +105,7 @@ impl std::error::Error for FrameError {}
 
 impl Header {
     /// Decodes a header of either layout.
+    #[inline]
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         let magic_byte = bytes[offset::MAGIC];
         let magic = Magic::from_u8(magic_byte).ok_or(FrameError::UnknownMagic(magic_byte))?;
@@ -132,6 +137,7 @@ impl Header {
     /// # Panics
     /// When the lengths do not fit the layout: a key over 255 bytes next to framing extras, or
     /// framing extras in a plain header. Both are mistakes of the caller, never of a peer.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[offset::MAGIC] = self.magic as u8;
@@ -159,6 +165,7 @@ impl Header {
     }
 
     /// Bytes of the value, or `None` when the other parts alone exceed the body.
+    #[inline]
     pub fn value_bytes(&self) -> Option<usize> {
         (self.body_bytes as usize).checked_sub(self.parts_before_value())
     }
@@ -206,6 +213,7 @@ pub enum Decoded<'a> {
 /// Decodes the frame at the start of `bytes`; what follows it is left alone.
 ///
 /// A wrong first byte is reported as soon as it is there, without waiting for a whole header.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
     let Some((header_bytes, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return match bytes.first() {
@@ -224,6 +232,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
 impl<'a> Frame<'a> {
     /// Cuts the bytes after a header into the parts of its body; `None` when they are fewer than the
     /// header announces. What follows the body is left alone.
+    #[inline]
     pub fn from_body(header: Header, rest: &'a [u8]) -> Option<Frame<'a>> {
         let body = rest.get(..header.body_bytes as usize)?;
         let (framing, body) = body.split_at_checked(usize::from(header.framing_bytes))?;

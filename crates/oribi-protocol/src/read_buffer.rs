@@ -48,16 +48,19 @@ impl ReadBuffer {
     }
 
     /// Bytes received and not consumed.
+    #[inline]
     pub fn unread(&self) -> &[u8] {
         &self.block[self.head..self.tail]
     }
 
     /// True when every received byte was consumed.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
     /// Size of the block.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.block.len()
     }
@@ -66,6 +69,7 @@ impl ReadBuffer {
     ///
     /// # Panics
     /// When that many are not there.
+    #[inline]
     pub fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.tail - self.head, "consumed more than was received");
         self.head += bytes;

@@ -171,6 +171,7 @@ impl RequestParts<'_> {
 ///
 /// # Panics
 /// When a part is longer than its length field can say; callers check keys and values first.
+#[inline]
 pub fn encode_request(out: &mut Vec<u8>, parts: &RequestParts<'_>) {
     encode_request_head(out, parts, parts.value.len());
     out.extend_from_slice(parts.value);
@@ -181,6 +182,7 @@ pub fn encode_request(out: &mut Vec<u8>, parts: &RequestParts<'_>) {
 ///
 /// # Panics
 /// As [`encode_request`].
+#[inline]
 pub fn encode_request_head(out: &mut Vec<u8>, parts: &RequestParts<'_>, value_bytes: usize) {
     let body_bytes = parts.framing.len() + parts.extras.len() + parts.key.len() + value_bytes;
     let has_framing = !parts.framing.is_empty();
