@@ -38,7 +38,7 @@ use clap::Subcommand;
 /// Put a server under load.
 #[derive(Subcommand, Debug)]
 pub enum PerfCommand {
-    /// Load of reads and writes, with everything that is read verified
+    // Described where its options are.
     Kv(options::KvArgs),
 }
 

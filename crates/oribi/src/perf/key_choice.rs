@@ -79,6 +79,7 @@ impl KeyChoice {
     }
 
     /// The next document.
+    #[inline]
     pub fn next(&mut self, generator: &mut Generator) -> u64 {
         match self {
             KeyChoice::Uniform { items } => generator.random_range(0..*items),

@@ -69,8 +69,9 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The next operation; `None` once everything is populated.
-    pub fn next(&mut self) -> Option<Operation> {
+    /// The next operation, due at `due_ns`; `None` once everything is populated.
+    #[inline]
+    pub fn next(&mut self, due_ns: u64) -> Option<Operation> {
         let (kind, index, collection) = match &mut self.source {
             Source::Population { left, collection } => {
                 if left.is_empty() {
@@ -98,7 +99,7 @@ impl Draw {
             Kind::Get => (0, 0),
             Kind::Set => self.next_value(),
         };
-        Some(Operation { index, due_ns: 0, value_bytes, version, collection, attempts: 0, kind })
+        Some(Operation { index, due_ns, value_bytes, version, collection, attempts: 0, kind })
     }
 
     /// Size and version of the next write.
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn population_writes_each_document_once_into_each_collection() {
         let mut draw = draw(Source::Population { left: 5..8, collection: 0 }, 2);
-        let drawn: Vec<Operation> = std::iter::from_fn(|| draw.next()).collect();
+        let drawn: Vec<Operation> = std::iter::from_fn(|| draw.next(0)).collect();
         let places: Vec<_> = drawn.iter().map(|op| (op.index, op.collection)).collect();
         assert_eq!(places, [(5, 0), (5, 1), (6, 0), (6, 1), (7, 0), (7, 1)]);
         assert!(drawn.iter().all(|op| op.kind == Kind::Set && (10..=20).contains(&op.value_bytes)));
@@ -137,7 +138,7 @@ mod tests {
         for set_pct in [0, 20, 100] {
             let choice = KeyChoice::new(Popularity::Uniform, 100, 0..100);
             let mut draw = draw(Source::Mixed { choice, set_pct }, 3);
-            let drawn: Vec<Operation> = (0..50_000).map(|_| draw.next().unwrap()).collect();
+            let drawn: Vec<Operation> = (0..50_000).map(|_| draw.next(0).unwrap()).collect();
             let sets = drawn.iter().filter(|op| op.kind == Kind::Set).count() as f64;
             let expected = f64::from(set_pct) / 100.0;
             assert!((sets / 50_000.0 - expected).abs() < 0.01, "{sets}");

@@ -73,7 +73,7 @@ pub struct KvArgs {
     /// Take the documents as they are; those that are missing are reported as misses.
     #[arg(short = 'n', long)]
     pub no_population: bool,
-    /// Operations per second of all threads together.
+    /// Operations per second of all threads together, while populating as well.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
     pub rate_limit: Option<u64>,
     /// Operations are due at fixed times, and latency counts from then.

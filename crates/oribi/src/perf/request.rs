@@ -119,8 +119,8 @@ mod tests {
     fn values_are_packed_when_that_makes_them_smaller() {
         let identity = Identity { index: 1, seed: 2 };
         let mut compressor = Compressor::new();
-        let wordy = Values::new(Form::Binary, 0..=5000, false, 1);
-        let random = Values::new(Form::Binary, 0..=5000, true, 1);
+        let mut wordy = Values::new(Form::Binary, 0..=5000, false, 1);
+        let mut random = Values::new(Form::Binary, 0..=5000, true, 1);
         for bytes in [5000, 500] {
             let packed = compressor.pack(&wordy.compose(identity, 1, bytes)).unwrap();
             assert!(packed.len() < bytes);

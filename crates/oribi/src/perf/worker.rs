@@ -212,6 +212,7 @@ impl Worker {
     }
 
     /// The operation that comes next, if one is due.
+    #[inline]
     fn next_operation(&mut self, now_ns: u64) -> Option<Operation> {
         if let Some(operation) = self.again.pop() {
             return Some(operation);
@@ -220,9 +221,9 @@ impl Worker {
             return None;
         }
         let due_ns = self.pace.take(now_ns)?;
-        let operation = self.draw.next()?;
+        let operation = self.draw.next(due_ns)?;
         self.left -= 1;
-        Some(Operation { due_ns, ..operation })
+        Some(operation)
     }
 
     fn queue(&mut self, operation: Operation) {
