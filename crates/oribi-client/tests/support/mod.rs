@@ -114,7 +114,8 @@ where
     }
 }
 
-/// Does the handshake and the first request for the cluster map, and leaves everything after it.
+/// Does the handshake and the first request for the cluster map, and leaves everything after it. Only the
+/// first connection of a client asks for the map.
 pub fn shake_hands(stream: &mut TcpStream) {
     let script = Mutex::new(|frame: &Frame<'_>, out: &mut Vec<u8>| {
         assert!(handshake(out, frame));
