@@ -84,7 +84,7 @@ pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
     let mut out = Output::stdout().context("opening the standard output")?;
     if args.list {
         out.block.extend_from_slice(groups::list().as_bytes());
-        return Ok(status_of(out.flush().map_err(Into::into))?);
+        return status_of(out.flush().map_err(Into::into));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

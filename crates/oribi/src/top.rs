@@ -57,7 +57,8 @@ pub struct TopArgs {
 /// Runs the subcommand to its end.
 pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let is_plain = args.once || args.batch;
-    if !is_plain && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+    let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !is_plain && !has_terminal {
         bail!(
             "the live view needs a terminal; --once prints one snapshot, --batch one after another"
         );

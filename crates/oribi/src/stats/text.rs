@@ -134,20 +134,38 @@ fn push_hex(out: &mut Vec<u8>, byte: u8) {
     out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
-/// Without a branch per byte, so that the compiler looks at many at once.
 fn is_printable_ascii(bytes: &[u8]) -> bool {
-    !bytes.iter().fold(false, |found, &byte| found | is_outside_ascii_text(byte))
+    all_bytes(bytes, is_ascii_text)
 }
 
 /// Printable ASCII that JSON strings need not escape.
 fn is_plain_json(bytes: &[u8]) -> bool {
-    !bytes.iter().fold(false, |found, &byte| {
-        found | is_outside_ascii_text(byte) | (byte == b'"') | (byte == b'\\')
-    })
+    all_bytes(bytes, |word| is_ascii_text(word) && !has_byte(word, b'"') && !has_byte(word, b'\\'))
 }
 
-const fn is_outside_ascii_text(byte: u8) -> bool {
-    byte.wrapping_sub(b' ') > b'~' - b' '
+/// Looks at eight bytes at a time; the last eight may overlap those before.
+fn all_bytes(bytes: &[u8], is_fine: impl Fn(u64) -> bool) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else {
+        return bytes.iter().all(|byte| is_fine(EVERY_BYTE * u64::from(*byte)));
+    };
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().chain([last]).all(|word| is_fine(u64::from_ne_bytes(*word)))
+}
+
+const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x80 * EVERY_BYTE;
+
+/// True when all eight bytes are printable ASCII. A byte below a blank borrows its high bit; what the
+/// borrow does to the bytes above it does not matter, because one is enough to decide.
+const fn is_ascii_text(word: u64) -> bool {
+    let below_blank = word.wrapping_sub(EVERY_BYTE * b' ' as u64) & !word;
+    (word | below_blank) & HIGH_BITS == 0 && !has_byte(word, 0x7f)
+}
+
+/// True when one of the eight bytes is `byte`: only a byte of zero borrows without having the high bit.
+const fn has_byte(word: u64, byte: u8) -> bool {
+    let difference = word ^ (EVERY_BYTE * byte as u64);
+    difference.wrapping_sub(EVERY_BYTE) & !difference & HIGH_BITS != 0
 }
 
 /// True for characters that neither control a terminal nor change the order or place of others.
@@ -212,6 +230,23 @@ mod tests {
             (b"[\"\xff\"]", "\"[\\\"\u{fffd}\\\"]\""),
         ] {
             assert_eq!(json_value(value), json);
+        }
+    }
+
+    /// Every byte at every place of texts of several lengths, compared with the plain definition.
+    #[test]
+    fn words_are_checked_like_bytes() {
+        for length in [1, 7, 8, 9, 16, 23] {
+            for place in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut bytes = vec![b' '; length];
+                    bytes[place] = byte;
+                    let is_printable = (b' '..=b'~').contains(&byte);
+                    assert_eq!(is_printable_ascii(&bytes), is_printable, "{bytes:?}");
+                    let is_plain = is_printable && byte != b'"' && byte != b'\\';
+                    assert_eq!(is_plain_json(&bytes), is_plain, "{bytes:?}");
+                }
+            }
         }
     }
 
