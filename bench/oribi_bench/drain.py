@@ -16,7 +16,7 @@ NOTE = ("One buffer whose rest moves to the front after each frame costs what is
 def arguments_of(options):
     if options.quick:
         return ["--rounds", 2, "--sizes", "64000,256000,1000000", "--sample-bytes", 2_000_000]
-    return ["--rounds", options.rounds or 5]
+    return ["--rounds", options.rounds or 9]
 
 
 def summary_of(samples):

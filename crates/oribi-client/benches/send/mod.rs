@@ -26,9 +26,10 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 /// Value sizes, in bytes: those that are published, and those around the switch point.
-const VALUE_BYTES: [usize; 11] = [
+const VALUE_BYTES: [usize; 12] = [
     KIB,
     2 * KIB,
+    3 * KIB,
     4 * KIB,
     6 * KIB,
     8 * KIB,
