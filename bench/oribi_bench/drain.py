@@ -9,8 +9,7 @@ from .samples import ratios, spread, text_of, text_of_bytes
 COMPARED_BYTES = [10**6, 10**8, 10**9]
 NAMES = {"oribi": "oribi-client", "naive": "moves the rest after each frame",
          "naive_capped": "the same, at most 64 KiB in flight"}
-NOTE = ("One buffer whose rest moves to the front after each frame costs what is in flight; "
-        "beyond 4 MB in flight it was not run.")
+NOTE = "A buffer that moves its rest after each frame costs what is in flight; not run beyond 4 MB in flight."
 
 
 def arguments_of(options):

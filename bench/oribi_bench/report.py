@@ -28,6 +28,8 @@ class Outcome:
     rows: list
     # SVG text by file name without suffix.
     plots: dict = field(default_factory=dict)
+    # What the command needs besides --only NAME.
+    options: str = ""
 
 
 def output_of(*command):
@@ -63,8 +65,8 @@ def markdown(outcomes):
     """The rows as docs/benchmarks.md has them."""
     lines = ["| What | Goal | Measured | Command |", "|---|---|---|---|"]
     for name, outcome in outcomes.items():
-        for row in outcome.rows:
-            lines.append(f"| {row.what} | {row.goal} | {row.measured} | `bench/run --only {name}` |")
+        command = f"bench/run --only {name} {outcome.options}".strip()
+        lines += [f"| {row.what} | {row.goal} | {row.measured} | `{command}` |" for row in outcome.rows]
     return "\n".join(lines)
 
 

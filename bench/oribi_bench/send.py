@@ -37,7 +37,8 @@ def measure(options):
                        "<= 1.05"))
     named = {f"{way} {size}": figure for (way, size), figure in figures.items()}
     plots = {"t3-send-tsan" if options.tsan else "t3-send": plot_of(figures, sizes, suffix)}
-    return Outcome({"by_size": named, "comparisons": list(comparisons.values())}, rows, plots)
+    return Outcome({"by_size": named, "comparisons": list(comparisons.values())}, rows, plots,
+                   "--tsan" if options.tsan else "")
 
 
 def comparison_of(figures, size):
