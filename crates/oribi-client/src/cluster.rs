@@ -37,6 +37,9 @@ use crate::response::Response;
 /// How long one node may take to give its map before another one is asked.
 const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
 
+/// How long to wait for a connection to a node that another one may stand in for.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Pause of the fetching task after each fetch, so that a cluster in turmoil is not asked without end.
 const FETCH_PAUSE: Duration = Duration::from_millis(50);
 
@@ -208,8 +211,10 @@ impl Cluster {
     /// Fetches the map, or waits until it has been fetched by somebody else who began after now.
     pub async fn refresh(&self, deadline: Instant) -> Result<(), ClientError> {
         let ended = self.fetches_ended.load(Ordering::Acquire);
+        let began = Instant::now();
         let Ok(mut fetches) = tokio::time::timeout_at(deadline, self.fetches.lock()).await else {
-            return Err(self.no_node(Opcode::GetClusterConfig));
+            let at = self.site(Opcode::GetClusterConfig);
+            return Err(ClientError::Timeout { at, after: began.elapsed() });
         };
         // One that had begun before may bring an old map, but the next refusal will tell.
         if *fetches > ended {
@@ -265,7 +270,8 @@ impl Cluster {
         Ok(Some(config))
     }
 
-    /// A connection to any node, for what every node can answer.
+    /// A connection to any node, for what every node can answer. One that cannot be connected to for a
+    /// while is passed over.
     pub async fn any_connection(
         &self,
         opcode: Opcode,
@@ -273,16 +279,24 @@ impl Cluster {
         after: Duration,
     ) -> Result<Arc<Multiplexer>, ClientError> {
         let topology = self.topology();
-        let Some(node) = topology.by_readiness().into_iter().next() else {
-            return Err(self.no_node(opcode));
-        };
-        node.link(Vbid(0)).connection(opcode, deadline, after).await
+        for node in topology.by_readiness().into_iter().cycle() {
+            let until = deadline.min(Instant::now() + CONNECT_PATIENCE);
+            match node.link(Vbid(0)).connection(opcode, until, after).await {
+                Err(error) if error.was_not_sent() && until < deadline => {}
+                outcome => return outcome,
+            }
+        }
+        Err(self.no_node(opcode))
     }
 
     /// The error of an operation that no node can be found for.
     pub fn no_node(&self, opcode: Opcode) -> ClientError {
-        let at = Site { peer: "the cluster".into(), operation: opcode.name() };
-        ClientError::NotSent { at, reason: "no node is there for it".into() }
+        ClientError::NotSent { at: self.site(opcode), reason: "no node is there for it".into() }
+    }
+
+    /// Where an operation happens that is not bound to a node.
+    fn site(&self, opcode: Opcode) -> Site {
+        Site { peer: "the cluster".into(), operation: opcode.name() }
     }
 
     /// Where a node that a map names is reached.

@@ -57,7 +57,7 @@ use crate::client::Client;
 use crate::cluster::Topology;
 use crate::collection::Collection;
 use crate::error::{ClientError, Refused, Site};
-use crate::multiplexer::{Answer, Waiter};
+use crate::multiplexer::{Answer, Multiplexer, Waiter};
 use crate::node::{Link, Node, Opened, Parked};
 use crate::operation::{Encoder, Operation, Terms};
 use crate::reply::Reply;
@@ -95,6 +95,29 @@ struct Era {
     topology: Arc<Topology>,
 }
 
+/// The open connection of each vbucket under the present map, as far as it was needed: looking it up at
+/// the node takes a lock and a reference.
+#[derive(Default)]
+struct Routes(Vec<Option<Arc<Multiplexer>>>);
+
+impl Routes {
+    /// Forgets all; `topology` is the present one.
+    fn reset(&mut self, topology: &Topology) {
+        self.0.clear();
+        self.0.resize(usize::from(topology.config.vbucket_count()), None);
+    }
+
+    /// The connection to the node that is active for `vbid`, if it is open.
+    fn find(&mut self, topology: &Topology, vbid: Vbid) -> Option<&Arc<Multiplexer>> {
+        let route = self.0.get_mut(usize::from(vbid.0))?;
+        if route.as_ref().is_none_or(|connection| connection.is_closed()) {
+            let node = topology.active_node(vbid);
+            *route = node.and_then(|node| node.link(vbid).open_connection());
+        }
+        route.as_ref()
+    }
+}
+
 /// Operations in flight together; see the module. Dropping it forgets their results.
 pub struct Pipeline<'c> {
     client: &'c Client,
@@ -111,6 +134,7 @@ pub struct Pipeline<'c> {
     bytes: usize,
     /// Maps that they were sent under, oldest first; the last one is the present one.
     eras: VecDeque<Era>,
+    routes: Routes,
     /// The cluster's generation when the last map was taken.
     generation: u64,
 }
@@ -119,6 +143,8 @@ impl<'c> Pipeline<'c> {
     pub(crate) fn new(client: &'c Client, options: PipelineOptions) -> Pipeline<'c> {
         let generation = client.cluster().generation();
         let topology = client.cluster().topology();
+        let mut routes = Routes::default();
+        routes.reset(&topology);
         Pipeline {
             client,
             options,
@@ -129,6 +155,7 @@ impl<'c> Pipeline<'c> {
             oldest: 0,
             bytes: 0,
             eras: VecDeque::from([Era { first: 0, topology }]),
+            routes,
             generation,
         }
     }
@@ -152,27 +179,21 @@ impl<'c> Pipeline<'c> {
     ) -> Result<u64, ClientError> {
         operation.check(collection.id())?;
         self.follow_cluster();
-        let topology = &self.eras.back().expect("the present map is always there").topology;
         let number = self.oldest + self.slots.len() as u64;
+        let topology = &self.eras.back().expect("the present map is always there").topology;
         let vbid = topology.config.vbucket_of(operation.key());
         let bytes = operation.key().len() + operation.value().len();
         let deadline = Instant::now() + self.client.options().operation_timeout;
         let mut slot = Slot { bytes, vbid, opcode: operation.opcode(), deadline, answer: None };
-        match topology.active_node(vbid) {
-            None => slot.answer = Some(Err(Refused::NotMyVbucket.into())),
-            Some(node) => {
-                let waiter = Waiter::Numbered(self.batch.clone(), number);
-                let link = node.link(vbid);
-                let Some(connection) = link.open_connection() else {
-                    park(self.client, link, collection, operation, &slot, waiter);
-                    self.push(slot);
-                    return Ok(number);
-                };
-                let terms = Terms::of(&connection, self.client.options().compress_writes);
-                let (parts, value) =
-                    self.encoder.encode(operation, vbid, collection.id(), terms)?;
-                connection.submit(&parts, value, waiter);
-            }
+        let waiter = Waiter::Numbered(self.batch.clone(), number);
+        if let Some(connection) = self.routes.find(topology, vbid) {
+            let terms = Terms::of(connection, self.client.options().compress_writes);
+            let (parts, value) = self.encoder.encode(operation, vbid, collection.id(), terms)?;
+            connection.submit(&parts, value, waiter);
+        } else if let Some(node) = topology.active_node(vbid) {
+            park(self.client, node.link(vbid), collection, operation, &slot, waiter);
+        } else {
+            slot.answer = Some(Err(Refused::NotMyVbucket.into()));
         }
         self.push(slot);
         Ok(number)
@@ -294,7 +315,9 @@ impl<'c> Pipeline<'c> {
         if generation != self.generation {
             self.generation = generation;
             let first = self.oldest + self.slots.len() as u64;
-            self.eras.push_back(Era { first, topology: self.client.cluster().topology() });
+            let topology = self.client.cluster().topology();
+            self.routes.reset(&topology);
+            self.eras.push_back(Era { first, topology });
         }
     }
 }

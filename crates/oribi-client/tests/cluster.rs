@@ -413,3 +413,37 @@ async fn operations_outlive_their_nodes_place_in_the_map() {
     let (_, reply) = pipeline.next().await.expect("one result");
     assert_eq!(reply.unwrap().value, "late");
 }
+
+/// What any node can answer is asked of another one when the first cannot be reached.
+#[tokio::test]
+async fn any_node_stands_in_for_one_that_is_gone() {
+    let (listener, port) = bind();
+    let (other_listener, other_port) = bind();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client comes");
+        let script = Mutex::new(|frame: &Frame<'_>, out: &mut Vec<u8>| {
+            match opcode(frame) {
+                Opcode::GetClusterConfig => {
+                    let map = cluster_map_of(1, &[port, other_port], &[0, 1]);
+                    answer(out, frame, Status::Success, &[], &map);
+                    return Then::Close;
+                }
+                _ => assert!(handshake(out, frame)),
+            }
+            Then::GoOn
+        });
+        support::serve_one(&mut stream, &script);
+    });
+    serve_on(other_listener, |frame, out| {
+        if !handshake(out, frame) {
+            assert_eq!(opcode(frame), Opcode::CollectionsGetId);
+            let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9];
+            answer(out, frame, Status::Success, &id, b"");
+        }
+        Then::GoOn
+    });
+    let client = connect(options_for(port)).await;
+    server.join().expect("the first node ends");
+    let collection = client.collection("shop.carts").await.unwrap();
+    assert_eq!(collection.id().0, 9);
+}
