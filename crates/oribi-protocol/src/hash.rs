@@ -9,7 +9,13 @@ use oribi_types::Vbid;
 ///
 /// A count of zero is answered with vbucket 0, because the count may come from a peer's document.
 pub fn vbucket_of(key: &[u8], vbucket_count: u16) -> Vbid {
-    let folded = ((crc32fast::hash(key) >> 16) & 0x7fff) as u16;
+    vbucket_of_crc(crc32fast::hash(key), vbucket_count)
+}
+
+/// The same for a key whose CRC-32 is known.
+#[inline]
+pub fn vbucket_of_crc(crc: u32, vbucket_count: u16) -> Vbid {
+    let folded = ((crc >> 16) & 0x7fff) as u16;
     Vbid(folded.checked_rem(vbucket_count).unwrap_or(0))
 }
 

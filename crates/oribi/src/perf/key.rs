@@ -3,8 +3,12 @@
 //! Owns one key field per collection, with the collection's id in front where that was negotiated.
 //! The field is written once; for each operation only the digits that can differ are replaced in
 //! place, so a key costs no allocation and a few nanoseconds.
+//!
+//! So does its hash. A CRC is linear: what a digit changes in it depends on the digit and its place
+//! only, not on the other digits. With one table per pair of digits, the CRC of a key is that of the
+//! key with the number 0 and one exclusive or for each pair.
 
-use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::hash::vbucket_of_crc;
 use oribi_protocol::leb128;
 use oribi_types::{CollectionId, Vbid};
 
@@ -29,10 +33,13 @@ const fn digit_pairs() -> [[u8; 2]; 100] {
 pub struct KeyField {
     /// Collection prefix, key prefix, digits.
     field: Vec<u8>,
-    /// Where the logical key starts.
-    key_at: usize,
-    /// How many pairs of digits at the end differ from document to document.
-    digit_pairs: usize,
+    /// For each pair of digits at the end that differs from document to document, the last first:
+    /// what each of its values changes in the CRC.
+    crc_changes: Vec<[u32; 100]>,
+    /// CRC of the key with the number 0.
+    crc_of_zero: u32,
+    /// CRC of the key that was set last.
+    crc: u32,
     /// See [`KeyField::seed`].
     seed: u32,
 }
@@ -51,31 +58,34 @@ impl KeyField {
         field.extend_from_slice(&[b'0'; KEY_DIGITS]);
         let digits = items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
         let seed = crc32fast::hash(format!("{path}/{prefix}").as_bytes());
-        KeyField { field, key_at, digit_pairs: digits.div_ceil(2), seed }
+        let crc_changes = crc_changes(&field[key_at..], digits.div_ceil(2));
+        let crc_of_zero = crc32fast::hash(&field[key_at..]);
+        KeyField { field, crc_changes, crc_of_zero, crc: crc_of_zero, seed }
     }
 
     /// The key field of a document.
+    #[inline]
     pub fn set(&mut self, mut index: u64) -> &[u8] {
-        for pair in self.field.rchunks_exact_mut(2).take(self.digit_pairs) {
-            pair.copy_from_slice(&DIGIT_PAIRS[(index % 100) as usize]);
+        let mut crc = self.crc_of_zero;
+        for (pair, changes) in self.field.rchunks_exact_mut(2).zip(&self.crc_changes) {
+            let digits = (index % 100) as usize;
+            pair.copy_from_slice(&DIGIT_PAIRS[digits]);
+            crc ^= changes[digits];
             index /= 100;
         }
+        self.crc = crc;
         &self.field
     }
 
     /// The vbucket of the document whose key was set last.
+    #[inline]
     pub fn vbucket(&self, vbuckets: u16) -> Vbid {
-        vbucket_of(self.key(), vbuckets)
+        vbucket_of_crc(self.crc, vbuckets)
     }
 
     /// The key field that was set last, with collection prefix.
     pub fn field(&self) -> &[u8] {
         &self.field
-    }
-
-    /// The logical key that was set last.
-    pub fn key(&self) -> &[u8] {
-        &self.field[self.key_at..]
     }
 
     /// Tells documents of one number in different collections or under different prefixes apart.
@@ -84,9 +94,27 @@ impl KeyField {
     }
 }
 
+/// What the last `pairs` pairs of digits of `zero`, a key with the number 0, change in its CRC.
+fn crc_changes(zero: &[u8], pairs: usize) -> Vec<[u32; 100]> {
+    let crc_of_zero = crc32fast::hash(zero);
+    let mut key = zero.to_vec();
+    let mut changes = vec![[0; 100]; pairs];
+    for (pair, changes) in changes.iter_mut().enumerate() {
+        let at = key.len() - 2 * (pair + 1);
+        for (digits, change) in changes.iter_mut().enumerate() {
+            key[at..at + 2].copy_from_slice(&DIGIT_PAIRS[digits]);
+            *change = crc32fast::hash(&key) ^ crc_of_zero;
+        }
+        key[at..at + 2].copy_from_slice(&DIGIT_PAIRS[0]);
+    }
+    changes
+}
+
 #[cfg(test)]
 mod tests {
     //! Keys are what a person would write, in any order of numbers.
+
+    use oribi_protocol::hash::vbucket_of;
 
     use super::*;
 
@@ -97,8 +125,10 @@ mod tests {
         for index in [0, 12_344, 7, 99, 100, 9_999, 10_000] {
             let field = keys.set(index).to_vec();
             assert_eq!(field, [b"\x80\x01user:", format!("{index:020}").as_bytes()].concat());
-            assert_eq!(keys.key(), format!("user:{index:020}").as_bytes());
-            assert_eq!(keys.vbucket(64), vbucket_of(format!("user:{index:020}").as_bytes(), 64));
+            let key = format!("user:{index:020}");
+            for vbuckets in [64, 1024] {
+                assert_eq!(keys.vbucket(vbuckets), vbucket_of(key.as_bytes(), vbuckets));
+            }
         }
     }
 
@@ -108,6 +138,7 @@ mod tests {
         assert_eq!(one.set(0), b"00000000000000000000");
         let mut many = KeyField::new("", None, "", u64::MAX);
         assert_eq!(many.set(u64::MAX - 1), b"18446744073709551614");
+        assert_eq!(many.vbucket(1024), vbucket_of(b"18446744073709551614", 1024));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use plotters::coord::Shift;
 use plotters::prelude::{
     BLACK, ChartBuilder, Color, DrawingArea, IntoDrawingArea, LineSeries, PathElement, RGBColor,
-    SVGBackend, WHITE,
+    SVGBackend, SeriesLabelPosition, WHITE,
 };
 
 use super::timeline::Sample;
@@ -83,6 +83,7 @@ impl Plot<'_> {
         }
         chart
             .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK)
             .draw()?;
@@ -160,7 +161,7 @@ mod tests {
         let title = "512 bytes & more".to_owned();
         let image = Plot { title, latencies, timeline: &timeline }.draw().unwrap();
         assert!(image.starts_with("<svg") && image.trim_end().ends_with("</svg>"));
-        assert_eq!(image.matches("<polyline").count() > 2, true, "{image}");
+        assert!(image.matches("<polyline").count() > 2, "{image}");
         for text in ["percentile", "operations per second", "GET", "SET", "99.9 %", "&amp;"] {
             assert!(image.contains(text), "{text}");
         }
