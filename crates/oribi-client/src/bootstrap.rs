@@ -3,6 +3,7 @@
 //! Each step waits for the one before, which costs a handful of round trips once per connection and
 //! keeps every failure attributable to its step.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +30,7 @@ const _: () = {
 };
 
 /// Where to connect, as whom, and to which bucket.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ConnectOptions {
     /// Host name or address.
     pub host: String,
@@ -88,6 +89,18 @@ impl ConnectOptions {
             map_announcements: false,
             agent: concat!("oribi-client/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
+    }
+}
+
+/// Without the password: what is printed ends up in logs.
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("user", &self.user)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
     }
 }
 
@@ -225,5 +238,19 @@ impl Handshake<'_> {
             Err(refused) if code != Status::AuthContinue.code() => Err(refused.into()),
             _ => Err(self.malformed(Opcode::SaslAuth, "authentication ended at the wrong step")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What options show of themselves.
+
+    use super::*;
+
+    #[test]
+    fn the_password_is_not_printed() {
+        let options = ConnectOptions::new("reader", "correct horse", "default");
+        let printed = format!("{options:?}");
+        assert!(printed.contains("reader") && !printed.contains("horse"), "{printed}");
     }
 }

@@ -285,3 +285,61 @@ fn a_pipeline_is_filled_from_outside_of_the_runtime() {
     assert!(replies[0].as_ref().is_err_and(ClientError::was_interrupted), "{replies:?}");
     assert!(replies[1..].iter().all(|reply| reply.as_ref().is_ok_and(|value| value == "back")));
 }
+
+/// Connections that break in the middle of answers, again and again, under many tasks: nobody ever gets
+/// another one's answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_find_their_requests_over_many_connections() {
+    let mut requests = 0;
+    let options = serve(move |frame, out| {
+        if handshake(out, frame) {
+            return Then::GoOn;
+        }
+        requests += 1;
+        answer(out, frame, Status::Success, b"\0\0\0\0", &frame.key[1..]);
+        if requests % 400 == 0 {
+            out.truncate(out.len() - 2);
+            return Then::Close;
+        }
+        Then::GoOn
+    });
+    let client = Arc::new(connect(options).await);
+    let readers = (0..8).map(|reader| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for number in 0..100 {
+                let key = format!("key-{reader}-{number}").into_bytes();
+                let document = client.get(client.default_collection(), &key).await.expect("a read");
+                assert_eq!(document.expect("a hit").value, key);
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    let mut pipeline =
+        client.pipeline(PipelineOptions { operations_max: 50, bytes_max: usize::MAX });
+    let (mut answered, mut failed) = (0, 0);
+    for number in 0..1000 {
+        let key = format!("key-{number}");
+        pipeline.queue(client.default_collection(), &Operation::get(key.as_bytes())).unwrap();
+        if !pipeline.is_full() && number < 999 {
+            continue;
+        }
+        while let Some((number, result)) = pipeline.next().await {
+            match result {
+                Ok(reply) => {
+                    assert_eq!(reply.value, format!("key-{number}"));
+                    answered += 1;
+                }
+                Err(error) => {
+                    assert!(error.was_interrupted() || error.was_not_sent(), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(answered + failed, 1000);
+    assert!(answered > failed, "{failed} failed");
+    for reader in readers {
+        reader.await.expect("no reader panics");
+    }
+}
