@@ -29,9 +29,9 @@ use crate::data_dir::write_atomically;
 
 pub use handle::BucketHandle;
 
-const BUCKETS_DIR: &str = "buckets";
+pub(crate) const BUCKETS_DIR: &str = "buckets";
 const BUCKET_FILE: &str = "bucket.json";
-const STORE_DIR: &str = "store";
+pub(crate) const STORE_DIR: &str = "store";
 const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
 const BUCKET_FILE_MODE: u32 = 0o600;
 /// Begins the name of a directory whose bucket is deleted. Bucket names never begin with a dot.

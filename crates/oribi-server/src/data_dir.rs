@@ -3,9 +3,9 @@
 //! Owns: the format marker `oribi.json`, the lock file `oribi.lock`, and the way small files are
 //! written so that a crash leaves the old or the new content. Invariants: a directory with foreign
 //! content is refused and nothing is created in it; a marker that cannot be understood is refused
-//! and left as it is; one server at a time. Callers: `Server::start` ([`DataDir::open`]), the
-//! `oribi user` command ([`DataDir::prepare`], without the lock). It does not know what else is in
-//! the directory.
+//! and left as it is; one server at a time. Callers: `Server::start` ([`DataDir::open`]), reading
+//! offline ([`DataDir::open_existing`]), the `oribi user` command ([`DataDir::prepare`], without the
+//! lock). It does not know what else is in the directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -39,6 +39,12 @@ pub enum DataDirError {
         path: PathBuf,
         /// "process 123", or less when the lock file does not say.
         holder: String,
+    },
+    /// There is no data directory.
+    #[error("{path} has no {MARKER_NAME}, so it is not a data directory of Oribi")]
+    Absent {
+        /// Which directory.
+        path: PathBuf,
     },
     /// The directory holds something else.
     #[error(
@@ -88,6 +94,15 @@ impl DataDir {
             write_marker(path)?;
         }
         Ok(DataDir { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Opens and locks a data directory that is there already, for a command that reads it while no
+    /// server does. Creates nothing where there is none.
+    pub fn open_existing(path: &Path) -> Result<DataDir, DataDirError> {
+        if !path.join(MARKER_NAME).is_file() {
+            return Err(DataDirError::Absent { path: path.to_owned() });
+        }
+        DataDir::open(path)
     }
 
     /// Checks or creates a data directory without locking it, for a command that may run beside a

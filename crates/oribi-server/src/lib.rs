@@ -20,6 +20,7 @@ pub mod data_dir;
 #[doc(hidden)]
 pub mod harness;
 pub mod metrics;
+pub mod offline;
 pub mod server;
 pub mod server_context;
 

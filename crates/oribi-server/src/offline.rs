@@ -1,0 +1,257 @@
+//! Reading a bucket's documents from the data directory of a server that does not run.
+//!
+//! Owns: finding a bucket and a collection on disk without starting the engine, and streaming the live
+//! documents of one vbucket at a time. Invariants: the data directory is locked as long as the bucket
+//! is open, so a running server is refused and none can start meanwhile; no bucket and no store is
+//! created, no document is written or removed, and whether the last server stopped cleanly is left as
+//! it is. Opening a store cannot be done without touching its files: as any start of the server does,
+//! it cuts off what a crash left half written and may merge tables. Called by `oribi doc export`. Does
+//! not know what becomes of the documents.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use oribi_engine::collections::{LookupError, Manifest, ManifestError};
+use oribi_storage::{FjallOptions, FjallStore, KvStore, StoreError, VbucketPhase};
+use oribi_types::{Cas, CollectionId, Vbid};
+
+use crate::buckets::{BUCKETS_DIR, STORE_DIR};
+use crate::config::is_bucket_name;
+use crate::data_dir::{DataDir, DataDirError};
+
+/// Name under which the engine keeps the collections manifest in a store.
+const MANIFEST: &str = "manifest";
+
+/// Why documents could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// The data directory is missing, in use or not readable.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// There is no such bucket in it.
+    #[error("there is no bucket {name:?} in {data_dir}")]
+    UnknownBucket {
+        /// Name that was asked for.
+        name: String,
+        /// Where.
+        data_dir: PathBuf,
+    },
+    /// There is no such collection in the bucket.
+    #[error("collection {path:?}: {reason}")]
+    UnknownCollection {
+        /// Path that was asked for.
+        path: String,
+        /// What is unknown.
+        reason: LookupError,
+    },
+    /// The manifest in the store cannot be read.
+    #[error("stored collections manifest: {0}")]
+    Manifest(ManifestError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A document as it is stored; bytes are borrowed from the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredDocument<'a> {
+    /// Logical key.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+    /// Version.
+    pub cas: Cas,
+    /// Flags that the writer set.
+    pub flags: u32,
+    /// Expiry in UNIX seconds, 0 for none.
+    pub expiry: u32,
+}
+
+/// A bucket of a stopped server.
+pub struct OfflineBucket {
+    // The store is closed before the lock of the directory is released.
+    store: FjallStore,
+    manifest: Manifest,
+    _data_dir: DataDir,
+}
+
+impl OfflineBucket {
+    /// Locks the data directory and opens a bucket in it.
+    pub fn open(data_dir: &Path, name: &str) -> Result<OfflineBucket, OfflineError> {
+        let locked = DataDir::open_existing(data_dir)?;
+        let store_dir = data_dir.join(BUCKETS_DIR).join(name).join(STORE_DIR);
+        if !is_bucket_name(name) || !store_dir.is_dir() {
+            let (name, data_dir) = (name.to_owned(), data_dir.to_owned());
+            return Err(OfflineError::UnknownBucket { name, data_dir });
+        }
+        let store = FjallStore::open(&store_dir, FjallOptions::default())?;
+        let manifest = match store.get_local(MANIFEST)? {
+            None => Manifest::initial(),
+            Some(bytes) => Manifest::from_stored_json(&String::from_utf8_lossy(&bytes))
+                .map_err(OfflineError::Manifest)?,
+        };
+        Ok(OfflineBucket { store, manifest, _data_dir: locked })
+    }
+
+    /// Id of the collection `scope.collection`.
+    pub fn collection(&self, path: &str) -> Result<CollectionId, OfflineError> {
+        let (scope, collection) = path.split_once('.').unwrap_or(("", path));
+        self.manifest
+            .collection_id(scope, collection)
+            .map_err(|reason| OfflineError::UnknownCollection { path: path.to_owned(), reason })
+    }
+
+    /// Vbuckets that the server would serve, ascending.
+    pub fn vbuckets(&self) -> Result<Vec<Vbid>, OfflineError> {
+        let states = self.store.vbucket_states()?.into_iter();
+        let served = states.filter(|(_, state)| state.phase == VbucketPhase::Active);
+        let mut vbids: Vec<Vbid> = served.map(|(vbid, _)| vbid).collect();
+        vbids.sort_unstable_by_key(|vbid| vbid.0);
+        Ok(vbids)
+    }
+
+    /// Visits a vbucket's documents of one collection that are neither deleted nor expired at
+    /// `now_s` (UNIX seconds), in order of key, until `visit` breaks.
+    pub fn visit(
+        &self,
+        vbid: Vbid,
+        collection: CollectionId,
+        now_s: u32,
+        visit: &mut dyn FnMut(StoredDocument<'_>) -> ControlFlow<()>,
+    ) -> Result<(), OfflineError> {
+        let scanned = self.store.scan_keys(vbid, &mut |record| {
+            let is_expired = record.expiry != 0 && record.expiry <= now_s;
+            if record.key.collection.0 > collection.0 {
+                // Records come in order of collection, so nothing of this one follows.
+                return ControlFlow::Break(());
+            }
+            if record.key.collection != collection || record.deleted || is_expired {
+                return ControlFlow::Continue(());
+            }
+            visit(StoredDocument {
+                key: record.key.key,
+                value: record.value,
+                cas: record.cas,
+                flags: record.flags,
+                expiry: record.expiry,
+            })
+        });
+        Ok(scanned?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is on disk comes out, and only what a reader would be given.
+
+    use oribi_engine::collections::ManifestChange;
+    use oribi_storage::{Record, VbBatch, VbucketState};
+    use oribi_types::{Datatype, DocKey, RevSeqno, Seqno};
+
+    use super::*;
+
+    const NOW_S: u32 = 1000;
+
+    fn record(collection: CollectionId, key: &'static [u8], seqno: u64) -> Record<'static> {
+        Record {
+            key: DocKey { collection, key },
+            value: b"value",
+            cas: Cas(seqno + 100),
+            seqno: Seqno(seqno),
+            rev_seqno: RevSeqno(1),
+            flags: 7,
+            expiry: 0,
+            datatype: Datatype::RAW,
+            deleted: false,
+        }
+    }
+
+    fn state(phase: VbucketPhase) -> VbucketState {
+        VbucketState {
+            phase,
+            high_seqno: Seqno(9),
+            max_cas: Cas(1000),
+            max_deleted_rev_seqno: RevSeqno(0),
+            purge_seqno: Seqno(0),
+            failover_table: Vec::new(),
+        }
+    }
+
+    /// A data directory with a bucket `b`, whose store is left to `fill`.
+    fn data_dir(fill: impl FnOnce(&FjallStore)) -> tempfile::TempDir {
+        let scratch = tempfile::tempdir().unwrap();
+        drop(DataDir::open(scratch.path()).unwrap());
+        let store_dir = scratch.path().join(BUCKETS_DIR).join("b").join(STORE_DIR);
+        std::fs::create_dir_all(store_dir.parent().unwrap()).unwrap();
+        fill(&FjallStore::open(&store_dir, FjallOptions::default()).unwrap());
+        scratch
+    }
+
+    fn keys(bucket: &OfflineBucket, vbid: Vbid, collection: CollectionId) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let visited = bucket.visit(vbid, collection, NOW_S, &mut |document| {
+            assert_eq!((document.value, document.flags), (&b"value"[..], 7));
+            keys.push(document.key.to_vec());
+            ControlFlow::Continue(())
+        });
+        visited.unwrap();
+        keys
+    }
+
+    #[test]
+    fn only_live_documents_of_the_collection_are_visited() {
+        let manifest = Manifest::initial();
+        let change = ManifestChange::CreateScope { name: "s".to_owned() };
+        let manifest = manifest.apply(&change).unwrap();
+        let change = ManifestChange::CreateCollection {
+            scope: "s".to_owned(),
+            name: "c".to_owned(),
+            max_ttl_s: None,
+        };
+        let manifest = manifest.apply(&change).unwrap();
+        let other = manifest.collection_id("s", "c").unwrap();
+        let default = CollectionId::DEFAULT;
+        let scratch = data_dir(|store| {
+            store.put_local(MANIFEST, manifest.to_stored_json().as_bytes()).unwrap();
+            let records = vec![
+                record(default, b"live", 1),
+                Record { deleted: true, value: b"", ..record(default, b"deleted", 2) },
+                Record { expiry: NOW_S, ..record(default, b"expired", 3) },
+                Record { expiry: NOW_S + 1, ..record(default, b"expires", 4) },
+                record(other, b"other", 5),
+            ];
+            let batch = VbBatch { vbid: Vbid(3), records, state: state(VbucketPhase::Active) };
+            let replica = VbBatch {
+                vbid: Vbid(2),
+                records: vec![record(default, b"copy", 1)],
+                state: state(VbucketPhase::Replica),
+            };
+            store.commit(&[batch, replica]).unwrap();
+        });
+        let bucket = OfflineBucket::open(scratch.path(), "b").unwrap();
+        assert_eq!(bucket.vbuckets().unwrap(), [Vbid(3)]);
+        assert_eq!(bucket.collection("_default._default").unwrap(), default);
+        assert_eq!(keys(&bucket, Vbid(3), default), [&b"expires"[..], b"live"]);
+        assert_eq!(keys(&bucket, Vbid(3), bucket.collection("s.c").unwrap()), [&b"other"[..]]);
+        let error = bucket.collection("s.nope").unwrap_err();
+        assert!(error.to_string().contains("collection \"s.nope\""), "{error}");
+
+        let error = OfflineBucket::open(scratch.path(), "b").err().expect("it is locked");
+        assert!(matches!(error, OfflineError::DataDir(DataDirError::Locked { .. })), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_created() {
+        let scratch = data_dir(|_| ());
+        for name in ["nope", "", "..", "b/../b"] {
+            let error = OfflineBucket::open(scratch.path(), name).err().expect("no such bucket");
+            assert!(matches!(error, OfflineError::UnknownBucket { .. }), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(scratch.path().join(BUCKETS_DIR)).unwrap().count(), 1);
+
+        let nowhere = scratch.path().join("nowhere");
+        let error = OfflineBucket::open(&nowhere, "b").err().expect("no data directory");
+        assert!(matches!(error, OfflineError::DataDir(DataDirError::Absent { .. })), "{error}");
+        assert!(!nowhere.exists());
+    }
+}
