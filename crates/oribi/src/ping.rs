@@ -28,7 +28,7 @@ const DIGITS: u8 = 3;
 /// Longest time that is told apart from longer ones; no answer is waited for that long.
 const NANOSECONDS_MAX: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Arguments of `oribi ping`.
+/// Time connecting to a server and round trips.
 #[derive(Args, Debug)]
 pub struct PingArgs {
     /// Number of round trips; 0 goes on until Ctrl-C.

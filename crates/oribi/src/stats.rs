@@ -46,7 +46,7 @@ const WIDTH: usize = 120;
 /// Clears the terminal and goes to its top.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
-/// Arguments of `oribi stats`.
+/// Show the figures of a running server.
 #[derive(Args, Debug)]
 pub struct StatsArgs {
     /// Group of figures, as --list names them; the general ones if not given.

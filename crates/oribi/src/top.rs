@@ -35,7 +35,7 @@ const REPORT_WAIT: Duration = Duration::from_millis(50);
 /// Rows that a page key moves.
 const PAGE_ROWS: isize = 10;
 
-/// Arguments of `oribi top`.
+/// Watch what a server is doing.
 #[derive(Args, Debug)]
 pub struct TopArgs {
     /// Time between two looks (1s, 500ms).
