@@ -1,12 +1,20 @@
-//! `oribi doc`: documents in and out of a running server, from any machine.
+//! `oribi doc`: documents in and out of a server, from any machine.
 //!
 //! Owns the command line of these subcommands and how they connect. They use the key-value protocol
-//! only, so they work against any server that speaks it; collections are made by the admin API.
+//! only, so they work against any server that speaks it; collections are made by the admin API. The
+//! one exception is `export --data-dir`, which reads the files of a server that does not run.
 
+mod expiry;
+mod export;
+mod get;
 mod import;
+mod input;
+mod remove;
 mod row;
+mod set;
 
-use std::io::Write;
+use std::ffi::OsStr;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
@@ -15,13 +23,26 @@ use oribi_types::DurabilityLevel;
 
 use crate::target::{Target, find_collection};
 
+/// Flags that SDKs expect of a document that is not JSON: format 3 ("binary") in the high byte.
+const FLAGS_RAW: u32 = 0x0300_0000;
+
 /// Work with documents of a running server.
 #[derive(Subcommand, Debug)]
 pub enum DocCommand {
+    /// Print one document.
+    Get(get::GetArgs),
+    /// Print the exact bytes of several documents, one after another.
+    Cat(get::CatArgs),
+    /// Write one document.
+    Set(set::SetArgs),
+    /// Remove documents.
+    Rm(remove::RemoveArgs),
+    /// Set the expiry of documents.
+    Touch(remove::TouchArgs),
     /// Load a file of JSON lines, one document a line.
     Import(import::ImportArgs),
-    /// Print one document.
-    Get(GetArgs),
+    /// Write the documents of a collection as JSON lines.
+    Export(export::ExportArgs),
 }
 
 /// The server and the collection on it.
@@ -32,15 +53,6 @@ struct Place {
     /// Collection, as scope.collection; the default one if not given.
     #[arg(long)]
     collection: Option<String>,
-}
-
-/// Arguments of `oribi doc get`.
-#[derive(Args, Debug)]
-pub struct GetArgs {
-    /// Key of the document.
-    key: String,
-    #[command(flatten)]
-    place: Place,
 }
 
 /// When a write counts as done.
@@ -66,8 +78,8 @@ impl From<Durability> for DurabilityLevel {
 
 impl DocCommand {
     /// Runs the subcommand to its end.
-    pub fn run(self) -> anyhow::Result<()> {
-        // Input is read on this thread, so sockets are served by another one.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        // Input is read on other threads than this one, and sockets are served by one of their own.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -75,8 +87,13 @@ impl DocCommand {
             .context("starting the runtime")?;
         runtime.block_on(async {
             match self {
+                DocCommand::Get(args) => get::get(args).await,
+                DocCommand::Cat(args) => get::cat(args).await,
+                DocCommand::Set(args) => set::run(args).await,
+                DocCommand::Rm(args) => remove::remove(args).await,
+                DocCommand::Touch(args) => remove::touch(args).await,
                 DocCommand::Import(args) => import::run(args).await,
-                DocCommand::Get(args) => get(args).await,
+                DocCommand::Export(args) => export::run(args).await,
             }
         })
     }
@@ -92,17 +109,21 @@ impl Place {
     }
 }
 
-async fn get(args: GetArgs) -> anyhow::Result<()> {
-    let (client, collection) = args.place.connect(false).await?;
-    let document = client
-        .get(&collection, args.key.as_bytes())
-        .await
-        .with_context(|| format!("reading \"{}\"", args.key))?
-        .with_context(|| format!("no document \"{}\" in {}", args.key, collection.path()))?;
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&document.value).context("printing the document")?;
-    if !document.value.ends_with(b"\n") {
-        stdout.write_all(b"\n").context("printing the document")?;
-    }
-    Ok(())
+/// What is said of a key that has no document.
+fn missing(key: &OsStr, collection: &Collection) -> String {
+    format!("no document \"{}\" in {}", key.to_string_lossy(), collection.path())
+}
+
+/// A number as people write flags and CAS values: decimal, or hexadecimal after 0x.
+fn parse_u64(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "a whole number is needed, or 0x and hexadecimal digits".to_owned())
+}
+
+/// As [`parse_u64`], for 32 bits.
+fn parse_u32(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_u64(text)?).map_err(|_| "the number has more than 32 bits".to_owned())
 }

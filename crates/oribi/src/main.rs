@@ -84,7 +84,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
         Some(("doc", matches)) => {
             let command = DocCommand::from_arg_matches(matches)?;
-            command.run().map(|()| ExitCode::SUCCESS)
+            command.run()
         }
         Some(("stats", matches)) => stats::run(StatsArgs::from_arg_matches(matches)?),
         Some(("perf", matches)) => PerfCommand::from_arg_matches(matches)?.run(),

@@ -3,33 +3,36 @@
 //! The file is streamed, and what is in flight is bounded by the pipeline, so memory does not grow with
 //! the file. Answers are taken in the order of the lines. A line that is no document, or that the
 //! server refuses for good, ends the import with its number (or is skipped when asked for);
-//! everything acknowledged before that stays.
-//!
-//! A write that is refused for the moment is tried again on its own, unless a later line in flight
-//! writes the same key: then the later one is what the file means the document to be.
+//! everything acknowledged before that stays, and `--resume` goes on from there.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+mod state;
+mod writes;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use oribi_client::pipeline::{Pipeline, PipelineOptions};
-use oribi_client::{Client, ClientError, Collection, FLAGS_JSON, Operation, Refused, WriteOptions};
+use oribi_client::WriteOptions;
+use oribi_client::pipeline::PipelineOptions;
 use oribi_types::DurabilityLevel;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
-use super::row;
-use super::{Durability, Place};
+use self::state::{Destination, State, StateFile};
+use self::writes::{Shared, Totals, Writes};
+use super::input::{Input, Line, Position, Trim};
+use super::row::parse_key_field;
+use super::row::read::RowFormat;
+use super::{Durability, Place, expiry};
+use crate::target::INTERRUPTED;
 
-/// Longest line that is read: the largest document and a line end.
-const LINE_BYTES_MAX: u64 = 20 * 1024 * 1024 + 2;
-
-const READ_BLOCK_BYTES: usize = 1024 * 1024;
+/// Ends the name of the state file beside the input.
+const STATE_SUFFIX: &str = ".oribi-import";
 
 /// Arguments of `oribi doc import`.
 #[derive(Args, Debug)]
@@ -39,11 +42,28 @@ pub struct ImportArgs {
     #[command(flatten)]
     place: Place,
     /// Field of each object that holds its key.
-    #[arg(long, default_value = "_key")]
+    #[arg(long, default_value = "_key", value_parser = parse_key_field)]
     key_field: String,
+    /// Leave the key field out of the documents.
+    #[arg(long)]
+    drop_key: bool,
+    /// Lines are of `export --meta`: take flags and expiry from them, and leave these fields and the
+    /// key out of the documents.
+    #[arg(long)]
+    meta: bool,
+    /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME.
+    #[arg(long, value_parser = expiry::parse, default_value = "0")]
+    expiry: u32,
     /// When a write counts as done.
     #[arg(long, value_enum, default_value_t = Durability::None)]
     durability: Durability,
+    /// Go on where an earlier import of this file stopped. Only with --durability persist is nothing
+    /// lost when the server crashed meanwhile.
+    #[arg(long)]
+    resume: bool,
+    /// File that records how far the import came, FILE.oribi-import if not given. Removed at the end.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Report lines that cannot be imported and go on, instead of ending at the first.
     #[arg(long)]
     skip_bad: bool,
@@ -56,7 +76,8 @@ pub struct ImportArgs {
     in_flight: usize,
 }
 
-fn parse_in_flight(text: &str) -> Result<usize, String> {
+/// Takes a number of operations from the command line.
+pub fn parse_in_flight(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=1_000_000) => Ok(count),
         _ => Err("a number from 1 to 1000000 is needed".to_owned()),
@@ -64,163 +85,144 @@ fn parse_in_flight(text: &str) -> Result<usize, String> {
 }
 
 /// Imports the file and prints the summary.
-pub async fn run(args: ImportArgs) -> anyhow::Result<()> {
-    let mut input = Input::open(&args.file)?;
+pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+    let mut input = Input::open(&args.file, Trim::WhiteSpace)?;
+    if input.identity.is_none() && (args.resume || args.state.is_some()) {
+        bail!("only the import of a regular file can be resumed");
+    }
     let durability = DurabilityLevel::from(args.durability);
     // In order, a later line wins over an earlier one with the same key by itself. Durable writes
     // would then wait for each other, so those may overlap.
     let unordered_execution = durability != DurabilityLevel::None;
     let (client, collection) = args.place.connect(unordered_execution).await?;
-    let options = PipelineOptions { operations_max: args.in_flight, ..PipelineOptions::default() };
-    let mut import = Import {
+    let destination = Destination::of(&client, &collection).await?;
+    if args.resume {
+        args.go_to_last_place(&mut input, &destination)?;
+    }
+    let (start, bytes) = (input.position(), input.identity.map(|identity| identity.bytes));
+    let state = args.begin_state(&input, destination)?;
+    let shared = Shared {
         client: &client,
         collection: &collection,
-        write: WriteOptions { flags: FLAGS_JSON, durability, ..WriteOptions::default() },
+        options: WriteOptions { expiry: args.expiry, durability, ..WriteOptions::default() },
+        format: args.format(),
         skip_bad: args.skip_bad,
-        pipeline: client.pipeline(options),
-        pending: VecDeque::new(),
-        progress: progress_bar(input.bytes),
-        totals: Totals::default(),
+        name: display_name(&args.file),
+        progress: progress_bar(bytes, start),
     };
+    let progress = shared.progress.clone();
+    let in_flight =
+        PipelineOptions { operations_max: args.in_flight, ..PipelineOptions::default() };
+    let mut writes = Writes::new(shared, in_flight, state, start);
+    let mut lines = input.read_ahead();
     let started = Instant::now();
-    let outcome = import.run(&mut input, &args.key_field).await;
-    import.progress.finish_and_clear();
-    let totals = import.totals;
-    outcome.with_context(|| {
-        let file = args.file.display();
-        format!("importing {file} stopped after {} documents", HumanCount(totals.documents))
-    })?;
-    print_summary(&totals, started.elapsed(), args.json);
-    Ok(())
+    let outcome = tokio::select! {
+        outcome = import(&mut writes, &mut lines) => outcome.map(|()| false),
+        _ = interrupts.recv() => Ok(true),
+    };
+    progress.finish_and_clear();
+    args.finish(writes, outcome, start, started.elapsed())
 }
 
-/// What was done.
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    documents: u64,
-    bytes: u64,
-    skipped: u64,
-}
-
-/// A line whose write is in flight.
-struct Pending {
-    line: u64,
-    key: String,
-    value: Bytes,
-}
-
-struct Import<'a> {
-    client: &'a Client,
-    collection: &'a Collection,
-    write: WriteOptions,
-    skip_bad: bool,
-    pipeline: Pipeline<'a>,
-    /// Same order as in the pipeline.
-    pending: VecDeque<Pending>,
-    progress: ProgressBar,
-    totals: Totals,
-}
-
-impl Import<'_> {
-    async fn run(&mut self, input: &mut Input, key_field: &str) -> anyhow::Result<()> {
-        while let Some((line, bytes)) = input.next_line()? {
-            match row::key_of(&bytes, key_field) {
-                Ok(key) => self.send(Pending { line, key, value: bytes.into() }).await?,
-                Err(error) => self.refuse(line, error.into())?,
-            }
+async fn import(
+    writes: &mut Writes<'_>,
+    lines: &mut mpsc::Receiver<anyhow::Result<Vec<Line>>>,
+) -> anyhow::Result<()> {
+    while let Some(batch) = lines.recv().await {
+        for line in batch? {
+            writes.take(line).await?;
         }
-        while !self.pending.is_empty() {
-            self.settle_oldest().await?;
+        // Whoever waits beside this gets a turn even when answers never have to be waited for.
+        tokio::task::yield_now().await;
+        if lines.is_empty() && writes.state.is_none() {
+            // What was typed is done before more is waited for.
+            writes.settle_all().await?;
+        }
+    }
+    writes.settle_all().await
+}
+
+impl ImportArgs {
+    fn format(&self) -> RowFormat {
+        RowFormat { key_field: self.key_field.clone(), meta: self.meta, drop_key: self.drop_key }
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(|| {
+            let mut name = OsString::from(&self.file);
+            name.push(STATE_SUFFIX);
+            PathBuf::from(name)
+        })
+    }
+
+    fn go_to_last_place(&self, input: &mut Input, to: &Destination) -> anyhow::Result<()> {
+        let path = self.state_path();
+        let Some(state) = State::read(&path)? else {
+            eprintln!("oribi: there is no {}, so this begins at the first line", path.display());
+            return Ok(());
+        };
+        let refused = || format!("cannot resume from {}", path.display());
+        state.check(to).with_context(refused)?;
+        if !input.resume(state.position, state.file())? {
+            let (file, line) = (self.file.display(), state.position.line);
+            return Err(anyhow::anyhow!("{file} is another file up to line {line}"))
+                .with_context(refused);
         }
         Ok(())
     }
 
-    async fn send(&mut self, pending: Pending) -> anyhow::Result<()> {
-        while self.pipeline.is_full() {
-            self.settle_oldest().await?;
-        }
-        let operation = self.operation(&pending);
-        match self.pipeline.queue(self.collection, &operation) {
-            Ok(_) => self.pending.push_back(pending),
-            Err(error) => self.refuse_or_fail(pending.line, error)?,
-        }
-        Ok(())
-    }
-
-    fn operation<'p>(&self, pending: &'p Pending) -> Operation<'p> {
-        Operation::upsert(pending.key.as_bytes(), pending.value.clone(), &self.write)
-    }
-
-    /// Waits for the oldest write's result and does what it calls for.
-    async fn settle_oldest(&mut self) -> anyhow::Result<()> {
-        let (_, mut result) = self.pipeline.next().await.context("no write is in flight")?;
-        let pending = self.pending.pop_front().context("no line is in flight")?;
-        if result.as_ref().is_err_and(may_retry) {
-            if self.is_superseded(&pending) {
-                self.acknowledge(&pending);
-                return Ok(());
+    fn begin_state(
+        &self,
+        input: &Input,
+        destination: Destination,
+    ) -> anyhow::Result<Option<StateFile>> {
+        let Some(identity) = input.identity else { return Ok(None) };
+        match StateFile::begin(self.state_path(), identity, destination, input.position()) {
+            Ok(state) => Ok(Some(state)),
+            // Nobody asked for it, and the directory may be read-only.
+            Err(error) if self.state.is_none() && !self.resume => {
+                eprintln!("oribi: this import cannot be resumed: {error:#}");
+                Ok(None)
             }
-            result = self.client.run(self.collection, &self.operation(&pending)).await;
+            Err(error) => Err(error),
         }
-        match result {
-            Ok(_) => {
-                self.acknowledge(&pending);
-                Ok(())
+    }
+
+    /// `outcome` is true when the import was interrupted.
+    fn finish(
+        &self,
+        mut writes: Writes<'_>,
+        outcome: anyhow::Result<bool>,
+        start: Position,
+        elapsed: Duration,
+    ) -> anyhow::Result<ExitCode> {
+        let totals = writes.totals;
+        if let Ok(false) = outcome {
+            if let Some(state) = writes.state.take() {
+                state.remove()?;
             }
-            Err(error) => self.refuse_or_fail(pending.line, error),
+            print_summary(&totals, start, elapsed, None, self.json);
+            return Ok(ExitCode::SUCCESS);
         }
-    }
-
-    /// True when a later line with the same key is in flight: that one will be the document.
-    fn is_superseded(&self, pending: &Pending) -> bool {
-        self.pending.iter().any(|later| later.key == pending.key)
-    }
-
-    /// Tells refusals of one document, which can be skipped, from failures that end everything.
-    fn refuse_or_fail(&mut self, line: u64, error: ClientError) -> anyhow::Result<()> {
-        let concerns_one_document = matches!(
-            error,
-            ClientError::InvalidKey { .. }
-                | ClientError::ValueTooLarge { .. }
-                | ClientError::Refused(Refused::TooLarge | Refused::Invalid | Refused::Locked)
-        );
-        if concerns_one_document {
-            return self.refuse(line, error.into());
+        writes.save();
+        let done = writes.done();
+        if let Some(state) = &writes.state {
+            let (line, path) = (done.line, state.path().display());
+            eprintln!(
+                "oribi: everything up to line {line} is done ({path}); the same command with --resume goes on there"
+            );
         }
-        Err(anyhow::Error::from(error).context(format!("line {line}")))
-    }
-
-    fn refuse(&mut self, line: u64, error: anyhow::Error) -> anyhow::Result<()> {
-        if !self.skip_bad {
-            return Err(error.context(format!("line {line}")));
-        }
-        self.totals.skipped += 1;
-        self.progress.suspend(|| eprintln!("line {line} skipped: {error}"));
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, pending: &Pending) {
-        self.totals.documents += 1;
-        self.totals.bytes += pending.value.len() as u64;
-        self.progress.inc(pending.value.len() as u64 + 1);
-        if self.totals.documents.is_multiple_of(512) {
-            let seconds = self.progress.elapsed().as_secs_f64().max(0.001);
-            let per_second = (self.totals.documents as f64 / seconds) as u64;
-            let documents = HumanCount(self.totals.documents);
-            let message = format!("{documents} docs, {}/s", HumanCount(per_second));
-            self.progress.set_message(message);
-        }
+        outcome.with_context(|| {
+            let documents = HumanCount(totals.documents);
+            format!("importing {} stopped after {documents} documents", self.file.display())
+        })?;
+        print_summary(&totals, start, elapsed, Some(done), self.json);
+        Ok(ExitCode::from(INTERRUPTED))
     }
 }
 
-/// True for refusals that another attempt may turn into success, here because an upsert may be
-/// repeated whatever became of the first one.
-fn may_retry(error: &ClientError) -> bool {
-    error.is_transient()
-        || matches!(error.refused(), Some(Refused::SyncWriteAmbiguous | Refused::UnknownCollection))
-}
-
-fn progress_bar(bytes: Option<u64>) -> ProgressBar {
+fn progress_bar(bytes: Option<u64>, start: Position) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => (
             ProgressBar::new(bytes),
@@ -230,10 +232,18 @@ fn progress_bar(bytes: Option<u64>) -> ProgressBar {
         None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {msg}"),
     };
     let style = ProgressStyle::with_template(template).expect("the template is valid");
+    bar.set_position(start.offset);
     bar.with_style(style)
 }
 
-fn print_summary(totals: &Totals, elapsed: Duration, as_json: bool) {
+/// `stopped` is where the import was interrupted.
+fn print_summary(
+    totals: &Totals,
+    start: Position,
+    elapsed: Duration,
+    stopped: Option<Position>,
+    as_json: bool,
+) {
     let seconds = elapsed.as_secs_f64();
     let per_second = totals.documents as f64 / seconds.max(0.000_001);
     if as_json {
@@ -243,95 +253,32 @@ fn print_summary(totals: &Totals, elapsed: Duration, as_json: bool) {
             "skipped": totals.skipped,
             "seconds": (seconds * 1000.0).round() / 1000.0,
             "documents_per_s": per_second.round() as u64,
+            "lines_before": start.line,
+            "interrupted": stopped.is_some(),
         });
         println!("{summary}");
         return;
     }
+    let resumed = match start.line {
+        0 => String::new(),
+        line => format!(", after the {} lines of before", HumanCount(line)),
+    };
     let skipped = match totals.skipped {
         0 => String::new(),
         skipped => format!(", {} skipped", HumanCount(skipped)),
     };
     println!(
-        "imported {} documents ({}) in {seconds:.2} s, {} docs/s{skipped}",
+        "imported {} documents ({}) in {seconds:.2} s, {} docs/s{skipped}{resumed}",
         HumanCount(totals.documents),
         HumanBytes(totals.bytes),
         HumanCount(per_second.round() as u64),
     );
 }
 
-/// The file being imported.
-struct Input {
-    reader: Box<dyn BufRead>,
-    /// Size, when it is known beforehand.
-    bytes: Option<u64>,
-    line: u64,
-}
-
-impl Input {
-    fn open(path: &Path) -> anyhow::Result<Input> {
-        if path == Path::new("-") {
-            let reader = Box::new(BufReader::new(std::io::stdin()));
-            return Ok(Input { reader, bytes: None, line: 0 });
-        }
-        let context = || format!("cannot open {}", path.display());
-        let file = File::open(path).with_context(context)?;
-        let metadata = file.metadata().with_context(context)?;
-        if metadata.is_dir() {
-            bail!("{} is a directory", path.display());
-        }
-        let reader = Box::new(BufReader::with_capacity(READ_BLOCK_BYTES, file));
-        // A pipe has no size.
-        let bytes = metadata.is_file().then_some(metadata.len());
-        Ok(Input { reader, bytes, line: 0 })
-    }
-
-    /// The next line that is not blank, with its number from 1, without its line end.
-    fn next_line(&mut self) -> anyhow::Result<Option<(u64, Vec<u8>)>> {
-        loop {
-            let mut bytes = Vec::new();
-            let read = (&mut self.reader)
-                .take(LINE_BYTES_MAX)
-                .read_until(b'\n', &mut bytes)
-                .with_context(|| format!("reading line {}", self.line + 1))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            if read as u64 == LINE_BYTES_MAX && !bytes.ends_with(b"\n") {
-                bail!("line {} is longer than any document may be", self.line);
-            }
-            let content = bytes.trim_ascii_end().len();
-            bytes.truncate(content);
-            if !bytes.is_empty() {
-                return Ok(Some((self.line, bytes)));
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Reading lines; what happens to them is tested against a running server.
-
-    use super::*;
-
-    fn lines(bytes: &'static [u8]) -> Vec<(u64, Vec<u8>)> {
-        let mut input = Input { reader: Box::new(bytes), bytes: None, line: 0 };
-        std::iter::from_fn(|| input.next_line().unwrap()).collect()
-    }
-
-    #[test]
-    fn numbers_lines_and_skips_blank_ones() {
-        let expected = vec![(1, b"a".to_vec()), (4, b" b".to_vec()), (5, b"c".to_vec())];
-        assert_eq!(lines(b"a\r\n\n  \n b\nc"), expected);
-        assert!(lines(b"").is_empty());
-    }
-
-    #[test]
-    fn refuses_endless_lines() {
-        let endless = BufReader::new(std::io::repeat(b'x'));
-        let mut input = Input { reader: Box::new(endless), bytes: None, line: 0 };
-        let error = input.next_line().unwrap_err();
-        assert_eq!(error.to_string(), "line 1 is longer than any document may be");
+/// Name of a file as people see it.
+pub fn display_name(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
     }
 }

@@ -1,9 +1,12 @@
 //! `oribi doc` and the client library against a running server.
 
 mod client;
+mod documents;
+mod export;
 mod import;
+mod resume;
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
@@ -28,15 +31,26 @@ impl Fixture {
 
     /// Runs `oribi doc ARGUMENTS` against this server.
     fn doc(&self, arguments: &[&str]) -> Output {
-        Command::new(ORIBI)
+        self.command(arguments).output().expect("the program runs")
+    }
+
+    /// Starts `oribi doc ARGUMENTS` against this server; its output is kept.
+    fn spawn_doc(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the program runs")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(ORIBI);
+        command
             .arg("doc")
             .args(arguments)
             .args(["--port", &self.server.port().to_string()])
             .args(["--user", DEVELOPMENT_USER])
             .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the program runs")
+            .stdin(Stdio::null());
+        command
     }
 
     /// Makes the collection `debian.packages`.

@@ -1,0 +1,177 @@
+//! Documents from a running server by a list of keys, many reads in flight, in the order of the list.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::Context;
+use bytes::Bytes;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use oribi_client::pipeline::{Pipeline, PipelineOptions};
+use oribi_client::{Client, ClientError, Collection, Operation, Refused, Reply};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::{ExportArgs, Lines};
+use crate::doc::import::display_name;
+use crate::doc::input::{Input, Line, Trim};
+use crate::doc::missing;
+use crate::doc::row::write::Meta;
+
+/// Bytes of values that may wait to be written, as far as the values so far tell.
+const VALUES_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Keys without a document that are named; the others are counted.
+const MISSING_SHOWN: u64 = 20;
+
+/// Exports them; false when Ctrl-C ended it before all were.
+pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(Lines, bool)> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+    let input = Input::open(keys, Trim::LineEnd)?;
+    let (client, collection) = args.place.connect(true).await?;
+    let mut lines = args.lines()?;
+    let progress = progress_bar(input.identity.map(|identity| identity.bytes));
+    let options = PipelineOptions { operations_max: usize::MAX, ..PipelineOptions::default() };
+    let mut reads = Reads {
+        client: &client,
+        collection: &collection,
+        pipeline: client.pipeline(options),
+        pending: VecDeque::new(),
+        in_flight_max: args.in_flight,
+        with_meta: args.meta,
+        name: display_name(keys),
+        value_bytes: 0,
+        lines: &mut lines,
+        progress: progress.clone(),
+    };
+    let mut input = input.read_ahead();
+    let outcome = tokio::select! {
+        outcome = reads.run(&mut input) => outcome.map(|()| true),
+        _ = interrupts.recv() => Ok(false),
+    };
+    drop(reads);
+    progress.finish_and_clear();
+    let is_complete = outcome.with_context(|| {
+        format!("the export stopped after {} documents", HumanCount(lines.documents))
+    })?;
+    Ok((lines, is_complete))
+}
+
+struct Reads<'a> {
+    client: &'a Client,
+    collection: &'a Collection,
+    pipeline: Pipeline<'a>,
+    /// Same order as in the pipeline, where each has one operation or, with metadata, two.
+    pending: VecDeque<Line>,
+    in_flight_max: usize,
+    with_meta: bool,
+    /// Name of the list, for messages.
+    name: String,
+    /// Sum over all values so far.
+    value_bytes: u64,
+    lines: &'a mut Lines,
+    progress: ProgressBar,
+}
+
+impl Reads<'_> {
+    async fn run(
+        &mut self,
+        keys: &mut mpsc::Receiver<anyhow::Result<Vec<Line>>>,
+    ) -> anyhow::Result<()> {
+        while let Some(batch) = keys.recv().await {
+            for line in batch? {
+                while self.pending.len() >= self.allowed_in_flight() {
+                    self.settle_oldest().await?;
+                }
+                self.queue(line)?;
+            }
+            // Whoever waits beside this gets a turn even when answers never have to be waited for.
+            tokio::task::yield_now().await;
+        }
+        while !self.pending.is_empty() {
+            self.settle_oldest().await?;
+        }
+        Ok(())
+    }
+
+    /// Fewer when values are large, because all that are in flight may be answered at once.
+    fn allowed_in_flight(&self) -> usize {
+        let average = self.value_bytes / self.lines.documents.max(1);
+        let allowed = VALUES_BYTES_MAX / average.max(1);
+        usize::try_from(allowed).unwrap_or(usize::MAX).clamp(4, self.in_flight_max.max(4))
+    }
+
+    fn queue(&mut self, line: Line) -> anyhow::Result<()> {
+        let at = || format!("{}: line {}", self.name, line.number());
+        self.pipeline.queue(self.collection, &Operation::get(&line.bytes)).with_context(at)?;
+        if self.with_meta {
+            let operation = Operation::get_meta(&line.bytes);
+            self.pipeline.queue(self.collection, &operation).with_context(at)?;
+        }
+        self.pending.push_back(line);
+        Ok(())
+    }
+
+    async fn settle_oldest(&mut self) -> anyhow::Result<()> {
+        let line = self.pending.pop_front().context("no read is in flight")?;
+        let key: &Bytes = &line.bytes;
+        let document = self.result_of(&Operation::get(key), &line).await?;
+        let meta = match self.with_meta {
+            true => self.result_of(&Operation::get_meta(key), &line).await?,
+            false => None,
+        };
+        self.progress.inc(line.after.offset - line.before.offset);
+        let Some(document) = document else {
+            self.report_missing(key);
+            return Ok(());
+        };
+        self.value_bytes += document.value.len() as u64;
+        let expiry = meta.and_then(|meta| meta.meta()).map_or(0, |meta| meta.expiry);
+        let meta = Meta { cas: document.cas.0, flags: document.flags, expiry };
+        self.lines.add(key, &document.value, self.with_meta.then_some(&meta))?;
+        if self.lines.documents.is_multiple_of(512) {
+            self.progress.set_message(format!("{} docs", HumanCount(self.lines.documents)));
+        }
+        Ok(())
+    }
+
+    /// The next result of the pipeline, which is that of `operation`; reads are repeated at will.
+    async fn result_of(
+        &mut self,
+        operation: &Operation<'_>,
+        line: &Line,
+    ) -> anyhow::Result<Option<Reply>> {
+        let (_, mut result) = self.pipeline.next().await.context("no read is in flight")?;
+        if !matches!(result, Ok(_) | Err(ClientError::Refused(Refused::NotFound))) {
+            result = self.client.run(self.collection, operation).await;
+        }
+        match result {
+            Ok(reply) => Ok(Some(reply)),
+            Err(ClientError::Refused(Refused::NotFound)) => Ok(None),
+            Err(error) => Err(anyhow::Error::from(error).context(format!(
+                "{}: line {}",
+                self.name,
+                line.number()
+            ))),
+        }
+    }
+
+    fn report_missing(&mut self, key: &[u8]) {
+        self.lines.missing += 1;
+        if self.lines.missing <= MISSING_SHOWN {
+            let text = missing(OsStr::from_bytes(key), self.collection);
+            self.progress.suspend(|| eprintln!("oribi: {text}"));
+        }
+    }
+}
+
+fn progress_bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => {
+            (ProgressBar::new(bytes), "{wide_bar} {percent} % of the keys  {msg}  {eta}")
+        }
+        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"))
+}

@@ -1,0 +1,137 @@
+//! Exports, and that what they wrote can be imported again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::{Fixture, stderr, stdout};
+
+const DOCUMENTS: usize = 3000;
+
+/// Key and line of `export --meta` without the CAS, for documents of every kind.
+fn lines() -> BTreeMap<String, String> {
+    let line = |number: usize| {
+        let key = format!("key {number} \u{e9}");
+        let (flags, expiry) = (number as u32 * 7, [0, 4_000_000_000_u32][number % 2]);
+        let value = match number % 5 {
+            0 => format!(r#""n":{number},"list":[1.50,null]"#),
+            1 => format!(r#""_json":[{number}]"#),
+            2 => r#""_base64":"AP8KDQ==""#.to_owned(),
+            3 => format!(r#""_json":{{"_key":"{number}"}}"#),
+            _ => r#""_base64":"""#.to_owned(),
+        };
+        let line = format!(r#"{{"_key":"{key}","_flags":{flags},"_expiry":{expiry},{value}}}"#);
+        (key, line)
+    };
+    (0..DOCUMENTS).map(line).collect()
+}
+
+fn without_cas(exported: &str) -> BTreeMap<String, String> {
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).expect("it is JSON");
+        let cas = format!(r#""_cas":"{}","#, value["_cas"].as_str().expect("a string"));
+        (value["_key"].as_str().expect("a string").to_owned(), line.replacen(&cas, "", 1))
+    };
+    exported.lines().map(line).collect()
+}
+
+fn write(fixture: &Fixture, name: &str, lines: impl Iterator<Item = String>) -> PathBuf {
+    let path = fixture.directory.path().join(name);
+    std::fs::write(&path, lines.map(|line| line + "\n").collect::<String>())
+        .expect("the directory is writable");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+#[test]
+fn documents_survive_export_and_import_by_keys_and_by_files() {
+    let mut fixture = Fixture::start();
+    fixture.create_collection();
+    let expected = lines();
+    let source = write(&fixture, "source", expected.values().cloned());
+    let keys = write(&fixture, "keys", expected.keys().cloned());
+    stdout(&fixture.doc(&["import", text(&source), "--meta"]));
+
+    let exported = fixture.directory.path().join("exported");
+    let arguments = ["export", text(&exported), "--keys", text(&keys), "--meta", "--json"];
+    let summary: Value = serde_json::from_str(&stdout(&fixture.doc(&arguments))).unwrap();
+    assert_eq!(summary["documents"], DOCUMENTS);
+    let by_keys = std::fs::read_to_string(&exported).unwrap();
+    assert_eq!(without_cas(&by_keys), expected);
+    let order = by_keys.lines().map(|line| line[9..].split('"').next().unwrap());
+    assert!(order.eq(expected.keys()), "the order is that of the list");
+    assert!(!fixture.directory.path().join("exported.part").exists());
+
+    let collection = ["--collection", "debian.packages"];
+    stdout(&fixture.doc(&[&["import", text(&exported), "--meta"], &collection[..]].concat()));
+    stdout(&fixture.doc(&["rm", "key 0 \u{e9}"]));
+    let data_dir = fixture.server.data_dir().to_owned();
+    let from_files = ["export", "-", "--data-dir", text(&data_dir), "--meta"];
+    let output = fixture.doc(&from_files);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("is in use by process"), "{}", stderr(&output));
+
+    assert!(fixture.server.terminate().unwrap().success());
+    let output = fixture.doc(&[&from_files[..], &collection[..]].concat());
+    assert_eq!(without_cas(&stdout(&output)), expected);
+    let remaining = without_cas(&stdout(&fixture.doc(&from_files)));
+    assert_eq!(remaining.len(), DOCUMENTS - 1, "removed documents are not exported");
+
+    // Reading changed nothing that the server would mind.
+    fixture.server.restart().unwrap();
+    stdout(&fixture.doc(&["get", "key 1 \u{e9}"]));
+}
+
+#[test]
+fn plain_lines_are_documents_with_their_key() {
+    let fixture = Fixture::start();
+    for (key, value) in [("a", r#"{"n":1}"#), ("b", r#"{"n":2,"_key":"b"}"#), ("c", "raw")] {
+        stdout(&fixture.doc(&["set", key, value]));
+    }
+    let keys = write(&fixture, "keys", ["a", "", "b", "nope", "c"].map(str::to_owned).into_iter());
+    let exported = fixture.directory.path().join("exported");
+    let arguments = ["export", text(&exported), "--keys", text(&keys)];
+    let output = fixture.doc(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no document \"nope\""), "{}", stderr(&output));
+    let expected = "{\"_key\":\"a\",\"n\":1}\n{\"n\":2,\"_key\":\"b\"}\n{\"_key\":\"c\",\"_base64\":\"cmF3\"}\n";
+    assert_eq!(std::fs::read_to_string(&exported).unwrap(), expected);
+    let output = fixture.doc(&[&arguments[..], &["--ignore-missing"]].concat());
+    assert!(stdout(&output).starts_with("exported 3 documents"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("1 keys without a document"), "{}", stdout(&output));
+
+    stdout(&fixture.doc(&["rm", "a", "b", "c"]));
+    stdout(&fixture.doc(&["import", text(&exported), "--drop-key", "--expiry", "1h"]));
+    assert_eq!(stdout(&fixture.doc(&["cat", "a", "b", "c"])), "{\"n\":1}{\"n\":2}raw");
+    let described: Value =
+        serde_json::from_str(&stdout(&fixture.doc(&["get", "c", "--json"]))).unwrap();
+    assert!(described["expiry"].as_u64().is_some_and(|expiry| expiry > 1_700_000_000));
+}
+
+#[test]
+fn says_why_it_cannot_export() {
+    let mut fixture = Fixture::start();
+    let keys = write(&fixture, "keys", [format!("ok\n{}", "k".repeat(251))].into_iter());
+    let fails = |fixture: &Fixture, arguments: &[&str], reason: &str| {
+        let output = fixture.doc(&[&["export", "-"], arguments].concat());
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    };
+    fails(&fixture, &["--keys", text(&keys)], "line 2: a key has 1 to 250 bytes");
+    fails(&fixture, &["--keys", "nowhere"], "cannot open nowhere");
+    assert_eq!(fixture.doc(&["export", "-"]).status.code(), Some(2));
+    fixture.server.terminate().unwrap();
+    let data_dir = fixture.server.data_dir().to_owned();
+    let scratch = text(fixture.directory.path()).to_owned();
+    fails(&fixture, &["--data-dir", &scratch], "is not a data directory of Oribi");
+    let absent = format!("{scratch}/absent");
+    fails(&fixture, &["--data-dir", &absent], "is not a data directory of Oribi");
+    assert!(!Path::new(&absent).exists());
+    fails(&fixture, &["--data-dir", text(&data_dir), "--bucket", "b"], "there is no bucket \"b\"");
+    let unknown = ["--data-dir", text(&data_dir), "--collection", "a.b"];
+    fails(&fixture, &unknown, "collection \"a.b\": unknown scope");
+}
