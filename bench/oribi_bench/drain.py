@@ -15,7 +15,7 @@ NOTE = "A buffer that moves its rest after each frame costs what is in flight; n
 def arguments_of(options):
     if options.quick:
         return ["--rounds", 2, "--sizes", "64000,256000,1000000", "--sample-bytes", 2_000_000]
-    return ["--rounds", options.rounds or 9]
+    return ["--rounds", options.rounds or 7]
 
 
 def summary_of(samples):

@@ -16,6 +16,9 @@ from .report import Outcome, Row
 from .samples import ratios, spread, text_of
 from .server import Memcached, Server
 
+# The thread that serves clients, by server.
+WORKERS = {"oribi": "oribi-worker", "memcached": "mc-worker"}
+
 
 @dataclass
 class Load:
@@ -109,6 +112,9 @@ def rows_of(load, runs):
     if "memcached" in runs:
         ratio = ratios(*(figure(server, "server_ns")["samples"] for server in ("oribi", "memcached")))
         rows.append(Row("the same, server CPU of oribi over memcached", text_of(ratio)))
+        ratio = ratios(*([run["server_ns_by_thread"][name] for run in runs[server]]
+                         for server, name in WORKERS.items()))
+        rows.append(Row("the same, worker threads alone", text_of(ratio)))
     else:
         rows.append(Row("the same, CPU of memcached", "not run: it is not installed"))
     return rows
