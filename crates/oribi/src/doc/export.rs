@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use indicatif::{HumanBytes, HumanCount};
 use oribi_client::pipeline::PipelineOptions;
@@ -34,7 +35,10 @@ pub struct ExportArgs {
     /// Export the documents with these keys, one a line, in this order; - reads standard input.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// Export all documents from the data directory of a server that does not run.
+    /// Export all documents of --collection from the data directory of a stopped server.
+    ///
+    /// No document is changed, but opening the store does with its files what a start of the server
+    /// does: what a crash left half written is cut off, and tables may be merged.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -46,7 +50,7 @@ pub struct ExportArgs {
     #[arg(long)]
     meta: bool,
     /// Keys without a document are no failure.
-    #[arg(long)]
+    #[arg(long, visible_alias = "skip-missing")]
     ignore_missing: bool,
     /// Print the summary as JSON.
     #[arg(long)]
@@ -56,6 +60,9 @@ pub struct ExportArgs {
     #[arg(value_parser = parse_in_flight)]
     in_flight: usize,
 }
+
+/// True when all documents were exported, false when Ctrl-C ended it before.
+type Outcome = anyhow::Result<bool>;
 
 /// Lines on their way to the output.
 struct Lines {
@@ -78,16 +85,22 @@ impl Lines {
 /// Exports the documents and prints the summary.
 pub async fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let (lines, is_complete) = match (&args.keys, &args.data_dir) {
+    let (lines, outcome) = match (&args.keys, &args.data_dir) {
         (Some(keys), _) => by_keys::run(&args, keys).await?,
         (None, Some(data_dir)) => from_files::run(&args, data_dir)?,
-        (None, None) => anyhow::bail!("--keys or --data-dir is needed"),
+        (None, None) => bail!("--keys or --data-dir is needed"),
     };
     let (documents, missing) = (lines.documents, lines.missing);
-    let bytes = match is_complete {
-        true => lines.output.finish()?,
-        false => lines.output.abandon()?,
+    let bytes = match outcome {
+        Ok(true) => lines.output.finish()?,
+        Ok(false) => {
+            eprintln!("oribi: interrupted");
+            lines.output.abandon()
+        }
+        Err(_) => lines.output.abandon(),
     };
+    let is_complete = outcome
+        .with_context(|| format!("the export stopped after {} documents", HumanCount(documents)))?;
     args.print_summary(documents, missing, bytes, started.elapsed(), is_complete);
     if !is_complete {
         return Ok(ExitCode::from(INTERRUPTED));

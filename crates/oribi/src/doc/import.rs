@@ -96,12 +96,17 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     // would then wait for each other, so those may overlap.
     let unordered_execution = durability != DurabilityLevel::None;
     let (client, collection) = args.place.connect(unordered_execution).await?;
-    let destination = Destination::of(&client, &collection).await?;
-    if args.resume {
-        args.go_to_last_place(&mut input, &destination)?;
-    }
+    let state = match input.identity {
+        Some(_) => {
+            let destination = Destination::of(&client, &collection).await?;
+            if args.resume {
+                args.go_to_last_place(&mut input, &destination)?;
+            }
+            args.begin_state(&input, destination)?
+        }
+        None => None,
+    };
     let (start, bytes) = (input.position(), input.identity.map(|identity| identity.bytes));
-    let state = args.begin_state(&input, destination)?;
     let shared = Shared {
         client: &client,
         collection: &collection,

@@ -1,8 +1,11 @@
 //! Exports, and that what they wrote can be imported again.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use oribi_testkit::{PATIENCE, poll_until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{Fixture, stderr, stdout};
@@ -36,7 +39,7 @@ fn without_cas(exported: &str) -> BTreeMap<String, String> {
     exported.lines().map(line).collect()
 }
 
-fn write(fixture: &Fixture, name: &str, lines: impl Iterator<Item = String>) -> PathBuf {
+fn write_lines(fixture: &Fixture, name: &str, lines: impl Iterator<Item = String>) -> PathBuf {
     let path = fixture.directory.path().join(name);
     std::fs::write(&path, lines.map(|line| line + "\n").collect::<String>())
         .expect("the directory is writable");
@@ -52,8 +55,8 @@ fn documents_survive_export_and_import_by_keys_and_by_files() {
     let mut fixture = Fixture::start();
     fixture.create_collection();
     let expected = lines();
-    let source = write(&fixture, "source", expected.values().cloned());
-    let keys = write(&fixture, "keys", expected.keys().cloned());
+    let source = write_lines(&fixture, "source", expected.values().cloned());
+    let keys = write_lines(&fixture, "keys", expected.keys().cloned());
     stdout(&fixture.doc(&["import", text(&source), "--meta"]));
 
     let exported = fixture.directory.path().join("exported");
@@ -92,7 +95,8 @@ fn plain_lines_are_documents_with_their_key() {
     for (key, value) in [("a", r#"{"n":1}"#), ("b", r#"{"n":2,"_key":"b"}"#), ("c", "raw")] {
         stdout(&fixture.doc(&["set", key, value]));
     }
-    let keys = write(&fixture, "keys", ["a", "", "b", "nope", "c"].map(str::to_owned).into_iter());
+    let keys =
+        write_lines(&fixture, "keys", ["a", "", "b", "nope", "c"].map(str::to_owned).into_iter());
     let exported = fixture.directory.path().join("exported");
     let arguments = ["export", text(&exported), "--keys", text(&keys)];
     let output = fixture.doc(&arguments);
@@ -115,7 +119,7 @@ fn plain_lines_are_documents_with_their_key() {
 #[test]
 fn says_why_it_cannot_export() {
     let mut fixture = Fixture::start();
-    let keys = write(&fixture, "keys", [format!("ok\n{}", "k".repeat(251))].into_iter());
+    let keys = write_lines(&fixture, "keys", [format!("ok\n{}", "k".repeat(251))].into_iter());
     let fails = |fixture: &Fixture, arguments: &[&str], reason: &str| {
         let output = fixture.doc(&[&["export", "-"], arguments].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -134,4 +138,23 @@ fn says_why_it_cannot_export() {
     fails(&fixture, &["--data-dir", text(&data_dir), "--bucket", "b"], "there is no bucket \"b\"");
     let unknown = ["--data-dir", text(&data_dir), "--collection", "a.b"];
     fails(&fixture, &unknown, "collection \"a.b\": unknown scope");
+}
+
+/// Ctrl-C while keys are still to come leaves the part and no file of the final name.
+#[test]
+fn an_interrupted_export_leaves_its_part() {
+    let fixture = Fixture::start();
+    stdout(&fixture.doc(&["set", "a", "1"]));
+    let exported = fixture.directory.path().join("exported");
+    let part = fixture.directory.path().join("exported.part");
+    let mut child = fixture.spawn_doc(&["export", text(&exported), "--keys", "-"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"a\n").unwrap();
+    poll_until(PATIENCE, || part.exists().then_some(())).expect("the export begins");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("exported.part"), "{}", stderr(&output));
+    assert!(part.exists() && !exported.exists());
 }

@@ -34,10 +34,10 @@ impl Fixture {
         self.command(arguments).output().expect("the program runs")
     }
 
-    /// Starts `oribi doc ARGUMENTS` against this server; its output is kept.
+    /// Starts `oribi doc ARGUMENTS` against this server; with pipes for everything.
     fn spawn_doc(&self, arguments: &[&str]) -> Child {
         let mut command = self.command(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the program runs")
     }
 

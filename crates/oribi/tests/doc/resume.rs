@@ -1,5 +1,6 @@
 //! Imports that end in the middle and go on: by Ctrl-C, by a server that dies, and what is refused.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output};
 
@@ -95,6 +96,28 @@ fn an_import_whose_server_died_goes_on_without_loss() {
     stdout(&fixture.doc(&["import", text, "--resume"]));
     assert!(!state_path(&path).exists());
     assert_imported(&fixture);
+}
+
+/// Lines that are typed are imported one by one, and Ctrl-C ends the wait for the next.
+#[test]
+fn standard_input_is_imported_as_it_comes() {
+    let fixture = Fixture::start();
+    let mut child = fixture.spawn_doc(&["import", "-", "--json"]);
+    let mut stdin = child.stdin.take().unwrap();
+    for number in 0..3 {
+        writeln!(stdin, "{}", row(number)).unwrap();
+        let key = format!("row:{number}");
+        let found =
+            poll_until(PATIENCE, || fixture.doc(&["get", &key]).status.success().then_some(()));
+        found.expect("the line is imported while the input is open");
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = end(child);
+    drop(stdin);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["interrupted"], true);
+    assert!(!stderr(&output).contains("--resume"), "{}", stderr(&output));
 }
 
 /// Stops at a bad line 3, so that a state is left.

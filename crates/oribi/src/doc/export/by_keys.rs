@@ -10,10 +10,11 @@ use bytes::Bytes;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use oribi_client::pipeline::{Pipeline, PipelineOptions};
 use oribi_client::{Client, ClientError, Collection, Operation, Refused, Reply};
+use oribi_types::Cas;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{ExportArgs, Lines};
+use super::{ExportArgs, Lines, Outcome};
 use crate::doc::import::display_name;
 use crate::doc::input::{Input, Line, Trim};
 use crate::doc::missing;
@@ -22,11 +23,17 @@ use crate::doc::row::write::Meta;
 /// Bytes of values that may wait to be written, as far as the values so far tell.
 const VALUES_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Reads in flight until the sizes of values can be guessed from those so far.
+const IN_FLIGHT_AT_FIRST: usize = 64;
+
+/// How often a document is read again because it was written between its value and its expiry.
+const READS_MAX: usize = 16;
+
 /// Keys without a document that are named; the others are counted.
 const MISSING_SHOWN: u64 = 20;
 
-/// Exports them; false when Ctrl-C ended it before all were.
-pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(Lines, bool)> {
+/// Exports them. Fails by itself only as long as no output was begun.
+pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(Lines, Outcome)> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
     let input = Input::open(keys, Trim::LineEnd)?;
     let (client, collection) = args.place.connect(true).await?;
@@ -52,10 +59,7 @@ pub async fn run(args: &ExportArgs, keys: &Path) -> anyhow::Result<(Lines, bool)
     };
     drop(reads);
     progress.finish_and_clear();
-    let is_complete = outcome.with_context(|| {
-        format!("the export stopped after {} documents", HumanCount(lines.documents))
-    })?;
-    Ok((lines, is_complete))
+    Ok((lines, outcome))
 }
 
 struct Reads<'a> {
@@ -97,13 +101,16 @@ impl Reads<'_> {
 
     /// Fewer when values are large, because all that are in flight may be answered at once.
     fn allowed_in_flight(&self) -> usize {
+        if self.lines.documents + self.lines.missing < IN_FLIGHT_AT_FIRST as u64 {
+            return self.in_flight_max.min(IN_FLIGHT_AT_FIRST);
+        }
         let average = self.value_bytes / self.lines.documents.max(1);
         let allowed = VALUES_BYTES_MAX / average.max(1);
-        usize::try_from(allowed).unwrap_or(usize::MAX).clamp(4, self.in_flight_max.max(4))
+        usize::try_from(allowed).unwrap_or(usize::MAX).clamp(1, self.in_flight_max)
     }
 
     fn queue(&mut self, line: Line) -> anyhow::Result<()> {
-        let at = || format!("{}: line {}", self.name, line.number());
+        let at = || place_of(&self.name, &line);
         self.pipeline.queue(self.collection, &Operation::get(&line.bytes)).with_context(at)?;
         if self.with_meta {
             let operation = Operation::get_meta(&line.bytes);
@@ -116,11 +123,20 @@ impl Reads<'_> {
     async fn settle_oldest(&mut self) -> anyhow::Result<()> {
         let line = self.pending.pop_front().context("no read is in flight")?;
         let key: &Bytes = &line.bytes;
-        let document = self.result_of(&Operation::get(key), &line).await?;
-        let meta = match self.with_meta {
+        let mut document = self.result_of(&Operation::get(key), &line).await?;
+        let mut meta = match self.with_meta {
             true => self.result_of(&Operation::get_meta(key), &line).await?,
             false => None,
         };
+        // With one that is written all the time, the expiry may be that of a later version.
+        for _ in 1..READS_MAX {
+            if !self.with_meta || is_one_version(document.as_ref(), meta.as_ref()) {
+                break;
+            }
+            let (get, get_meta) = (Operation::get(key), Operation::get_meta(key));
+            document = self.decided(self.client.run(self.collection, &get).await, &line)?;
+            meta = self.decided(self.client.run(self.collection, &get_meta).await, &line)?;
+        }
         self.progress.inc(line.after.offset - line.before.offset);
         let Some(document) = document else {
             self.report_missing(key);
@@ -146,14 +162,19 @@ impl Reads<'_> {
         if !matches!(result, Ok(_) | Err(ClientError::Refused(Refused::NotFound))) {
             result = self.client.run(self.collection, operation).await;
         }
+        self.decided(result, line)
+    }
+
+    /// A document, none, or a failure that says where.
+    fn decided(
+        &self,
+        result: Result<Reply, ClientError>,
+        line: &Line,
+    ) -> anyhow::Result<Option<Reply>> {
         match result {
             Ok(reply) => Ok(Some(reply)),
             Err(ClientError::Refused(Refused::NotFound)) => Ok(None),
-            Err(error) => Err(anyhow::Error::from(error).context(format!(
-                "{}: line {}",
-                self.name,
-                line.number()
-            ))),
+            Err(error) => Err(anyhow::Error::from(error).context(place_of(&self.name, line))),
         }
     }
 
@@ -164,6 +185,19 @@ impl Reads<'_> {
             self.progress.suspend(|| eprintln!("oribi: {text}"));
         }
     }
+}
+
+fn place_of(name: &str, line: &Line) -> String {
+    format!("{name}: line {}", line.number())
+}
+
+/// True when value and metadata are of the same version, or there is no document.
+fn is_one_version(document: Option<&Reply>, meta: Option<&Reply>) -> bool {
+    let Some(document) = document else { return true };
+    // A document that somebody has locked shows no CAS to others.
+    let is_locked = document.cas == Cas(u64::MAX);
+    let meta = meta.and_then(Reply::meta);
+    is_locked || meta.is_some_and(|meta| !meta.is_deleted && meta.cas == document.cas)
 }
 
 fn progress_bar(bytes: Option<u64>) -> ProgressBar {

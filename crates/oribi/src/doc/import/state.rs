@@ -45,7 +45,9 @@ impl Destination {
         let stats = match client.stats("uuid").await {
             Ok(stats) => stats,
             // Any bucket is then taken for the same one.
-            Err(ClientError::Refused(Refused::NotSupported | Refused::NotFound)) => Vec::new(),
+            Err(ClientError::Refused(
+                Refused::NotSupported | Refused::NotFound | Refused::AccessDenied,
+            )) => Vec::new(),
             Err(error) => return Err(error).context("asking for the bucket's uuid"),
         };
         let uuid = stats.into_iter().find(|(name, _)| name == "uuid");
