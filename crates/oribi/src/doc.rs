@@ -17,9 +17,8 @@ use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use oribi_client::{Client, Collection, ConnectOptions};
-use oribi_types::DurabilityLevel;
 
 use crate::target::{Target, find_collection};
 
@@ -53,27 +52,6 @@ struct Place {
     /// Collection, as scope.collection; the default one if not given.
     #[arg(long)]
     collection: Option<String>,
-}
-
-/// When a write counts as done.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Durability {
-    /// In memory.
-    None,
-    /// In the memory of a majority of replicas.
-    Majority,
-    /// On the disks of a majority of replicas.
-    Persist,
-}
-
-impl From<Durability> for DurabilityLevel {
-    fn from(durability: Durability) -> DurabilityLevel {
-        match durability {
-            Durability::None => DurabilityLevel::None,
-            Durability::Majority => DurabilityLevel::Majority,
-            Durability::Persist => DurabilityLevel::PersistToMajority,
-        }
-    }
 }
 
 impl DocCommand {

@@ -1,12 +1,14 @@
-//! Where the server is and whom to be there: the arguments that all client subcommands share.
+//! Where the server is and whom to be there: the arguments that client subcommands share.
 //!
 //! The subcommands use the key-value protocol only, so they work against any server that speaks it.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use oribi_client::{Client, Collection, ConnectOptions, Connection, Refused};
+use oribi_types::DurabilityLevel;
+use serde::Serialize;
 
 /// Where the server is, and whom to be there.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +32,31 @@ pub struct Target {
     /// Seconds to wait for an answer before giving up.
     #[arg(long, default_value_t = 60.0, value_parser = parse_seconds)]
     pub timeout: f64,
+}
+
+/// When a write counts as done.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// In memory.
+    None,
+    /// In the memory of a majority of replicas.
+    Majority,
+    /// The same, and on the disk of the active node.
+    MajorityAndPersist,
+    /// On the disks of a majority of replicas.
+    Persist,
+}
+
+impl From<Durability> for DurabilityLevel {
+    fn from(durability: Durability) -> DurabilityLevel {
+        match durability {
+            Durability::None => DurabilityLevel::None,
+            Durability::Majority => DurabilityLevel::Majority,
+            Durability::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
+            Durability::Persist => DurabilityLevel::PersistToMajority,
+        }
+    }
 }
 
 /// Exit status of a command that Ctrl-C has ended, as shells report it.

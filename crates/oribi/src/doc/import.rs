@@ -28,7 +28,8 @@ use self::writes::{Shared, Totals, Writes};
 use super::input::{Input, Line, Position, Trim};
 use super::row::parse_key_field;
 use super::row::read::RowFormat;
-use super::{Durability, Place, expiry};
+use super::{Place, expiry};
+use crate::target::Durability;
 use crate::target::INTERRUPTED;
 
 /// Ends the name of the state file beside the input.

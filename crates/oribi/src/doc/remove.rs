@@ -11,7 +11,8 @@ use oribi_client::{Client, Collection, Operation, Refused, WriteOptions};
 use oribi_types::{Cas, DurabilityLevel};
 
 use super::set::explain;
-use super::{Durability, Place, expiry, missing, parse_u64};
+use super::{Place, expiry, missing, parse_u64};
+use crate::target::Durability;
 
 /// Arguments of `oribi doc rm`.
 #[derive(Args, Debug)]

@@ -14,7 +14,8 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_types::{Cas, DurabilityLevel};
 use serde_json::json;
 
-use super::{Durability, FLAGS_RAW, Place, expiry, missing, parse_u32, parse_u64, row};
+use super::{FLAGS_RAW, Place, expiry, missing, parse_u32, parse_u64, row};
+use crate::target::Durability;
 
 /// Arguments of `oribi doc set`.
 #[derive(Args, Debug)]

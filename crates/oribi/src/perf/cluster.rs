@@ -9,7 +9,8 @@ use oribi_protocol::request::RequestParts;
 use oribi_protocol::response::CollectionIdExtras;
 use oribi_types::{CollectionId, Vbid};
 
-use super::options::{Durability, KvArgs};
+use super::options::KvArgs;
+use crate::target::Durability;
 
 /// What is known of the server before the load starts.
 pub struct Discovery {

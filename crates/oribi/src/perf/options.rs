@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use oribi_types::DurabilityLevel;
 use serde::Serialize;
 
 use super::flight::BATCH_OPERATIONS_MAX;
 use super::key::KEY_DIGITS;
 use super::key_choice::{Popularity, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN};
 use super::value::Form;
-use crate::target::Target;
+use crate::target::{Durability, Target};
 
 /// Most documents: numbers stay exact as floating point, which the zipfian choice needs.
 const ITEMS_MAX: u64 = 1 << 53;
@@ -152,31 +151,6 @@ pub enum Distribution {
     Uniform,
     /// The first documents more often than the last.
     Zipf,
-}
-
-/// When a write counts as done.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Durability {
-    /// In memory.
-    None,
-    /// In the memory of a majority of replicas.
-    Majority,
-    /// The same, and on the disk of the active node.
-    MajorityAndPersist,
-    /// On the disks of a majority of replicas.
-    Persist,
-}
-
-impl From<Durability> for DurabilityLevel {
-    fn from(durability: Durability) -> DurabilityLevel {
-        match durability {
-            Durability::None => DurabilityLevel::None,
-            Durability::Majority => DurabilityLevel::Majority,
-            Durability::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
-            Durability::Persist => DurabilityLevel::PersistToMajority,
-        }
-    }
 }
 
 /// Exponent when none is given: the one of the benchmark that made the distribution popular.

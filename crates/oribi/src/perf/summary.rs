@@ -9,10 +9,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::cpu::CpuTime;
-use super::options::{Distribution, Durability, KvArgs};
+use super::options::{Distribution, KvArgs};
 use super::tally::{Counts, Latencies, describe_status};
 use super::timeline::Sample;
 use super::value::Corruption;
+use crate::target::Durability;
 
 /// Percentiles that are reported.
 const PERCENTILES: [(&str, f64); 7] = [
