@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 pub mod ack_log;
+mod development_server;
 pub mod http;
 mod poll;
 mod process;
@@ -16,6 +17,7 @@ pub mod raw_connection;
 mod signal;
 
 pub use ack_log::AckLog;
+pub use development_server::DevelopmentServer;
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use raw_connection::{Mutation, RawConnection, Request, Response};

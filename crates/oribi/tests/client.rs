@@ -1,6 +1,7 @@
 //! The client library against the real server: the operations that `oribi doc` has no use for, many
 //! connections, and a server that is killed and comes back.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,24 +11,31 @@ use oribi_client::{
     Client, ConnectOptions, Lookup, LookupInOptions, Operation, Refused, WriteOptions,
 };
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess};
+use oribi_testkit::{DevelopmentServer, PATIENCE};
 use oribi_types::{Cas, DurabilityLevel};
-use tempfile::TempDir;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// A server in development mode; declared before its directory, so that it ends first.
-struct Fixture {
-    server: ServerProcess,
-    _directory: TempDir,
+/// A running server.
+struct Fixture(DevelopmentServer);
+
+impl Deref for Fixture {
+    type Target = DevelopmentServer;
+
+    fn deref(&self) -> &DevelopmentServer {
+        &self.0
+    }
+}
+
+impl DerefMut for Fixture {
+    fn deref_mut(&mut self) -> &mut DevelopmentServer {
+        &mut self.0
+    }
 }
 
 impl Fixture {
     fn start() -> Fixture {
-        let directory = tempfile::tempdir().expect("temporary directories can be made");
-        let options = ServerOptions::new(ORIBI, directory.path().join("data"));
-        let server = ServerProcess::start(options).expect("the server starts");
-        Fixture { server, _directory: directory }
+        Fixture(DevelopmentServer::start(ORIBI))
     }
 
     fn options(&self) -> ConnectOptions {
@@ -37,15 +45,6 @@ impl Fixture {
 
     async fn client(&self) -> Client {
         Client::connect(self.options()).await.expect("the server answers")
-    }
-}
-
-impl Drop for Fixture {
-    /// Nothing here gives the server a reason to warn, apart from running without users.
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
-        }
     }
 }
 

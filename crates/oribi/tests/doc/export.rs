@@ -158,3 +158,43 @@ fn an_interrupted_export_leaves_its_part() {
     assert!(stderr(&output).contains("exported.part"), "{}", stderr(&output));
     assert!(part.exists() && !exported.exists());
 }
+
+/// What a killed server had made durable is exported, and the server finds it all again.
+#[test]
+fn the_files_of_a_killed_server_can_be_exported() {
+    let mut fixture = Fixture::start();
+    let expected: Vec<String> =
+        (0..500).map(|number| format!(r#"{{"_key":"k{number:03}","n":{number}}}"#)).collect();
+    let source = write_lines(&fixture, "source", expected.iter().cloned());
+    stdout(&fixture.doc(&["import", text(&source), "--durability", "persist"]));
+    fixture.server.kill().unwrap();
+    let data_dir = fixture.server.data_dir().to_owned();
+    let exported = fixture.directory.path().join("exported");
+    let arguments = ["export", text(&exported), "--data-dir", text(&data_dir), "--json"];
+    for _ in 0..2 {
+        let summary: Value = serde_json::from_str(&stdout(&fixture.doc(&arguments))).unwrap();
+        assert_eq!((&summary["documents"], &summary["missing"]), (&500.into(), &0.into()));
+        let exported = std::fs::read_to_string(&exported).unwrap();
+        let mut lines: Vec<&str> = exported.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, expected);
+    }
+    fixture.server.restart().unwrap();
+    assert_eq!(stdout(&fixture.doc(&["cat", "k123"])), expected[123]);
+}
+
+/// A file that was there before is replaced by a complete export only.
+#[test]
+fn a_failed_export_leaves_its_part_and_the_file_that_was_there() {
+    let fixture = Fixture::start();
+    stdout(&fixture.doc(&["set", "ok", "{}"]));
+    let keys = ["ok".to_owned(), "k".repeat(251)];
+    let keys = write_lines(&fixture, "keys", keys.into_iter());
+    let exported = write_lines(&fixture, "exported", ["before".to_owned()].into_iter());
+    let output = fixture.doc(&["export", text(&exported), "--keys", text(&keys)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("exported.part"), "{said}");
+    assert!(said.contains("keys: line 2: a key has 1 to 250 bytes"), "{said}");
+    assert_eq!(std::fs::read_to_string(&exported).unwrap(), "before\n");
+}

@@ -95,7 +95,7 @@ fn json_documents_are_json_for_other_clients() {
 #[test]
 fn collections_are_loaded_side_by_side() {
     let fixture = Fixture::start();
-    fixture.create_collections();
+    fixture.create_collections("load", &["first", "second"]);
     let collections = ["--collection", "load.first", "--collection", "load.second"];
     let load = ["-I", "300", "-c", "20", "-r", "40"];
     let summary = fixture.summary(&[&load[..], &collections].concat());

@@ -7,27 +7,35 @@ mod fake_server;
 mod loads;
 mod outputs;
 
+use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output, Stdio};
 
-use oribi_testkit::http::HttpClient;
-use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{ServerOptions, ServerProcess};
+use oribi_testkit::DevelopmentServer;
+use oribi_testkit::raw_connection::DEVELOPMENT_PASSWORD;
 use serde_json::Value;
-use tempfile::TempDir;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// A server in development mode; declared before its directory, so that it ends first.
-struct Fixture {
-    server: ServerProcess,
-    directory: TempDir,
+/// A running server.
+struct Fixture(DevelopmentServer);
+
+impl Deref for Fixture {
+    type Target = DevelopmentServer;
+
+    fn deref(&self) -> &DevelopmentServer {
+        &self.0
+    }
+}
+
+impl DerefMut for Fixture {
+    fn deref_mut(&mut self) -> &mut DevelopmentServer {
+        &mut self.0
+    }
 }
 
 impl Fixture {
     fn start() -> Fixture {
-        let directory = tempfile::tempdir().unwrap();
-        let options = ServerOptions::new(ORIBI, directory.path().join("data"));
-        Fixture { server: ServerProcess::start(options).unwrap(), directory }
+        Fixture(DevelopmentServer::start(ORIBI))
     }
 
     /// `oribi perf kv ARGUMENTS` against this server, to be run.
@@ -48,27 +56,6 @@ impl Fixture {
         let output = self.command(arguments).arg("--json").output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         (json(&output), stderr(&output))
-    }
-
-    fn create_collections(&self) {
-        let admin = HttpClient::new(self.server.admin_port())
-            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-        let scopes = "/pools/default/buckets/default/scopes";
-        let collections = format!("{scopes}/load/collections");
-        for (path, name) in
-            [(scopes, "load"), (collections.as_str(), "first"), (collections.as_str(), "second")]
-        {
-            let answer = admin.post_form(path, &[("name", name)]).unwrap();
-            assert_eq!(answer.status, 200, "{path}");
-        }
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
-        }
     }
 }
 

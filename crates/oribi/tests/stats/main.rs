@@ -5,41 +5,34 @@ mod stats;
 mod top;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Output, Stdio};
 
-use oribi_testkit::http::HttpClient;
-use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess, poll_until};
+use oribi_testkit::{DevelopmentServer, PATIENCE, poll_until};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// A server in development mode; declared before its directory, so that it ends first.
-struct Fixture {
-    server: ServerProcess,
-    #[expect(dead_code, reason = "kept until the server has ended")]
-    directory: TempDir,
+/// A running server.
+struct Fixture(DevelopmentServer);
+
+impl Deref for Fixture {
+    type Target = DevelopmentServer;
+
+    fn deref(&self) -> &DevelopmentServer {
+        &self.0
+    }
+}
+
+impl DerefMut for Fixture {
+    fn deref_mut(&mut self) -> &mut DevelopmentServer {
+        &mut self.0
+    }
 }
 
 impl Fixture {
     fn start() -> Fixture {
-        let directory = tempfile::tempdir().expect("temporary directories can be made");
-        let options = ServerOptions::new(ORIBI, directory.path().join("data"));
-        let server = ServerProcess::start(options).expect("the server starts");
-        Fixture { server, directory }
-    }
-
-    /// `oribi ARGUMENTS`, to be run against this server.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(ORIBI);
-        command
-            .args(arguments)
-            .args(["--port", &self.server.port().to_string()])
-            .args(["--user", DEVELOPMENT_USER])
-            .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
-            .stdin(Stdio::null());
-        command
+        Fixture(DevelopmentServer::start(ORIBI))
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -62,23 +55,7 @@ impl Fixture {
 
     /// Makes the collection `debian.packages`.
     fn create_collection(&self) {
-        let admin = HttpClient::new(self.server.admin_port())
-            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-        let scopes = "/pools/default/buckets/default/scopes";
-        let collections = format!("{scopes}/debian/collections");
-        for (path, name) in [(scopes, "debian"), (collections.as_str(), "packages")] {
-            let answer = admin.post_form(path, &[("name", name)]).expect("the admin API answers");
-            assert_eq!(answer.status, 200, "{path}");
-        }
-    }
-}
-
-impl Drop for Fixture {
-    /// No test here gives the server a reason to warn, apart from running without users.
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
-        }
+        self.create_collections("debian", &["packages"]);
     }
 }
 

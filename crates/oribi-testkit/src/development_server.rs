@@ -1,0 +1,73 @@
+//! A server in development mode on a directory of its own: what a test of a command or of the client
+//! library needs, and no more.
+//!
+//! Ends the server, then the directory. A test that did not fail has also given the server no reason
+//! to warn, apart from running without users; dropping it checks that.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::http::HttpClient;
+use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use crate::{ServerOptions, ServerProcess};
+
+/// See the module text.
+pub struct DevelopmentServer {
+    // Declared before its directory, so that it ends first.
+    /// The server.
+    pub server: ServerProcess,
+    /// Scratch space; the server's data is below it.
+    pub directory: TempDir,
+    program: PathBuf,
+}
+
+impl DevelopmentServer {
+    /// Starts `program`, which is the binary under test.
+    ///
+    /// # Panics
+    /// When the server does not start. Like everything here, because this is for tests.
+    pub fn start(program: &str) -> DevelopmentServer {
+        let directory = tempfile::tempdir().expect("temporary directories can be made");
+        let options = ServerOptions::new(program, directory.path().join("data"));
+        let server = ServerProcess::start(options).expect("the server starts");
+        DevelopmentServer { server, directory, program: program.into() }
+    }
+
+    /// The program with `arguments`, told where this server is, to be run without input.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .args(["--port", &self.server.port().to_string()])
+            .args(["--user", DEVELOPMENT_USER])
+            .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Makes a scope with these collections.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub fn create_collections(&self, scope: &str, names: &[&str]) {
+        let admin = HttpClient::new(self.server.admin_port())
+            .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+        let scopes = "/pools/default/buckets/default/scopes";
+        let collections = format!("{scopes}/{scope}/collections");
+        let all = names.iter().map(|name| (collections.as_str(), *name));
+        for (path, name) in std::iter::once((scopes, scope)).chain(all) {
+            let answer = admin.post_form(path, &[("name", name)]).expect("the admin API answers");
+            assert_eq!(answer.status, 200, "{path} {name}");
+        }
+    }
+}
+
+impl Drop for DevelopmentServer {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
+        }
+    }
+}
