@@ -54,6 +54,12 @@ use crate::frame_reader::FrameReader;
 use crate::response::Response;
 use crate::stats::StatStream;
 
+/// A connection keeps a send block up to this size: a hundred values just below the size from which they
+/// are sent from where they are, and what a growing block reaches beyond that.
+const SEND_BLOCK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+const _: () = assert!(SEND_BLOCK_KEPT_BYTES_MAX >= 2 * 100 * GATHER_VALUE_BYTES_MIN);
+
 /// See the module text.
 #[derive(Debug)]
 pub struct Connection {
@@ -115,7 +121,7 @@ impl Connection {
             stream,
             peer,
             reader: FrameReader::new(),
-            writer: WriteBuffer::new(),
+            writer: WriteBuffer::keeping(SEND_BLOCK_KEPT_BYTES_MAX),
             negotiated: Negotiated::default(),
             timeout,
             gather_value_bytes_min: GATHER_VALUE_BYTES_MIN,

@@ -22,8 +22,9 @@ use std::io::IoSlice;
 /// fill a socket buffer.
 pub const SLICES_MAX: usize = 64;
 
-/// A block that grew beyond this is given back to the allocator once it is drained.
-const BLOCK_BYTES_KEPT: usize = 256 * 1024;
+/// A block that grew beyond this is given back to the allocator once it is drained, unless the buffer was
+/// told otherwise.
+const BLOCK_KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug)]
 struct Pinned<V> {
@@ -42,6 +43,7 @@ pub struct WriteBuffer<V> {
     front_sent: usize,
     /// Unsent bytes of all pinned values.
     pinned_bytes: usize,
+    block_kept_bytes_max: usize,
 }
 
 impl<V> Default for WriteBuffer<V> {
@@ -53,6 +55,7 @@ impl<V> Default for WriteBuffer<V> {
             pinned: VecDeque::new(),
             front_sent: 0,
             pinned_bytes: 0,
+            block_kept_bytes_max: BLOCK_KEPT_BYTES_MAX,
         }
     }
 }
@@ -61,6 +64,12 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
     /// An empty buffer without a block.
     pub fn new() -> WriteBuffer<V> {
         WriteBuffer::default()
+    }
+
+    /// An empty buffer that keeps its block, once it is drained, unless it grew beyond `bytes`: for a sender
+    /// whose batches are larger than usual and who would otherwise grow a block anew for each.
+    pub fn keeping(bytes: usize) -> WriteBuffer<V> {
+        WriteBuffer { block_kept_bytes_max: bytes, ..WriteBuffer::default() }
     }
 
     /// Bytes answered and not yet sent, pinned values included.
@@ -147,7 +156,7 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         self.sent = 0;
         let mut block = std::mem::take(&mut self.bytes);
         block.clear();
-        (block.capacity() <= BLOCK_BYTES_KEPT).then_some(block)
+        (block.capacity() <= self.block_kept_bytes_max).then_some(block)
     }
 
     /// Gives a pooled block to a buffer that has none.
@@ -196,7 +205,7 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         self.bytes.copy_within(gone.., 0);
         self.bytes.truncate(left);
         self.base = self.sent;
-        if left == 0 && self.bytes.capacity() > BLOCK_BYTES_KEPT {
+        if left == 0 && self.bytes.capacity() > self.block_kept_bytes_max {
             self.bytes = Vec::new();
         }
     }
