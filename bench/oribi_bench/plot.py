@@ -6,6 +6,8 @@ from html import escape
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 78, 20, 56, 58
+# About the width of a letter of the axes.
+LETTER_WIDTH = 7
 COLOURS = ["#0b6e99", "#c2410c", "#4d7c0f", "#7c3aed", "#525252"]
 STYLE = ("text{font:12px sans-serif;fill:#222}.title{font-size:15px;font-weight:bold}"
          ".grid{stroke:#ddd}.axis{stroke:#555;fill:none}.line{fill:none;stroke-width:2}")
@@ -76,11 +78,15 @@ def y_of(axis, value):
 def frame_of(x_axis, y_axis):
     """Grid, marks and names of the axes."""
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    parts = []
+    parts, named_until = [], 0
     for value, text in x_axis.texts.items():
         x = x_of(x_axis, value)
         parts.append(f'<line class="grid" x1="{x}" y1="{TOP}" x2="{x}" y2="{bottom}"/>')
-        parts.append(f'<text x="{x}" y="{bottom + 17}" text-anchor="middle">{escape(text)}</text>')
+        # Values that stand close together are not all named, or nobody could read any.
+        half = len(text) * LETTER_WIDTH / 2
+        if x - half >= named_until:
+            parts.append(f'<text x="{x}" y="{bottom + 17}" text-anchor="middle">{escape(text)}</text>')
+            named_until = x + half + LETTER_WIDTH
     for value, text in y_axis.texts.items():
         y = y_of(y_axis, value)
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>')

@@ -71,6 +71,7 @@ impl Plot<'_> {
             .y_desc("latency, µs")
             .x_labels(x_max.ceil() as usize + 1)
             .x_label_formatter(&|nines| percentile_label(*nines))
+            .y_label_formatter(&|us| whole(*us))
             .draw()?;
         for ((name, line), color) in lines.into_iter().zip(COLORS) {
             if line.is_empty() {
@@ -99,7 +100,12 @@ impl Plot<'_> {
             .x_label_area_size(40)
             .y_label_area_size(80)
             .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
-        chart.configure_mesh().x_desc("seconds").y_desc("operations per second").draw()?;
+        chart
+            .configure_mesh()
+            .x_desc("seconds")
+            .y_desc("operations per second")
+            .y_label_formatter(&|rate| whole(*rate))
+            .draw()?;
         chart.draw_series(LineSeries::new(line, COLORS[2].stroke_width(2)))?;
         Ok(())
     }
@@ -129,6 +135,14 @@ fn bounds<'a>(points: impl IntoIterator<Item = &'a (f64, f64)>) -> (f64, f64) {
         .fold((0.0f64, 0.0f64), |max, point| (max.0.max(point.0), max.1.max(point.1)));
     let axis = |max: f64| if max > 0.0 { max * 1.05 } else { 1.0 };
     (axis(x), axis(y))
+}
+
+/// A number without a fraction where it has none, with its thousands apart.
+fn whole(number: f64) -> String {
+    if number < 10.0 && number.fract() != 0.0 {
+        return format!("{number:.1}");
+    }
+    indicatif::HumanCount(number as u64).to_string()
 }
 
 /// 0 is all, 1 is 90 %, 2 is 99 %.

@@ -318,11 +318,13 @@ impl Run {
 
     fn plot<'a>(&self, measured: &'a Measured, summary: &Summary) -> Plot<'a> {
         let args = &self.shared.args;
+        let sizes = match args.min_size == args.max_size {
+            true => args.max_size.to_string(),
+            false => format!("{} to {}", args.min_size, args.max_size),
+        };
         let title = format!(
-            "{} documents of {} to {} bytes, batches of {}, {} % writes, at {}",
-            args.items,
-            args.min_size,
-            args.max_size,
+            "{} documents of {sizes} bytes, batches of {}, {} % writes, at {}",
+            indicatif::HumanCount(args.items),
             args.batch_size,
             args.set_pct,
             summary.nodes.join(", ")

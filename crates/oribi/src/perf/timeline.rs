@@ -49,6 +49,14 @@ impl Timeline {
 
     /// The samples so far; the last is at `seconds`, when `operations` were done.
     pub fn finish(mut self, seconds: f64, operations: u64) -> Vec<Sample> {
+        // The rest after the last interval is joined to it when it is short: a rate over a few
+        // milliseconds says nothing.
+        let before_last = self.points.iter().rev().nth(1).map_or(0.0, |point| point.0);
+        if let Some(last) = self.points.last()
+            && seconds - last.0 < (last.0 - before_last) / 2.0
+        {
+            self.points.pop();
+        }
         if self.points.last().is_none_or(|last| last.0 < seconds) {
             self.points.push((seconds, operations));
         }
