@@ -26,7 +26,7 @@ pub struct SetArgs {
     /// Value; - reads standard input.
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
-    /// Take the value from this file.
+    /// Take the value from this file; - reads standard input.
     #[arg(long)]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -99,15 +99,15 @@ pub async fn run(args: SetArgs) -> anyhow::Result<ExitCode> {
 
 impl SetArgs {
     fn read_value(&self) -> anyhow::Result<Bytes> {
-        let (name, source): (String, Box<dyn Read>) = match (&self.file, &self.value) {
+        let stdin = || ("standard input".to_owned(), Box::new(std::io::stdin()) as Box<dyn Read>);
+        let (name, source) = match (&self.file, &self.value) {
+            (Some(path), _) if path.as_os_str() == "-" => stdin(),
             (Some(path), _) => {
                 let name = path.display().to_string();
                 let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-                (name, Box::new(file))
+                (name, Box::new(file) as Box<dyn Read>)
             }
-            (None, Some(value)) if value == "-" => {
-                ("standard input".to_owned(), Box::new(std::io::stdin()))
-            }
+            (None, Some(value)) if value == "-" => stdin(),
             (None, Some(value)) => return Ok(Bytes::copy_from_slice(value.as_encoded_bytes())),
             (None, None) => bail!("a value is needed: VALUE, - or --file"),
         };
