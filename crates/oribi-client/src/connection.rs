@@ -27,9 +27,9 @@
 //! ```
 //!
 //! Invariants: sending never waits without also receiving, so it cannot deadlock with a server that
-//! stops reading until its answers are read; what is received meanwhile is bounded by what was asked
-//! for. Every wait has a deadline. After an error nothing more can be done with the connection: an
-//! answer that came late would be taken for another one's.
+//! stops reading until its answers are read; what is received meanwhile is bounded. Every wait has a
+//! deadline. After an error nothing more can be done with the connection: an answer that came late
+//! would be taken for another one's.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -59,6 +59,10 @@ use crate::stats::StatStream;
 const SEND_BLOCK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 const _: () = assert!(SEND_BLOCK_KEPT_BYTES_MAX >= 2 * 100 * GATHER_VALUE_BYTES_MIN);
+
+/// Most bytes of answers that are received before all requests of a flush are sent: far more than those
+/// of any sensible batch, far less than a server that floods could send until the deadline.
+const UNREAD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// See the module text.
 #[derive(Debug)]
@@ -189,11 +193,12 @@ impl Connection {
     /// Sends everything that is queued. The deadline moves on whenever the server takes some of it.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         self.check_usable("flush")?;
+        let mut deadline = None;
         while !self.writer.is_empty() {
             match write_some(&self.stream, &mut self.writer) {
-                Ok(()) => {}
+                Ok(()) => deadline = None,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.wait_to_write().await?;
+                    self.wait_to_write(&mut deadline).await?;
                 }
                 Err(error) => return Err(self.closed("flush", format!("writing failed: {error}"))),
             }
@@ -333,10 +338,18 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket takes more, and receives meanwhile.
-    async fn wait_to_write(&mut self) -> Result<(), ClientError> {
+    /// Waits until the socket takes more, and receives meanwhile; until `deadline`, which is set at the
+    /// first wait.
+    async fn wait_to_write(&mut self, deadline: &mut Option<Instant>) -> Result<(), ClientError> {
+        let until = *deadline.get_or_insert_with(|| Instant::now() + self.timeout);
+        if Instant::now() >= until {
+            return Err(self.timed_out("flush"));
+        }
+        if self.reader.unread_bytes() > UNREAD_BYTES_MAX {
+            return Err(self.violated("flush", "more answers than requests can have"));
+        }
         let ready = self.stream.ready(Interest::READABLE | Interest::WRITABLE);
-        let ready = match tokio::time::timeout(self.timeout, ready).await {
+        let ready = match tokio::time::timeout_at(until, ready).await {
             Err(_) => return Err(self.timed_out("flush")),
             Ok(Err(error)) => return Err(self.closed("flush", error.to_string())),
             Ok(Ok(ready)) => ready,

@@ -183,6 +183,12 @@ impl FrameReader {
         }
     }
 
+    /// Bytes received and not yet handed out, those of the present frame included.
+    pub fn unread_bytes(&self) -> usize {
+        let large = self.large.as_ref().map_or(0, |large| large.filled_bytes);
+        self.buffer.unread().len() + large
+    }
+
     /// Bytes received in the reader's life.
     pub fn received_bytes(&self) -> u64 {
         self.buffer.received_bytes() + self.large_received_bytes

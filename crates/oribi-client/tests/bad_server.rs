@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oribi_client::pipeline::PipelineOptions;
-use oribi_client::{Client, ClientError, ConnectOptions, Operation, WriteOptions};
+use oribi_client::{Client, ClientError, ConnectOptions, Connection, Operation, WriteOptions};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::request::ConfigVersion;
+use oribi_protocol::request::{ConfigVersion, RequestParts};
 use oribi_protocol::response::{ResponseParts, write_clustermap_notification, write_response};
 use oribi_protocol::status::Status;
 
@@ -353,4 +353,33 @@ async fn senseless_answers_fail_their_operation_only() {
     }
     let one = client.lookup_in(collection, b"k", &paths[..1], &lookup).await.unwrap();
     assert_eq!(one.expect("the connection is fine").values, [Ok(Bytes::from_static(b"7"))]);
+}
+
+/// A server that takes nothing but goes on talking does not keep a sender waiting.
+#[tokio::test]
+async fn talking_does_not_move_the_deadline_of_sending() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        stream.set_nodelay(true).expect("sockets can be set so");
+        let mut frame = Vec::new();
+        write_response(&mut frame, &ResponseParts::new(0, Status::Success, 0));
+        // A byte at a time, until the client goes away.
+        while frame.iter().all(|byte| stream.write_all(&[*byte]).is_ok()) {}
+    });
+    let timeout = Duration::from_millis(200);
+    let mut connection = Connection::open_plain("127.0.0.1", port, timeout).await.unwrap();
+    let value = Bytes::from(vec![0; VALUE_BYTES_MAX]);
+    // More than any socket buffers hold.
+    (0..8).for_each(|_| connection.push_value(&RequestParts::new(Opcode::Set), &value));
+    let error = connection.flush().await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Timeout { at, .. } if at.operation == "flush"),
+        "{error}"
+    );
+    let error = connection.flush().await.unwrap_err();
+    assert!(matches!(&error, ClientError::Closed { .. }), "nothing more can be done: {error}");
+    drop(connection);
+    server.join().expect("the server does not panic");
 }
