@@ -54,7 +54,7 @@ impl Bucket {
                 lines(item.address(), 0, FIRST_LINES);
             }
         });
-        self.each_table(keys.clone(), |table, hash| {
+        self.each_table(keys, |table, hash| {
             if let Some(item) = table.candidate(hash) {
                 let bytes = item.block_bytes().min(ITEM_BYTES_MAX);
                 lines(item.address(), FIRST_LINES, bytes.div_ceil(LINE_BYTES) + 1);

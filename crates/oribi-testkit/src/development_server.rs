@@ -2,7 +2,8 @@
 //! library needs, and no more.
 //!
 //! Ends the server, then the directory. A test that did not fail has also given the server no reason
-//! to warn, apart from running without users; dropping it checks that.
+//! to warn, apart from running without users; dropping it checks that. A file of tests that needs more
+//! declares its [`crate::fixture`] and gives it methods.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -70,4 +71,34 @@ impl Drop for DevelopmentServer {
             self.server.assert_no_unlisted_warnings(&["DEVELOPMENT MODE"]);
         }
     }
+}
+
+/// Declares `Fixture`: a [`DevelopmentServer`] of the binary under test, to which a file of tests can
+/// add methods. A macro, because only the test's own crate knows where its binary is.
+#[macro_export]
+macro_rules! fixture {
+    () => {
+        /// A running server.
+        struct Fixture($crate::DevelopmentServer);
+
+        impl Fixture {
+            fn start() -> Fixture {
+                Fixture($crate::DevelopmentServer::start(env!("CARGO_BIN_EXE_oribi")))
+            }
+        }
+
+        impl std::ops::Deref for Fixture {
+            type Target = $crate::DevelopmentServer;
+
+            fn deref(&self) -> &$crate::DevelopmentServer {
+                &self.0
+            }
+        }
+
+        impl std::ops::DerefMut for Fixture {
+            fn deref_mut(&mut self) -> &mut $crate::DevelopmentServer {
+                &mut self.0
+            }
+        }
+    };
 }

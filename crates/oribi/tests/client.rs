@@ -1,7 +1,6 @@
 //! The client library against the real server: the operations that `oribi doc` has no use for, many
 //! connections, and a server that is killed and comes back.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,34 +9,13 @@ use oribi_client::pipeline::PipelineOptions;
 use oribi_client::{
     Client, ConnectOptions, Lookup, LookupInOptions, Operation, Refused, WriteOptions,
 };
+use oribi_testkit::PATIENCE;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{DevelopmentServer, PATIENCE};
 use oribi_types::{Cas, DurabilityLevel};
 
-const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
-
-/// A running server.
-struct Fixture(DevelopmentServer);
-
-impl Deref for Fixture {
-    type Target = DevelopmentServer;
-
-    fn deref(&self) -> &DevelopmentServer {
-        &self.0
-    }
-}
-
-impl DerefMut for Fixture {
-    fn deref_mut(&mut self) -> &mut DevelopmentServer {
-        &mut self.0
-    }
-}
+oribi_testkit::fixture!();
 
 impl Fixture {
-    fn start() -> Fixture {
-        Fixture(DevelopmentServer::start(ORIBI))
-    }
-
     fn options(&self) -> ConnectOptions {
         let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
         ConnectOptions { port: self.server.port(), operation_timeout: PATIENCE, ..options }

@@ -6,35 +6,11 @@ mod export;
 mod import;
 mod resume;
 
-use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Output, Stdio};
 
-use oribi_testkit::DevelopmentServer;
-
-const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
-
-/// A running server.
-struct Fixture(DevelopmentServer);
-
-impl Deref for Fixture {
-    type Target = DevelopmentServer;
-
-    fn deref(&self) -> &DevelopmentServer {
-        &self.0
-    }
-}
-
-impl DerefMut for Fixture {
-    fn deref_mut(&mut self) -> &mut DevelopmentServer {
-        &mut self.0
-    }
-}
+oribi_testkit::fixture!();
 
 impl Fixture {
-    fn start() -> Fixture {
-        Fixture(DevelopmentServer::start(ORIBI))
-    }
-
     /// Runs `oribi doc ARGUMENTS` against this server.
     fn doc(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the program runs")

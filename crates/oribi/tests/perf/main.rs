@@ -7,37 +7,16 @@ mod fake_server;
 mod loads;
 mod outputs;
 
-use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output, Stdio};
 
-use oribi_testkit::DevelopmentServer;
 use oribi_testkit::raw_connection::DEVELOPMENT_PASSWORD;
 use serde_json::Value;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// A running server.
-struct Fixture(DevelopmentServer);
-
-impl Deref for Fixture {
-    type Target = DevelopmentServer;
-
-    fn deref(&self) -> &DevelopmentServer {
-        &self.0
-    }
-}
-
-impl DerefMut for Fixture {
-    fn deref_mut(&mut self) -> &mut DevelopmentServer {
-        &mut self.0
-    }
-}
+oribi_testkit::fixture!();
 
 impl Fixture {
-    fn start() -> Fixture {
-        Fixture(DevelopmentServer::start(ORIBI))
-    }
-
     /// `oribi perf kv ARGUMENTS` against this server, to be run.
     fn command(&self, arguments: &[&str]) -> Command {
         command(self.server.port(), arguments)

@@ -5,36 +5,16 @@ mod stats;
 mod top;
 
 use std::io::{BufRead, BufReader};
-use std::ops::{Deref, DerefMut};
 use std::process::{Child, Output, Stdio};
 
-use oribi_testkit::{DevelopmentServer, PATIENCE, poll_until};
+use oribi_testkit::{PATIENCE, poll_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
-/// A running server.
-struct Fixture(DevelopmentServer);
-
-impl Deref for Fixture {
-    type Target = DevelopmentServer;
-
-    fn deref(&self) -> &DevelopmentServer {
-        &self.0
-    }
-}
-
-impl DerefMut for Fixture {
-    fn deref_mut(&mut self) -> &mut DevelopmentServer {
-        &mut self.0
-    }
-}
+oribi_testkit::fixture!();
 
 impl Fixture {
-    fn start() -> Fixture {
-        Fixture(DevelopmentServer::start(ORIBI))
-    }
-
     fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the program runs")
     }
