@@ -18,7 +18,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 10] = [
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-storage", links: &["oribi-types"], tests_use: &[] },
@@ -29,6 +29,7 @@ const LAYERS: [Layer; 9] = [
         tests_use: &[],
     },
     Layer { name: "oribi-client", links: &["oribi-types", "oribi-protocol"], tests_use: &[] },
+    Layer { name: "oribi-kudu", links: &[], tests_use: &["oribi-testkit"] },
     Layer {
         name: "oribi-testkit",
         links: &["oribi-types", "oribi-protocol", "oribi-client"],
@@ -37,7 +38,7 @@ const LAYERS: [Layer; 9] = [
     Layer {
         name: "oribi",
         // The protocol's vocabulary is part of the interface of the client's exclusive connection.
-        links: &["oribi-types", "oribi-protocol", "oribi-server", "oribi-client"],
+        links: &["oribi-types", "oribi-protocol", "oribi-server", "oribi-client", "oribi-kudu"],
         tests_use: &["oribi-testkit"],
     },
     Layer { name: "xtask", links: &[], tests_use: &[] },

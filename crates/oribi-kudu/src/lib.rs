@@ -1,0 +1,11 @@
+//! A native client for Apache Kudu: tables, write sessions and scanners over Kudu's own RPC protocol,
+//! asynchronous and without the C++ client library.
+//!
+//! Owns: the RPC codec and connections, authentication, the cache of tablet locations, retries, the
+//! encoding of rows into tablet buffers, and the decoding of scan results. Invariants: a row is encoded
+//! once, straight into the buffer that is sent; at most one Write is in flight per tablet of a session,
+//! because Kudu does not apply concurrent Writes in the order in which they were sent; bytes from the
+//! network never panic. It is a general client and knows nothing of key-value or of the rest of Oribi.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
