@@ -27,6 +27,7 @@ mod run;
 mod schedule;
 mod summary;
 mod tally;
+mod thread_times;
 mod timeline;
 mod value;
 mod worker;

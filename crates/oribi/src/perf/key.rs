@@ -1,4 +1,4 @@
-//! Keys of the load: a prefix and the document's number in twenty decimal digits.
+//! Keys of the load: a prefix and the document's number in decimal digits, twenty unless asked for fewer.
 //!
 //! Owns one key field per collection, with the collection's id in front where that was negotiated.
 //! The field is written once; for each operation only the digits that can differ are replaced in
@@ -12,8 +12,9 @@ use oribi_protocol::hash::vbucket_of_crc;
 use oribi_protocol::leb128;
 use oribi_types::{CollectionId, Vbid};
 
-/// Digits of a document's number in its key: enough for any 64-bit number.
-pub const KEY_DIGITS: usize = 20;
+/// Most digits of a document's number in its key, and how many there are by default: enough for any
+/// 64-bit number.
+pub const KEY_DIGITS_MAX: usize = 20;
 
 /// All pairs of decimal digits, so that two digits cost one division.
 const DIGIT_PAIRS: [[u8; 2]; 100] = digit_pairs();
@@ -45,9 +46,15 @@ pub struct KeyField {
 }
 
 impl KeyField {
-    /// Keys of the documents 0 to `items - 1` of the collection `path`. `id` is put in front of each
-    /// key when the connection negotiated collections.
-    pub fn new(path: &str, id: Option<CollectionId>, prefix: &str, items: u64) -> KeyField {
+    /// Keys of the documents 0 to `items - 1` of the collection `path`, with so many digits, which must
+    /// be enough for them. `id` is put in front of each key when the connection negotiated collections.
+    pub fn new(
+        path: &str,
+        id: Option<CollectionId>,
+        prefix: &str,
+        digits: usize,
+        items: u64,
+    ) -> KeyField {
         let mut field = Vec::new();
         if let Some(id) = id {
             let (bytes, len) = leb128::encode_u32(id.0);
@@ -55,10 +62,10 @@ impl KeyField {
         }
         let key_at = field.len();
         field.extend_from_slice(prefix.as_bytes());
-        field.extend_from_slice(&[b'0'; KEY_DIGITS]);
-        let digits = items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
+        field.extend_from_slice(&[b'0'; KEY_DIGITS_MAX][..digits]);
+        let used_digits = digits_of(items);
         let seed = crc32fast::hash(format!("{path}/{prefix}").as_bytes());
-        let crc_changes = crc_changes(&field[key_at..], digits.div_ceil(2));
+        let crc_changes = crc_changes(&field[key_at..], used_digits.div_ceil(2));
         let crc_of_zero = crc32fast::hash(&field[key_at..]);
         KeyField { field, crc_changes, crc_of_zero, crc: crc_of_zero, seed }
     }
@@ -94,6 +101,11 @@ impl KeyField {
     }
 }
 
+/// Digits of the largest number of so many documents.
+pub fn digits_of(items: u64) -> usize {
+    items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 /// What the last `pairs` pairs of digits of `zero`, a key with the number 0, change in its CRC.
 fn crc_changes(zero: &[u8], pairs: usize) -> Vec<[u32; 100]> {
     let crc_of_zero = crc32fast::hash(zero);
@@ -121,7 +133,7 @@ mod tests {
     #[test]
     fn keys_are_the_prefix_and_twenty_digits() {
         let mut keys =
-            KeyField::new("_default._default", Some(CollectionId(0x80)), "user:", 12_345);
+            KeyField::new("_default._default", Some(CollectionId(0x80)), "user:", 20, 12_345);
         for index in [0, 12_344, 7, 99, 100, 9_999, 10_000] {
             let field = keys.set(index).to_vec();
             assert_eq!(field, [b"\x80\x01user:", format!("{index:020}").as_bytes()].concat());
@@ -134,16 +146,26 @@ mod tests {
 
     #[test]
     fn the_smallest_and_the_largest_number_fit() {
-        let mut one = KeyField::new("", None, "", 1);
+        let mut one = KeyField::new("", None, "", 20, 1);
         assert_eq!(one.set(0), b"00000000000000000000");
-        let mut many = KeyField::new("", None, "", u64::MAX);
+        let mut many = KeyField::new("", None, "", 20, u64::MAX);
         assert_eq!(many.set(u64::MAX - 1), b"18446744073709551614");
         assert_eq!(many.vbucket(1024), vbucket_of(b"18446744073709551614", 1024));
     }
 
     #[test]
+    fn keys_may_have_fewer_digits() {
+        let mut keys = KeyField::new("", None, "k", 4, 10_000);
+        for (index, key) in [(9_999, "k9999"), (0, "k0000"), (120, "k0120")] {
+            assert_eq!(keys.set(index), key.as_bytes());
+            assert_eq!(keys.vbucket(1024), vbucket_of(key.as_bytes(), 1024));
+        }
+        assert_eq!([0, 1, 10, 11, 10_000, 10_001, u64::MAX].map(digits_of), [1, 1, 1, 2, 4, 5, 20]);
+    }
+
+    #[test]
     fn collections_and_prefixes_have_seeds_of_their_own() {
-        let seed = |path, prefix| KeyField::new(path, None, prefix, 1).seed();
+        let seed = |path, prefix| KeyField::new(path, None, prefix, 20, 1).seed();
         assert_ne!(seed("a.b", ""), seed("a.c", ""));
         assert_ne!(seed("a.b", ""), seed("a.b", "x"));
     }

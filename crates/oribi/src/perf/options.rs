@@ -11,7 +11,7 @@ use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTE
 use serde::Serialize;
 
 use super::flight::BATCH_OPERATIONS_MAX;
-use super::key::KEY_DIGITS;
+use super::key::{KEY_DIGITS_MAX, digits_of};
 use super::key_choice::{Popularity, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN};
 use super::value::Form;
 use crate::target::{Durability, Target};
@@ -105,6 +105,9 @@ pub struct KvArgs {
     /// Put in front of each document's number to make its key.
     #[arg(short = 'p', long, default_value = "", hide_default_value = true)]
     pub key_prefix: String,
+    /// Digits of the document's number in its key.
+    #[arg(long, default_value_t = KEY_DIGITS_MAX as u8, value_parser = clap::value_parser!(u8).range(1..=KEY_DIGITS_MAX as i64))]
+    pub key_digits: u8,
     /// Two runs with the same seed make the same choices.
     #[arg(long, default_value_t = 0)]
     pub random_seed: u64,
@@ -180,7 +183,12 @@ impl KvArgs {
             true => KEY_BYTES_MAX,
             false => COLLECTION_KEY_BYTES_MAX,
         };
-        let (bytes, bytes_max) = (self.key_prefix.len(), key_bytes_max - KEY_DIGITS);
+        let digits = usize::from(self.key_digits);
+        if digits < digits_of(self.items) {
+            let needed = digits_of(self.items);
+            return Err(format!("--key-digits has to be at least {needed} for so many --items"));
+        }
+        let (bytes, bytes_max) = (self.key_prefix.len(), key_bytes_max - digits);
         if bytes > bytes_max {
             return Err(format!("--key-prefix may have 0 to {bytes_max} bytes, this has {bytes}"));
         }
@@ -324,6 +332,8 @@ pub(crate) mod tests {
             (&["--sequential", "--distribution", "zipf"], &["--sequential", "--distribution"]),
             (&["--key-prefix", &long], &["--key-prefix", "0 to 230", "231"]),
             (&["--collection", "a.b", "--collection", "a.b"], &["a.b is given twice"]),
+            (&["--key-digits", "21"], &["--key-digits", "1..=20"]),
+            (&["-I", "1001", "--key-digits", "3"], &["--key-digits", "at least 4", "--items"]),
             (&["-J", "-m", "0"], &["--min-size", "--json-documents"]),
             (&["--itmes", "5"], &["--items"]),
         ];

@@ -27,6 +27,7 @@ use super::plot::Plot;
 use super::progress::{Extent, LiveLine};
 use super::summary::{Measured, Options, PhaseSummary, Summary};
 use super::tally::{Counts, Latencies};
+use super::thread_times::ThreadTimes;
 use super::timeline::Timeline;
 use super::value::Values;
 use super::worker::{Phase, PhaseKind, Shared};
@@ -119,7 +120,10 @@ fn prepare(args: KvArgs) -> anyhow::Result<Shared> {
     let ids = discovery.collections.iter().copied();
     let paths = args.collections();
     let keys: Vec<KeyField> = std::iter::zip(&paths, ids)
-        .map(|(path, id)| KeyField::new(path, id, &args.key_prefix, args.items))
+        .map(|(path, id)| {
+            let digits = usize::from(args.key_digits);
+            KeyField::new(path, id, &args.key_prefix, digits, args.items)
+        })
         .collect();
     let seeds = keys.iter().map(KeyField::seed);
     let collections = std::iter::zip(paths, seeds).collect();
@@ -190,8 +194,10 @@ impl Run {
         let crew = self.crew.as_ref().context("the threads have been ended")?;
         let server_pid = self.shared.args.server_pid;
         let cpu_of_server = || server_pid.and_then(|pid| CpuTime::of_process(pid).ok());
+        let threads_of_server = || server_pid.and_then(|pid| ThreadTimes::of_process(pid).ok());
         let (name, extent) = self.extent(kind);
         let (client_before, server_before) = (CpuTime::of_this_process()?, cpu_of_server());
+        let threads_before = threads_of_server();
         let phase = Phase { kind, started: Instant::now() };
         let mut watch = Watch {
             started: phase.started,
@@ -209,10 +215,12 @@ impl Run {
         let took = phase.started.elapsed();
         let client_cpu = CpuTime::of_this_process()?.since(client_before);
         let server_cpu = cpu_of_server().zip(server_before).map(|(now, then)| now.since(then));
+        let server_threads =
+            threads_of_server().zip(threads_before).map(|(now, then)| now.since(&then));
         watch.line.finish();
         let Watch { counts, latencies, timeline, .. } = watch;
         let timeline = timeline.finish(took.as_secs_f64(), counts.operations());
-        Ok(Measured { counts, latencies, took, client_cpu, server_cpu, timeline })
+        Ok(Measured { counts, latencies, took, client_cpu, server_cpu, server_threads, timeline })
     }
 
     /// What a phase is called, and how its end is known.

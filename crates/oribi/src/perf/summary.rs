@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::cpu::CpuTime;
 use super::options::{Distribution, KvArgs};
 use super::tally::{Counts, Latencies, describe_status};
+use super::thread_times::ThreadTimes;
 use super::timeline::Sample;
 use super::value::Corruption;
 use crate::target::Durability;
@@ -38,6 +39,8 @@ pub struct Measured {
     pub client_cpu: CpuTime,
     /// CPU time of the server, if its process was named.
     pub server_cpu: Option<CpuTime>,
+    /// CPU time of the server's threads, if its process was named and the system tells.
+    pub server_threads: Option<ThreadTimes>,
     /// Throughput over time.
     pub timeline: Vec<Sample>,
 }
@@ -88,6 +91,7 @@ pub struct Options {
     compress: bool,
     durability: Durability,
     expiry: u32,
+    key_digits: u8,
     random_seed: u64,
     memcached: bool,
 }
@@ -118,6 +122,7 @@ impl Options {
             compress: args.compress,
             durability: args.durability,
             expiry: args.expiry,
+            key_digits: args.key_digits,
             random_seed: args.random_seed,
             memcached: args.memcached,
         }
@@ -169,6 +174,8 @@ pub struct PhaseSummary {
     pub client_cpu_ns_per_operation: Option<CpuSummary>,
     /// CPU time of the server's process, if it was named.
     pub server_cpu_ns_per_operation: Option<CpuSummary>,
+    /// CPU time of the server's threads by the name of the thread, exact to the nanosecond.
+    pub server_thread_cpu_ns_per_operation: Option<BTreeMap<String, f64>>,
     /// Throughput over time.
     pub timeline: Vec<Sample>,
 }
@@ -236,6 +243,11 @@ impl PhaseSummary {
             server_cpu_ns_per_operation: measured
                 .server_cpu
                 .and_then(|cpu| CpuSummary::new(cpu, operations)),
+            server_thread_cpu_ns_per_operation: measured
+                .server_threads
+                .as_ref()
+                .filter(|_| operations > 0)
+                .map(|threads| threads.ns_per(operations)),
             timeline: measured.timeline.clone(),
         }
     }

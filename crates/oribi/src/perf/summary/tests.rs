@@ -29,6 +29,7 @@ fn measured() -> Measured {
         took: Duration::from_secs(2),
         client_cpu: cpu(150, 100),
         server_cpu: Some(cpu(1000, 500)),
+        server_threads: Some(ThreadTimes::named([("worker", 1_234_000)])),
         timeline: vec![Sample { seconds: 2.0, operations_per_second: 500.0 }],
     }
 }
@@ -45,6 +46,7 @@ fn figures_are_those_that_were_counted() {
     assert_eq!(json["megabytes_per_second"], 2.0);
     assert_eq!(json["client_cpu_ns_per_operation"]["total"], 250.0);
     assert_eq!(json["server_cpu_ns_per_operation"]["user"], 1000.0);
+    assert_eq!(json["server_thread_cpu_ns_per_operation"]["worker"], 1234.0);
     assert_eq!(json["latency_us"]["count"], 1000);
     let median = json["get_latency_us"]["p50"].as_f64().unwrap();
     assert!((median - 400.0).abs() < 1.0, "{median}");
@@ -81,6 +83,7 @@ fn a_phase_without_operations_has_no_figures_per_operation() {
     measured.took = Duration::ZERO;
     let json = serde_json::to_value(PhaseSummary::new(&measured)).unwrap();
     assert!(json["client_cpu_ns_per_operation"].is_null());
+    assert!(json["server_thread_cpu_ns_per_operation"].is_null());
     assert_eq!(json["operations_per_second"], 0.0);
 }
 
