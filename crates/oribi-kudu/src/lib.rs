@@ -9,3 +9,9 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+#[allow(dead_code, reason = "until every caller of the messages is written")]
+mod proto;
+mod types;
+
+pub use types::{HostPort, HostPortError};

@@ -1,0 +1,7 @@
+//! Small value types that several parts of the client share and users see.
+//!
+//! Each type has a file of its own; this module only names them.
+
+mod host_port;
+
+pub use host_port::{HostPort, HostPortError};
