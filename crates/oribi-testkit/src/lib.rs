@@ -11,6 +11,7 @@
 pub mod ack_log;
 mod development_server;
 pub mod http;
+mod kudu_cluster;
 mod poll;
 mod process;
 pub mod raw_connection;
@@ -18,6 +19,9 @@ mod signal;
 
 pub use ack_log::AckLog;
 pub use development_server::DevelopmentServer;
+pub use kudu_cluster::{
+    KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
+};
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use raw_connection::{Mutation, RawConnection, Request, Response};

@@ -9,6 +9,10 @@ pub(crate) enum Signal {
     Terminate,
     /// What Ctrl-C sends.
     Interrupt,
+    /// Keeps it from running until it is continued.
+    Stop,
+    /// Lets a stopped process run again.
+    Continue,
 }
 
 /// Sends `signal` to the process `pid`.
@@ -19,6 +23,8 @@ pub(crate) fn send(pid: u32, signal: Signal) -> io::Result<()> {
     let number = match signal {
         Signal::Terminate => libc::SIGTERM,
         Signal::Interrupt => libc::SIGINT,
+        Signal::Stop => libc::SIGSTOP,
+        Signal::Continue => libc::SIGCONT,
     };
     let pid = libc::pid_t::try_from(pid)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "not a process number"))?;
