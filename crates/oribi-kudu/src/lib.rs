@@ -10,8 +10,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod error;
 #[allow(dead_code, reason = "until every caller of the messages is written")]
 mod proto;
 mod types;
 
+pub use error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode};
 pub use types::{HostPort, HostPortError};

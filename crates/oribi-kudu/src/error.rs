@@ -1,0 +1,219 @@
+//! What can go wrong, from a caller's point of view.
+//!
+//! One enum for the crate. A variant says who refused (server, table, tablet), during which operation and
+//! with which of Kudu's codes; text from a server is kept beside the code and never decides anything.
+//! Errors are cheap to clone, because one lost connection fails every call that is in flight on it, and
+//! one failed batch is the fate of all its rows. A row that a tablet server refused is no error of this
+//! kind: the batch succeeded, and the session reports the row.
+//! What the client can retry it has retried before an error reaches the caller.
+
+mod codes;
+mod operation;
+
+use std::io;
+use std::sync::Arc;
+
+pub use codes::{MasterErrorCode, RpcErrorCode, StatusCode, TabletServerErrorCode};
+pub use operation::Operation;
+
+use crate::types::HostPort;
+
+/// Why an operation of the client gave no result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The connection could not be opened, or was lost before the answer came.
+    #[error("connection to {server}: {source}")]
+    Network {
+        /// The server at the other end.
+        server: HostPort,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The server can be reached, but the two sides cannot agree on how to talk.
+    #[error("negotiation with {server}: {reason}")]
+    Negotiation {
+        /// The server at the other end.
+        server: HostPort,
+        /// The server's code, if it sent one.
+        code: Option<RpcErrorCode>,
+        /// What did not fit.
+        reason: String,
+    },
+    /// The RPC layer of the server refused the call before any handler saw it.
+    #[error("{server} refused the call ({code:?}): {message}")]
+    Rpc {
+        /// The server that refused.
+        server: HostPort,
+        /// Its reason.
+        code: RpcErrorCode,
+        /// Its words.
+        message: String,
+    },
+    /// The server's answer is not what the protocol says.
+    #[error("{server} sent a malformed answer: {reason}")]
+    Malformed {
+        /// The server that answered.
+        server: HostPort,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+    /// The request is larger than a server accepts. Nothing was sent, and the connection stays usable.
+    #[error("a request has at most {bytes_max} bytes, this one has {bytes}")]
+    RequestTooLarge {
+        /// Bytes of the request, with its headers.
+        bytes: usize,
+        /// Largest request allowed, in bytes.
+        bytes_max: usize,
+    },
+    /// The deadline passed. A write may or may not have been applied.
+    #[error("{operation} {subject}: deadline passed{}", after(.last))]
+    Timeout {
+        /// What was to be done.
+        operation: Operation,
+        /// The table, tablet or server that it was about.
+        subject: String,
+        /// The failure that was being retried when time ran out.
+        last: Option<Box<Error>>,
+    },
+    /// None of the configured masters is a leader that answers.
+    #[error("no leader among the masters {}{}", list(.masters), after(.last))]
+    NoLeaderMaster {
+        /// The masters that were asked.
+        masters: Vec<HostPort>,
+        /// The last failure of one of them.
+        last: Option<Box<Error>>,
+    },
+    /// There is no such table.
+    #[error("{operation}: there is no table {table:?}")]
+    TableNotFound {
+        /// What was to be done.
+        operation: Operation,
+        /// Name or id of the table.
+        table: String,
+    },
+    /// A table of this name exists already.
+    #[error("{operation}: table {table:?} exists already")]
+    TableAlreadyPresent {
+        /// What was to be done.
+        operation: Operation,
+        /// Name of the table.
+        table: String,
+    },
+    /// The master refused.
+    #[error("{operation} {subject:?}: master said {code:?}, {status:?}: {message}")]
+    Master {
+        /// What was to be done.
+        operation: Operation,
+        /// The table that it was about, or empty.
+        subject: String,
+        /// The master's code.
+        code: MasterErrorCode,
+        /// The general status beside it.
+        status: StatusCode,
+        /// The master's words.
+        message: String,
+    },
+    /// A tablet server refused a whole request.
+    #[error(
+        "{operation} tablet {tablet_id} of table {table:?} at {server}: {code:?}, {status:?}: {message}"
+    )]
+    TabletServer {
+        /// What was to be done.
+        operation: Operation,
+        /// The server that refused.
+        server: HostPort,
+        /// Name of the table.
+        table: String,
+        /// Id of the tablet.
+        tablet_id: String,
+        /// The server's code.
+        code: TabletServerErrorCode,
+        /// The general status beside it.
+        status: StatusCode,
+        /// The server's words.
+        message: String,
+    },
+    /// No range partition of the table covers the key.
+    #[error("no partition of table {table:?} covers the key")]
+    NonCoveredRange {
+        /// Name of the table.
+        table: String,
+    },
+    /// The tablet does not exist any more, for instance because its range partition was dropped.
+    #[error("tablet {tablet_id} of table {table:?} is gone")]
+    TabletGone {
+        /// Name of the table.
+        table: String,
+        /// Id of the tablet.
+        tablet_id: String,
+    },
+    /// The caller asked for something that makes no sense. Nothing was sent.
+    #[error("{0}")]
+    InvalidArgument(String),
+}
+
+impl Error {
+    /// Whether doing the same again later may succeed: the fault is one of time or of the network, not of
+    /// the request. The client has already retried until its deadline.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Network { .. } | Error::Timeout { .. } | Error::NoLeaderMaster { .. } => true,
+            Error::Rpc { code, .. } => is_retryable_rpc(*code),
+            Error::Negotiation { code, .. } => code.is_none_or(is_retryable_rpc),
+            Error::Master { code, status, .. } => {
+                matches!(
+                    code,
+                    MasterErrorCode::CatalogManagerNotInitialized | MasterErrorCode::NotTheLeader
+                ) || *status == StatusCode::ServiceUnavailable
+            }
+            Error::TabletServer { code, status, .. } => {
+                matches!(
+                    code,
+                    TabletServerErrorCode::Throttled | TabletServerErrorCode::TxnLockedRetryOp
+                ) || matches!(
+                    status,
+                    StatusCode::ServiceUnavailable | StatusCode::IllegalState | StatusCode::Aborted
+                )
+            }
+            Error::TabletGone { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The general status that says most about this error, for callers that count errors by kind.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Error::Network { .. } => StatusCode::NetworkError,
+            Error::Negotiation { .. } => StatusCode::NotAuthorized,
+            Error::Rpc { .. } => StatusCode::RemoteError,
+            Error::Malformed { .. } => StatusCode::Corruption,
+            Error::RequestTooLarge { .. } | Error::InvalidArgument(_) => {
+                StatusCode::InvalidArgument
+            }
+            Error::Timeout { .. } => StatusCode::TimedOut,
+            Error::NoLeaderMaster { .. } => StatusCode::ServiceUnavailable,
+            Error::TableNotFound { .. }
+            | Error::NonCoveredRange { .. }
+            | Error::TabletGone { .. } => StatusCode::NotFound,
+            Error::TableAlreadyPresent { .. } => StatusCode::AlreadyPresent,
+            Error::Master { status, .. } | Error::TabletServer { status, .. } => *status,
+        }
+    }
+}
+
+fn is_retryable_rpc(code: RpcErrorCode) -> bool {
+    matches!(
+        code,
+        RpcErrorCode::ServerTooBusy | RpcErrorCode::Unavailable | RpcErrorCode::ServerShuttingDown
+    )
+}
+
+/// The failure that was being retried, as the end of a sentence.
+fn after(last: &Option<Box<Error>>) -> String {
+    last.as_ref().map(|error| format!(", last failure: {error}")).unwrap_or_default()
+}
+
+fn list(masters: &[HostPort]) -> String {
+    masters.iter().map(HostPort::to_string).collect::<Vec<_>>().join(", ")
+}
