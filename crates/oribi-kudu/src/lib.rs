@@ -13,7 +13,12 @@
 mod error;
 #[allow(dead_code, reason = "until every caller of the messages is written")]
 mod proto;
+mod schema;
 mod types;
 
 pub use error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode};
+pub use schema::{
+    ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding, Schema, SchemaBuilder, SchemaError, Value,
+    ValueError,
+};
 pub use types::{HostPort, HostPortError};
