@@ -11,12 +11,19 @@
 #![warn(missing_docs)]
 
 mod error;
+mod partition;
 #[allow(dead_code, reason = "until every caller of the messages is written")]
 mod proto;
+#[allow(dead_code, reason = "until every caller of the messenger is written")]
+mod rpc;
+mod row_operation;
+#[allow(dead_code, reason = "until the client exists")]
+mod scanner;
 mod schema;
 mod types;
 
 pub use error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode};
+pub use row_operation::{RowError, RowOperation};
 pub use schema::{
     ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding, Schema, SchemaBuilder, SchemaError, Value,
     ValueError,

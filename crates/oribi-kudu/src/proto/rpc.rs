@@ -51,8 +51,9 @@ pub(crate) struct RequestIdPb {
 /// What opens every frame from the server to the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ResponseHeaderPb {
-    #[prost(int32, required, tag = "1")]
-    pub call_id: i32,
+    /// Required by the protocol; read as optional, because a missing one must not pass for call 0.
+    #[prost(int32, optional, tag = "1")]
+    pub call_id: Option<i32>,
     #[prost(bool, optional, tag = "2")]
     pub is_error: Option<bool>,
     /// Offsets of the sidecars from the first byte of the body.
@@ -100,9 +101,10 @@ pub(crate) struct NegotiatePb {
     /// See [`RpcFeatureFlagPb`].
     #[prost(enumeration = "RpcFeatureFlagPb", repeated, packed = "false", tag = "1")]
     pub supported_features: Vec<i32>,
-    /// See [`NegotiateStepPb`].
-    #[prost(enumeration = "NegotiateStepPb", required, tag = "2")]
-    pub step: i32,
+    /// See [`NegotiateStepPb`]. Required by the protocol; read as optional, because a missing one must not
+    /// pass for success, which is 0.
+    #[prost(enumeration = "NegotiateStepPb", optional, tag = "2")]
+    pub step: Option<i32>,
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub token: Option<Bytes>,
     #[prost(message, repeated, tag = "4")]

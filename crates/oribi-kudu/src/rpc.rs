@@ -1,0 +1,66 @@
+//! Calls to Kudu's servers: the wire protocol, connections, and the messenger that hands them out.
+//!
+//! Owns everything between an encoded request and a decoded reply. The codec ([`frame`]) and the
+//! negotiation are free of I/O; one task per server ([`connection`]) owns the socket, and
+//! the [`Messenger`] is what the rest of the client sees. Invariants: a request's body goes to the socket
+//! from the buffers it was given in, and a reply's sidecars are slices of the block it was read into; a
+//! call ends by its deadline, whatever the server does; a call is sent at most once. Retries, leaders and
+//! the meaning of a reply's own error field belong to the callers.
+
+mod connection;
+mod error;
+mod frame;
+mod in_flight;
+mod limits;
+mod link;
+mod messenger;
+mod negotiation;
+mod options;
+mod read_block;
+mod tls;
+mod write_queue;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub(crate) use error::{InterruptedCall, NegotiationError, RpcError};
+pub(crate) use messenger::Messenger;
+pub use options::EncryptionPolicy;
+pub(crate) use options::MessengerOptions;
+
+use crate::proto::rpc::RequestIdPb;
+
+/// A method of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Method {
+    /// The full name, such as `kudu.master.MasterService`.
+    pub service: &'static str,
+    pub name: &'static str,
+}
+
+/// What a call says about itself besides its body.
+#[derive(Clone, Debug)]
+pub(crate) struct CallOptions {
+    /// When the call ends with [`RpcError::Timeout`]. The server is told what is left when the call is
+    /// sent.
+    pub deadline: Instant,
+    /// What the server must know to serve the call.
+    pub required_feature_flags: &'static [u32],
+    /// Lets the server recognise another attempt of the same request.
+    pub request_id: Option<RequestIdPb>,
+}
+
+impl CallOptions {
+    /// A call with a deadline and nothing else.
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { deadline, required_feature_flags: &[], request_id: None }
+    }
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply<R> {
+    pub message: R,
+    /// Slices of the block that the reply was read into; they keep it alive.
+    pub sidecars: Vec<Bytes>,
+}

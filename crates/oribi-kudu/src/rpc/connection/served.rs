@@ -1,0 +1,245 @@
+//! One link in use: calls go in, replies come out, until it ends.
+//!
+//! Invariants: every call that was given to the link is answered, with a reply or with the error that
+//! ended the link; a call whose deadline has passed or whose caller has gone is not sent. Called by the
+//! connection's task.
+
+use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::{CALLS_PER_TURN, QueuedCall};
+use crate::rpc::error::{RpcError, decode_status, is_fatal};
+use crate::rpc::frame::{CallHeader, FrameError, ReplyFrame};
+use crate::rpc::in_flight::{InFlight, PendingCall};
+use crate::rpc::link::Link;
+use crate::rpc::messenger::Shared;
+use crate::rpc::read_block::ReadBlock;
+use crate::rpc::write_queue::WriteQueue;
+use crate::types::HostPort;
+
+/// Reads from the socket before the task looks at its queue again.
+const READS_PER_TURN: usize = 8;
+
+/// While so many bytes wait for the socket, further calls wait in the queue, where they can still be
+/// given up.
+const WAITING_BYTES_MAX: usize = 1024 * 1024;
+
+/// Why a link is no longer used.
+#[derive(Debug)]
+enum End {
+    /// Nobody has used it for a while.
+    Idle,
+    /// The handle is gone.
+    Abandoned,
+    /// The connection is lost or was closed by the server.
+    Lost(io::Error),
+    /// The server does not keep to the protocol.
+    Malformed(FrameError),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<FrameError> for End {
+    fn from(error: FrameError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+/// A link and the calls that were given to it.
+#[derive(Debug)]
+pub(super) struct Served {
+    link: Link,
+    server: HostPort,
+    shared: Arc<Shared>,
+    block: ReadBlock,
+    queue: WriteQueue,
+    in_flight: InFlight,
+    last_activity: Instant,
+}
+
+impl Served {
+    pub(super) fn new(link: Link, server: HostPort, shared: Arc<Shared>) -> Self {
+        let block = ReadBlock::new(shared.options.message_bytes_max);
+        Self {
+            link,
+            server,
+            shared,
+            block,
+            queue: WriteQueue::default(),
+            in_flight: InFlight::default(),
+            last_activity: Instant::now(),
+        }
+    }
+
+    /// Serves calls, those in `waiting` first, until the link ends. Calls that were not given to the link
+    /// stay in `calls`.
+    pub(super) async fn serve(
+        mut self,
+        waiting: &mut Vec<QueuedCall>,
+        calls: &mut mpsc::UnboundedReceiver<QueuedCall>,
+    ) {
+        let end = match self.turns(waiting, calls).await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        };
+        tracing::debug!(server = %self.server, ?end, "connection closed");
+        self.interrupt(end);
+    }
+
+    async fn turns(
+        &mut self,
+        waiting: &mut Vec<QueuedCall>,
+        calls: &mut mpsc::UnboundedReceiver<QueuedCall>,
+    ) -> Result<std::convert::Infallible, End> {
+        // Each link takes at least the calls that it was opened for, so that a server which closes every
+        // link at once cannot keep this task busy for ever.
+        self.admit(waiting)?;
+        let keep_alive = self.shared.options.keep_alive;
+        let mut idle = pin!(sleep_until(self.last_activity + keep_alive));
+        loop {
+            let takes_calls = self.queue.bytes() < WAITING_BYTES_MAX;
+            let wants_write = self.link.wants_write(&self.queue);
+            tokio::select! {
+                taken = calls.recv_many(waiting, CALLS_PER_TURN), if takes_calls => {
+                    if taken == 0 {
+                        return Err(End::Abandoned);
+                    }
+                    self.admit(waiting)?;
+                }
+                ready = self.link.ready(wants_write) => {
+                    let ready = ready?;
+                    if ready.is_readable() || ready.is_read_closed() {
+                        self.read()?;
+                    }
+                    if wants_write {
+                        self.link.try_write(&mut self.queue)?;
+                    }
+                }
+                () = &mut idle => {
+                    let now = Instant::now();
+                    if !self.in_flight.is_awaited(now) && now >= self.last_activity + keep_alive {
+                        return Err(End::Idle);
+                    }
+                    idle.as_mut().reset(self.last_activity.max(now - keep_alive / 2) + keep_alive);
+                }
+            }
+        }
+    }
+
+    /// Gives calls to the link.
+    fn admit(&mut self, waiting: &mut Vec<QueuedCall>) -> Result<(), End> {
+        let now = Instant::now();
+        self.last_activity = now;
+        for call in waiting.drain(..) {
+            if !call.reply.is_closed() && call.options.deadline > now {
+                self.enqueue(call, now);
+            }
+        }
+        Ok(self.link.try_write(&mut self.queue)?)
+    }
+
+    fn enqueue(&mut self, call: QueuedCall, now: Instant) {
+        let QueuedCall { method, options, pieces, room, reply } = call;
+        let call_id = self.in_flight.new_call_id();
+        let header = CallHeader {
+            call_id,
+            method: Some(&method),
+            timeout: Some(options.deadline - now),
+            required_feature_flags: options.required_feature_flags,
+            request_id: options.request_id.as_ref(),
+        };
+        let bytes_max = self.shared.options.message_bytes_max;
+        match self.queue.push_call(&header, pieces, bytes_max, room) {
+            Ok(()) => {
+                let call = PendingCall { method: method.name, deadline: options.deadline, reply };
+                self.in_flight.insert(call_id, call);
+            }
+            Err(error) => {
+                let error = match error {
+                    FrameError::TooLarge { bytes, bytes_max } => {
+                        RpcError::TooLarge { method: method.name, bytes, bytes_max }
+                    }
+                    source => RpcError::Malformed { server: self.server.clone(), source },
+                };
+                // The caller may have given up in the meantime.
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Reads what has come and hands out the replies in it.
+    fn read(&mut self) -> Result<(), End> {
+        for _ in 0..READS_PER_TURN {
+            match self.link.try_read(self.block.room()?) {
+                Ok(0) => return Err(End::Lost(self.end_of_stream())),
+                Ok(_) => self.last_activity = Instant::now(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(End::Lost(error)),
+            }
+            while let Some(frame) = self.block.next_frame()? {
+                self.deliver(frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_of_stream(&self) -> io::Error {
+        let what =
+            if self.block.is_empty() { "the server closed it" } else { "it ended inside a frame" };
+        io::Error::new(ErrorKind::UnexpectedEof, what)
+    }
+
+    /// Hands a reply to its caller.
+    fn deliver(&mut self, frame: Bytes) -> Result<(), End> {
+        let frame = ReplyFrame::parse(frame)?;
+        let call_id = frame.call_id;
+        let Some(call) = self.in_flight.remove(call_id) else {
+            return Err(End::Malformed(FrameError::UnknownCall(call_id)));
+        };
+        // A caller that has given up is told by the failed send, which needs nothing done.
+        if !frame.is_error {
+            let _ = call.reply.send(Ok(frame));
+            return Ok(());
+        }
+        let (body, _) = frame.into_parts()?;
+        let (code, status) = decode_status(body)?;
+        let fatal = is_fatal(code).then(|| {
+            End::Lost(io::Error::new(ErrorKind::ConnectionAborted, status.message.clone()))
+        });
+        let _ = call.reply.send(Err(RpcError::Remote {
+            server: self.server.clone(),
+            method: call.method,
+            code,
+            message: status.message,
+            unsupported_flags: status.unsupported_feature_flags,
+        }));
+        fatal.map_or(Ok(()), Err)
+    }
+
+    /// Fails the calls that have no reply, and says which they were.
+    fn interrupt(mut self, end: End) {
+        let (interrupted, replies) = self.in_flight.interrupt();
+        let error = match end {
+            // Nobody waits for a reply on an idle or abandoned link.
+            End::Idle | End::Abandoned => return,
+            End::Lost(source) => RpcError::Network {
+                server: self.server,
+                source: Arc::new(source),
+                interrupted: interrupted.into(),
+            },
+            End::Malformed(source) => RpcError::Malformed { server: self.server, source },
+        };
+        for reply in replies {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+}

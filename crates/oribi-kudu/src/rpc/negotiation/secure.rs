@@ -1,0 +1,95 @@
+//! The TLS session of a negotiation, fed with bytes and read as bytes.
+//!
+//! Invariants: every byte that is fed is consumed, or the session has failed. Called by the negotiation
+//! only; after it, the link drives the same session with the socket.
+
+use std::io::{ErrorKind, Read, Write};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rustls::ClientConnection;
+
+use crate::rpc::error::NegotiationError;
+
+/// A TLS session without a socket.
+#[derive(Debug)]
+pub(super) struct SecureChannel {
+    session: Box<ClientConnection>,
+}
+
+impl SecureChannel {
+    pub(super) fn new(mut session: ClientConnection) -> Self {
+        // User names and tokens are short, but nothing says that they have to be.
+        session.set_buffer_limit(None);
+        Self { session: Box::new(session) }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    pub(super) fn into_session(self) -> Box<ClientConnection> {
+        self.session
+    }
+
+    /// Takes records from the server.
+    pub(super) fn receive(&mut self, mut records: &[u8]) -> Result<(), NegotiationError> {
+        while !records.is_empty() {
+            let fed = self.session.read_tls(&mut records).map_err(|error| tls(&error))?;
+            self.session.process_new_packets()?;
+            if fed == 0 {
+                return Err(NegotiationError::Tls("the session takes no more records".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all records that the session wants sent.
+    pub(super) fn take_records(&mut self) -> Result<Bytes, NegotiationError> {
+        let mut records = Vec::new();
+        while self.session.wants_write() {
+            self.session.write_tls(&mut records).map_err(|error| tls(&error))?;
+        }
+        Ok(records.into())
+    }
+
+    /// Appends what the server's records contained, at most so many bytes in all.
+    pub(super) fn take_plaintext(
+        &mut self,
+        plaintext: &mut BytesMut,
+        bytes_max: usize,
+    ) -> Result<(), NegotiationError> {
+        let mut piece = [0; 4096];
+        loop {
+            match self.session.reader().read(&mut piece) {
+                Ok(0) => {
+                    return Err(NegotiationError::Tls("the server ended the session".to_owned()));
+                }
+                Ok(bytes) if plaintext.len() + bytes > bytes_max + piece.len() => {
+                    return Err(NegotiationError::TrailingBytes);
+                }
+                Ok(bytes) => plaintext.put_slice(&piece[..bytes]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(tls(&error)),
+            }
+        }
+    }
+
+    /// Appends the records that carry these bytes.
+    pub(super) fn seal(&mut self, plaintext: &[u8], records: &mut BytesMut) {
+        self.session.writer().write_all(plaintext).expect("the session's buffer has no limit");
+        while self.session.wants_write() {
+            self.session.write_tls(&mut records.writer()).expect("a BytesMut grows as needed");
+        }
+    }
+}
+
+/// What the TLS library says, as an error of the negotiation.
+fn tls(error: &dyn std::error::Error) -> NegotiationError {
+    NegotiationError::Tls(error.to_string())
+}
+
+impl From<rustls::Error> for NegotiationError {
+    fn from(error: rustls::Error) -> Self {
+        tls(&error)
+    }
+}

@@ -1,0 +1,78 @@
+//! The block that a connection reads into, and the frames that are cut out of it.
+//!
+//! Invariants: a frame is handed out as a slice of the block it was read into; bytes that have been read
+//! move at most once, and only those of a frame that does not fit into the rest of its block: at most one
+//! small block's worth, however large the frame. A frame that is larger than a small block gets a block of
+//! its own size, which the socket then fills directly. Called by the connection. It does not read itself:
+//! whoever does fills [`ReadBlock::room`].
+
+use bytes::{Bytes, BytesMut};
+
+use super::frame::{FrameError, LENGTH_BYTES, frame_bytes};
+use super::limits::{READ_BLOCK_BYTES, READ_ROOM_BYTES_MIN};
+
+/// Bytes from the server that are not yet part of a finished frame.
+#[derive(Debug)]
+pub(crate) struct ReadBlock {
+    block: BytesMut,
+    frame_bytes_max: usize,
+}
+
+impl ReadBlock {
+    /// An empty block that takes frames of at most so many bytes.
+    pub(crate) fn new(frame_bytes_max: usize) -> Self {
+        Self { block: BytesMut::new(), frame_bytes_max }
+    }
+
+    /// The buffer to read into, which has room for at least one more byte. Only append to it, and only as
+    /// much as its capacity allows.
+    pub(crate) fn room(&mut self) -> Result<&mut BytesMut, FrameError> {
+        let room_bytes = self.block.capacity() - self.block.len();
+        let wanted_bytes = match self.unfinished_frame_bytes()? {
+            Some(bytes) => bytes.saturating_sub(self.block.len()).max(1),
+            None => READ_ROOM_BYTES_MIN,
+        };
+        if room_bytes < wanted_bytes {
+            self.renew(wanted_bytes);
+        }
+        Ok(&mut self.block)
+    }
+
+    /// Cuts the next finished frame off the front, with its length prefix.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        match self.unfinished_frame_bytes()? {
+            Some(bytes) if bytes <= self.block.len() => {
+                Ok(Some(self.block.split_to(bytes).freeze()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// True when the block ends between two frames.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.block.is_empty()
+    }
+
+    /// Bytes of the frame at the front, once its length has been read.
+    fn unfinished_frame_bytes(&self) -> Result<Option<usize>, FrameError> {
+        match self.block.first_chunk::<LENGTH_BYTES>() {
+            Some(length) => frame_bytes(*length, self.frame_bytes_max).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Goes on in a block with room for so many bytes more: the old one again when all its frames have
+    /// been dropped, else a new one.
+    fn renew(&mut self, wanted_bytes: usize) {
+        let bytes = (self.block.len() + wanted_bytes).max(READ_BLOCK_BYTES);
+        if self.block.is_empty() && self.block.try_reclaim(bytes) {
+            return;
+        }
+        let mut renewed = BytesMut::with_capacity(bytes);
+        renewed.extend_from_slice(&self.block);
+        self.block = renewed;
+    }
+}
+
+#[cfg(test)]
+mod tests;
