@@ -1,0 +1,115 @@
+//! The rows of one answer to a scan, in either layout, and a row of them.
+//!
+//! Owns: [`ScanBatch`], [`Row`]. Invariants: cells are views of the frame that came from the server, which
+//! lives as long as a batch made of it does; a batch is cheap to clone. What a cell's bytes mean is in
+//! [`super::cell`], where they are in [`super::rowwise`] and [`super::columnar`].
+
+use std::sync::Arc;
+
+use super::cell::{Cell, CellError, FromCell};
+use super::columnar::ColumnarBlock;
+use super::projection::Projection;
+use super::rowwise::RowwiseBlock;
+
+/// Rows that a server sent at once.
+#[derive(Clone, Debug)]
+pub struct ScanBatch {
+    projection: Arc<Projection>,
+    block: Block,
+}
+
+/// The rows in the layout in which they came.
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
+    Rowwise(RowwiseBlock),
+    Columnar(ColumnarBlock),
+}
+
+impl Block {
+    pub(crate) fn num_rows(&self) -> usize {
+        match self {
+            Block::Rowwise(block) => block.num_rows(),
+            Block::Columnar(block) => block.num_rows(),
+        }
+    }
+}
+
+impl ScanBatch {
+    pub(crate) fn new(projection: Arc<Projection>, block: Block) -> ScanBatch {
+        ScanBatch { projection, block }
+    }
+
+    /// How many rows it has; a batch may have none.
+    pub fn num_rows(&self) -> usize {
+        self.block.num_rows()
+    }
+
+    /// The columns of its rows.
+    pub fn projection(&self) -> &Arc<Projection> {
+        &self.projection
+    }
+
+    /// Bytes of its rows as they were sent.
+    pub fn bytes(&self) -> usize {
+        match &self.block {
+            Block::Rowwise(block) => block.bytes(),
+            Block::Columnar(block) => block.bytes(),
+        }
+    }
+
+    /// The row of this number, from 0.
+    pub fn row(&self, index: usize) -> Option<Row<'_>> {
+        (index < self.num_rows()).then_some(Row { batch: self, index })
+    }
+
+    /// All rows in the order in which they came.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
+        (0..self.num_rows()).map(|index| Row { batch: self, index })
+    }
+
+    #[cfg(feature = "arrow")]
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    #[inline]
+    pub(crate) fn cell(
+        &self,
+        column_index: usize,
+        row: usize,
+    ) -> Result<Option<Cell<'_>>, CellError> {
+        let column = self.projection.columns().get(column_index);
+        let column = column.ok_or(CellError::NoSuchColumn { index: column_index })?;
+        match &self.block {
+            Block::Rowwise(block) => block.cell(&self.projection, column, column_index, row),
+            Block::Columnar(block) => block.cell(column, column_index, row),
+        }
+    }
+}
+
+/// One row of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    batch: &'a ScanBatch,
+    index: usize,
+}
+
+impl<'a> Row<'a> {
+    /// The cell of the column at this position of the projection, as one of the types of [`FromCell`].
+    ///
+    /// Positions are faster than names; [`Projection::index_of`] finds them once per scan.
+    #[inline]
+    pub fn get<T: FromCell<'a>>(&self, column: usize) -> Result<T, CellError> {
+        T::from_cell(self.batch.cell(column, self.index)?)
+    }
+
+    /// Whether the cell of the column at this position is NULL.
+    pub fn is_null(&self, column: usize) -> Result<bool, CellError> {
+        self.batch.cell(column, self.index).map(|cell| cell.is_none())
+    }
+
+    /// The columns of the row.
+    pub fn projection(&self) -> &'a Projection {
+        &self.batch.projection
+    }
+}

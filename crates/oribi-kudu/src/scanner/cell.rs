@@ -1,0 +1,234 @@
+//! One cell of a scan result: borrowed bytes and their type, and the Rust types that can be read from it.
+//!
+//! Owns: [`Cell`], [`FromCell`] and [`CellError`]. Invariants: nothing is copied, except into the fixed-width
+//! number that is returned; a type that does not fit the column is an error, never a conversion that could
+//! lose something. Called through [`Row::get`](super::Row::get) and by the Arrow conversion. Which bytes
+//! belong to a cell is decided by the two block layouts, not here.
+
+use crate::schema::{DataType, Value};
+
+/// Why a cell cannot be read as asked. It carries no text, because it is made once per cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CellError {
+    /// The projection has fewer columns.
+    #[error("the projection has no column {index}")]
+    NoSuchColumn {
+        /// Position that was asked for, from 0.
+        index: usize,
+    },
+    /// The batch has fewer rows.
+    #[error("the batch has no row {index}")]
+    NoSuchRow {
+        /// Row that was asked for, from 0.
+        index: usize,
+    },
+    /// The cell is NULL and the type asked for is not an `Option`.
+    #[error("the cell is NULL")]
+    Null,
+    /// Cells of this column cannot be read as the type asked for.
+    #[error("a column of type {data_type} cannot be read as {asked}")]
+    WrongType {
+        /// Type of the column.
+        data_type: DataType,
+        /// The Rust type that was asked for.
+        asked: &'static str,
+    },
+    /// The cell's offset and length point outside the data that the server sent.
+    #[error("the cell lies outside the data that the server sent")]
+    OutOfBlock,
+    /// A string column holds bytes that are not UTF-8; read it as bytes.
+    #[error("the cell is not UTF-8")]
+    NotUtf8,
+}
+
+/// A cell that is not NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell<'a> {
+    data_type: DataType,
+    bytes: &'a [u8],
+}
+
+impl<'a> Cell<'a> {
+    /// `bytes` are the value itself for types of variable length, else exactly the type's width.
+    pub(crate) fn new(data_type: DataType, bytes: &'a [u8]) -> Cell<'a> {
+        Cell { data_type, bytes }
+    }
+
+    /// Type of the column.
+    pub fn data_type(&self) -> DataType {
+        self.data_type
+    }
+
+    /// The value as it was sent: little-endian for numbers, the content for strings and binaries.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    fn wrong_type(&self, asked: &'static str) -> CellError {
+        CellError::WrongType { data_type: self.data_type, asked }
+    }
+
+    fn fixed<const N: usize>(&self) -> Result<[u8; N], CellError> {
+        self.bytes.try_into().map_err(|_| CellError::OutOfBlock)
+    }
+
+    fn read_i128(&self) -> Result<i128, CellError> {
+        match self.data_type {
+            DataType::Int8 => self.fixed().map(|bytes| i8::from_le_bytes(bytes).into()),
+            DataType::Int16 => self.fixed().map(|bytes| i16::from_le_bytes(bytes).into()),
+            DataType::Int32 | DataType::Date | DataType::Decimal32 => {
+                self.fixed().map(|bytes| i32::from_le_bytes(bytes).into())
+            }
+            DataType::Int64 | DataType::UnixtimeMicros | DataType::Decimal64 => {
+                self.fixed().map(|bytes| i64::from_le_bytes(bytes).into())
+            }
+            DataType::Decimal128 => self.fixed().map(i128::from_le_bytes),
+            _ => Err(self.wrong_type("i128")),
+        }
+    }
+}
+
+/// A Rust type that cells can be read as.
+///
+/// | type | columns |
+/// |---|---|
+/// | `i8`, `i16` | INT8, INT16 |
+/// | `i32` | INT32; DATE as days since 1970-01-01; unscaled DECIMAL of up to 9 digits |
+/// | `i64` | INT64; UNIXTIME_MICROS as microseconds since 1970-01-01 UTC; unscaled DECIMAL of up to 18 digits |
+/// | `i128` | every integer, date, time and unscaled DECIMAL |
+/// | `f32`, `f64`, `bool` | FLOAT, DOUBLE, BOOL |
+/// | `&str` | STRING, VARCHAR |
+/// | `&[u8]` | BINARY, STRING, VARCHAR |
+/// | [`Value`] | all, with NULL as [`Value::Null`] |
+/// | `Option<T>` | as `T`, with NULL as `None` |
+pub trait FromCell<'a>: Sized {
+    /// Reads a cell; `None` is NULL.
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError>;
+}
+
+impl<'a, T: FromCell<'a>> FromCell<'a> for Option<T> {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        match cell {
+            Some(_) => T::from_cell(cell).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for Cell<'a> {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        cell.ok_or(CellError::Null)
+    }
+}
+
+impl<'a> FromCell<'a> for Value<'a> {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        match cell {
+            Some(cell) => Value::from_cell(cell.data_type, cell.bytes).ok_or(CellError::OutOfBlock),
+            None => Ok(Value::Null),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for i8 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Int8 => cell.fixed().map(i8::from_le_bytes),
+            _ => Err(cell.wrong_type("i8")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for i16 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Int16 => cell.fixed().map(i16::from_le_bytes),
+            _ => Err(cell.wrong_type("i16")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for i32 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Int32 | DataType::Date | DataType::Decimal32 => {
+                cell.fixed().map(i32::from_le_bytes)
+            }
+            _ => Err(cell.wrong_type("i32")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for i64 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Int64 | DataType::UnixtimeMicros | DataType::Decimal64 => {
+                cell.fixed().map(i64::from_le_bytes)
+            }
+            _ => Err(cell.wrong_type("i64")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for i128 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        cell.ok_or(CellError::Null)?.read_i128()
+    }
+}
+
+impl<'a> FromCell<'a> for f32 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Float => cell.fixed().map(f32::from_le_bytes),
+            _ => Err(cell.wrong_type("f32")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for f64 {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Double => cell.fixed().map(f64::from_le_bytes),
+            _ => Err(cell.wrong_type("f64")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for bool {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Bool => cell.fixed::<1>().map(|[byte]| byte != 0),
+            _ => Err(cell.wrong_type("bool")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for &'a [u8] {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::Binary | DataType::String | DataType::Varchar => Ok(cell.bytes),
+            _ => Err(cell.wrong_type("&[u8]")),
+        }
+    }
+}
+
+impl<'a> FromCell<'a> for &'a str {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        let cell = cell.ok_or(CellError::Null)?;
+        match cell.data_type {
+            DataType::String | DataType::Varchar => {
+                std::str::from_utf8(cell.bytes).map_err(|_| CellError::NotUtf8)
+            }
+            _ => Err(cell.wrong_type("&str")),
+        }
+    }
+}

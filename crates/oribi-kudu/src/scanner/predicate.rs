@@ -1,0 +1,224 @@
+//! Conditions on columns: as a caller writes them, and as they are sent and used to leave tablets out.
+//!
+//! [`Predicate`] names a column and may not fit the table. Resolved against the schema it is a
+//! [`ColumnPredicate`], in the few forms that the protocol has: comparisons become half-open ranges, by the
+//! successor of a value where a bound is on the wrong side, and conditions that nothing or everything fulfils
+//! are recognised. Invariants: a scan returns the rows for which **all** predicates hold; NULL fulfils
+//! [`Predicate::is_null`] only. The server merges several predicates of one column; pruning takes each by itself.
+
+use bytes::Bytes;
+
+use crate::proto::common::{ColumnPredicatePb, column_predicate_pb};
+use crate::schema::{DataType, Schema};
+
+use super::bloom_filter::BloomFilter;
+use super::error::ScanError;
+use super::operand::Operand;
+
+/// A condition on one column of a table, which the tablet servers check.
+#[derive(Clone, Debug)]
+pub struct Predicate {
+    column: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug)]
+enum Test {
+    Equal(Operand),
+    Less(Operand),
+    LessOrEqual(Operand),
+    Greater(Operand),
+    GreaterOrEqual(Operand),
+    Range(Operand, Operand),
+    InList(Vec<Operand>),
+    InBloomFilter(BloomFilter),
+    IsNull,
+    IsNotNull,
+}
+
+impl Predicate {
+    fn new(column: impl Into<String>, test: Test) -> Predicate {
+        Predicate { column: column.into(), test }
+    }
+
+    /// `column = value`.
+    pub fn equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
+        Predicate::new(column, Test::Equal(value.into()))
+    }
+
+    /// `column < value`.
+    pub fn less(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
+        Predicate::new(column, Test::Less(value.into()))
+    }
+
+    /// `column <= value`.
+    pub fn less_or_equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
+        Predicate::new(column, Test::LessOrEqual(value.into()))
+    }
+
+    /// `column > value`.
+    pub fn greater(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
+        Predicate::new(column, Test::Greater(value.into()))
+    }
+
+    /// `column >= value`.
+    pub fn greater_or_equal(column: impl Into<String>, value: impl Into<Operand>) -> Predicate {
+        Predicate::new(column, Test::GreaterOrEqual(value.into()))
+    }
+
+    /// `lower <= column AND column < upper`.
+    pub fn range(
+        column: impl Into<String>,
+        lower: impl Into<Operand>,
+        upper: impl Into<Operand>,
+    ) -> Predicate {
+        Predicate::new(column, Test::Range(lower.into(), upper.into()))
+    }
+
+    /// `column IN (values)`. On key columns the server still looks at everything between the least and the
+    /// greatest value; to read single rows by their keys, [`Lookup`](crate::Lookup) is far cheaper.
+    pub fn in_list<T: Into<Operand>>(
+        column: impl Into<String>,
+        values: impl IntoIterator<Item = T>,
+    ) -> Predicate {
+        Predicate::new(column, Test::InList(values.into_iter().map(Into::into).collect()))
+    }
+
+    /// The column's value may be in the filter. Rows that are not, but that the filter lets through, are
+    /// returned as well.
+    pub fn in_bloom_filter(column: impl Into<String>, filter: BloomFilter) -> Predicate {
+        Predicate::new(column, Test::InBloomFilter(filter))
+    }
+
+    /// `column IS NULL`.
+    pub fn is_null(column: impl Into<String>) -> Predicate {
+        Predicate::new(column, Test::IsNull)
+    }
+
+    /// `column IS NOT NULL`.
+    pub fn is_not_null(column: impl Into<String>) -> Predicate {
+        Predicate::new(column, Test::IsNotNull)
+    }
+
+    /// Finds the column and checks the values against its type.
+    pub(crate) fn resolve(&self, schema: &Schema) -> Result<ColumnPredicate, ScanError> {
+        let index = schema
+            .column_index(&self.column)
+            .ok_or_else(|| ScanError::UnknownColumn { column: self.column.clone() })?;
+        let column = &schema.columns()[index];
+        let data_type = column.data_type();
+        let checked = |operand: &Operand| {
+            operand
+                .check(data_type)
+                .map(|()| operand.clone())
+                .map_err(|source| ScanError::Operand { column: self.column.clone(), source })
+        };
+        let condition = match &self.test {
+            Test::Equal(value) => Condition::Equality(checked(value)?),
+            Test::Less(value) => Condition::range(None, Some(checked(value)?)),
+            Test::GreaterOrEqual(value) => Condition::range(Some(checked(value)?), None),
+            Test::LessOrEqual(value) => match checked(value)?.successor(data_type) {
+                Some(upper) => Condition::range(None, Some(upper)),
+                None => Condition::IsNotNull,
+            },
+            Test::Greater(value) => match checked(value)?.successor(data_type) {
+                Some(lower) => Condition::range(Some(lower), None),
+                None => Condition::Nothing,
+            },
+            Test::Range(lower, upper) => {
+                Condition::range(Some(checked(lower)?), Some(checked(upper)?))
+            }
+            Test::InList(values) => {
+                Condition::in_list(values.iter().map(checked).collect::<Result<_, _>>()?)
+            }
+            Test::InBloomFilter(filter) => {
+                filter
+                    .check(data_type)
+                    .map_err(|source| ScanError::Operand { column: self.column.clone(), source })?;
+                Condition::InBloomFilter(filter.clone())
+            }
+            Test::IsNull if column.is_nullable() => Condition::IsNull,
+            Test::IsNull => Condition::Nothing,
+            Test::IsNotNull => Condition::IsNotNull,
+        };
+        Ok(ColumnPredicate {
+            column_index: index,
+            column: self.column.clone(),
+            data_type,
+            condition,
+        })
+    }
+}
+
+/// A predicate that fits its table.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnPredicate {
+    /// Position of the column in the table's schema.
+    pub column_index: usize,
+    pub column: String,
+    pub data_type: DataType,
+    pub condition: Condition,
+}
+
+/// What has to hold.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    Equality(Operand),
+    /// At least the first, less than the second.
+    Range(Option<Operand>, Option<Operand>),
+    /// Sorted, without duplicates, at least two.
+    InList(Vec<Operand>),
+    InBloomFilter(BloomFilter),
+    IsNull,
+    IsNotNull,
+    /// No row can fulfil it.
+    Nothing,
+}
+
+impl Condition {
+    fn range(lower: Option<Operand>, upper: Option<Operand>) -> Condition {
+        match (&lower, &upper) {
+            (Some(least), Some(end)) if least.compare(end).is_ge() => Condition::Nothing,
+            _ => Condition::Range(lower, upper),
+        }
+    }
+
+    fn in_list(mut values: Vec<Operand>) -> Condition {
+        values.sort_by(Operand::compare);
+        values.dedup_by(|one, other| one.compare(other).is_eq());
+        match values.len() {
+            0 => Condition::Nothing,
+            1 => Condition::Equality(values.swap_remove(0)),
+            _ => Condition::InList(values),
+        }
+    }
+}
+
+impl ColumnPredicate {
+    /// The message for the server; `None` for a condition that no row can fulfil, which is never sent.
+    pub(crate) fn to_pb(&self) -> Option<ColumnPredicatePb> {
+        use column_predicate_pb::{
+            Equality, InBloomFilter, InList, IsNotNull, IsNull, Predicate as Pb, Range,
+        };
+        let wire = |operand: &Operand| -> Bytes { operand.to_wire(self.data_type) };
+        let predicate = match &self.condition {
+            Condition::Equality(value) => Pb::Equality(Equality { value: Some(wire(value)) }),
+            Condition::Range(lower, upper) => Pb::Range(Range {
+                lower: lower.as_ref().map(wire),
+                upper: upper.as_ref().map(wire),
+            }),
+            Condition::InList(values) => {
+                Pb::InList(InList { values: values.iter().map(wire).collect() })
+            }
+            Condition::InBloomFilter(filter) => Pb::InBloomFilter(InBloomFilter {
+                bloom_filters: vec![filter.to_pb()],
+                lower: None,
+                upper: None,
+            }),
+            Condition::IsNull => Pb::IsNull(IsNull {}),
+            Condition::IsNotNull => Pb::IsNotNull(IsNotNull {}),
+            Condition::Nothing => return None,
+        };
+        Some(ColumnPredicatePb { column: Some(self.column.clone()), predicate: Some(predicate) })
+    }
+}
