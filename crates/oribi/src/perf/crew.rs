@@ -3,6 +3,8 @@
 //! The main thread tells them to begin a phase and hears from them when it is over. It counts on
 //! nothing else: a thread that cannot connect says so, and one that ends does it by an event.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -12,14 +14,15 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Runtime;
 
 use super::pace;
+use super::tally::{Latencies, Recorder};
 use super::worker::{Outcome, Phase, Shared, Worker};
 
 /// What the main thread is told.
 pub enum Event {
     /// A thread has connected its workers, or could not.
     Ready(anyhow::Result<()>),
-    /// A thread has finished a phase.
-    Finished(Vec<Outcome>),
+    /// A thread has finished a phase: what its workers did, and their latencies together.
+    Finished(Vec<Outcome>, Box<Latencies>),
     /// Somebody pressed Ctrl-C.
     Interrupted,
 }
@@ -78,7 +81,8 @@ fn run_thread(
     if shared.args.open_loop {
         pace::sleep_exactly();
     }
-    let (runtime, mut workers) = match connect(shared, numbers) {
+    let recorder = Rc::new(RefCell::new(Recorder::new()));
+    let (runtime, mut workers) = match connect(shared, numbers, &recorder) {
         Ok(connected) => connected,
         Err(error) => {
             // Nobody listens when another thread has failed already; there is nothing to do then.
@@ -96,19 +100,21 @@ fn run_thread(
                 runtime.block_on(join_all(workers.iter_mut().map(|worker| worker.run(phase))))
             }
         };
-        heard = events.send(Event::Finished(outcomes));
+        let latencies = Box::new(recorder.borrow_mut().finish());
+        heard = events.send(Event::Finished(outcomes, latencies));
     }
 }
 
 fn connect(
     shared: &Arc<Shared>,
     numbers: std::ops::Range<usize>,
+    recorder: &Rc<RefCell<Recorder>>,
 ) -> anyhow::Result<(Runtime, Vec<Worker>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting a runtime")?;
-    let opening = numbers.map(|number| Worker::open(shared.clone(), number));
+    let opening = numbers.map(|number| Worker::open(shared.clone(), number, recorder.clone()));
     let workers = runtime.block_on(try_join_all(opening))?;
     Ok((runtime, workers))
 }

@@ -8,6 +8,8 @@
 //! answers are judged; so the cost of verifying a chunk is in the latency of the next one.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 use oribi_client::{ClientError, Connection, Refused, Site};
@@ -20,7 +22,7 @@ use oribi_types::Datatype;
 use super::flight::Flight;
 use super::operation::{Kind, Operation};
 use super::request::{Address, RequestEncoder};
-use super::tally::{Tally, describe_status};
+use super::tally::{Counts, Recorder, describe_status};
 use super::value::{Corruption, Identity, Values};
 
 /// What answers are judged by.
@@ -65,7 +67,8 @@ pub struct Link {
 
 /// Where answers are judged: all of a link but what they are borrowed from.
 struct Bench {
-    tally: Tally,
+    counts: Counts,
+    recorder: Rc<RefCell<Recorder>>,
     /// Operations that the server asked to try again.
     again: Vec<Operation>,
     /// The cluster map is out of date.
@@ -82,10 +85,11 @@ struct Chunk {
 }
 
 impl Link {
-    /// A link over a connection with nothing in flight.
-    pub fn new(connection: Connection) -> Link {
+    /// A link over a connection with nothing in flight, which records latencies with its thread's others.
+    pub fn new(connection: Connection, recorder: Rc<RefCell<Recorder>>) -> Link {
         let (again, inflated) = (Vec::new(), Vec::new());
-        let bench = Bench { tally: Tally::new(), again, map_is_stale: false, inflated };
+        let counts = Counts::default();
+        let bench = Bench { counts, recorder, again, map_is_stale: false, inflated };
         Link { connection, flight: Flight::default(), bench }
     }
 
@@ -94,9 +98,9 @@ impl Link {
         &mut self.connection
     }
 
-    /// What was counted.
-    pub fn tally(&mut self) -> &mut Tally {
-        &mut self.bench.tally
+    /// What was counted in this phase.
+    pub fn counts(&mut self) -> &mut Counts {
+        &mut self.bench.counts
     }
 
     /// Moves operations that are to be tried again to `again`; tells whether the map is stale.
@@ -114,7 +118,7 @@ impl Link {
     ) {
         let opaque = self.flight.add(operation);
         let sent = encoder.push(&mut self.connection, &operation, address, opaque);
-        self.bench.tally.counts.written_bytes += sent as u64;
+        self.bench.counts.written_bytes += sent as u64;
     }
 
     /// Sends what was queued and takes all answers.
@@ -151,7 +155,7 @@ impl Link {
     /// Ends a phase: operations that are in flight are counted as unanswered.
     pub fn abandon(&mut self) {
         let unanswered = self.flight.begin() as u64;
-        self.bench.tally.counts.unanswered += unanswered;
+        self.bench.counts.unanswered += unanswered;
     }
 
     /// Counts an operation that is not tried again although the server asked for that.
@@ -191,7 +195,7 @@ impl Bench {
         if status != Status::Success.code() && self.is_tried_again(judge, operation, status) {
             return Ok(());
         }
-        let counts = &mut self.tally.counts;
+        let counts = &mut self.counts;
         match operation.kind {
             Kind::Get => {
                 counts.gets += 1;
@@ -219,7 +223,7 @@ impl Bench {
     }
 
     fn verify(&mut self, judge: &Judge<'_>, operation: &Operation, frame: &Frame<'_>) {
-        let counts = &mut self.tally.counts;
+        let counts = &mut self.counts;
         counts.hits += 1;
         counts.read_bytes += frame.value.len() as u64;
         let seed = judge.collections[usize::from(operation.collection)].1;
@@ -245,7 +249,7 @@ impl Bench {
             return false;
         }
         self.map_is_stale |= refused == Refused::NotMyVbucket;
-        let counts = &mut self.tally.counts;
+        let counts = &mut self.counts;
         counts.refuse(status);
         if operation.attempts < judge.retries_max {
             counts.retries += 1;
@@ -258,7 +262,7 @@ impl Bench {
     }
 
     fn give_up(&mut self, operation: &Operation) {
-        let counts = &mut self.tally.counts;
+        let counts = &mut self.counts;
         counts.given_up += 1;
         match operation.kind {
             Kind::Get => counts.gets += 1,
@@ -268,7 +272,7 @@ impl Bench {
 
     /// Counts an operation that was refused for good.
     fn refuse(&mut self, judge: &Judge<'_>, operation: &Operation, status: u16) {
-        let counts = &mut self.tally.counts;
+        let counts = &mut self.counts;
         if operation.kind == Kind::Get && status == Status::KeyEnoent.code() {
             counts.misses += 1;
             if !judge.misses_allowed {
@@ -281,7 +285,7 @@ impl Bench {
     }
 
     fn record(&mut self, chunk: &Chunk, latency_ns: u64) {
-        let recent = &mut self.tally.recent;
+        let recent = &mut self.recorder.borrow_mut().recent;
         for (histogram, count) in [(&mut recent.get, chunk.gets), (&mut recent.set, chunk.sets)] {
             if count > 0 {
                 histogram.saturating_record_n(latency_ns, count);
@@ -290,9 +294,10 @@ impl Bench {
     }
 
     fn record_one(&mut self, kind: Kind, latency_ns: u64) {
+        let recent = &mut self.recorder.borrow_mut().recent;
         match kind {
-            Kind::Get => self.tally.recent.get.saturating_record(latency_ns),
-            Kind::Set => self.tally.recent.set.saturating_record(latency_ns),
+            Kind::Get => recent.get.saturating_record(latency_ns),
+            Kind::Set => recent.set.saturating_record(latency_ns),
         }
     }
 }

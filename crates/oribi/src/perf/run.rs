@@ -169,7 +169,7 @@ impl Run {
         for _ in 0..crew.len() {
             match events.recv().context("the threads are gone")? {
                 Event::Ready(ready) => ready?,
-                Event::Finished(_) => bail!("a thread finished what was not begun"),
+                Event::Finished(..) => bail!("a thread finished what was not begun"),
                 Event::Interrupted => bail!("interrupted while connecting"),
             }
         }
@@ -243,11 +243,11 @@ impl Run {
     /// Handles one event, or the tick between two.
     fn watch(&mut self, watch: &mut Watch, extent: Extent) -> anyhow::Result<()> {
         match self.events.recv_timeout(TICK) {
-            Ok(Event::Finished(outcomes)) => {
+            Ok(Event::Finished(outcomes, latencies)) => {
                 watch.threads_left -= 1;
+                watch.latencies.add(&latencies);
                 for outcome in outcomes {
                     watch.counts.add(&outcome.counts);
-                    watch.latencies.add(&outcome.latencies);
                     if let Some(error) = outcome.error {
                         self.shared.control.cancel();
                         self.error.get_or_insert(error);

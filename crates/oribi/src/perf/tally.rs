@@ -1,7 +1,8 @@
 //! What came back: counts, kinds of problems with the first examples of each, and latencies.
 //!
-//! Each connection counts for itself and nothing is shared while operations run; sums are made between
-//! batches and at the end. Latencies are recorded in nanoseconds with three significant digits, up
+//! Each connection counts for itself, and the connections of a thread record their latencies together: a
+//! histogram is so large that a thousand connections could not have their own. Threads share nothing
+//! while operations run; sums are made between batches and at the end. Latencies are recorded in nanoseconds with three significant digits, up
 //! to an hour.
 
 use std::collections::BTreeMap;
@@ -163,21 +164,19 @@ impl Latencies {
     }
 }
 
-/// What one connection has seen in a phase.
+/// The latencies of one thread in a phase.
 #[derive(Clone, Debug)]
-pub struct Tally {
-    /// Counts.
-    pub counts: Counts,
-    /// Latencies since they were last asked for.
+pub struct Recorder {
+    /// Since they were last asked for.
     pub recent: Latencies,
-    /// Latencies before that.
-    pub earlier: Latencies,
+    /// Before that.
+    earlier: Latencies,
 }
 
-impl Tally {
+impl Recorder {
     /// Nothing yet.
-    pub fn new() -> Tally {
-        Tally { counts: Counts::default(), recent: Latencies::new(), earlier: Latencies::new() }
+    pub fn new() -> Recorder {
+        Recorder { recent: Latencies::new(), earlier: Latencies::new() }
     }
 
     /// Adds the recent latencies to `sum` and begins new ones.
@@ -192,11 +191,10 @@ impl Tally {
         self.recent.clear();
     }
 
-    /// The counts and latencies of the phase that ends; a new one begins.
-    pub fn finish(&mut self) -> (Counts, Latencies) {
+    /// The latencies of the phase that ends; a new one begins.
+    pub fn finish(&mut self) -> Latencies {
         self.settle();
-        let finished = std::mem::replace(self, Tally::new());
-        (finished.counts, finished.earlier)
+        std::mem::replace(&mut self.earlier, Latencies::new())
     }
 }
 
@@ -222,22 +220,22 @@ mod tests {
 
     #[test]
     fn counts_and_latencies_of_connections_add_up() {
-        let mut tally = Tally::new();
-        tally.counts.gets = 3;
-        tally.counts.refuse(0x86);
-        tally.counts.corrupt(Corruption::Length, || "one".to_owned());
-        tally.recent.get.record_n(1_000, 2).unwrap();
+        let mut recorder = Recorder::new();
+        recorder.recent.get.record_n(1_000, 2).unwrap();
         let mut recent = Latencies::new();
-        tally.hand_over(&mut recent);
-        tally.recent.set.record(5_000).unwrap();
-        assert_eq!((recent.get.len(), tally.recent.get.len()), (2, 0));
-        let (counts, latencies) = tally.finish();
+        recorder.hand_over(&mut recent);
+        recorder.recent.set.record(5_000).unwrap();
+        assert_eq!((recent.get.len(), recorder.recent.get.len()), (2, 0));
+        let latencies = recorder.finish();
         assert_eq!((latencies.get.len(), latencies.set.len(), latencies.all().len()), (2, 1, 3));
+        assert!(recorder.finish().all().is_empty());
+        let mut counts = Counts { gets: 3, ..Counts::default() };
+        counts.refuse(0x86);
+        counts.corrupt(Corruption::Length, || "one".to_owned());
         let mut sum = counts.clone();
         sum.add(&counts);
         assert_eq!((sum.gets, sum.refused[&0x86], sum.corrupt_values()), (6, 2, 2));
         assert_eq!(sum.examples, ["one", "one"]);
-        assert_eq!(tally.finish().0.operations(), 0);
     }
 
     #[test]

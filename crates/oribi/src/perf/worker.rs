@@ -4,6 +4,8 @@
 //! them all, takes all answers, and begins again. Operations that the server asked to try again come
 //! first in the next batch, after a pause. It owns everything that it touches per operation.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use super::operation::{Draw, Operation, Source};
 use super::options::KvArgs;
 use super::pace::Pace;
 use super::request::{Address, RequestEncoder};
-use super::tally::{Counts, Latencies};
+use super::tally::{Counts, Recorder};
 use super::value::Values;
 
 /// A batch ends early when its values, sent and expected, exceed this: a hundred values of 20 MiB
@@ -71,8 +73,6 @@ pub struct Phase {
 pub struct Outcome {
     /// Counts.
     pub counts: Counts,
-    /// Latencies.
-    pub latencies: Latencies,
     /// What ended it before its time.
     pub error: Option<anyhow::Error>,
 }
@@ -83,6 +83,8 @@ pub struct Worker {
     number: usize,
     routes: Routes,
     links: Vec<Link>,
+    /// Of all workers of the thread.
+    recorder: Rc<RefCell<Recorder>>,
     keys: Vec<KeyField>,
     encoder: RequestEncoder,
     draw: Draw,
@@ -97,7 +99,11 @@ pub struct Worker {
 
 impl Worker {
     /// Connects worker `number` to all nodes.
-    pub async fn open(shared: Arc<Shared>, number: usize) -> anyhow::Result<Worker> {
+    pub async fn open(
+        shared: Arc<Shared>,
+        number: usize,
+        recorder: Rc<RefCell<Recorder>>,
+    ) -> anyhow::Result<Worker> {
         let Shared { args, discovery, values, .. } = &*shared;
         let routes = match &discovery.config {
             None => Routes::single(cluster::named_node(&discovery.options)),
@@ -124,6 +130,7 @@ impl Worker {
             number,
             routes,
             links: Vec::new(),
+            recorder,
             keys: shared.keys.clone(),
             encoder,
             draw,
@@ -245,15 +252,12 @@ impl Worker {
         let live = &self.shared.live[self.number];
         let mut progress = Progress::default();
         for link in &mut self.links {
-            let counts = &link.tally().counts;
+            let counts = link.counts();
             progress.operations += counts.operations();
             progress.problems += counts.problems(self.shared.args.allow_misses);
         }
         live.publish(progress);
-        let links = &mut self.links;
-        live.answer(|recent| {
-            links.iter_mut().for_each(|link| link.tally().hand_over(recent));
-        });
+        live.answer(|recent| self.recorder.borrow_mut().hand_over(recent));
     }
 
     /// Collects what has to be tried again, waits a little, and looks where it has to go.
@@ -287,7 +291,7 @@ impl Worker {
         for node in &self.routes.nodes()[self.links.len()..] {
             let plain = discovery.config.is_none();
             let connection: Connection = cluster::open(&discovery.options, node, plain).await?;
-            self.links.push(Link::new(connection));
+            self.links.push(Link::new(connection, self.recorder.clone()));
         }
         Ok(())
     }
@@ -296,13 +300,11 @@ impl Worker {
         for operation in self.again.drain(..).chain(self.unroutable.drain(..)) {
             self.links[0].give_up(&operation);
         }
-        let (mut counts, mut latencies) = (Counts::default(), Latencies::new());
+        let mut counts = Counts::default();
         for link in &mut self.links {
             link.abandon();
-            let (link_counts, link_latencies) = link.tally().finish();
-            counts.add(&link_counts);
-            latencies.add(&link_latencies);
+            counts.add(&std::mem::take(link.counts()));
         }
-        Outcome { counts, latencies, error }
+        Outcome { counts, error }
     }
 }
