@@ -8,14 +8,18 @@
 //! What the client can retry it has retried before an error reaches the caller.
 
 mod codes;
+mod from_rpc;
 mod operation;
 
 use std::io;
 use std::sync::Arc;
 
 pub use codes::{MasterErrorCode, RpcErrorCode, StatusCode, TabletServerErrorCode};
+pub(crate) use from_rpc::refusal_code;
 pub use operation::Operation;
 
+use crate::row_operation::RowError;
+use crate::schema::{SchemaError, ValueError};
 use crate::types::HostPort;
 
 /// Why an operation of the client gave no result.
@@ -49,6 +53,16 @@ pub enum Error {
         code: RpcErrorCode,
         /// Its words.
         message: String,
+        /// Features that the call needs and that the server does not have, by Kudu's numbers.
+        unsupported_flags: Vec<u32>,
+    },
+    /// One server did not answer in the time that one attempt has.
+    #[error("{server} did not answer {method} in time")]
+    NoAnswer {
+        /// The silent server.
+        server: HostPort,
+        /// The method that was called.
+        method: &'static str,
     },
     /// The server's answer is not what the protocol says.
     #[error("{server} sent a malformed answer: {reason}")]
@@ -148,6 +162,15 @@ pub enum Error {
         /// Id of the tablet.
         tablet_id: String,
     },
+    /// A row or a bound is not valid.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// A schema is not valid.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A column cannot hold a value.
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// The caller asked for something that makes no sense. Nothing was sent.
     #[error("{0}")]
     InvalidArgument(String),
@@ -158,7 +181,10 @@ impl Error {
     /// the request. The client has already retried until its deadline.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Network { .. } | Error::Timeout { .. } | Error::NoLeaderMaster { .. } => true,
+            Error::Network { .. }
+            | Error::NoAnswer { .. }
+            | Error::Timeout { .. }
+            | Error::NoLeaderMaster { .. } => true,
             Error::Rpc { code, .. } => is_retryable_rpc(*code),
             Error::Negotiation { code, .. } => code.is_none_or(is_retryable_rpc),
             Error::Master { code, status, .. } => {
@@ -188,10 +214,12 @@ impl Error {
             Error::Negotiation { .. } => StatusCode::NotAuthorized,
             Error::Rpc { .. } => StatusCode::RemoteError,
             Error::Malformed { .. } => StatusCode::Corruption,
-            Error::RequestTooLarge { .. } | Error::InvalidArgument(_) => {
-                StatusCode::InvalidArgument
-            }
-            Error::Timeout { .. } => StatusCode::TimedOut,
+            Error::RequestTooLarge { .. }
+            | Error::Row(_)
+            | Error::Schema(_)
+            | Error::Value(_)
+            | Error::InvalidArgument(_) => StatusCode::InvalidArgument,
+            Error::NoAnswer { .. } | Error::Timeout { .. } => StatusCode::TimedOut,
             Error::NoLeaderMaster { .. } => StatusCode::ServiceUnavailable,
             Error::TableNotFound { .. }
             | Error::NonCoveredRange { .. }
@@ -199,6 +227,13 @@ impl Error {
             Error::TableAlreadyPresent { .. } => StatusCode::AlreadyPresent,
             Error::Master { status, .. } | Error::TabletServer { status, .. } => *status,
         }
+    }
+}
+
+impl Error {
+    /// The deadline passed while `last` was being retried.
+    pub(crate) fn timeout(operation: Operation, subject: &str, last: Option<Error>) -> Error {
+        Error::Timeout { operation, subject: subject.to_owned(), last: last.map(Box::new) }
     }
 }
 

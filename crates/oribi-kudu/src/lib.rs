@@ -10,22 +10,36 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod client;
 mod error;
+mod master;
+mod meta_cache;
 mod partition;
 #[allow(dead_code, reason = "until every caller of the messages is written")]
 mod proto;
+mod retry;
+mod row_operation;
 #[allow(dead_code, reason = "until every caller of the messenger is written")]
 mod rpc;
-mod row_operation;
 #[allow(dead_code, reason = "until the client exists")]
 mod scanner;
 mod schema;
+mod table;
 mod types;
 
-pub use error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode};
+pub use client::{Client, ClientBuilder};
+pub use error::{
+    Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode,
+};
+pub use retry::ReplicaSelection;
 pub use row_operation::{RowError, RowOperation};
+pub use rpc::EncryptionPolicy;
 pub use schema::{
-    ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding, Schema, SchemaBuilder, SchemaError, Value,
-    ValueError,
+    ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding,
+    Schema, SchemaBuilder, SchemaError, Value, ValueError,
+};
+pub use table::{
+    ColumnChange, HashPartition, RangePartition, Table, TableAlterer, TableCreator,
+    TableStatistics, TableSummary, TabletServer,
 };
 pub use types::{HostPort, HostPortError};

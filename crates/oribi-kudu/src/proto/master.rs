@@ -359,6 +359,23 @@ pub(crate) struct DeleteTableResponsePb {
     pub error: Option<MasterErrorPb>,
 }
 
+/// Brings a deleted table back while it is reserved.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct RecallDeletedTableRequestPb {
+    /// By id, because another table may have the name by now.
+    #[prost(message, required, tag = "1")]
+    pub table: TableIdentifierPb,
+    #[prost(string, optional, tag = "2")]
+    pub new_table_name: Option<String>,
+}
+
+/// The reply to [`RecallDeletedTableRequestPb`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct RecallDeletedTableResponsePb {
+    #[prost(message, optional, tag = "1")]
+    pub error: Option<MasterErrorPb>,
+}
+
 /// Asks for the tables whose name contains the filter.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct ListTablesRequestPb {

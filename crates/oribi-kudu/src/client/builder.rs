@@ -1,0 +1,129 @@
+//! How a client is set up.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Client, ClientShared};
+use crate::error::Error;
+use crate::master::{Authentication, Masters};
+use crate::meta_cache::MetaCache;
+use crate::retry::request_tracker::RequestTracker;
+use crate::rpc::{EncryptionPolicy, Messenger, MessengerOptions};
+use crate::types::{HostPort, HostPortError};
+
+/// How long a write or a read may take, with all its attempts.
+const RPC_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a change of a table may take.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Sets up a [`Client`].
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    masters: Vec<HostPort>,
+    rpc_timeout: Duration,
+    admin_timeout: Duration,
+    messenger: MessengerOptions,
+}
+
+impl ClientBuilder {
+    /// A client of the cluster with these masters. One is enough to find the others, but then the client
+    /// cannot start while that one is down.
+    pub fn new(masters: impl IntoIterator<Item = HostPort>) -> ClientBuilder {
+        ClientBuilder {
+            masters: masters.into_iter().collect(),
+            rpc_timeout: RPC_TIMEOUT,
+            admin_timeout: ADMIN_TIMEOUT,
+            messenger: MessengerOptions::new(user_of_process()),
+        }
+    }
+
+    /// Like [`ClientBuilder::new`], from addresses separated by commas; a missing port is 7051.
+    pub fn from_addresses(masters: &str) -> Result<ClientBuilder, HostPortError> {
+        let masters = masters
+            .split(',')
+            .map(|master| master.trim().parse::<HostPort>())
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(ClientBuilder::new(masters))
+    }
+
+    /// The name that the client gives itself where the cluster does not insist on a proof. Without it the
+    /// name of the user who runs the process.
+    pub fn user(mut self, user: impl Into<String>) -> ClientBuilder {
+        self.messenger.user = user.into();
+        self
+    }
+
+    /// How long a write or a read may take with all its attempts, unless it says otherwise; 10 seconds by default.
+    pub fn rpc_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.rpc_timeout = timeout;
+        self
+    }
+
+    /// How long a change of a table, or finding the leading master, may take; 30 seconds by default.
+    pub fn admin_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.admin_timeout = timeout;
+        self
+    }
+
+    /// How long opening a connection may take; 3 seconds by default.
+    pub fn negotiation_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.messenger.negotiation_timeout = timeout;
+        self
+    }
+
+    /// When connections are encrypted.
+    pub fn encryption(mut self, policy: EncryptionPolicy) -> ClientBuilder {
+        self.messenger.encryption = policy;
+        self
+    }
+
+    /// Largest message in either direction, in bytes; 50 MiB by default, and it should be what the servers
+    /// have as `--rpc_max_message_size`.
+    pub fn message_bytes_max(mut self, bytes: usize) -> ClientBuilder {
+        self.messenger.message_bytes_max = bytes;
+        self
+    }
+
+    /// How long a connection without calls stays open; 65 seconds by default.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> ClientBuilder {
+        self.messenger.keep_alive = keep_alive;
+        self
+    }
+
+    /// Finds the leading master. Has to run inside a Tokio runtime.
+    pub async fn build(self) -> Result<Client, Error> {
+        if self.masters.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a client needs the address of a master".to_owned(),
+            ));
+        }
+        let requests = RequestTracker::new().map_err(|error| {
+            Error::InvalidArgument(format!("no random numbers for the client's id: {error}"))
+        })?;
+        let messenger = Messenger::new(self.messenger);
+        let shared = ClientShared {
+            masters: Masters::new(messenger.clone(), self.masters),
+            messenger,
+            meta_cache: MetaCache::new(),
+            requests,
+            last_observed_timestamp: AtomicU64::new(0),
+            rpc_timeout: self.rpc_timeout,
+            admin_timeout: self.admin_timeout,
+        };
+        shared
+            .masters
+            .leader(None, Authentication::Any, Instant::now() + self.admin_timeout)
+            .await?;
+        Ok(Client { shared: Arc::new(shared) })
+    }
+}
+
+/// The name of the user who runs the process, as far as the environment tells.
+fn user_of_process() -> String {
+    let named =
+        |variable: &str| std::env::var(variable).ok().filter(|name| !name.trim().is_empty());
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "kudu".to_owned())
+}

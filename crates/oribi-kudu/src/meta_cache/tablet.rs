@@ -1,0 +1,210 @@
+//! A tablet as the client knows it: its part of the table, and where its replicas are.
+//!
+//! A [`Tablet`] is shared by the cache, by the snapshots that sessions hold and by calls under way. Its
+//! bounds never change; its replicas are replaced as a whole when the master is asked again, so that a
+//! snapshot taken earlier follows a leader that moved. Between two answers of the master the client learns on
+//! its own which replica leads and which cannot be reached; that knowledge is kept in atomics beside the
+//! list and ends with it. Not here: choosing a replica for a call, which is `retry/replica_picker.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::partition::Partition;
+use crate::types::HostPort;
+
+/// A tablet and its replicas.
+#[derive(Debug)]
+pub(crate) struct Tablet {
+    id: String,
+    partition: Partition,
+    replicas: RwLock<Arc<ReplicaSet>>,
+    /// Counts the answers of the master that this tablet has taken over.
+    generation: AtomicU64,
+    /// A server said that it does not have this tablet, so the replicas have to be asked for again.
+    is_stale: AtomicBool,
+}
+
+impl Tablet {
+    /// A tablet of which nothing is known yet but what the master said.
+    pub(crate) fn new(id: String, partition: Partition, replicas: Vec<Replica>) -> Tablet {
+        Tablet {
+            id,
+            partition,
+            replicas: RwLock::new(Arc::new(ReplicaSet::new(replicas))),
+            generation: AtomicU64::new(1),
+            is_stale: AtomicBool::new(false),
+        }
+    }
+
+    /// 32 hexadecimal digits.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The part of the table that the tablet holds.
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Whether the tablet holds rows with this partition key.
+    pub(crate) fn contains(&self, partition_key: &[u8]) -> bool {
+        let Partition { start, end, .. } = &self.partition;
+        start.as_ref() <= partition_key && (end.is_empty() || partition_key < end.as_ref())
+    }
+
+    /// The replicas as last told by the master.
+    pub(crate) fn replicas(&self) -> Arc<ReplicaSet> {
+        self.replicas.read().clone()
+    }
+
+    /// Takes over a newer list of replicas, and forgets what was learnt about the old one.
+    pub(crate) fn refresh(&self, replicas: Arc<ReplicaSet>) {
+        *self.replicas.write() = replicas;
+        self.is_stale.store(false, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Grows with every refresh: whoever needs newer replicas than those seen at a generation can tell
+    /// whether somebody else has asked meanwhile.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The replicas have to be asked for again before the next call.
+    pub(crate) fn mark_stale(&self) {
+        self.is_stale.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Tablet::mark_stale`] was called since the last refresh.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Acquire)
+    }
+}
+
+/// One replica of a tablet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replica {
+    /// Permanent id of the server that has the replica.
+    pub(crate) server_uuid: String,
+    /// Where that server listens; the first address that it registered.
+    pub(crate) address: HostPort,
+    /// The server's place in the network, such as `/rack1`; empty when places are not assigned.
+    pub(crate) location: String,
+    /// Whether the master believes that this replica leads.
+    pub(crate) is_leader: bool,
+}
+
+/// The replicas of a tablet at one answer of the master, and what was learnt about them since.
+#[derive(Debug)]
+pub(crate) struct ReplicaSet {
+    replicas: Vec<Replica>,
+    /// Index of the replica believed to lead, or `NO_LEADER`.
+    leader: AtomicUsize,
+    /// Bit i: replica i could not be reached. A tablet has at most 7 voters, so 64 bits are plenty; a
+    /// replica beyond them is never marked.
+    failed: AtomicU64,
+}
+
+const NO_LEADER: usize = usize::MAX;
+
+impl ReplicaSet {
+    /// A set of which nothing is known yet but what the master said.
+    pub(crate) fn new(replicas: Vec<Replica>) -> ReplicaSet {
+        let leader = replicas.iter().position(|replica| replica.is_leader).unwrap_or(NO_LEADER);
+        ReplicaSet { replicas, leader: AtomicUsize::new(leader), failed: AtomicU64::new(0) }
+    }
+
+    /// All replicas.
+    pub(crate) fn all(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// Index of the replica believed to lead, unless it could not be reached.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leader = self.leader.load(Ordering::Relaxed);
+        (leader != NO_LEADER && !self.has_failed(leader)).then_some(leader)
+    }
+
+    /// Sends the next call to this replica first.
+    pub(crate) fn mark_leader(&self, index: usize) {
+        self.leader.store(index, Ordering::Relaxed);
+    }
+
+    /// Ends the belief that this replica leads, if that is what is believed.
+    pub(crate) fn mark_follower(&self, index: usize) {
+        let _ =
+            self.leader.compare_exchange(index, NO_LEADER, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Leaves this replica out until the master is asked again.
+    pub(crate) fn mark_failed(&self, index: usize) {
+        if index < 64 {
+            self.failed.fetch_or(1 << index, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the replica could not be reached.
+    pub(crate) fn has_failed(&self, index: usize) -> bool {
+        index < 64 && self.failed.load(Ordering::Relaxed) & (1 << index) != 0
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// The keys from `start` to `end`, in no hash bucket.
+    pub(crate) fn range(start: &[u8], end: &[u8]) -> Partition {
+        Partition {
+            hash_buckets: Vec::new(),
+            start: Bytes::copy_from_slice(start),
+            end: Bytes::copy_from_slice(end),
+        }
+    }
+
+    /// Replicas on ports 1, 2, ... of which the one at `leader` leads.
+    pub(crate) fn replicas(count: u16, leader: Option<u16>) -> Vec<Replica> {
+        (0..count)
+            .map(|index| Replica {
+                server_uuid: format!("uuid{index}"),
+                address: HostPort::new("server", index + 1),
+                location: String::new(),
+                is_leader: leader == Some(index),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn bounds_are_inclusive_then_exclusive_and_an_empty_end_is_open() {
+        let tablet = Tablet::new("t".into(), range(b"b", b"d"), Vec::new());
+        assert!(!tablet.contains(b"a"));
+        assert!(tablet.contains(b"b") && tablet.contains(b"czz"));
+        assert!(!tablet.contains(b"d"));
+        let last = Tablet::new("t".into(), range(b"b", b""), Vec::new());
+        assert!(last.contains(b"\xff\xff"));
+    }
+
+    #[test]
+    fn what_was_learnt_about_replicas_ends_with_a_refresh() {
+        let tablet = Tablet::new("t".into(), range(b"", b""), replicas(3, Some(1)));
+        let before = tablet.generation();
+        let set = tablet.replicas();
+        assert_eq!(set.leader(), Some(1));
+        set.mark_failed(1);
+        assert_eq!(set.leader(), None);
+        set.mark_leader(2);
+        assert_eq!(tablet.replicas().leader(), Some(2));
+        set.mark_follower(0);
+        assert_eq!(set.leader(), Some(2));
+        set.mark_follower(2);
+        assert_eq!(set.leader(), None);
+        tablet.mark_stale();
+        tablet.refresh(Arc::new(ReplicaSet::new(replicas(3, Some(1)))));
+        assert!(!tablet.is_stale() && tablet.generation() > before);
+        assert_eq!(tablet.replicas().leader(), Some(1));
+    }
+}

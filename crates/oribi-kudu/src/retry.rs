@@ -1,0 +1,258 @@
+//! Calls to tablets, repeated until they are decided.
+//!
+//! Owns: the one executor that sessions, scanners and lookups use. It chooses a replica, sends, judges the
+//! outcome by the table in [`remedy`], and does what the table says: waits, goes to another replica, asks the
+//! master, renews a token. Invariants: an attempt is bounded, so that one silent server does not cost the
+//! whole deadline; a write keeps its request id over all attempts, so that it is applied once; the request is laid
+//! out anew for each attempt, because its token and timestamp change. It does not know what a request means.
+
+pub(crate) mod backoff;
+pub(crate) mod remedy;
+mod replica_picker;
+pub(crate) mod request_tracker;
+mod response;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use backoff::{Backoff, pause};
+use remedy::{Remedy, remedy_for_answer, remedy_for_rpc};
+pub use replica_picker::ReplicaSelection;
+use replica_picker::{Pick, ReplicaPicker};
+use request_tracker::TrackedRequest;
+pub(crate) use response::TabletResponse;
+
+use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
+use crate::master::Authentication;
+use crate::meta_cache::Tablet;
+use crate::proto::rpc::SignedTokenPb;
+use crate::proto::tserver::TabletServerErrorPb;
+use crate::rpc::{CallOptions, Method, Reply, RpcError};
+use crate::table::Table;
+use crate::types::HostPort;
+
+/// How long one attempt of a small request may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A slow network must have time to carry a large request: the least throughput that is waited for.
+const BYTES_PER_SECOND_MIN: usize = 4 << 20;
+
+/// A call to one tablet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TabletCall<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) tablet: &'a Arc<Tablet>,
+    pub(crate) operation: Operation,
+    pub(crate) method: &'a Method,
+    pub(crate) selection: ReplicaSelection,
+    pub(crate) deadline: Instant,
+    /// The server executes the call once, however often it arrives. Only for methods that support it.
+    pub(crate) exactly_once: bool,
+    /// What the server has to know.
+    pub(crate) features: &'static [u32],
+    /// About how large the request is; it bounds the time of an attempt.
+    pub(crate) body_bytes: usize,
+}
+
+/// What a request has to say in this attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt<'a> {
+    /// 32 hexadecimal digits.
+    pub(crate) tablet_id: &'a str,
+    /// The right to do this to the table, if the cluster controls access.
+    pub(crate) authz_token: Option<&'a SignedTokenPb>,
+    /// The newest hybrid time that this client has seen, if any.
+    pub(crate) propagated_timestamp: Option<u64>,
+}
+
+/// The answer of a tablet.
+#[derive(Debug)]
+pub(crate) struct TabletReply<R> {
+    pub(crate) message: R,
+    pub(crate) sidecars: Vec<Bytes>,
+    /// Who answered; a scanner goes on there.
+    pub(crate) server: HostPort,
+}
+
+/// Sends the call until it is decided. `build` lays out the body of one attempt, to be sent end to end.
+pub(crate) async fn call_tablet<R>(
+    call: TabletCall<'_>,
+    mut build: impl FnMut(&Attempt<'_>) -> Vec<Bytes>,
+) -> Result<TabletReply<R>, Error>
+where
+    R: TabletResponse,
+{
+    let shared = call.table.shared();
+    let mut execution = Execution {
+        call,
+        picker: ReplicaPicker::new(call.selection),
+        request: call.exactly_once.then(|| shared.requests().start()),
+        attempt: 0,
+        last: None,
+    };
+    shared.masters().renew_if_due(call.deadline).await;
+    loop {
+        let (replica, server) = execution.next_replica().await?;
+        let authz_token = call.table.authz_token();
+        let attempt = Attempt {
+            tablet_id: call.tablet.id(),
+            authz_token: authz_token.as_deref(),
+            propagated_timestamp: Some(shared.last_observed_timestamp())
+                .filter(|timestamp| *timestamp != 0),
+        };
+        let pieces = build(&attempt);
+        let options = execution.options();
+        let outcome =
+            shared.messenger().call_pieces::<R>(&server, call.method, pieces, &options).await;
+        if let Some(timestamp) = outcome.as_ref().ok().and_then(|reply| reply.message.timestamp()) {
+            shared.observe(timestamp);
+        }
+        match Failure::of(&outcome, &call, &server) {
+            None => {
+                let Reply { message, sidecars } = outcome?;
+                return Ok(TabletReply { message, sidecars, server });
+            }
+            Some(failure) => execution.recover(failure, replica, authz_token).await?,
+        }
+    }
+}
+
+/// Why an attempt failed, and what to do about it.
+struct Failure {
+    error: Error,
+    remedy: Remedy,
+}
+
+impl Failure {
+    fn of<R: TabletResponse>(
+        outcome: &Result<Reply<R>, RpcError>,
+        call: &TabletCall<'_>,
+        server: &HostPort,
+    ) -> Option<Failure> {
+        match outcome {
+            Err(error) => {
+                Some(Failure { remedy: remedy_for_rpc(error), error: error.clone().into() })
+            }
+            Ok(reply) => {
+                reply.message.error().map(|answer| Failure::of_answer(answer, call, server))
+            }
+        }
+    }
+
+    fn of_answer(
+        answer: &TabletServerErrorPb,
+        call: &TabletCall<'_>,
+        server: &HostPort,
+    ) -> Failure {
+        let code = TabletServerErrorCode::from_wire(answer.code);
+        let status = StatusCode::from_wire(answer.status.code);
+        let error = Error::TabletServer {
+            operation: call.operation,
+            server: server.clone(),
+            table: call.table.name().to_owned(),
+            tablet_id: call.tablet.id().to_owned(),
+            code,
+            status,
+            message: answer.status.message.clone().unwrap_or_default(),
+        };
+        Failure { error, remedy: remedy_for_answer(code, status) }
+    }
+}
+
+/// A call while it is being decided.
+struct Execution<'a> {
+    call: TabletCall<'a>,
+    picker: ReplicaPicker,
+    request: Option<TrackedRequest>,
+    /// Attempts so far.
+    attempt: u32,
+    /// The last failure, for the error that says that time ran out.
+    last: Option<Error>,
+}
+
+impl Execution<'_> {
+    /// The replica to try next, after asking the master if there is none.
+    async fn next_replica(&mut self) -> Result<(usize, HostPort), Error> {
+        let Execution { call, .. } = *self;
+        loop {
+            if Instant::now() >= call.deadline {
+                return Err(self.out_of_time());
+            }
+            let generation = call.tablet.generation();
+            let replicas = call.tablet.replicas();
+            if !call.tablet.is_stale() {
+                let leader = call.table.shared().masters().known_leader();
+                let location = leader.as_ref().map_or("", |leader| &leader.client_location);
+                if let Pick::Replica(index) = self.picker.pick(&replicas, location) {
+                    return Ok((index, replicas.all()[index].address.clone()));
+                }
+            }
+            // The first question is free; a tablet that has no leader yet is not asked for in a tight loop.
+            if self.attempt > 0 && !pause(Backoff::Linear.delay(self.attempt), call.deadline).await
+            {
+                return Err(self.out_of_time());
+            }
+            self.attempt += 1;
+            call.table.refresh_tablet(call.tablet, generation, call.deadline).await?;
+            self.picker.forget();
+        }
+    }
+
+    /// How long the next attempt may take, and under which id it runs.
+    fn options(&mut self) -> CallOptions {
+        let seconds = self.call.body_bytes / BYTES_PER_SECOND_MIN;
+        let bounded = Instant::now() + ATTEMPT_TIMEOUT + Duration::from_secs(seconds as u64);
+        let mut options = CallOptions::new(self.call.deadline.min(bounded));
+        options.required_feature_flags = self.call.features;
+        options.request_id = self.request.as_mut().map(TrackedRequest::next_attempt);
+        options
+    }
+
+    /// Does what makes the next attempt better than the last one, or says that nothing does.
+    async fn recover(
+        &mut self,
+        failure: Failure,
+        replica: usize,
+        used_token: Option<Arc<SignedTokenPb>>,
+    ) -> Result<(), Error> {
+        let Execution { call, .. } = *self;
+        let replicas = call.tablet.replicas();
+        self.attempt += 1;
+        tracing::debug!(tablet = call.tablet.id(), attempt = self.attempt, error = %failure.error, remedy = ?failure.remedy, "a call to a tablet failed");
+        match failure.remedy {
+            Remedy::GiveUp => return Err(failure.error),
+            Remedy::OtherReplica => replicas.mark_failed(replica),
+            Remedy::NotTheLeader => self.picker.refuse(&replicas, replica),
+            Remedy::FindTablet => call.tablet.mark_stale(),
+            Remedy::SameReplica => {
+                self.last = Some(failure.error);
+                let delay = Backoff::Linear.delay(self.attempt);
+                return if pause(delay, call.deadline).await {
+                    Ok(())
+                } else {
+                    Err(self.out_of_time())
+                };
+            }
+            Remedy::RenewAuthnToken => {
+                let masters = call.table.shared().masters();
+                let leader = masters.known_leader().map(|leader| leader.generation);
+                masters.leader(leader, Authentication::Primary, call.deadline).await?;
+            }
+            Remedy::RenewAuthzToken => {
+                call.table.renew_authz_token(used_token, call.deadline).await?
+            }
+        }
+        self.last = Some(failure.error);
+        Ok(())
+    }
+
+    fn out_of_time(&mut self) -> Error {
+        let subject =
+            format!("tablet {} of table {:?}", self.call.tablet.id(), self.call.table.name());
+        Error::timeout(self.call.operation, &subject, self.last.take())
+    }
+}

@@ -1,0 +1,66 @@
+//! How long to wait before an attempt is repeated.
+//!
+//! Two shapes, both from the C++ client so that a cluster sees the same pressure from either. Writes wait
+//! linearly: a busy tablet server is free again soon, and a long sleep costs throughput. Calls to masters
+//! and scans wait exponentially up to about five seconds. Both add a random part so that many clients that
+//! failed together do not come back together. The random number is a parameter, so the arithmetic is testable.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How the wait grows with the attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backoff {
+    /// The number of the attempt in milliseconds, plus up to 4 ms.
+    Linear,
+    /// 10 to 19 ms, doubled with every attempt after the first, eight times at most.
+    Exponential,
+}
+
+impl Backoff {
+    /// The wait after attempt number `attempt`, counted from 1.
+    pub(crate) fn delay(self, attempt: u32) -> Duration {
+        // Without entropy the wait merely loses its random part.
+        self.delay_with(attempt, getrandom::u32().unwrap_or(0))
+    }
+
+    fn delay_with(self, attempt: u32, random: u32) -> Duration {
+        let millis = match self {
+            Backoff::Linear => u64::from(attempt) + u64::from(random % 5),
+            Backoff::Exponential => {
+                (10 + u64::from(random % 10)) << attempt.saturating_sub(1).min(8)
+            }
+        };
+        Duration::from_millis(millis)
+    }
+}
+
+/// Waits, unless the deadline comes first: then it returns false at once, because nothing more can be tried.
+pub(crate) async fn pause(delay: Duration, deadline: Instant) -> bool {
+    if Instant::now() + delay >= deadline {
+        return false;
+    }
+    tokio::time::sleep(delay).await;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_waits_grow_by_a_millisecond() {
+        assert_eq!(Backoff::Linear.delay_with(1, 0), Duration::from_millis(1));
+        assert_eq!(Backoff::Linear.delay_with(7, 4), Duration::from_millis(11));
+        assert_eq!(Backoff::Linear.delay_with(7, 5), Duration::from_millis(7));
+    }
+
+    #[test]
+    fn exponential_waits_double_up_to_five_seconds() {
+        assert_eq!(Backoff::Exponential.delay_with(1, 0), Duration::from_millis(10));
+        assert_eq!(Backoff::Exponential.delay_with(3, 9), Duration::from_millis(76));
+        assert_eq!(Backoff::Exponential.delay_with(9, 9), Duration::from_millis(4864));
+        assert_eq!(Backoff::Exponential.delay_with(u32::MAX, 9), Duration::from_millis(4864));
+    }
+}
