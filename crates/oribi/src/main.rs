@@ -9,6 +9,8 @@
 
 mod config;
 mod doc;
+#[allow(dead_code, unused_imports, reason = "until the client is whole")]
+mod loadgen;
 mod perf;
 mod ping;
 mod serve;

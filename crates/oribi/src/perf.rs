@@ -9,8 +9,8 @@
 //! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`run`] is the order of things.
 
 mod cluster;
-mod control;
-mod cpu;
+pub(crate) mod control;
+pub(crate) mod cpu;
 mod crew;
 mod flight;
 mod hdr;
@@ -25,7 +25,7 @@ mod progress;
 mod request;
 mod run;
 mod schedule;
-mod summary;
+pub(crate) mod summary;
 mod tally;
 mod thread_times;
 mod timeline;

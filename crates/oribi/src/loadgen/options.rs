@@ -1,0 +1,270 @@
+//! The command line of `oribi perf loadgen`, and what it means once it is checked.
+//!
+//! Flags, defaults and meanings are those of `kudu perf loadgen` of Kudu 1.18; its spelling with
+//! underscores is understood as well, and so is `--flag=false`. What that tool has and this does not:
+//! transactions, which Kudu itself calls experimental, and flags with a single dash.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+/// Most threads; more only measures the scheduler.
+const THREADS_MAX: u64 = 1024;
+/// Longest generated string: the largest cell that a server takes as it is configured normally.
+const STRING_BYTES_MAX: u64 = 64 * 1024;
+/// Largest buffer of a session.
+const BUFFER_BYTES_MAX: u64 = 1 << 30;
+/// Most partitions of either kind; the master refuses long before.
+const PARTITIONS_MAX: i64 = 10_000;
+/// Longest time limit: a day, in milliseconds.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+
+/// Write generated rows into Kudu as fast as possible.
+///
+/// Flags, table, data, report and clean-up are those of `kudu perf loadgen`, so that both tools
+/// can be compared and used on the same table. The table that is created for the run is dropped at its
+/// end, also after errors and Ctrl-C.
+#[derive(Args, Clone, Debug)]
+pub struct LoadgenArgs {
+    /// Masters as host[:port], separated by commas.
+    #[arg(value_delimiter = ',', required = true)]
+    pub masters: Vec<String>,
+    /// Database in whose name the table is created; may be empty.
+    #[arg(long, alias = "auto_database", default_value = "default")]
+    pub auto_database: String,
+    /// Share of the buffer that is filled before it is sent, from 0 to 1.
+    #[arg(long, alias = "buffer_flush_watermark_pct", default_value_t = 0.5, value_parser = parse_share)]
+    pub buffer_flush_watermark_pct: f64,
+    /// Bytes of rows that a session holds, sent or not.
+    #[arg(long, alias = "buffer_size_bytes", default_value_t = 4 << 20,
+          value_parser = clap::value_parser!(u64).range(1..=BUFFER_BYTES_MAX))]
+    pub buffer_size_bytes: u64,
+    /// Accepted for the other tool's sake: tablets are filled and sent each for itself here, one Write at a time.
+    #[arg(long, alias = "buffers_num", default_value_t = 2)]
+    pub buffers_num: u32,
+    /// Bytes of failed rows that a session remembers; 0 for without limit.
+    #[arg(long, alias = "error_buffer_size_bytes", default_value_t = 16 << 20)]
+    pub error_buffer_size_bytes: u64,
+    /// Send after so many rows instead of by the fill of the buffer; 0 for the latter.
+    #[arg(long, alias = "flush_per_n_rows", default_value_t = 0)]
+    pub flush_per_n_rows: u64,
+    /// Leave the created table and its rows.
+    #[arg(long, alias = "keep_auto_table", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub keep_auto_table: bool,
+    /// Rows of each thread; -1 for without end.
+    #[arg(long, alias = "num_rows_per_thread", default_value_t = 1000, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(-1..))]
+    pub num_rows_per_thread: i64,
+    /// Threads, each with a session.
+    #[arg(long, alias = "num_threads", default_value_t = 2,
+          value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    pub num_threads: u64,
+    /// Delete the rows again, one by one.
+    #[arg(long, alias = "run_cleanup", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub run_cleanup: bool,
+    /// Count the rows of the table afterwards; their number has to be right.
+    #[arg(long, alias = "run_scan", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub run_scan: bool,
+    /// First number of the sequence; for another run on the same table, add threads x rows x columns.
+    #[arg(long, alias = "seq_start", default_value_t = 0)]
+    pub seq_start: u64,
+    /// Show so many failed rows of each thread.
+    #[arg(long, alias = "show_first_n_errors", default_value_t = 0)]
+    pub show_first_n_errors: usize,
+    /// Write this text into string and binary columns.
+    #[arg(long, alias = "string_fixed", default_value = "", hide_default_value = true)]
+    pub string_fixed: String,
+    /// Bytes of generated strings.
+    #[arg(long, alias = "string_len", default_value_t = 32,
+          value_parser = clap::value_parser!(u64).range(0..=STRING_BYTES_MAX))]
+    pub string_len: u64,
+    /// Write into this table, which is not created and not dropped.
+    #[arg(long, alias = "table_name", default_value = "", hide_default_value = true)]
+    pub table_name: String,
+    /// Hash partitions of the created table.
+    #[arg(long, alias = "table_num_hash_partitions", default_value_t = 8,
+          value_parser = clap::value_parser!(i64).range(1..=PARTITIONS_MAX))]
+    pub table_num_hash_partitions: i64,
+    /// Range partitions of the created table, which split the keys evenly.
+    #[arg(long, alias = "table_num_range_partitions", default_value_t = 1,
+          value_parser = clap::value_parser!(i64).range(1..=PARTITIONS_MAX))]
+    pub table_num_range_partitions: i64,
+    /// Replicas of the created table; 0 for the server's default.
+    #[arg(long, alias = "table_num_replicas", default_value_t = 1,
+          value_parser = clap::value_parser!(i32).range(0..=i64::from(i8::MAX)))]
+    pub table_num_replicas: i32,
+    /// Each thread has a client, and so connections, of its own.
+    #[arg(long, alias = "use_client_per_thread", num_args = 0..=1, require_equals = true,
+          default_value_t = true, default_missing_value = "true")]
+    pub use_client_per_thread: bool,
+    /// Random values in all columns; the older name of the two below.
+    #[arg(long, alias = "use_random", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub use_random: bool,
+    /// Random keys; they depend on --seq-start only, so a second run meets the first one's keys.
+    #[arg(long, alias = "use_random_pk", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub use_random_pk: bool,
+    /// Random values outside of the key.
+    #[arg(long, alias = "use_random_non_pk", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub use_random_non_pk: bool,
+    /// UPSERT instead of INSERT.
+    #[arg(long, alias = "use_upsert", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub use_upsert: bool,
+    /// Milliseconds that the set-up of a connection may take.
+    #[arg(long, alias = "negotiation_timeout_ms", default_value_t = 3000,
+          value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MS_MAX))]
+    pub negotiation_timeout_ms: u64,
+    /// Milliseconds that a request may take, with all that is tried again.
+    #[arg(long, alias = "timeout_ms", default_value_t = 60_000,
+          value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MS_MAX))]
+    pub timeout_ms: u64,
+    /// Print the results as one JSON document instead of the report.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl LoadgenArgs {
+    /// True when the table is made for this run.
+    pub fn is_auto_table(&self) -> bool {
+        self.table_name.is_empty()
+    }
+
+    /// Time limit of one request.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+
+    /// Time limit of setting up a connection.
+    pub fn negotiation_timeout(&self) -> Duration {
+        Duration::from_millis(self.negotiation_timeout_ms)
+    }
+
+    /// Rows of all threads; `None` for without end.
+    pub fn rows_total(&self) -> Option<u64> {
+        let rows = u64::try_from(self.num_rows_per_thread).ok()?;
+        Some(rows.saturating_mul(self.num_threads))
+    }
+
+    /// True when keys are random.
+    pub fn has_random_keys(&self) -> bool {
+        self.use_random || self.use_random_pk
+    }
+
+    /// True when values outside of the key are random.
+    pub fn has_random_values(&self) -> bool {
+        self.use_random || self.use_random_non_pk
+    }
+}
+
+/// What of the command line a result depends on.
+#[derive(Serialize, Debug)]
+pub struct Options {
+    num_threads: u64,
+    num_rows_per_thread: i64,
+    use_client_per_thread: bool,
+    buffer_size_bytes: u64,
+    buffer_flush_watermark_pct: f64,
+    flush_per_n_rows: u64,
+    string_len: u64,
+    string_fixed: bool,
+    seq_start: u64,
+    random_keys: bool,
+    random_values: bool,
+    table_num_hash_partitions: i64,
+    table_num_range_partitions: i64,
+    table_num_replicas: i32,
+}
+
+impl From<&LoadgenArgs> for Options {
+    fn from(args: &LoadgenArgs) -> Options {
+        Options {
+            num_threads: args.num_threads,
+            num_rows_per_thread: args.num_rows_per_thread,
+            use_client_per_thread: args.use_client_per_thread,
+            buffer_size_bytes: args.buffer_size_bytes,
+            buffer_flush_watermark_pct: args.buffer_flush_watermark_pct,
+            flush_per_n_rows: args.flush_per_n_rows,
+            string_len: args.string_len,
+            string_fixed: !args.string_fixed.is_empty(),
+            seq_start: args.seq_start,
+            random_keys: args.has_random_keys(),
+            random_values: args.has_random_values(),
+            table_num_hash_partitions: args.table_num_hash_partitions,
+            table_num_range_partitions: args.table_num_range_partitions,
+            table_num_replicas: args.table_num_replicas,
+        }
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a number from 0 to 1 is needed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Command lines of the other tool mean the same here.
+
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<LoadgenArgs, String> {
+        let command = LoadgenArgs::augment_args(Command::new("loadgen").no_binary_name(true));
+        let matches = command.try_get_matches_from(arguments).map_err(|error| error.to_string())?;
+        LoadgenArgs::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_kudu() {
+        let args = parse(&["127.0.0.1:7051"]).unwrap();
+        assert_eq!((args.num_threads, args.num_rows_per_thread), (2, 1000));
+        assert_eq!((args.buffer_size_bytes, args.error_buffer_size_bytes), (4_194_304, 16_777_216));
+        assert_eq!((args.table_num_hash_partitions, args.table_num_range_partitions), (8, 1));
+        assert_eq!((args.timeout_ms, args.string_len, args.table_num_replicas), (60_000, 32, 1));
+        assert!(args.use_client_per_thread && args.is_auto_table());
+        assert!(!args.run_scan && !args.run_cleanup && !args.keep_auto_table && !args.use_upsert);
+        assert_eq!(args.rows_total(), Some(2000));
+    }
+
+    #[test]
+    fn both_spellings_and_values_of_switches_are_understood() {
+        let args = parse(&[
+            "a:1,b",
+            "--num_rows_per_thread=-1",
+            "--run_scan",
+            "--use_client_per_thread=false",
+            "--use-random-pk=true",
+            "--table_name=t",
+        ])
+        .unwrap();
+        assert_eq!(args.masters, ["a:1", "b"]);
+        assert_eq!(args.rows_total(), None);
+        assert!(args.run_scan && !args.use_client_per_thread && !args.is_auto_table());
+        assert!(args.has_random_keys() && !args.has_random_values());
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_is_allowed() {
+        let cases: &[(&[&str], &str)] = &[
+            (&[], "MASTERS"),
+            (&["m", "--num-threads", "0"], "1..=1024"),
+            (&["m", "--num-rows-per-thread", "-2"], "--num-rows-per-thread"),
+            (&["m", "--buffer-flush-watermark-pct", "1.5"], "0 to 1"),
+            (&["m", "--table-num-hash-partitions", "0"], "1..=10000"),
+        ];
+        for (arguments, text) in cases {
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains(text), "{arguments:?}: {error}");
+        }
+    }
+}
