@@ -15,7 +15,9 @@ use std::sync::Arc;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
-use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
+use crate::{
+    KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
+};
 
 pub use plan::{Fault, FaultPlan};
 
@@ -89,6 +91,10 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.inner.scan_seqnos(vbid, from, to, visit)
+    }
+
+    fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.load(visit)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

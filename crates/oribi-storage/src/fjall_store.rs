@@ -17,7 +17,6 @@
 //!
 //! Callers: whoever opens a bucket. It does not index by seqno: see [`FjallStore::scan_seqnos`].
 
-mod directory;
 mod failure;
 mod journal_check;
 mod layout;
@@ -40,14 +39,21 @@ use fjall::{
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
-use self::directory::{Directory, Found};
 use self::failure::{guarded, store_error};
 use self::writer::Writer;
 use crate::counters::ReadCount;
+use crate::directory::{Directory, Found, StoreKind};
 use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
 
 /// Name of the one keyspace.
 const KEYSPACE: &str = "bucket";
+
+/// Marker and files of this kind of store.
+const STORE_KIND: StoreKind = StoreKind {
+    marker_text: b"oribi-store 1 ",
+    is_own_file: |name| ["lock", "version", "keyspaces"].contains(&name) || name.ends_with(".jnl"),
+    required_file: Some("version"),
+};
 
 /// Values from this size on go to blob files, where compaction does not rewrite them. Below a few
 /// KiB separation costs more than it saves: at 512 B it quarters the speed of a scan.
@@ -110,7 +116,7 @@ impl FjallStore {
     /// Errors: `Foreign` when the directory holds something else, a newer format, or is in use;
     /// `Corrupt` when it was a store and can no longer be read. Neither changes any file.
     pub fn open(path: &Path, options: FjallOptions) -> Result<FjallStore, StoreError> {
-        let directory = Directory::claim(path)?;
+        let directory = Directory::claim(path, &STORE_KIND)?;
         if directory.found() == Found::Ready {
             match journal_check::check_journals(path) {
                 Err(error) if options.accepts_damaged_journal => {

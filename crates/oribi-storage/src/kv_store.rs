@@ -134,6 +134,10 @@ pub struct StoreStats {
 /// Receives records in scan order; `Break` ends the scan early without error.
 pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
 
+/// Receives records with their vbuckets in no particular order; `Break` ends the load early
+/// without error.
+pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()> + 'v;
+
 /// Durable storage of one bucket.
 ///
 /// All methods may be called from several threads. `commit` for one vbucket is only ever called by
@@ -163,6 +167,23 @@ pub trait KvStore: Send + Sync {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError>;
+
+    /// Visits every record of every vbucket that has a state, tombstones included, once and in
+    /// whatever order is fastest. A key that is committed meanwhile is shown as it was, as it is,
+    /// or not at all.
+    fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        let mut flow = ControlFlow::Continue(());
+        for (vbid, _) in self.vbucket_states()? {
+            self.scan_keys(vbid, &mut |record| {
+                flow = visit(vbid, record);
+                flow
+            })?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
 
     /// State of every vbucket that was ever committed, in any order.
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError>;

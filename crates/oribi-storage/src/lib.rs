@@ -8,18 +8,22 @@
 
 pub mod conformance;
 mod counters;
+mod directory;
 mod fault_store;
 mod fjall_store;
 mod kv_store;
+mod log_store;
 mod memory_store;
 mod seeded_random;
+mod state_layout;
 
 pub use conformance::Medium;
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
-    FailoverEntry, KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase,
-    VbucketState,
+    FailoverEntry, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
+    VbucketPhase, VbucketState,
 };
+pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use seeded_random::SeededRandom;

@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("scan_keys is in order of collection and key", key_order),
     ("scan_seqnos is in order and honours its bounds", seqno_order),
     ("a visitor can end a scan", scans_end_early),
+    ("a load visits every record once", load),
     ("states are what the last commit said", states_follow_commits),
     ("a batch without records still stores its state", state_only_batch),
     ("one commit takes many vbuckets", group_commit),
@@ -140,6 +141,34 @@ fn scans_end_early(medium: &dyn Medium) {
     store.scan_keys(VB, &mut third).expect("an early end is no error");
     store.scan_seqnos(VB, Seqno(1), Seqno(10), &mut third).expect("an early end is no error");
     assert_eq!(visits, 6);
+}
+
+fn load(medium: &dyn Medium) {
+    let store = open(medium);
+    let mut expected = Vec::new();
+    for vbid in [2, 5] {
+        let first = [Kept::document(1, b"a", b"old"), Kept::document(2, b"b", b"kept")];
+        commit(&*store, Vbid(vbid), &first);
+        let second = [Kept::document(3, b"a", b"new"), Kept::tombstone(4, b"c", 9)];
+        commit(&*store, Vbid(vbid), &second);
+        let kept = [&first[1], &second[0], &second[1]];
+        expected.extend(kept.map(|kept| (Vbid(vbid), kept.clone())));
+    }
+    let mut seen = Vec::new();
+    let mut visit = |vbid: Vbid, record: crate::Record<'_>| {
+        seen.push((vbid, Kept::of(record)));
+        ControlFlow::Continue(())
+    };
+    store.load(&mut visit).expect("the store loads");
+    seen.sort_by_key(|(vbid, kept)| (*vbid, kept.seqno));
+    assert_eq!(seen, expected);
+    let mut visits = 0;
+    let mut second = |_: Vbid, _: crate::Record<'_>| {
+        visits += 1;
+        if visits == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    store.load(&mut second).expect("an early end is no error");
+    assert_eq!(visits, 2);
 }
 
 fn states_follow_commits(medium: &dyn Medium) {

@@ -4,12 +4,12 @@
 //! some directories that it did not write itself; bytes from disk must not end the process, so the
 //! calls that read them run under [`guarded`].
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fjall::{Error, LsmError};
 
 use crate::StoreError;
+pub(super) use crate::directory::io_error;
 
 /// The seam's error for an error of fjall.
 pub(super) fn store_error(error: Error) -> StoreError {
@@ -21,16 +21,6 @@ pub(super) fn store_error(error: Error) -> StoreError {
             StoreError::Foreign(format!("fjall format {version:?} is not readable"))
         }
         error => StoreError::Corrupt(format!("{error:?}")),
-    }
-}
-
-/// A file that ends early or has impossible content is damage; the rest is the system's refusal.
-pub(super) fn io_error(error: &io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
-            StoreError::Corrupt(error.to_string())
-        }
-        _ => StoreError::Io(error.to_string()),
     }
 }
 

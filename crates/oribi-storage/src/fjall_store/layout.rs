@@ -7,9 +7,11 @@
 
 use byteview::ByteView;
 use fjall::Slice;
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
-use crate::{FailoverEntry, Record, StoreError, VbBatch, VbucketPhase, VbucketState};
+use crate::state_layout::{VBUCKETS_MAX, put, take};
+pub(super) use crate::state_layout::{assert_fits, decode_state, encode_state};
+use crate::{Record, StoreError};
 
 /// Offset of the vbucket in a document's key.
 pub(super) const KEY_VBID_AT: usize = 0;
@@ -28,8 +30,7 @@ pub(super) const LOCAL_PREFIX: [u8; 2] = [SYSTEM_TAG, b'L'];
 /// Keys of unfinished vbucket removals: this and the vbucket, big-endian.
 pub(super) const DROP_PREFIX: [u8; 2] = [SYSTEM_TAG, b'D'];
 
-/// Most vbuckets of a bucket; the numbers above stay free for [`SYSTEM_TAG`].
-const VBUCKETS_MAX: u16 = 1024;
+// The numbers above stay free for [`SYSTEM_TAG`].
 const _: () = assert!(((VBUCKETS_MAX - 1) >> 8) < SYSTEM_TAG as u16);
 
 /// Version byte of a record's value.
@@ -57,29 +58,6 @@ pub(super) const RECORD_HEADER_BYTES: usize = 36;
 
 /// Bit of a record that is a tombstone; all other bits are zero.
 pub(super) const RECORD_DELETED_BIT: u8 = 0x01;
-
-/// Version byte of a vbucket state.
-pub(super) const STATE_VERSION: u8 = 1;
-/// Offset of the version byte.
-pub(super) const STATE_VERSION_AT: usize = 0;
-/// Offset of the phase.
-pub(super) const STATE_PHASE_AT: usize = 1;
-/// Offset of the highest seqno, u64.
-pub(super) const STATE_HIGH_SEQNO_AT: usize = 2;
-/// Offset of the highest CAS, u64.
-pub(super) const STATE_MAX_CAS_AT: usize = 10;
-/// Offset of the highest revision of a deletion, u64.
-pub(super) const STATE_MAX_DELETED_REV_SEQNO_AT: usize = 18;
-/// Offset of the purge seqno, u64.
-pub(super) const STATE_PURGE_SEQNO_AT: usize = 26;
-/// Offset of the number of failover entries, u8.
-pub(super) const STATE_FAILOVER_COUNT_AT: usize = 34;
-/// Offset of the first failover entry.
-pub(super) const STATE_FAILOVER_AT: usize = 35;
-/// Length of a failover entry: uuid and seqno, u64 each.
-pub(super) const FAILOVER_ENTRY_BYTES: usize = 16;
-/// Most failover entries of a vbucket.
-pub(super) const FAILOVER_ENTRIES_MAX: usize = 25;
 
 /// Beginning of the keys of a vbucket's documents.
 pub(super) fn vbucket_prefix(vbid: Vbid) -> [u8; KEY_COLLECTION_AT] {
@@ -121,13 +99,6 @@ pub(super) fn vbid_of_state_key(key: &[u8]) -> Result<Vbid, StoreError> {
         Some(number) if number < VBUCKETS_MAX => Ok(Vbid(number)),
         _ => Err(corrupt("the key of a vbucket state", key)),
     }
-}
-
-/// Refuses a batch that the layout could not give back unchanged.
-pub(super) fn assert_fits(batch: &VbBatch<'_>) {
-    assert!(batch.vbid.0 < VBUCKETS_MAX, "{} is beyond the layout", batch.vbid);
-    let entries = batch.state.failover_table.len();
-    assert!(entries <= FAILOVER_ENTRIES_MAX, "{entries} failover entries are beyond the layout");
 }
 
 /// Value of a record: header and document, copied once into one allocation.
@@ -174,69 +145,6 @@ pub(super) fn decode_record<'a>(key: &'a [u8], value: &'a [u8]) -> Result<Record
         return Err(corrupt("the header of a record", key));
     }
     Ok(record)
-}
-
-/// Value of a vbucket's state.
-pub(super) fn encode_state(state: &VbucketState) -> Vec<u8> {
-    let entries = state.failover_table.len();
-    let mut value = vec![0; STATE_FAILOVER_AT + entries * FAILOVER_ENTRY_BYTES];
-    value[STATE_VERSION_AT] = STATE_VERSION;
-    value[STATE_PHASE_AT] = state.phase as u8;
-    put(&mut value, STATE_HIGH_SEQNO_AT, state.high_seqno.0.to_le_bytes());
-    put(&mut value, STATE_MAX_CAS_AT, state.max_cas.0.to_le_bytes());
-    put(&mut value, STATE_MAX_DELETED_REV_SEQNO_AT, state.max_deleted_rev_seqno.0.to_le_bytes());
-    put(&mut value, STATE_PURGE_SEQNO_AT, state.purge_seqno.0.to_le_bytes());
-    value[STATE_FAILOVER_COUNT_AT] =
-        u8::try_from(entries).expect("assert_fits bounds the failover table");
-    for (number, entry) in state.failover_table.iter().enumerate() {
-        let at = STATE_FAILOVER_AT + number * FAILOVER_ENTRY_BYTES;
-        put(&mut value, at, entry.uuid.0.to_le_bytes());
-        put(&mut value, at + 8, entry.seqno.0.to_le_bytes());
-    }
-    value
-}
-
-/// Reads a vbucket's state.
-pub(super) fn decode_state(value: &[u8]) -> Result<VbucketState, StoreError> {
-    let Some((header, table)) = value.split_first_chunk::<STATE_FAILOVER_AT>() else {
-        return Err(corrupt("a vbucket state", value));
-    };
-    let entries = usize::from(header[STATE_FAILOVER_COUNT_AT]);
-    let phase = phase_of(header[STATE_PHASE_AT]);
-    let (Some(phase), STATE_VERSION) = (phase, header[STATE_VERSION_AT]) else {
-        return Err(corrupt("a vbucket state", value));
-    };
-    if entries > FAILOVER_ENTRIES_MAX || table.len() != entries * FAILOVER_ENTRY_BYTES {
-        return Err(corrupt("a failover table", value));
-    }
-    let entry = |bytes: &[u8]| FailoverEntry {
-        uuid: VbUuid(u64::from_le_bytes(take(bytes, 0))),
-        seqno: Seqno(u64::from_le_bytes(take(bytes, 8))),
-    };
-    let rev_seqno = u64::from_le_bytes(take(header, STATE_MAX_DELETED_REV_SEQNO_AT));
-    Ok(VbucketState {
-        phase,
-        high_seqno: Seqno(u64::from_le_bytes(take(header, STATE_HIGH_SEQNO_AT))),
-        max_cas: Cas(u64::from_le_bytes(take(header, STATE_MAX_CAS_AT))),
-        max_deleted_rev_seqno: RevSeqno(rev_seqno),
-        purge_seqno: Seqno(u64::from_le_bytes(take(header, STATE_PURGE_SEQNO_AT))),
-        failover_table: table.chunks_exact(FAILOVER_ENTRY_BYTES).map(entry).collect(),
-    })
-}
-
-fn phase_of(byte: u8) -> Option<VbucketPhase> {
-    let phases =
-        [VbucketPhase::Active, VbucketPhase::Replica, VbucketPhase::Pending, VbucketPhase::Dead];
-    phases.into_iter().find(|phase| *phase as u8 == byte)
-}
-
-fn put<const N: usize>(bytes: &mut [u8], at: usize, number: [u8; N]) {
-    bytes[at..at + N].copy_from_slice(&number);
-}
-
-/// Bytes at a constant offset of a header whose length was checked.
-fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..at + N].try_into().expect("the range has N bytes")
 }
 
 /// Names what is wrong, and which entry by its first bytes; documents stay out of the log.

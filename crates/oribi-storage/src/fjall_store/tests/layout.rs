@@ -3,16 +3,17 @@
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
 use proptest::prelude::*;
 
-use super::super::directory::{
-    MARKER_BYTES, MARKER_NEW, MARKER_READY, MARKER_STATE_AT, MARKER_TEXT,
-};
+use super::super::STORE_KIND;
 use super::super::layout::{
     DROP_PREFIX, KEY_COLLECTION_AT, KEY_DOCUMENT_AT, KEY_VBID_AT, LOCAL_PREFIX, RECORD_BITS_AT,
     RECORD_CAS_AT, RECORD_DATATYPE_AT, RECORD_EXPIRY_AT, RECORD_FLAGS_AT, RECORD_HEADER_BYTES,
-    RECORD_RESERVED_AT, RECORD_REV_SEQNO_AT, RECORD_SEQNO_AT, RECORD_VERSION_AT, STATE_FAILOVER_AT,
-    STATE_FAILOVER_COUNT_AT, STATE_HIGH_SEQNO_AT, STATE_MAX_CAS_AT, STATE_MAX_DELETED_REV_SEQNO_AT,
-    STATE_PHASE_AT, STATE_PREFIX, STATE_PURGE_SEQNO_AT, STATE_VERSION_AT, decode_record,
-    decode_state, document_key, encode_record, encode_state,
+    RECORD_RESERVED_AT, RECORD_REV_SEQNO_AT, RECORD_SEQNO_AT, RECORD_VERSION_AT, STATE_PREFIX,
+    decode_record, decode_state, document_key, encode_record, encode_state,
+};
+use crate::directory::{MARKER_BYTES, MARKER_NEW, MARKER_READY, MARKER_STATE_AT};
+use crate::state_layout::{
+    STATE_FAILOVER_AT, STATE_FAILOVER_COUNT_AT, STATE_HIGH_SEQNO_AT, STATE_MAX_CAS_AT,
+    STATE_MAX_DELETED_REV_SEQNO_AT, STATE_PHASE_AT, STATE_PURGE_SEQNO_AT, STATE_VERSION_AT,
 };
 use crate::{FailoverEntry, Record, VbucketPhase, VbucketState};
 
@@ -56,7 +57,7 @@ fn the_document_says_what_the_constants_are() {
     for (name, offset) in offsets {
         assert_eq!(documented(name), offset.to_string(), "{name}");
     }
-    assert_eq!(documented("MARKER_TEXT").as_bytes(), MARKER_TEXT);
+    assert_eq!(documented("MARKER_TEXT").as_bytes(), STORE_KIND.marker_text);
     assert_eq!(documented("MARKER_NEW").as_bytes(), [MARKER_NEW]);
     assert_eq!(documented("MARKER_READY").as_bytes(), [MARKER_READY]);
     for prefix in [STATE_PREFIX, LOCAL_PREFIX, DROP_PREFIX] {

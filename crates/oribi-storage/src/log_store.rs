@@ -1,0 +1,250 @@
+//! The log store: an append-only log of segments with an index in memory, behind the [`KvStore`] seam.
+//!
+//! Owns: a directory of segments (`docs/storage-format.md`, "Log store"), the index, and a background
+//! thread that compacts. A commit is one frame, written by large sequential writes from the borrowed
+//! records and synced once; nothing is compressed, sorted or written twice. Invariants: a commit is
+//! atomic over all its batches; `Ok` means synced; after the first failed write or sync everything
+//! later is refused until the store is reopened, and what was read back then is written and
+//! synced again before it is relied on. It does not index by seqno and keeps no order of keys: scans
+//! in order collect and sort.
+//!
+//! # Why no old version ever comes back
+//!
+//! Opening replays the log: the last record of a key in the order of writing counts. So it must hold
+//! that **as long as any version of a key is on disk that is not gone by a bound, the last one is on
+//! disk, too, and it is the one that the index points at**.
+//!
+//! 1. A commit appends. Its frame counts as a whole or not at all, and the index learns of it after
+//!    the sync. So the index always points at the last version that is certain to be on disk.
+//! 2. Compaction appends copies of versions, each only if the index points at the original at that
+//!    moment, under the lock under which commits are written. So a copy is behind every other version
+//!    of its key, and becomes the last one. All other versions that are dropped with the segment
+//!    were superseded by one that is the last or was itself superseded; the last one stays.
+//! 3. A segment is removed after the copies and a note of the removal are durable, in one sync.
+//!    After a crash before that, the originals are there (and perhaps the copies, which say the same
+//!    and are behind them). After a crash later, the note says that a file that is still there is
+//!    not to be read.
+//! 4. A tombstone is a version like any other: it is moved, never dropped, because older versions may
+//!    lie in other segments. When tombstones are purged, a bound says so; they are no longer shown,
+//!    but the index still points at them and compaction still moves them (marked, so that the bound
+//!    is not needed for the copy). Older versions of a key are in segments no younger than the one
+//!    to which its tombstone was first written, which is in the record (`origin`): copies of them
+//!    were made before the tombstone was, and none later. So a purged tombstone is dropped with its
+//!    segment when every other segment is younger than that. Dropping a tombstone does not depend
+//!    on the removal of its segment being durable: until it is, the tombstone is there.
+//!    So that this happens although some segments hold only data that never changes, the oldest
+//!    segments are rewritten when purged tombstones are many.
+//! 5. A dropped vbucket or purged collection is a bound, too: whatever stands before it is gone,
+//!    whatever its segment. Records before it are not in the index and therefore never moved behind
+//!    it. Bounds, vbucket states and local documents are repeated in full at the beginning of
+//!    every segment, so only the newest segment has to be read for them, and compaction has to
+//!    care for documents only. A bound is forgotten when every segment is younger than it.
+//! 6. The beginning of a segment is synced before anything follows it, and the segment before it is
+//!    synced before it is made. So only the newest segment can have a torn end, and a newest
+//!    segment without a whole beginning has nothing in it.
+//!
+//! Callers: whoever opens a bucket.
+
+mod bounds;
+mod catalog;
+mod compaction;
+mod files;
+mod hint;
+mod index;
+mod layout;
+mod log;
+mod newest;
+mod open;
+mod planted;
+mod read;
+mod reader;
+mod removal;
+#[cfg(test)]
+mod tests;
+mod worker;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use self::files::RealDirectory;
+use self::log::Log;
+use self::planted::Planted;
+use self::worker::Worker;
+use crate::directory::{Directory, StoreKind};
+use crate::{
+    KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
+};
+
+pub use compaction::CompactionStep;
+
+/// Marker and files of this kind of store.
+const STORE_KIND: StoreKind = StoreKind {
+    marker_text: b"oribi-store 2 ",
+    is_own_file: |name| name.ends_with(".log") || name.ends_with(".idx"),
+    required_file: None,
+};
+
+/// What may be chosen when a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Length at which a segment is sealed and the next one begun.
+    pub segment_bytes: u64,
+    /// Share of the log, in percent, that may be garbage before compaction begins. Compaction costs
+    /// less the higher it is, and the log is larger.
+    pub garbage_percent: u64,
+    /// Compact on a thread of the store's own. Without it, the owner calls
+    /// [`LogStore::compaction_step`].
+    pub compacts_in_background: bool,
+    /// Use index files at opening. Without them every segment is read and checked from beginning to
+    /// end.
+    pub reads_hints: bool,
+    /// Open a store with damaged or missing segments, and give up what cannot be read; what can be
+    /// is moved to a new segment at once. An older version can come back where a newer one was
+    /// lost, so this is for the operator who has no better copy.
+    pub accepts_damage: bool,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            segment_bytes: 64 << 20,
+            garbage_percent: 50,
+            compacts_in_background: true,
+            reads_hints: true,
+            accepts_damage: false,
+        }
+    }
+}
+
+/// What a log store keeps in memory and on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogSizes {
+    /// Keys in the index, tombstones included.
+    pub keys: u64,
+    /// Of these, purged tombstones, which nobody is shown.
+    pub purged_tombstones: u64,
+    /// Bytes allocated for the index.
+    pub index_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of all segments.
+    pub log_bytes: u64,
+    /// Of these, garbage, estimated from the number of records.
+    pub garbage_bytes: u64,
+}
+
+/// A [`KvStore`] in a directory of its own.
+pub struct LogStore {
+    // Fields drop in this order: the thread ends before the log is closed, and the log before the
+    // lock is released.
+    worker: Option<Worker>,
+    log: Arc<Log>,
+    _directory: Option<Directory>,
+}
+
+impl LogStore {
+    /// Opens the store in `path`, creating it when the directory is missing or empty. The name of a
+    /// new directory is made durable; names of directories above its parent are the caller's.
+    ///
+    /// Errors: `Foreign` when the directory holds something else, another format, or is in use;
+    /// `Corrupt` when it was a store and is damaged, with file and offset.
+    pub fn open(path: &Path, options: LogOptions) -> Result<LogStore, StoreError> {
+        let directory = Directory::claim(path, &STORE_KIND)?;
+        let files = Arc::new(RealDirectory::new(path));
+        let log = open::open(files, directory.found(), &options, Planted::default())?;
+        directory.mark_ready()?;
+        Ok(LogStore::on(log, options.compacts_in_background, Some(directory)))
+    }
+
+    fn on(log: Log, compacts_in_background: bool, directory: Option<Directory>) -> LogStore {
+        let log = Arc::new(log);
+        let worker = compacts_in_background.then(|| Worker::start(Arc::clone(&log)));
+        LogStore { worker, log, _directory: directory }
+    }
+
+    /// Does a bounded piece of compaction, for an owner without a background thread.
+    pub fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
+        self.log.compaction_step()
+    }
+
+    /// Exact sizes of index and log.
+    pub fn sizes(&self) -> LogSizes {
+        self.log.sizes()
+    }
+}
+
+impl Drop for LogStore {
+    fn drop(&mut self) {
+        self.worker = None;
+        self.log.close();
+    }
+}
+
+impl KvStore for LogStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        if let Some(worker) = &self.worker {
+            worker.before_commit();
+        }
+        self.log.commit(batches)
+    }
+
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.log.get(vbid, key, visit)
+    }
+
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.log.scan_keys(vbid, visit)
+    }
+
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.log.scan_seqnos(vbid, from, to, visit)
+    }
+
+    fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        self.log.load(visit)
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        let catalog = self.log.catalog.read();
+        Ok(catalog.states.iter().map(|(vbid, state)| (*vbid, state.clone())).collect())
+    }
+
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.log.catalog.read().locals.get(name).cloned())
+    }
+
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.log.put_local(name, value)
+    }
+
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        self.log.purge_collection(vbid, collection)
+    }
+
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        self.log.drop_vbucket(vbid)
+    }
+
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        let purged = self.log.purge_tombstones(vbid, purge_before);
+        self.log.counters.compact(purged)
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats { disk_bytes: self.log.sizes().log_bytes, ..self.log.counters.stats() }
+    }
+}

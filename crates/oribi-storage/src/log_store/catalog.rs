@@ -1,0 +1,222 @@
+//! What the store knows without reading the disk: where the newest record of each key is, which
+//! segments there are and how much of each still counts, vbucket states and local documents.
+//!
+//! Owns: the tables of the index and the counts that go with every change of them. Invariants: an
+//! entry points at the last record of its key that is neither superseded nor gone by a bound;
+//! `live` of a segment is the number of entries that point into it; only synced commits are in here,
+//! except for moved copies, whose originals are still on disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oribi_types::{CollectionId, DocKey, Vbid};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use super::files::LogFile;
+use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Table};
+use crate::VbucketState;
+
+/// One segment.
+#[derive(Clone)]
+pub(super) struct Segment {
+    pub(super) id: u32,
+    pub(super) file: Arc<dyn LogFile>,
+    /// Length.
+    pub(super) bytes: u64,
+    /// Versions of documents written to it.
+    pub(super) versions: u64,
+    /// Of these, those that the index points at.
+    pub(super) live: u64,
+    /// Compaction could not read it and leaves it alone.
+    pub(super) is_damaged: bool,
+}
+
+impl Segment {
+    /// A segment of which nothing is known yet but its length.
+    pub(super) fn new(id: u32, file: Arc<dyn LogFile>, bytes: u64) -> Segment {
+        Segment { id, file, bytes, versions: 0, live: 0, is_damaged: false }
+    }
+
+    /// Bytes that a compaction would give back: a share by count, because the index has no lengths.
+    pub(super) fn garbage_bytes(&self) -> u64 {
+        let gone = u128::from(self.versions - self.live);
+        let share = u128::from(self.bytes) * gone / u128::from(self.versions.max(1));
+        if self.versions == 0 { self.bytes } else { share as u64 }
+    }
+}
+
+/// Key of a table.
+pub(super) type TableKey = (Vbid, CollectionId);
+
+/// Everything that is in memory of the log.
+#[derive(Default)]
+pub(super) struct Catalog {
+    /// Of the store; part of every fingerprint.
+    pub(super) seed: u64,
+    pub(super) tables: BTreeMap<TableKey, Table>,
+    /// By slot.
+    pub(super) segments: Vec<Option<Segment>>,
+    /// Slot of the segment that is written to.
+    pub(super) active: u16,
+    pub(super) states: BTreeMap<Vbid, VbucketState>,
+    pub(super) locals: BTreeMap<String, Vec<u8>>,
+    /// Entries that are purged tombstones.
+    purged: u64,
+}
+
+impl Catalog {
+    /// The catalog of a store with this seed, of which nothing else is known yet.
+    pub(super) fn new(seed: u64) -> Catalog {
+        Catalog { seed, ..Catalog::default() }
+    }
+
+    /// Fingerprint of a key in a store with this seed.
+    pub(super) fn fingerprint(seed: u64, key: &[u8]) -> Fingerprint {
+        Fingerprint::of(xxh3_128_with_seed(key, seed))
+    }
+
+    pub(super) fn find(&self, vbid: Vbid, key: DocKey<'_>) -> Option<Entry> {
+        let table = self.tables.get(&(vbid, key.collection))?;
+        table.find(Catalog::fingerprint(self.seed, key.key))
+    }
+
+    /// The segment in this slot, to which some entry points.
+    pub(super) fn segment(&self, slot: u16) -> &Segment {
+        let segment = self.segments.get(usize::from(slot)).and_then(Option::as_ref);
+        segment.expect("a segment stays until no entry points into it")
+    }
+
+    pub(super) fn segment_mut(&mut self, slot: u16) -> &mut Segment {
+        let segment = self.segments.get_mut(usize::from(slot)).and_then(Option::as_mut);
+        segment.expect("a segment stays until no entry points into it")
+    }
+
+    /// True when there can be one more segment.
+    pub(super) fn has_free_slot(&self) -> bool {
+        self.segments.iter().flatten().count() < SLOTS_MAX
+    }
+
+    /// Puts a segment into a free slot; `None` when there are as many as there can be.
+    pub(super) fn add_segment(&mut self, segment: Segment) -> Option<u16> {
+        let free = self.segments.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.segments.len());
+        if slot >= SLOTS_MAX {
+            return None;
+        }
+        if slot == self.segments.len() {
+            self.segments.push(None);
+        }
+        self.segments[slot] = Some(segment);
+        Some(slot as u16)
+    }
+
+    /// Segments with their slots, oldest first.
+    pub(super) fn segments_by_age(&self) -> Vec<(u16, Segment)> {
+        let taken = self.segments.iter().zip(0u16..);
+        let mut found: Vec<(u16, Segment)> =
+            taken.filter_map(|(segment, slot)| Some((slot, segment.clone()?))).collect();
+        found.sort_by_key(|(_, segment)| segment.id);
+        found
+    }
+
+    /// Number of the oldest segment other than the one in `slot`.
+    pub(super) fn oldest_but(&self, slot: u16) -> Option<u32> {
+        let others = self.segments.iter().zip(0u16..).filter(|(_, other)| *other != slot);
+        others.filter_map(|(segment, _)| segment.as_ref().map(|segment| segment.id)).min()
+    }
+
+    /// Points the key's entry at a new record that supersedes whatever it pointed at.
+    pub(super) fn put(&mut self, table: TableKey, entry: Entry) {
+        self.segment_mut(entry.place().slot).live += 1;
+        self.purged += u64::from(entry.mark() == Mark::Purged);
+        if let Some(replaced) = self.tables.entry(table).or_default().put(entry) {
+            self.forget(replaced);
+        }
+    }
+
+    /// As [`Catalog::put`] for many entries of one table, without looking it up for each.
+    pub(super) fn put_all(&mut self, table: TableKey, entries: &[Entry]) {
+        let table = self.tables.entry(table).or_default();
+        for entry in entries {
+            let replaced = table.put(*entry);
+            if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
+                segment.live += 1;
+            }
+            self.purged += u64::from(entry.mark() == Mark::Purged);
+            let Some(replaced) = replaced else { continue };
+            if let Some(segment) = &mut self.segments[usize::from(replaced.place().slot)] {
+                segment.live -= 1;
+            }
+            self.purged -= u64::from(replaced.mark() == Mark::Purged);
+        }
+    }
+
+    /// Takes out the entry that points at `place`, if the table still has it.
+    pub(super) fn remove_at(&mut self, table: TableKey, fingerprint: Fingerprint, place: Place) {
+        let Some(entries) = self.tables.get_mut(&table) else { return };
+        if entries.find(fingerprint).is_some_and(|entry| entry.place() == place)
+            && let Some(removed) = entries.remove(fingerprint)
+        {
+            self.forget(removed);
+        }
+    }
+
+    /// True when the key's entry points at `place`.
+    pub(super) fn points_at(
+        &self,
+        table: TableKey,
+        fingerprint: Fingerprint,
+        place: Place,
+    ) -> Option<Entry> {
+        let found = self.tables.get(&table)?.find(fingerprint)?;
+        (found.place() == place).then_some(found)
+    }
+
+    /// Takes out every entry of the vbucket, and its state.
+    pub(super) fn drop_vbucket(&mut self, vbid: Vbid) {
+        self.states.remove(&vbid);
+        let keys: Vec<TableKey> = self.tables_of(vbid).map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.drop_table(key));
+    }
+
+    /// Takes out every entry of a table.
+    pub(super) fn drop_table(&mut self, key: TableKey) {
+        let Some(table) = self.tables.remove(&key) else { return };
+        table.iter().for_each(|entry| self.forget(entry));
+    }
+
+    /// Tables of a vbucket in order of collection.
+    pub(super) fn tables_of(&self, vbid: Vbid) -> impl Iterator<Item = (&TableKey, &Table)> {
+        self.tables.range((vbid, CollectionId(0))..=(vbid, CollectionId(u32::MAX)))
+    }
+
+    /// An entry is no longer there.
+    fn forget(&mut self, entry: Entry) {
+        self.segment_mut(entry.place().slot).live -= 1;
+        self.purged -= u64::from(entry.mark() == Mark::Purged);
+    }
+
+    /// Takes away a segment that nothing points into.
+    pub(super) fn remove_segment(&mut self, slot: u16) {
+        assert_eq!(self.segment(slot).live, 0, "a segment goes after its last record has moved");
+        self.segments[usize::from(slot)] = None;
+    }
+
+    /// Bytes of the index, as allocated.
+    pub(super) fn index_bytes(&self) -> u64 {
+        self.tables.values().map(|table| table.bytes() as u64).sum()
+    }
+
+    /// Entries, and how many of them are purged tombstones.
+    pub(super) fn entries(&self) -> (u64, u64) {
+        (self.tables.values().map(|table| table.len() as u64).sum(), self.purged)
+    }
+
+    /// Bytes of all segments, and how many of them compaction would give back.
+    pub(super) fn log_bytes(&self) -> (u64, u64) {
+        let segments = self.segments.iter().flatten();
+        segments.fold((0, 0), |(bytes, garbage), segment| {
+            (bytes + segment.bytes, garbage + segment.garbage_bytes())
+        })
+    }
+}

@@ -1,0 +1,339 @@
+//! Gives space back: moves what still counts out of the segments with most garbage, a slice at a time.
+//!
+//! Owns: which segment is next, how far its reading has come, and the moving. Invariants: a record is
+//! moved only when the index points at it at that moment, under the lock under which commits are
+//! written, so a copy never stands behind a newer version; a segment is removed only after everything
+//! that was moved out of it is durable, together with the note that it is gone. The argument why
+//! no old version ever comes back is in the text of the parent module.
+//! Callers: the store's thread, tests, and commits when garbage piles up. A step that reads does so
+//! without any lock; the writer's lock is held for one slice of writing and never for a sync but
+//! the one at the end of a segment.
+
+use super::catalog::{Catalog, Segment, TableKey};
+use super::hint::Version;
+use super::index::{Entry, Fingerprint, Mark, Place};
+use super::layout::{Kind, RECORD_CHECKSUM_AT, RECORD_HEADER_BYTES, Stored, UNIT_BYTES};
+use super::log::{Log, write_error};
+use super::planted::Bug;
+use super::read::{damaged, read_error};
+use super::reader::{ReadFault, SegmentReader, Step};
+use super::writer::{Writer, hint_name, segment_name};
+use crate::StoreError;
+use crate::state_layout::take;
+use oribi_types::{Seqno, Vbid};
+
+/// Bytes that one step reads at most, give or take a record. Bounds how long commits wait.
+const SLICE_BYTES: u64 = 1 << 20;
+
+/// Purged tombstones are worth nothing to anybody, but stay until every older segment is gone.
+/// When they are more than this share of all entries, the oldest segments are rewritten.
+const PURGED_SHARE: u64 = 8;
+/// As long as there are no more purged tombstones than this, nobody minds.
+const PURGED_MIN: u64 = 4096;
+
+/// What one step of compaction did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompactionStep {
+    /// There is too little garbage to be worth anything.
+    Idle,
+    /// A reader must not miss records that move; try again later.
+    Waiting,
+    /// Read a part of a segment and moved what counts.
+    Moved {
+        /// Bytes written.
+        bytes: u64,
+    },
+    /// A segment is gone.
+    Removed {
+        /// Bytes of its file.
+        bytes: u64,
+    },
+}
+
+/// What compaction remembers from step to step.
+#[derive(Default)]
+pub(super) struct Compaction {
+    victim: Option<Victim>,
+}
+
+struct Victim {
+    slot: u16,
+    id: u32,
+    reader: SegmentReader,
+    /// Goes on behind what cannot be read.
+    skips_damage: bool,
+}
+
+/// A record that is about to move.
+struct Move {
+    table: TableKey,
+    fingerprint: Fingerprint,
+    from: Place,
+    /// Where it is in [`Slice::bytes`]; empty for one that is dropped instead.
+    begin: usize,
+    end: usize,
+    kind: Kind,
+    expiry: u32,
+}
+
+/// What one step takes out of a segment.
+#[derive(Default)]
+struct Slice {
+    bytes: Vec<u8>,
+    moves: Vec<Move>,
+    is_last: bool,
+}
+
+impl Log {
+    /// Does a bounded piece of work.
+    pub(super) fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
+        let mut compaction = self.compaction.lock();
+        let Some(_moving) = self.moves.try_write() else { return Ok(CompactionStep::Waiting) };
+        if compaction.victim.is_none() {
+            compaction.victim = self.pick();
+        }
+        let Some(victim) = &mut compaction.victim else { return Ok(CompactionStep::Idle) };
+        let step = self.work_on(victim);
+        if !matches!(step, Ok(CompactionStep::Moved { .. })) {
+            compaction.victim = None;
+        }
+        step
+    }
+
+    /// Moves what can be read out of a segment that opening found damaged, and removes it.
+    pub(super) fn evacuate(&self, id: u32) -> Result<(), StoreError> {
+        let found = self.catalog.read().segments_by_age();
+        let Some((slot, segment)) = found.into_iter().find(|(_, segment)| segment.id == id) else {
+            return Ok(());
+        };
+        let mut victim = self.victim(slot, &segment);
+        victim.skips_damage = true;
+        while matches!(self.work_on(&mut victim)?, CompactionStep::Moved { .. }) {}
+        Ok(())
+    }
+
+    fn victim(&self, slot: u16, segment: &Segment) -> Victim {
+        let (id, seed, file) = (segment.id, self.catalog.read().seed, segment.file.clone());
+        let reader = SegmentReader::new(file, id, seed, segment.bytes, self.planted);
+        Victim { slot, id, reader, skips_damage: false }
+    }
+
+    fn work_on(&self, victim: &mut Victim) -> Result<CompactionStep, StoreError> {
+        if self.catalog.read().segment(victim.slot).live == 0 {
+            return self.remove_victim(victim);
+        }
+        let slice = match self.take_slice(victim) {
+            Ok(slice) => slice,
+            Err(error) => {
+                // What can still be read of it can be read where it is.
+                self.catalog.write().segment_mut(victim.slot).is_damaged = true;
+                return Err(error);
+            }
+        };
+        let bytes = self.exclusive(|writer| self.write_moves(writer, &slice))?;
+        if slice.is_last { self.remove_victim(victim) } else { Ok(CompactionStep::Moved { bytes }) }
+    }
+
+    /// The segment that gives back most for what moving costs.
+    fn pick(&self) -> Option<Victim> {
+        let is_due = self.garbage_percent() >= self.options.garbage_percent;
+        let catalog = self.catalog.read();
+        let (entries, purged) = catalog.entries();
+        let is_swept = purged > PURGED_MIN.max(entries / PURGED_SHARE);
+        let sealed = catalog.segments_by_age();
+        let newest = sealed.last().map_or(0, |(_, segment)| segment.id);
+        let mut sealed = sealed
+            .into_iter()
+            .filter(|(slot, segment)| *slot != catalog.active && !segment.is_damaged);
+        let chosen = if is_swept {
+            sealed.next()
+        } else {
+            let worth = |segment: &Segment| worth(segment, newest);
+            sealed
+                .filter(|(_, segment)| segment.live == 0 || is_due && worth(segment) > 0.0)
+                .max_by(|(_, left), (_, right)| worth(left).total_cmp(&worth(right)))
+        };
+        drop(catalog);
+        chosen.map(|(slot, segment)| self.victim(slot, &segment))
+    }
+
+    /// Reads on in the victim and keeps what the index points at.
+    fn take_slice(&self, victim: &mut Victim) -> Result<Slice, StoreError> {
+        let mut slice = Slice::default();
+        let begun = victim.reader.offset();
+        let (slot, id) = (victim.slot, victim.id);
+        while victim.reader.offset() - begun < SLICE_BYTES {
+            match victim.reader.next() {
+                Ok(Step::Record { at, raw, stored }) if stored.kind.is_version() => {
+                    self.consider(&mut slice, Place::at(slot, at), raw, &stored);
+                }
+                Ok(Step::End) => {
+                    slice.is_last = true;
+                    break;
+                }
+                Ok(_) => {}
+                Err(ReadFault::Bad { offset, .. }) if victim.skips_damage => {
+                    match victim.reader.find_frame(offset + 1) {
+                        Ok(Some(next)) => victim.reader.jump(next),
+                        Ok(None) => victim.reader.jump(u64::MAX),
+                        Err(error) => return Err(read_error(id, &ReadFault::Io(error))),
+                    }
+                }
+                Err(fault) => return Err(read_error(id, &fault)),
+            }
+        }
+        Ok(slice)
+    }
+
+    fn consider(&self, slice: &mut Slice, from: Place, raw: &[u8], stored: &Stored<'_>) {
+        let key = stored.record.key;
+        let catalog = self.catalog.read();
+        let fingerprint = Catalog::fingerprint(catalog.seed, key.key);
+        let table = (stored.vbid, key.collection);
+        let entry = catalog.points_at(table, fingerprint, from);
+        let entry = match entry {
+            None if self.planted.has(Bug::MovesWithoutLooking) => None,
+            None => return,
+            some => some,
+        };
+        let mark = entry.map_or(Mark::Document, Entry::mark);
+        let begin = slice.bytes.len();
+        let mut kind = stored.kind;
+        match mark {
+            Mark::Purged if self.is_droppable(&catalog, from.slot, stored.origin) => {}
+            Mark::Tombstone if self.planted.has(Bug::ForgetsTombstones) => {}
+            Mark::Purged => {
+                kind = Kind::PurgedTombstone;
+                push(&mut slice.bytes, &Stored { kind, ..*stored });
+            }
+            Mark::Document | Mark::Tombstone => slice.bytes.extend_from_slice(raw),
+        }
+        let (end, expiry) = (slice.bytes.len(), stored.record.expiry);
+        slice.moves.push(Move { table, fingerprint, from, begin, end, kind, expiry });
+    }
+
+    /// True when no segment but the one in `slot` can have a version that is older than a tombstone
+    /// that was first written to segment `origin`.
+    fn is_droppable(&self, catalog: &Catalog, slot: u16, origin: u32) -> bool {
+        self.planted.has(Bug::DropsTombstonesEarly)
+            || catalog.oldest_but(slot).is_none_or(|oldest| oldest > origin)
+    }
+
+    /// Writes what still counts as one frame, without a sync, and points the index at the copies.
+    fn write_moves(&self, writer: &mut Writer, slice: &Slice) -> Result<u64, StoreError> {
+        let is_current = |one: &&Move| {
+            let catalog = self.catalog.read();
+            self.planted.has(Bug::MovesWithoutLooking)
+                || catalog.points_at(one.table, one.fingerprint, one.from).is_some()
+        };
+        let current: Vec<&Move> = slice.moves.iter().filter(is_current).collect();
+        let (dropped, moved): (Vec<&Move>, Vec<&Move>) =
+            current.into_iter().partition(|one| one.begin == one.end);
+        let payload_bytes = moved.iter().map(|one| (one.end - one.begin) as u64).sum();
+        let mut entries = Vec::with_capacity(moved.len());
+        if !moved.is_empty() {
+            self.make_room(writer, payload_bytes)?;
+            let slot = writer.active.slot;
+            let mut frame = writer.frame(payload_bytes, moved.len() as u32);
+            let mut copy = || {
+                for one in &moved {
+                    let raw = &slice.bytes[one.begin..one.end];
+                    let checksum = u32::from_le_bytes(take(raw, RECORD_CHECKSUM_AT));
+                    let offset = frame.push_raw(raw, checksum)?;
+                    frame.note(&one.version(offset));
+                    entries.push(Entry::new(one.fingerprint, one.mark(), Place::at(slot, offset)));
+                }
+                Ok(())
+            };
+            let copied = copy().and_then(|()| frame.finish());
+            copied.map_err(|error| write_error(writer, &error))?;
+        }
+        let mut catalog = self.catalog.write();
+        let active = catalog.segment_mut(writer.active.slot);
+        active.bytes = writer.active.end;
+        active.versions += entries.len() as u64;
+        for (one, entry) in moved.iter().zip(entries) {
+            catalog.put(one.table, entry);
+        }
+        for one in dropped {
+            catalog.remove_at(one.table, one.fingerprint, one.from);
+        }
+        Ok(payload_bytes)
+    }
+
+    /// Notes durably that the segment is gone, which makes what was moved durable as well, and
+    /// removes its files.
+    fn remove_victim(&self, victim: &Victim) -> Result<CompactionStep, StoreError> {
+        let (live, bytes) = {
+            let catalog = self.catalog.read();
+            let segment = catalog.segment(victim.slot);
+            (segment.live, segment.bytes)
+        };
+        if live > 0 {
+            self.catalog.write().segment_mut(victim.slot).is_damaged = true;
+            return Err(damaged(victim.id, 0, "the index has records that are not there, seen"));
+        }
+        let mut gone = Stored::control(Kind::RemoveSegment, Vbid(0), b"", b"");
+        gone.record.seqno = Seqno(u64::from(victim.id));
+        if self.planted.has(Bug::RemovesBeforeTheSync) {
+            self.exclusive(|writer| {
+                writer.write_controls(&[gone]).map_err(|error| write_error(writer, &error))?;
+                self.catalog.write().remove_segment(victim.slot);
+                Ok(())
+            })?;
+        } else {
+            self.control(
+                gone.stored_bytes(),
+                |_| vec![gone],
+                |_, _, catalog| {
+                    catalog.remove_segment(victim.slot);
+                },
+            )?;
+        }
+        self.remove_files(victim.id);
+        Ok(CompactionStep::Removed { bytes })
+    }
+
+    /// Removes a segment's files. Files that stay are removed by the next opening.
+    fn remove_files(&self, id: u32) {
+        let directory = self.writer.lock().directory.clone();
+        if let Err(error) = directory.remove(&segment_name(id)) {
+            tracing::warn!(%error, segment = id, "a segment's file could not be removed");
+        }
+        // Often there is none.
+        let _ = directory.remove(&hint_name(id));
+    }
+}
+
+impl Move {
+    fn mark(&self) -> Mark {
+        match self.kind {
+            Kind::PurgedTombstone => Mark::Purged,
+            Kind::Tombstone => Mark::Tombstone,
+            _ => Mark::Document,
+        }
+    }
+
+    fn version(&self, offset: u64) -> Version {
+        let (vbid, collection) = self.table;
+        let (fingerprint, kind, expiry) = (self.fingerprint, self.kind, self.expiry);
+        Version { vbid, collection, fingerprint, kind, expiry, offset }
+    }
+}
+
+/// Space gained for work done, and more for segments in which nothing has changed for long (the
+/// cost-benefit rule of Rosenblum and Ousterhout, 1991, with a gentler weight for age).
+fn worth(segment: &Segment, newest: u32) -> f64 {
+    let live = segment.live as f64 / segment.versions.max(1) as f64;
+    let age = f64::from(newest - segment.id);
+    if live > 0.9 { 0.0 } else { (1.0 - live) / (1.0 + live) * (1.0 + (1.0 + age).log2()) }
+}
+
+/// Appends a whole record.
+fn push(out: &mut Vec<u8>, stored: &Stored<'_>) {
+    let begin = out.len();
+    stored.push_head(out);
+    out.extend_from_slice(stored.record.value);
+    out.resize(begin + stored.stored_bytes() as usize, 0);
+    debug_assert!(out.len() - begin >= RECORD_HEADER_BYTES && out.len() as u64 % UNIT_BYTES == 0);
+}

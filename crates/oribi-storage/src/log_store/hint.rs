@@ -1,0 +1,151 @@
+//! The index file of a sealed segment: what opening has to know of it, without the documents.
+//!
+//! Owns: its layout, how it is collected while the segment is written, and how it is read back.
+//! Invariant: nothing depends on it for correctness. It is written without a sync, and one that is
+//! missing, cut off, of another segment or has a wrong checksum is as good as none: the segment
+//! itself is read instead.
+
+use oribi_types::{CollectionId, Vbid};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::index::Fingerprint;
+use super::layout::{Kind, Stored, UNIT_BYTES};
+use crate::state_layout::{put, take};
+
+/// What an index file begins with.
+pub(super) const HINT_MAGIC: [u8; 8] = *b"ORIBIIDX";
+/// Version of the format of index files.
+pub(super) const HINT_VERSION: u32 = 1;
+/// Offset of the version, u32.
+pub(super) const HINT_VERSION_AT: usize = 8;
+/// Offset of the number of the segment, u32.
+pub(super) const HINT_SEGMENT_AT: usize = 12;
+/// Offset of the length of the segment, u64.
+pub(super) const HINT_SEGMENT_BYTES_AT: usize = 16;
+/// Offset of the checksum of everything but itself, with the store's seed, u64.
+pub(super) const HINT_CHECKSUM_AT: usize = 24;
+/// Length of the header, and offset of the first entry.
+pub(super) const HINT_HEADER_BYTES: usize = 32;
+
+/// Offset of the fingerprint in an entry, 16 bytes.
+pub(super) const HINT_FINGERPRINT_AT: usize = 0;
+/// Offset of the record's place in units of eight bytes, u32.
+pub(super) const HINT_UNIT_AT: usize = 16;
+/// Offset of the expiry, u32.
+pub(super) const HINT_EXPIRY_AT: usize = 20;
+/// Offset of the collection, u32.
+pub(super) const HINT_COLLECTION_AT: usize = 24;
+/// Offset of the vbucket, u16.
+pub(super) const HINT_VBID_AT: usize = 28;
+/// Offset of the kind; the last byte is zero.
+pub(super) const HINT_KIND_AT: usize = 30;
+/// Length of an entry.
+pub(super) const HINT_ENTRY_BYTES: usize = 32;
+
+/// One version of a document in a segment, as opening sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Version {
+    pub(super) vbid: Vbid,
+    pub(super) collection: CollectionId,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) kind: Kind,
+    pub(super) expiry: u32,
+    pub(super) offset: u64,
+}
+
+impl Version {
+    /// What opening has to know of a record at `offset`.
+    pub(super) fn of(stored: &Stored<'_>, fingerprint: Fingerprint, offset: u64) -> Version {
+        Version {
+            vbid: stored.vbid,
+            collection: stored.record.key.collection,
+            fingerprint,
+            kind: stored.kind,
+            expiry: stored.record.expiry,
+            offset,
+        }
+    }
+}
+
+/// An index file that is being collected.
+#[derive(Default)]
+pub(super) struct Hint {
+    entries: Vec<u8>,
+}
+
+impl Hint {
+    pub(super) fn push(&mut self, version: &Version) {
+        let mut entry = [0; HINT_ENTRY_BYTES];
+        put(&mut entry, HINT_FINGERPRINT_AT, version.fingerprint.number().to_le_bytes());
+        put(&mut entry, HINT_UNIT_AT, ((version.offset / UNIT_BYTES) as u32).to_le_bytes());
+        put(&mut entry, HINT_EXPIRY_AT, version.expiry.to_le_bytes());
+        put(&mut entry, HINT_COLLECTION_AT, version.collection.0.to_le_bytes());
+        put(&mut entry, HINT_VBID_AT, version.vbid.0.to_le_bytes());
+        entry[HINT_KIND_AT] = version.kind as u8;
+        self.entries.extend_from_slice(&entry);
+    }
+
+    /// The header that stands before [`Hint::entries`].
+    pub(super) fn header(&self, segment: u32, bytes: u64, seed: u64) -> [u8; HINT_HEADER_BYTES] {
+        let mut header = [0; HINT_HEADER_BYTES];
+        put(&mut header, 0, HINT_MAGIC);
+        put(&mut header, HINT_VERSION_AT, HINT_VERSION.to_le_bytes());
+        put(&mut header, HINT_SEGMENT_AT, segment.to_le_bytes());
+        put(&mut header, HINT_SEGMENT_BYTES_AT, bytes.to_le_bytes());
+        let checksum = checksum(&header, &self.entries, seed);
+        put(&mut header, HINT_CHECKSUM_AT, checksum.to_le_bytes());
+        header
+    }
+
+    pub(super) fn entries(&self) -> &[u8] {
+        &self.entries
+    }
+}
+
+fn checksum(header: &[u8; HINT_HEADER_BYTES], entries: &[u8], seed: u64) -> u64 {
+    let of_header = xxh3_64_with_seed(&header[..HINT_CHECKSUM_AT], seed);
+    xxh3_64_with_seed(entries, of_header)
+}
+
+/// The versions that an index file lists, or `None` when it is not a whole one of this segment.
+pub(super) fn read(
+    content: &[u8],
+    segment: u32,
+    bytes: u64,
+    seed: u64,
+) -> Option<impl Iterator<Item = Version>> {
+    let (header, entries) = content.split_first_chunk::<HINT_HEADER_BYTES>()?;
+    let stored_checksum = u64::from_le_bytes(take(header, HINT_CHECKSUM_AT));
+    let is_right = header[..HINT_MAGIC.len()] == HINT_MAGIC
+        && u32::from_le_bytes(take(header, HINT_VERSION_AT)) == HINT_VERSION
+        && u32::from_le_bytes(take(header, HINT_SEGMENT_AT)) == segment
+        && u64::from_le_bytes(take(header, HINT_SEGMENT_BYTES_AT)) == bytes
+        && entries.len().is_multiple_of(HINT_ENTRY_BYTES)
+        && stored_checksum == checksum(header, entries, seed);
+    if !is_right {
+        return None;
+    }
+    // The checksum was right, so what is left to check is what a bug could have written.
+    let chunks = entries.chunks_exact(HINT_ENTRY_BYTES);
+    let is_sound = chunks.clone().all(|entry| version(entry).is_some_and(|v| v.offset < bytes));
+    is_sound.then(|| chunks.filter_map(version))
+}
+
+fn version(entry: &[u8]) -> Option<Version> {
+    let kinds = [Kind::Document, Kind::Tombstone, Kind::PurgedTombstone];
+    let offset = u64::from(u32::from_le_bytes(take(entry, HINT_UNIT_AT))) * UNIT_BYTES;
+    if offset == 0 {
+        return None;
+    }
+    Some(Version {
+        vbid: Vbid(u16::from_le_bytes(take(entry, HINT_VBID_AT))),
+        collection: CollectionId(u32::from_le_bytes(take(entry, HINT_COLLECTION_AT))),
+        fingerprint: Fingerprint::from_number(u128::from_le_bytes(take(
+            entry,
+            HINT_FINGERPRINT_AT,
+        )))?,
+        kind: kinds.into_iter().find(|kind| *kind as u8 == entry[HINT_KIND_AT])?,
+        expiry: u32::from_le_bytes(take(entry, HINT_EXPIRY_AT)),
+        offset,
+    })
+}

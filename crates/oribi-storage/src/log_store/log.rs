@@ -1,0 +1,255 @@
+//! The log at work: commits and removals, each one frame, one sync, and then the catalog.
+//!
+//! Owns: the order of these three, the lock under which one thread writes, and the memory of a
+//! failure. Invariants: the catalog learns of a frame only after the frame was synced, so nobody is
+//! shown what may be lost; after the first failed write or sync every later write is refused.
+//! Callers: [`super::LogStore`] and the tests, which open a log on simulated files.
+
+use std::io;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use super::bounds::{Bounds, Position};
+use super::catalog::{Catalog, TableKey};
+use super::compaction::Compaction;
+use super::hint::Version;
+use super::index::{Entry, Mark, Place};
+use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
+use super::planted::{Bug, Planted};
+use super::writer::{Writer, frame_bytes, segment_name};
+use super::{LogOptions, LogSizes};
+use crate::counters::Counters;
+use crate::state_layout::{assert_fits, encode_state};
+use crate::{StoreError, VbBatch};
+
+/// An open log.
+pub(super) struct Log {
+    pub(super) options: LogOptions,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) catalog: RwLock<Catalog>,
+    /// Held for reading by who must not miss a record that compaction moves meanwhile.
+    pub(super) moves: RwLock<()>,
+    pub(super) compaction: Mutex<Compaction>,
+    pub(super) counters: Counters,
+    pub(super) planted: Planted,
+}
+
+/// Entries of one table in one commit, as a range of all entries.
+struct Group {
+    table: TableKey,
+    begin: usize,
+}
+
+impl Log {
+    /// Writes all batches as one frame and syncs it: all of them are durable, or none is.
+    pub(super) fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        batches.iter().for_each(assert_fits);
+        if batches.is_empty() {
+            return self.counters.commit(batches, Ok(()));
+        }
+        let states: Vec<Vec<u8>> = batches.iter().map(|batch| encode_state(&batch.state)).collect();
+        let committed = payload_of(batches, &states).and_then(|(payload_bytes, records)| {
+            self.exclusive(|writer| {
+                self.make_room(writer, payload_bytes)?;
+                self.write_batches(writer, batches, &states, payload_bytes, records)
+                    .map_err(|error| write_error(writer, &error))
+            })
+        });
+        self.counters.commit(batches, committed)
+    }
+
+    fn write_batches(
+        &self,
+        writer: &mut Writer,
+        batches: &[VbBatch<'_>],
+        states: &[Vec<u8>],
+        payload_bytes: u64,
+        records: u32,
+    ) -> io::Result<()> {
+        let versions = batches.iter().map(|batch| batch.records.len()).sum();
+        let mut entries: Vec<Entry> = Vec::with_capacity(versions);
+        let mut groups: Vec<Group> = Vec::with_capacity(batches.len());
+        let (seed, slot, origin) = (writer.seed, writer.active.slot, writer.active.id);
+        let mut frame = writer.frame(payload_bytes, records);
+        for (batch, state) in batches.iter().zip(states) {
+            for record in &batch.records {
+                let table = (batch.vbid, record.key.collection);
+                if groups.last().is_none_or(|group| group.table != table) {
+                    groups.push(Group { table, begin: entries.len() });
+                }
+                let stored = Stored::version(batch.vbid, origin, *record);
+                let offset = frame.push(&stored)?;
+                let fingerprint = Catalog::fingerprint(seed, record.key.key);
+                frame.note(&Version::of(&stored, fingerprint, offset));
+                let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
+                entries.push(Entry::new(fingerprint, mark, Place::at(slot, offset)));
+            }
+            frame.push(&Stored::control(Kind::State, batch.vbid, b"", state))?;
+        }
+        if self.planted.has(Bug::AcknowledgesEarly) {
+            drop(frame);
+        } else {
+            frame.finish()?;
+            writer.sync()?;
+        }
+        self.apply(writer, &entries, &groups);
+        let mut catalog = self.catalog.write();
+        for batch in batches {
+            catalog.states.insert(batch.vbid, batch.state.clone());
+        }
+        Ok(())
+    }
+
+    /// Shows readers what was just synced, group by group, so that none of them waits for all.
+    fn apply(&self, writer: &Writer, entries: &[Entry], groups: &[Group]) {
+        {
+            let mut catalog = self.catalog.write();
+            let segment = catalog.segment_mut(writer.active.slot);
+            segment.versions += entries.len() as u64;
+            segment.bytes = writer.active.end;
+        }
+        let ends = groups.iter().skip(1).map(|group| group.begin).chain([entries.len()]);
+        for (group, end) in groups.iter().zip(ends) {
+            self.catalog.write().put_all(group.table, &entries[group.begin..end]);
+        }
+    }
+
+    /// Begins a new segment when the frame would make the active one too long.
+    pub(super) fn make_room(
+        &self,
+        writer: &mut Writer,
+        payload_bytes: u64,
+    ) -> Result<(), StoreError> {
+        let end = writer.active.end + frame_bytes(payload_bytes);
+        let is_fresh = self.catalog.read().segment(writer.active.slot).versions == 0;
+        // A frame that is longer than a segment gets one of its own.
+        if (end > self.options.segment_bytes && !is_fresh) || end > SEGMENT_BYTES_MAX {
+            writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` as the only writer. Its failure is the last thing that is written.
+    pub(super) fn exclusive<T>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut writer = self.writer.lock();
+        if let Some(text) = &writer.failure
+            && !self.planted.has(Bug::WritesAfterAFailure)
+        {
+            return Err(StoreError::Poisoned(text.clone()));
+        }
+        // Stays when `work` panics half-way through a frame.
+        writer.failure = Some("a write panicked".into());
+        let outcome = work(&mut writer);
+        writer.failure = match &outcome {
+            Ok(_) => None,
+            Err(error) => {
+                tracing::error!(%error, "the store refuses writes until it is reopened");
+                Some(error.to_string())
+            }
+        };
+        // Compaction takes the lock again and again; whoever waits gets it first.
+        MutexGuard::unlock_fair(writer);
+        outcome
+    }
+
+    /// Writes records that are no versions as one frame of at most `room` bytes and syncs it. Both
+    /// `make` and `apply`, which runs after the sync, are told where the frame stands.
+    pub(super) fn control<'a>(
+        &self,
+        room: u64,
+        make: impl FnOnce(Position) -> Vec<Stored<'a>>,
+        apply: impl FnOnce(Position, &mut Bounds, &mut Catalog),
+    ) -> Result<(), StoreError> {
+        self.exclusive(|writer| {
+            self.make_room(writer, room)?;
+            let position = writer.position();
+            self.write_and_sync(writer, &make(position))?;
+            apply(position, &mut writer.bounds, &mut self.catalog.write());
+            Ok(())
+        })
+    }
+
+    /// Writes one frame of records that are no versions, and syncs it.
+    pub(super) fn write_and_sync(
+        &self,
+        writer: &mut Writer,
+        records: &[Stored<'_>],
+    ) -> Result<(), StoreError> {
+        let written = writer.write_controls(records).and_then(|()| writer.sync());
+        written.map_err(|error| write_error(writer, &error))?;
+        self.catalog.write().segment_mut(writer.active.slot).bytes = writer.active.end;
+        Ok(())
+    }
+
+    /// Share of the log that compaction would give back.
+    pub(super) fn garbage_percent(&self) -> u64 {
+        let (bytes, garbage) = self.catalog.read().log_bytes();
+        // The active segment cannot be compacted, and a log of few segments is not worth it.
+        if bytes < self.options.segment_bytes * 2 { 0 } else { garbage * 100 / bytes.max(1) }
+    }
+
+    /// Sizes of index and log.
+    pub(super) fn sizes(&self) -> LogSizes {
+        let catalog = self.catalog.read();
+        let (keys, purged_tombstones) = catalog.entries();
+        let (log_bytes, garbage_bytes) = catalog.log_bytes();
+        let segments = catalog.segments.iter().flatten().count() as u64;
+        let index_bytes = catalog.index_bytes();
+        LogSizes { keys, purged_tombstones, index_bytes, segments, log_bytes, garbage_bytes }
+    }
+
+    /// Goes on in a new segment.
+    pub(super) fn seal(&self) -> Result<(), StoreError> {
+        self.exclusive(|writer| {
+            writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))
+        })
+    }
+
+    /// Says durably that the last commit was synced, so that damage to it while nobody has the store
+    /// open is told from a commit that was cut off. A store that was not closed lacks this.
+    pub(super) fn close(&self) {
+        let is_needed = {
+            let writer = self.writer.lock();
+            // A log that ends with an empty frame was closed or just opened.
+            writer.failure.is_none() && !writer.is_closed
+        };
+        if is_needed && let Err(error) = self.control(0, |_| Vec::new(), |_, _, _| {}) {
+            tracing::warn!(%error, "the store could not note that it was closed");
+        }
+    }
+}
+
+/// Length of the frame's content and number of its records, when the layout can hold them.
+fn payload_of(batches: &[VbBatch<'_>], states: &[Vec<u8>]) -> Result<(u64, u32), StoreError> {
+    let (mut payload_bytes, mut records) = (0, 0);
+    for (batch, state) in batches.iter().zip(states) {
+        for record in &batch.records {
+            check_lengths(record.key.key, record.value)?;
+            payload_bytes += Stored::version(batch.vbid, 0, *record).stored_bytes();
+        }
+        payload_bytes += Stored::control(Kind::State, batch.vbid, b"", state).stored_bytes();
+        records += batch.records.len() + 1;
+    }
+    let records = u32::try_from(records).ok();
+    let fits = payload_bytes < SEGMENT_BYTES_MAX / 2;
+    records.filter(|_| fits).map(|records| (payload_bytes, records)).ok_or_else(|| {
+        StoreError::Io(format!("a commit of {payload_bytes} bytes is more than a segment holds"))
+    })
+}
+
+/// Refuses what the lengths of a record cannot say.
+pub(super) fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    if u16::try_from(key.len()).is_ok() && u32::try_from(value.len()).is_ok() {
+        return Ok(());
+    }
+    let text = format!("a record of {} and {} bytes is too long", key.len(), value.len());
+    Err(StoreError::Io(text))
+}
+
+/// A write or sync of the active segment failed.
+pub(super) fn write_error(writer: &Writer, error: &io::Error) -> StoreError {
+    StoreError::Io(format!("{}: {error}", segment_name(writer.active.id)))
+}

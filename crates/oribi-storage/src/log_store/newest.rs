@@ -1,0 +1,289 @@
+//! Reads the newest segment: everything that is not a document, and where the log ends.
+//!
+//! Owns: the line between a tail that a crash cut off and damage. A frame says up to which number
+//! frames were synced when it was begun. So when something is wrong and a frame behind it says that
+//! the frame which should be there was synced, the bytes were damaged later. When no frame says so,
+//! the frame was never acknowledged, or was the last one of a store that was not closed.
+//! Callers: opening. It changes nothing on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use oribi_types::Vbid;
+
+use super::bounds::{Bounds, Position, TombstonePurge};
+use super::catalog::Catalog;
+use super::files::LogFile;
+use super::hint::Version;
+use super::layout::{
+    FrameHeader, Kind, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, decode_segment_header,
+};
+use super::planted::{Bug, Planted};
+use super::reader::{ReadFault, SegmentReader, Step, find_frame};
+use crate::VbucketState;
+use crate::state_layout::{decode_state, take};
+
+/// What the newest segment says.
+pub(super) struct Newest {
+    pub(super) id: u32,
+    pub(super) file: Arc<dyn LogFile>,
+    pub(super) seed: u64,
+    /// Numbers of all segments but those that are gone.
+    pub(super) segments: BTreeSet<u32>,
+    pub(super) bounds: Bounds,
+    pub(super) states: BTreeMap<Vbid, VbucketState>,
+    pub(super) locals: BTreeMap<String, Vec<u8>>,
+    /// Versions in the order in which they were written.
+    pub(super) versions: Vec<Version>,
+    /// Where the last whole frame ends.
+    pub(super) end: u64,
+    /// Where frames begin that no other frame says were synced.
+    pub(super) uncertain: u64,
+    pub(super) last_number: u64,
+    pub(super) is_closed: bool,
+    /// What was skipped, when damage is accepted.
+    pub(super) skipped: Vec<(u64, &'static str)>,
+}
+
+/// Why the newest segment is not usable.
+#[derive(Debug)]
+pub(super) enum NewestFault {
+    /// It was still being made: nothing in it was ever acknowledged.
+    Unfinished,
+    /// It cannot be read, or is damaged.
+    Fault(ReadFault),
+}
+
+impl From<io::Error> for NewestFault {
+    fn from(error: io::Error) -> NewestFault {
+        NewestFault::Fault(ReadFault::Io(error))
+    }
+}
+
+/// Frames of the newest segment, and what they say together.
+struct Frames {
+    newest: Newest,
+    /// Number and offset of each.
+    found: Vec<(u64, u64)>,
+    /// Highest number that a frame says was synced.
+    synced: u64,
+    /// What the frame that is being read says, until it is whole.
+    versions: Vec<Version>,
+    controls: Vec<Control>,
+}
+
+/// A record that is no version, kept until its frame is whole.
+struct Control {
+    kind: Kind,
+    vbid: Vbid,
+    collection: oribi_types::CollectionId,
+    expiry: u32,
+    number: u64,
+    offset: u64,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Control {
+    fn of(stored: &Stored<'_>) -> Control {
+        let record = &stored.record;
+        Control {
+            kind: stored.kind,
+            vbid: stored.vbid,
+            collection: record.key.collection,
+            expiry: record.expiry,
+            number: record.seqno.0,
+            offset: record.cas.0,
+            key: record.key.key.to_vec(),
+            value: record.value.to_vec(),
+        }
+    }
+}
+
+/// Reads the newest segment. `seed` is the store's where other segments told it.
+pub(super) fn read_newest(
+    file: Arc<dyn LogFile>,
+    id: u32,
+    seed: Option<u64>,
+    accepts_damage: bool,
+    planted: Planted,
+) -> Result<Newest, NewestFault> {
+    let bytes = file.bytes()?;
+    let mut header = [0; SEGMENT_HEADER_BYTES];
+    let read = file.read_at(&mut header, 0)?;
+    let seed = match decode_segment_header(&header, id) {
+        Ok(own) if read == header.len() => own,
+        _ => return Err(no_root(&*file, id, seed)?),
+    };
+    let mut frames = Frames::new(id, Arc::clone(&file), seed);
+    let mut reader = SegmentReader::new(Arc::clone(&file), id, seed, bytes, planted);
+    loop {
+        let fault = match frames.read(&mut reader) {
+            Ok(()) => break,
+            Err(fault) => fault,
+        };
+        let ReadFault::Bad { offset, what } = fault else {
+            return Err(NewestFault::Fault(fault));
+        };
+        if frames.found.is_empty() {
+            return Err(no_root(&*file, id, Some(seed))?);
+        }
+        // The reader may have stopped inside of a frame: everything from its beginning is in doubt.
+        let from = frames.newest.end + UNIT_BYTES;
+        let expected = frames.newest.last_number + 1;
+        let behind = find_frame(&*file, seed, from, &mut |header| {
+            header.segment == id && header.synced >= expected && header.number > expected
+        })?;
+        let Some(next) = behind else { break };
+        if planted.has(Bug::TakesDamageForATail) {
+            break;
+        }
+        if !accepts_damage {
+            return Err(NewestFault::Fault(ReadFault::Bad { offset, what }));
+        }
+        frames.newest.skipped.push((offset, what));
+        frames.newest.end = next;
+        frames.newest.last_number = 0;
+        reader.jump(next);
+    }
+    Ok(frames.finish())
+}
+
+/// What it means that a segment has no whole root: a frame that is there nevertheless was written
+/// after the root was synced.
+fn no_root(file: &dyn LogFile, id: u32, seed: Option<u64>) -> io::Result<NewestFault> {
+    let Some(seed) = seed else {
+        let what = "no segment header";
+        return Ok(NewestFault::Fault(ReadFault::Bad { offset: 0, what }));
+    };
+    let from = SEGMENT_HEADER_BYTES as u64 + UNIT_BYTES;
+    let behind = find_frame(file, seed, from, &mut |header| header.segment == id)?;
+    Ok(match behind {
+        None => NewestFault::Unfinished,
+        Some(_) => {
+            let what = "no root although frames follow";
+            NewestFault::Fault(ReadFault::Bad { offset: SEGMENT_HEADER_BYTES as u64, what })
+        }
+    })
+}
+
+impl Frames {
+    fn new(id: u32, file: Arc<dyn LogFile>, seed: u64) -> Frames {
+        let newest = Newest {
+            id,
+            file,
+            seed,
+            segments: BTreeSet::new(),
+            bounds: Bounds::default(),
+            states: BTreeMap::new(),
+            locals: BTreeMap::new(),
+            versions: Vec::new(),
+            end: SEGMENT_HEADER_BYTES as u64,
+            uncertain: 0,
+            last_number: 0,
+            is_closed: false,
+            skipped: Vec::new(),
+        };
+        Frames { newest, found: Vec::new(), synced: 0, versions: Vec::new(), controls: Vec::new() }
+    }
+
+    /// Reads whole frames up to the end of the file or the first fault.
+    fn read(&mut self, reader: &mut SegmentReader) -> Result<(), ReadFault> {
+        self.versions.clear();
+        self.controls.clear();
+        let mut open: Option<(FrameHeader, u64)> = None;
+        loop {
+            match reader.next()? {
+                Step::Frame { header, at } => {
+                    let is_in_order = self.newest.last_number == 0
+                        || header.number == self.newest.last_number + 1;
+                    if !is_in_order || header.synced >= header.number {
+                        return Err(ReadFault::Bad { offset: at, what: "a frame out of order" });
+                    }
+                    open = Some((header, at));
+                }
+                Step::Record { at, stored, .. } if stored.kind.is_version() => {
+                    let key = stored.record.key.key;
+                    let fingerprint = Catalog::fingerprint(self.newest.seed, key);
+                    self.versions.push(Version::of(&stored, fingerprint, at));
+                }
+                Step::Record { stored, .. } => self.controls.push(Control::of(&stored)),
+                Step::FrameEnd { next } => {
+                    let Some((header, at)) = open.take() else { continue };
+                    self.take_frame(&header, at)?;
+                    self.newest.end = next;
+                }
+                Step::End => return Ok(()),
+            }
+        }
+    }
+
+    /// A frame is whole: what it says counts.
+    fn take_frame(&mut self, header: &FrameHeader, at: u64) -> Result<(), ReadFault> {
+        let is_root = self.controls.first().is_some_and(|first| first.kind == Kind::Segments);
+        if self.found.is_empty() != is_root {
+            return Err(ReadFault::Bad { offset: at, what: "a root in the wrong place" });
+        }
+        for control in std::mem::take(&mut self.controls) {
+            let bad = ReadFault::Bad { offset: at, what: "a frame that this version cannot read" };
+            self.newest.control(control).ok_or(bad)?;
+        }
+        self.newest.versions.append(&mut self.versions);
+        self.newest.last_number = header.number;
+        self.newest.is_closed = header.records == 0;
+        self.synced = self.synced.max(header.synced);
+        self.found.push((header.number, at));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Newest {
+        let uncertain = self.found.iter().find(|(number, _)| *number > self.synced);
+        // A root that is not known to be synced may not even have a durable header.
+        self.newest.uncertain = match uncertain {
+            Some((_, at)) if *at > SEGMENT_HEADER_BYTES as u64 => *at,
+            Some(_) => 0,
+            None => self.newest.end,
+        };
+        self.newest
+    }
+}
+
+impl Newest {
+    /// Applies a record that is no version; `None` when its content is impossible.
+    fn control(&mut self, control: Control) -> Option<()> {
+        let position = || {
+            let segment = u32::try_from(control.number).ok()?;
+            Some(Position { segment, offset: control.offset })
+        };
+        match control.kind {
+            Kind::State => {
+                self.states.insert(control.vbid, decode_state(&control.value).ok()?);
+            }
+            Kind::Local => {
+                self.locals.insert(String::from_utf8(control.key).ok()?, control.value);
+            }
+            Kind::DropVbucket => {
+                self.states.remove(&control.vbid);
+                self.bounds.drop_vbucket(control.vbid, position()?);
+            }
+            Kind::PurgeCollection => {
+                self.bounds.purge_collection(control.vbid, control.collection, position()?);
+            }
+            Kind::PurgeTombstones => {
+                let (purge_before, position) = (control.expiry, position()?);
+                let purge = TombstonePurge { purge_before, position };
+                self.bounds.purge_tombstones(control.vbid, purge);
+            }
+            Kind::RemoveSegment => {
+                self.segments.remove(&u32::try_from(control.number).ok()?);
+            }
+            Kind::Segments => {
+                let ids = control.value.chunks_exact(4);
+                self.segments = ids.map(|id| u32::from_le_bytes(take(id, 0))).collect();
+            }
+            Kind::Document | Kind::Tombstone | Kind::PurgedTombstone => return None,
+        }
+        Some(())
+    }
+}

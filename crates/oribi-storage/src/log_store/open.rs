@@ -1,0 +1,350 @@
+//! Opening: finds out what the log says, mends what a crash left, and builds the catalog.
+//!
+//! Owns: the order of an opening. The newest segment comes first, because it says which segments
+//! there are and what is gone; the others follow in the order in which they were written, by index
+//! file where there is a good one. Invariants: nothing is changed on disk before everything was
+//! read and found sound; a cut-off tail is removed durably before anything is written behind it;
+//! frames that are not known to be synced are written once more and synced before they are relied
+//! on, because pages that a failed sync left in memory look sound and may never reach the disk.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::LogOptions;
+use super::bounds::{Bounds, Position};
+use super::catalog::{Catalog, Segment};
+use super::files::{LogDirectory, LogFile};
+use super::hint::{self, Hint, Version};
+use super::index::{Entry, Mark, Place};
+use super::layout::{Kind, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
+use super::log::Log;
+use super::newest::{Newest, NewestFault, read_newest};
+use super::planted::{Bug, Planted};
+use super::read::{damaged, read_error};
+use super::reader::{ReadFault, SegmentReader, Step};
+use super::writer::{Active, Writer, hint_name, segment_name};
+use crate::StoreError;
+use crate::counters::Counters;
+use crate::directory::Found;
+
+/// Bytes that are written again at a time.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// One opening.
+struct Opening<'o> {
+    directory: Arc<dyn LogDirectory>,
+    options: &'o LogOptions,
+    planted: Planted,
+    /// Numbers of the segment files that are there, ascending.
+    ids: Vec<u32>,
+    names: Vec<String>,
+}
+
+/// Opens the log in a directory that is the caller's alone.
+pub(super) fn open(
+    directory: Arc<dyn LogDirectory>,
+    found: Found,
+    options: &LogOptions,
+    planted: Planted,
+) -> Result<Log, StoreError> {
+    let names = directory.list().map_err(|error| system_error(&error))?;
+    let mut ids: Vec<u32> = names.iter().filter_map(|name| id_of(name)).collect();
+    ids.sort_unstable();
+    let opening = Opening { directory, options, planted, ids, names };
+    match found {
+        Found::New => opening.create(),
+        Found::Ready => opening.recover(),
+    }
+}
+
+/// The number of a segment file, by its name.
+fn id_of(name: &str) -> Option<u32> {
+    let id = name.strip_suffix(".log")?.parse().ok()?;
+    (segment_name(id) == name).then_some(id)
+}
+
+fn system_error(error: &io::Error) -> StoreError {
+    StoreError::Io(error.to_string())
+}
+
+impl Opening<'_> {
+    /// Makes an empty log in place of whatever an unfinished creation left.
+    fn create(self) -> Result<Log, StoreError> {
+        for name in &self.names {
+            if name.ends_with(".log") || name.ends_with(".idx") {
+                self.directory.remove(name).map_err(|error| system_error(&error))?;
+            }
+        }
+        let active = Active::create(&*self.directory, 1).map_err(|error| system_error(&error))?;
+        let mut writer = self.writer(random_seed(), active, Bounds::default(), 0);
+        let catalog = RwLock::new(Catalog::new(writer.seed));
+        writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
+        Ok(self.log(writer, catalog))
+    }
+
+    fn recover(self) -> Result<Log, StoreError> {
+        let newest = self.newest()?;
+        let mut catalog = Catalog::new(newest.seed);
+        catalog.states = newest.states.clone();
+        catalog.locals = newest.locals.clone();
+        let mut to_evacuate = Vec::new();
+        for id in newest.segments.iter().filter(|id| **id != newest.id) {
+            if self.take_older(*id, &newest, &mut catalog)? {
+                to_evacuate.push(*id);
+            }
+        }
+        let segment = Segment::new(newest.id, Arc::clone(&newest.file), newest.end);
+        let slot = add_segment(&mut catalog, segment)?;
+        catalog.active = slot;
+        let mut hint = Hint::default();
+        for version in &newest.versions {
+            hint.push(version);
+            take_version(&mut catalog, &newest.bounds, newest.id, slot, version);
+        }
+        self.mend(&newest).map_err(|error| system_error(&error))?;
+        let is_damaged = !newest.skipped.is_empty();
+        let file = Arc::clone(&newest.file);
+        let active = Active { id: newest.id, slot, file, end: newest.end, hint };
+        let mut writer =
+            self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
+        writer.is_closed = newest.is_closed;
+        let log = self.log(writer, RwLock::new(catalog));
+        if is_damaged {
+            to_evacuate.push(newest.id);
+            log.seal()?;
+        }
+        to_evacuate.into_iter().try_for_each(|id| log.evacuate(id))?;
+        Ok(log)
+    }
+
+    /// Reads the newest segment, or the one before when the newest was still being made.
+    fn newest(&self) -> Result<Newest, StoreError> {
+        let Some((last, earlier)) = self.ids.split_last() else {
+            return Err(StoreError::Corrupt("there is no segment".into()));
+        };
+        let seed = earlier.last().and_then(|id| self.seed_of(*id));
+        let read = |id: u32, seed| {
+            let file = self.directory.open(&segment_name(id))?;
+            read_newest(file, id, seed, self.options.accepts_damage, self.planted)
+        };
+        let fault = match (read(*last, seed), earlier.last()) {
+            (Ok(newest), _) => return Ok(newest),
+            (Err(NewestFault::Unfinished), Some(before)) => match read(*before, seed) {
+                Ok(newest) => {
+                    tracing::warn!(segment = last, "a segment was still being made at the end");
+                    self.directory
+                        .remove(&segment_name(*last))
+                        .map_err(|error| system_error(&error))?;
+                    self.directory.sync().map_err(|error| system_error(&error))?;
+                    return Ok(newest);
+                }
+                Err(fault) => (*before, fault),
+            },
+            (Err(fault), _) => (*last, fault),
+        };
+        Err(match fault {
+            (id, NewestFault::Fault(fault)) => read_error(id, &fault),
+            (id, NewestFault::Unfinished) => damaged(id, SEGMENT_HEADER_BYTES as u64, "no root"),
+        })
+    }
+
+    /// The store's seed, as a segment says it.
+    fn seed_of(&self, id: u32) -> Option<u64> {
+        let file = self.directory.open(&segment_name(id)).ok()?;
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(&mut header, 0).ok()?;
+        decode_segment_header(&header, id).ok()
+    }
+
+    /// Takes up a segment that is not the newest. True when it is damaged and that is accepted.
+    fn take_older(
+        &self,
+        id: u32,
+        newest: &Newest,
+        catalog: &mut Catalog,
+    ) -> Result<bool, StoreError> {
+        let name = segment_name(id);
+        if !self.ids.contains(&id) {
+            if !self.options.accepts_damage {
+                return Err(StoreError::Corrupt(format!("{name} is missing")));
+            }
+            tracing::warn!(name, "a segment is missing; opened as told without it");
+            return Ok(false);
+        }
+        let file = self.directory.open(&name).map_err(|error| system_error(&error))?;
+        let bytes = file.bytes().map_err(|error| system_error(&error))?;
+        if bytes > SEGMENT_BYTES_MAX {
+            return Err(damaged(id, SEGMENT_BYTES_MAX, "more than a segment holds"));
+        }
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(|error| system_error(&error))?;
+        let is_of_store = decode_segment_header(&header, id).is_ok_and(|seed| seed == newest.seed);
+        if !is_of_store && !self.options.accepts_damage {
+            return Err(damaged(id, 0, "no segment header of this store"));
+        }
+        let slot = add_segment(catalog, Segment::new(id, Arc::clone(&file), bytes))?;
+        if let Some(hint) = self.hint_of(id) {
+            let listed = hint::read(&hint, id, bytes, newest.seed);
+            if let Some(versions) = listed {
+                versions.for_each(|version| {
+                    take_version(catalog, &newest.bounds, id, slot, &version);
+                });
+                return Ok(false);
+            }
+            tracing::warn!(segment = id, "a bad index file; the segment is read instead");
+        }
+        let is_damaged = self.scan_older(&file, id, bytes, newest, &mut |version| {
+            take_version(catalog, &newest.bounds, id, slot, version);
+        })?;
+        Ok(is_damaged || !is_of_store)
+    }
+
+    /// The content of a segment's index file, when index files are used.
+    fn hint_of(&self, id: u32) -> Option<Vec<u8>> {
+        let name = hint_name(id);
+        let is_used = self.options.reads_hints && !self.options.accepts_damage;
+        if !is_used || !self.names.contains(&name) {
+            return None;
+        }
+        let file = self.directory.open(&name).ok()?;
+        let bytes = usize::try_from(file.bytes().ok()?).ok()?;
+        let mut content = vec![0; bytes];
+        let read = file.read_at(&mut content, 0).ok()?;
+        content.truncate(read);
+        Some(content)
+    }
+
+    /// Reads a segment that has no index file. It was sealed, so whatever is wrong is damage.
+    fn scan_older(
+        &self,
+        file: &Arc<dyn LogFile>,
+        id: u32,
+        bytes: u64,
+        newest: &Newest,
+        take: &mut dyn FnMut(&Version),
+    ) -> Result<bool, StoreError> {
+        let seed = newest.seed;
+        let mut reader = SegmentReader::new(Arc::clone(file), id, seed, bytes, self.planted);
+        let mut versions = Vec::new();
+        let mut is_damaged = false;
+        loop {
+            match reader.next() {
+                Ok(Step::End) => return Ok(is_damaged),
+                Ok(Step::FrameEnd { .. }) => versions.drain(..).for_each(|version| take(&version)),
+                Ok(Step::Frame { .. }) => versions.clear(),
+                Ok(Step::Record { at, stored, .. }) => {
+                    if stored.kind.is_version() {
+                        let fingerprint = Catalog::fingerprint(seed, stored.record.key.key);
+                        versions.push(Version::of(&stored, fingerprint, at));
+                    }
+                }
+                Err(ReadFault::Bad { offset, what }) if self.options.accepts_damage => {
+                    tracing::warn!(segment = id, offset, what, "damage; opened as told without it");
+                    is_damaged = true;
+                    versions.clear();
+                    let next = reader.find_frame(offset + 1);
+                    match next.map_err(|error| system_error(&error))? {
+                        Some(next) => reader.jump(next),
+                        None => return Ok(true),
+                    }
+                }
+                Err(fault) => return Err(read_error(id, &fault)),
+            }
+        }
+    }
+
+    /// Makes the disk say what was read: no tail, nothing uncertain, no files that are gone.
+    fn mend(&self, newest: &Newest) -> io::Result<()> {
+        let file = &newest.file;
+        let bytes = file.bytes()?;
+        if bytes > newest.end {
+            let cut = bytes - newest.end;
+            tracing::warn!(segment = newest.id, cut, "bytes of an unfinished commit were cut off");
+            file.truncate(newest.end)?;
+        }
+        let mut buffer = vec![0; REWRITE_BYTES];
+        let mut at = newest.uncertain;
+        while at < newest.end && !self.planted.has(Bug::TrustsTheTail) {
+            let length = (newest.end - at).min(REWRITE_BYTES as u64) as usize;
+            let read = file.read_at(&mut buffer[..length], at)?;
+            if read < length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            file.write_at(&[&buffer[..length]], at)?;
+            at += length as u64;
+        }
+        file.sync()?;
+        for id in self.ids.iter().filter(|id| **id < newest.id) {
+            if !newest.segments.contains(id) {
+                self.directory.remove(&segment_name(*id))?;
+            }
+        }
+        // An index file of the newest segment was written just before a crash and ends too early.
+        let kept = newest.segments.iter().filter(|id| **id != newest.id);
+        let kept: Vec<String> = kept.map(|id| hint_name(*id)).collect();
+        for name in self.names.iter().filter(|name| name.ends_with(".idx")) {
+            if !kept.contains(name) {
+                self.directory.remove(name)?;
+            }
+        }
+        self.directory.sync()
+    }
+
+    fn writer(&self, seed: u64, active: Active, bounds: Bounds, last_number: u64) -> Writer {
+        Writer {
+            directory: Arc::clone(&self.directory),
+            seed,
+            active,
+            next_number: last_number + 1,
+            synced: last_number,
+            bounds,
+            is_closed: true,
+            failure: None,
+            staging: Vec::new(),
+            planted: self.planted,
+        }
+    }
+
+    fn log(self, writer: Writer, catalog: RwLock<Catalog>) -> Log {
+        Log {
+            options: self.options.clone(),
+            writer: Mutex::new(writer),
+            catalog,
+            moves: RwLock::new(()),
+            compaction: Mutex::default(),
+            counters: Counters::default(),
+            planted: self.planted,
+        }
+    }
+}
+
+fn add_segment(catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreError> {
+    let slot = catalog.add_segment(segment);
+    slot.ok_or_else(|| StoreError::Corrupt("there are more segments than there can be".into()))
+}
+
+/// Takes up one version, unless it is gone by a bound.
+fn take_version(catalog: &mut Catalog, bounds: &Bounds, id: u32, slot: u16, version: &Version) {
+    catalog.segment_mut(slot).versions += 1;
+    let position = Position { segment: id, offset: version.offset };
+    let (vbid, collection) = (version.vbid, version.collection);
+    if bounds.is_gone(vbid, collection, position) {
+        return;
+    }
+    let mark = match version.kind {
+        Kind::Tombstone if bounds.is_purged(vbid, version.expiry, position) => Mark::Purged,
+        Kind::Tombstone => Mark::Tombstone,
+        Kind::PurgedTombstone => Mark::Purged,
+        _ => Mark::Document,
+    };
+    let entry = Entry::new(version.fingerprint, mark, Place::at(slot, version.offset));
+    catalog.put((vbid, collection), entry);
+}
+
+/// A number that no two stores share, and no client knows.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

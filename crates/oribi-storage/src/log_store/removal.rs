@@ -1,0 +1,165 @@
+//! Taking records away, and local documents: each one small frame.
+//!
+//! Owns: what a removal writes. Nothing is overwritten: a dropped vbucket, a purged collection and
+//! purged tombstones are bounds (see `bounds.rs`), whatever they cover. Space comes back when segments
+//! are compacted. Invariant: a bound is set for exactly what the catalog shows as gone afterwards.
+
+use oribi_types::{CollectionId, Seqno, Vbid};
+
+use super::bounds::TombstonePurge;
+use super::catalog::{Catalog, Segment, TableKey};
+use super::index::{Entry, Mark};
+use super::layout::{Kind, Stored};
+use super::log::{Log, check_lengths};
+use super::read::read_record;
+use super::writer::bound_record;
+use crate::StoreError;
+use crate::state_layout::encode_state;
+
+/// Room for a frame of a bound and a state.
+const CONTROL_BYTES: u64 = 1024;
+
+/// A tombstone that a purge has found.
+struct Candidate {
+    table: TableKey,
+    entry: Entry,
+    seqno: Seqno,
+}
+
+impl Candidate {
+    /// True when nothing has superseded it since.
+    fn is_current(&self, catalog: &Catalog) -> bool {
+        let fingerprint = self.entry.fingerprint();
+        catalog.points_at(self.table, fingerprint, self.entry.place()).is_some()
+    }
+
+    /// Hides the tombstone. It stays where it is, because older versions may still be on disk.
+    fn purge(&self, catalog: &mut Catalog) {
+        let entry = Entry::new(self.entry.fingerprint(), Mark::Purged, self.entry.place());
+        catalog.put(self.table, entry);
+    }
+}
+
+impl Log {
+    pub(super) fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        check_lengths(name.as_bytes(), value)?;
+        let record = Stored::control(Kind::Local, Vbid(0), name.as_bytes(), value);
+        self.control(
+            record.stored_bytes(),
+            |_| vec![record],
+            |_, _, catalog| {
+                catalog.locals.insert(name.to_owned(), value.to_vec());
+            },
+        )
+    }
+
+    pub(super) fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        let is_known = {
+            let catalog = self.catalog.read();
+            catalog.states.contains_key(&vbid) || catalog.tables_of(vbid).next().is_some()
+        };
+        if !is_known {
+            return Ok(());
+        }
+        self.control(
+            CONTROL_BYTES,
+            |position| vec![bound_record(Kind::DropVbucket, vbid, position)],
+            |position, bounds, catalog| {
+                bounds.drop_vbucket(vbid, position);
+                catalog.drop_vbucket(vbid);
+            },
+        )
+    }
+
+    /// A collection without a table has no record that counts, and needs no bound.
+    pub(super) fn purge_collection(
+        &self,
+        vbid: Vbid,
+        collection: CollectionId,
+    ) -> Result<(), StoreError> {
+        if !self.catalog.read().tables.contains_key(&(vbid, collection)) {
+            return Ok(());
+        }
+        self.control(
+            CONTROL_BYTES,
+            |position| {
+                let mut record = bound_record(Kind::PurgeCollection, vbid, position);
+                record.record.key.collection = collection;
+                vec![record]
+            },
+            |position, bounds, catalog| {
+                bounds.purge_collection(vbid, collection, position);
+                catalog.drop_table((vbid, collection));
+            },
+        )
+    }
+
+    /// Purges tombstones that were deleted before `purge_before` and returns the highest seqno
+    /// among them. The bound is where the log ended before the search, so that an opening finds
+    /// the same tombstones: later ones are behind it, and none moves meanwhile.
+    pub(super) fn purge_tombstones(
+        &self,
+        vbid: Vbid,
+        purge_before: u32,
+    ) -> Result<Option<Seqno>, StoreError> {
+        let _none_moves = self.moves.read();
+        let position = self.writer.lock().position();
+        let mut candidates = self.old_tombstones(vbid, purge_before)?;
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let mut highest = None;
+        let mut state = None;
+        let mut encoded = Vec::new();
+        self.exclusive(|writer| {
+            self.make_room(writer, CONTROL_BYTES)?;
+            let catalog = self.catalog.read();
+            candidates.retain(|candidate| candidate.is_current(&catalog));
+            highest = candidates.iter().map(|candidate| candidate.seqno).max();
+            let Some(highest) = highest else { return Ok(()) };
+            state = catalog.states.get(&vbid).cloned();
+            drop(catalog);
+            let mut bound = bound_record(Kind::PurgeTombstones, vbid, position);
+            bound.record.expiry = purge_before;
+            let mut records = vec![bound];
+            if let Some(state) = &mut state {
+                state.purge_seqno = state.purge_seqno.max(highest);
+                encoded = encode_state(state);
+                records.push(Stored::control(Kind::State, vbid, b"", &encoded));
+            }
+            self.write_and_sync(writer, &records)?;
+            writer.bounds.purge_tombstones(vbid, TombstonePurge { purge_before, position });
+            let mut catalog = self.catalog.write();
+            candidates.iter().for_each(|candidate| candidate.purge(&mut catalog));
+            if let Some(state) = state.take() {
+                catalog.states.insert(vbid, state);
+            }
+            Ok(())
+        })?;
+        Ok(highest)
+    }
+
+    /// Tombstones of the vbucket that are shown and were deleted before `purge_before`.
+    fn old_tombstones(&self, vbid: Vbid, purge_before: u32) -> Result<Vec<Candidate>, StoreError> {
+        let mut tombstones: Vec<(TableKey, Entry, Segment)> = Vec::new();
+        {
+            let catalog = self.catalog.read();
+            for (key, table) in catalog.tables_of(vbid) {
+                let found = table.iter().filter(|entry| entry.mark() == Mark::Tombstone);
+                tombstones.extend(
+                    found.map(|entry| (*key, entry, catalog.segment(entry.place().slot).clone())),
+                );
+            }
+        }
+        tombstones.sort_by_key(|(_, entry, segment)| (segment.id, entry.place().offset()));
+        let mut buffer = Vec::new();
+        let mut candidates = Vec::new();
+        for (table, entry, segment) in tombstones {
+            let record = read_record(&segment, entry.place().offset(), &mut buffer)?.record;
+            if record.expiry < purge_before {
+                candidates.push(Candidate { table, entry, seqno: record.seqno });
+            }
+        }
+        Ok(candidates)
+    }
+}

@@ -1,0 +1,309 @@
+//! The one way to write: frames at the end of the active segment, and new segments.
+//!
+//! Owns: the active segment, frame numbers, what is known to be synced, and the bounds. Invariants:
+//! a frame is within one segment; a segment is synced before the next one is made, and the next one
+//! is synced with its name before anything is written behind its root; after a failed write or sync
+//! nothing more is written (the caller sees to that). Values are copied once into the staging
+//! buffer, or not at all when they are large.
+//! Callers: commits, removals, compaction, and the end of opening.
+
+use std::io;
+use std::sync::Arc;
+
+use oribi_types::{Cas, Seqno, Vbid};
+use parking_lot::RwLock;
+
+use super::bounds::{Bounds, Position};
+use super::catalog::{Catalog, Segment};
+use super::files::{LogDirectory, LogFile};
+use super::hint::{Hint, Version};
+use super::layout::{
+    FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
+    SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
+};
+use super::planted::{Bug, Planted};
+use crate::state_layout::encode_state;
+
+/// Bytes that collect before they are written.
+const STAGING_BYTES: usize = 1 << 20;
+
+/// Values from this size on are written from where they are. Below, the copy is cheaper than
+/// splitting the write; a copy of this size costs a few microseconds.
+const GATHER_BYTES_MIN: usize = 64 << 10;
+
+/// Name of a segment's file.
+pub(super) fn segment_name(id: u32) -> String {
+    format!("{id:010}.log")
+}
+
+/// Name of a segment's index file.
+pub(super) fn hint_name(id: u32) -> String {
+    format!("{id:010}.idx")
+}
+
+/// The segment that is written to.
+pub(super) struct Active {
+    pub(super) id: u32,
+    pub(super) slot: u16,
+    pub(super) file: Arc<dyn LogFile>,
+    /// Where the next frame begins.
+    pub(super) end: u64,
+    /// The versions in it.
+    pub(super) hint: Hint,
+}
+
+impl Active {
+    /// Makes the file of a new segment. Its first frame will stand behind a header.
+    pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<Active> {
+        let file = directory.create(&segment_name(id))?;
+        let end = SEGMENT_HEADER_BYTES as u64;
+        Ok(Active { id, slot: 0, file, end, hint: Hint::default() })
+    }
+}
+
+/// Writes frames.
+pub(super) struct Writer {
+    pub(super) directory: Arc<dyn LogDirectory>,
+    pub(super) seed: u64,
+    pub(super) active: Active,
+    pub(super) next_number: u64,
+    /// Frames up to this number are durable.
+    pub(super) synced: u64,
+    pub(super) bounds: Bounds,
+    /// The last frame was an empty one, which says that everything before it was synced.
+    pub(super) is_closed: bool,
+    /// Text of the failure after which nothing more is written.
+    pub(super) failure: Option<String>,
+    pub(super) staging: Vec<u8>,
+    pub(super) planted: Planted,
+}
+
+/// Room that a frame with this payload takes.
+pub(super) fn frame_bytes(payload_bytes: u64) -> u64 {
+    (FRAME_HEADER_BYTES + FRAME_TRAILER_BYTES) as u64 + payload_bytes
+}
+
+impl Writer {
+    /// Begins a frame of exactly `records` records that take `payload_bytes` together.
+    pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> Frame<'_> {
+        let header = FrameHeader {
+            segment: self.active.id,
+            number: self.next_number,
+            synced: self.synced,
+            payload_bytes,
+            records,
+        };
+        let at = self.active.end;
+        let header = header.encode(self.seed, at);
+        self.staging.clear();
+        self.staging.extend_from_slice(&header);
+        let checksum = FrameChecksum::begin(&header);
+        let end = at + frame_bytes(payload_bytes);
+        Frame { writer: self, staged_at: at, end, records, checksum, is_empty: records == 0 }
+    }
+
+    /// Writes one frame of records that are no versions. Not synced.
+    pub(super) fn write_controls(&mut self, controls: &[Stored<'_>]) -> io::Result<()> {
+        let payload_bytes = controls.iter().map(Stored::stored_bytes).sum();
+        let mut frame = self.frame(payload_bytes, controls.len() as u32);
+        for control in controls {
+            frame.push(control)?;
+        }
+        frame.finish()
+    }
+
+    /// Makes everything that was written durable.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if !self.planted.has(Bug::SkipsTheSync) {
+            self.active.file.sync()?;
+        }
+        self.synced = self.next_number - 1;
+        Ok(())
+    }
+
+    /// Where the next frame will stand: everything written so far is before it.
+    pub(super) fn position(&self) -> Position {
+        Position { segment: self.active.id, offset: self.active.end }
+    }
+
+    /// Seals the active segment and goes on in a new one.
+    pub(super) fn roll(&mut self, catalog: &RwLock<Catalog>) -> io::Result<()> {
+        if !catalog.read().has_free_slot() {
+            return Err(io::Error::other("the store has as many segments as it can have"));
+        }
+        if self.synced + 1 < self.next_number {
+            self.sync()?;
+        }
+        self.write_hint();
+        let id = self.active.id.checked_add(1);
+        let id = id.ok_or_else(|| io::Error::other("segment numbers are used up"))?;
+        self.active = Active::create(&*self.directory, id)?;
+        self.begin_segment(catalog)
+    }
+
+    /// Writes header and root of the active segment, which is empty, makes it durable with its
+    /// name and takes it up into the catalog.
+    pub(super) fn begin_segment(&mut self, catalog: &RwLock<Catalog>) -> io::Result<()> {
+        let header = encode_segment_header(self.active.id, self.seed);
+        self.active.file.write_at(&[&header], 0)?;
+        self.write_root(&catalog.read())?;
+        self.sync()?;
+        self.directory.sync()?;
+        let (id, file, bytes) = (self.active.id, Arc::clone(&self.active.file), self.active.end);
+        let mut catalog = catalog.write();
+        let slot = catalog.add_segment(Segment::new(id, file, bytes));
+        self.active.slot = slot.ok_or_else(|| io::Error::other("no slot for a segment"))?;
+        catalog.active = self.active.slot;
+        Ok(())
+    }
+
+    /// Writes everything that is not a document, as of now, so that earlier segments are needed for
+    /// documents only.
+    fn write_root(&mut self, catalog: &Catalog) -> io::Result<()> {
+        let mut ids: Vec<u32> =
+            catalog.segments_by_age().iter().map(|(_, segment)| segment.id).collect();
+        ids.push(self.active.id);
+        self.bounds.forget_before(ids[0]);
+        let list: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let states: Vec<(Vbid, Vec<u8>)> =
+            catalog.states.iter().map(|(vbid, state)| (*vbid, encode_state(state))).collect();
+        let bounds = self.bounds.clone();
+        let mut root = vec![Stored::control(Kind::Segments, Vbid(0), b"", &list)];
+        root.extend(bound_records(&bounds));
+        let states = states.iter();
+        root.extend(states.map(|(vbid, state)| Stored::control(Kind::State, *vbid, b"", state)));
+        let locals = catalog.locals.iter();
+        root.extend(
+            locals
+                .map(|(name, value)| Stored::control(Kind::Local, Vbid(0), name.as_bytes(), value)),
+        );
+        self.write_controls(&root)
+    }
+
+    /// Writes the index file of the active segment. Without one the segment is read at the next
+    /// opening, so a failure is worth no more than a line in the log.
+    fn write_hint(&mut self) {
+        let hint = std::mem::take(&mut self.active.hint);
+        let name = hint_name(self.active.id);
+        let header = hint.header(self.active.id, self.active.end, self.seed);
+        let written = self
+            .directory
+            .create(&name)
+            .and_then(|file| file.write_at(&[&header, hint.entries()], 0));
+        if let Err(error) = written {
+            tracing::warn!(%error, name, "an index file could not be written");
+        }
+    }
+}
+
+/// Records for all bounds.
+fn bound_records(bounds: &Bounds) -> Vec<Stored<'static>> {
+    let mut records = Vec::new();
+    for (vbid, position) in &bounds.vbuckets {
+        records.push(bound_record(Kind::DropVbucket, *vbid, *position));
+    }
+    for ((vbid, collection), position) in &bounds.collections {
+        let mut record = bound_record(Kind::PurgeCollection, *vbid, *position);
+        record.record.key.collection = *collection;
+        records.push(record);
+    }
+    for (vbid, purges) in &bounds.tombstones {
+        for purge in purges {
+            let mut record = bound_record(Kind::PurgeTombstones, *vbid, purge.position);
+            record.record.expiry = purge.purge_before;
+            records.push(record);
+        }
+    }
+    records
+}
+
+/// A record that says that something before `position` is gone.
+pub(super) fn bound_record(kind: Kind, vbid: Vbid, position: Position) -> Stored<'static> {
+    let mut stored = Stored::control(kind, vbid, b"", b"");
+    stored.record.seqno = Seqno(u64::from(position.segment));
+    stored.record.cas = Cas(position.offset);
+    stored
+}
+
+/// A frame that is being written. It counts only when [`Frame::finish`] was a success.
+pub(super) struct Frame<'w> {
+    writer: &'w mut Writer,
+    /// Offset of the staging buffer's first byte.
+    staged_at: u64,
+    /// Where the frame has to end.
+    end: u64,
+    /// Records that are still to come.
+    records: u32,
+    checksum: FrameChecksum,
+    is_empty: bool,
+}
+
+impl Frame<'_> {
+    /// Appends a record and returns its offset in the segment.
+    pub(super) fn push(&mut self, stored: &Stored<'_>) -> io::Result<u64> {
+        let at = self.next_offset();
+        let checksum = stored.push_head(&mut self.writer.staging);
+        let value = stored.record.value;
+        let padding = (stored.stored_bytes() as usize)
+            - super::layout::RECORD_HEADER_BYTES
+            - stored.record.key.key.len()
+            - value.len();
+        let padding = &[0; UNIT_BYTES as usize][..padding];
+        if value.len() < GATHER_BYTES_MIN {
+            self.writer.staging.extend_from_slice(value);
+        } else {
+            self.write(value)?;
+        }
+        self.writer.staging.extend_from_slice(padding);
+        self.pushed(checksum)?;
+        Ok(at)
+    }
+
+    /// Appends the bytes of a record that was read from another segment and checked there.
+    pub(super) fn push_raw(&mut self, raw: &[u8], checksum: u32) -> io::Result<u64> {
+        let at = self.next_offset();
+        self.writer.staging.extend_from_slice(raw);
+        self.pushed(checksum)?;
+        Ok(at)
+    }
+
+    /// Notes a version for the segment's index file.
+    pub(super) fn note(&mut self, version: &Version) {
+        self.writer.active.hint.push(version);
+    }
+
+    fn next_offset(&self) -> u64 {
+        self.staged_at + self.writer.staging.len() as u64
+    }
+
+    fn pushed(&mut self, checksum: u32) -> io::Result<()> {
+        self.records -= 1;
+        self.checksum.add(checksum);
+        if self.writer.staging.len() >= STAGING_BYTES { self.write(&[]) } else { Ok(()) }
+    }
+
+    /// Writes what is staged, and `value` behind it.
+    fn write(&mut self, value: &[u8]) -> io::Result<()> {
+        let staging = &self.writer.staging;
+        let file = &self.writer.active.file;
+        match value {
+            [] => file.write_at(&[staging], self.staged_at)?,
+            value => file.write_at(&[staging, value], self.staged_at)?,
+        }
+        self.staged_at += (staging.len() + value.len()) as u64;
+        self.writer.staging.clear();
+        Ok(())
+    }
+
+    /// Writes the rest. Not synced.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.writer.staging.extend_from_slice(&self.checksum.trailer());
+        let is_whole = self.records == 0 && self.next_offset() == self.end;
+        assert!(is_whole, "a frame has the records that were announced");
+        self.write(&[])?;
+        self.writer.active.end = self.end;
+        self.writer.is_closed = self.is_empty;
+        self.writer.next_number += 1;
+        Ok(())
+    }
+}
