@@ -19,6 +19,7 @@ pub(crate) use from_rpc::refusal_code;
 pub use operation::Operation;
 
 use crate::row_operation::RowError;
+use crate::scanner::ScanError;
 use crate::schema::{SchemaError, ValueError};
 use crate::types::HostPort;
 
@@ -165,6 +166,9 @@ pub enum Error {
     /// A row or a bound is not valid.
     #[error(transparent)]
     Row(#[from] RowError),
+    /// A scan does not fit its table, or its rows were not read as what they are.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
     /// A schema is not valid.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -216,6 +220,7 @@ impl Error {
             Error::Malformed { .. } => StatusCode::Corruption,
             Error::RequestTooLarge { .. }
             | Error::Row(_)
+            | Error::Scan(_)
             | Error::Schema(_)
             | Error::Value(_)
             | Error::InvalidArgument(_) => StatusCode::InvalidArgument,

@@ -21,7 +21,6 @@ mod retry;
 mod row_operation;
 #[allow(dead_code, reason = "until every caller of the messenger is written")]
 mod rpc;
-#[allow(dead_code, reason = "until the client exists")]
 mod scanner;
 mod schema;
 mod table;
@@ -34,6 +33,11 @@ pub use error::{
 pub use retry::ReplicaSelection;
 pub use row_operation::{RowError, RowOperation};
 pub use rpc::EncryptionPolicy;
+pub use scanner::{
+    BlockFault, BlockPart, BloomFilter, Cell, CellError, FromCell, Layout, Operand, OperandError, Predicate,
+    ProjectedColumn, Projection, ReadMode, Row, ScanBatch, ScanError, ScanMetrics, ScanToken, Scanner,
+    ScannerBuilder, TokenOptions,
+};
 pub use schema::{
     ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding,
     Schema, SchemaBuilder, SchemaError, Value, ValueError,

@@ -9,6 +9,7 @@
 //! decoded from a received block shares with the block. Called by everything that talks to a server.
 //! It deliberately does not convert: each owner of a client type does that next to the type.
 
+pub(crate) mod client;
 pub(crate) mod common;
 pub(crate) mod master;
 pub(crate) mod rpc;

@@ -94,6 +94,13 @@ impl Projection {
         self.by_name.get(name).copied()
     }
 
+    /// A name that two columns have.
+    pub(crate) fn duplicate(&self) -> Option<&str> {
+        // The map keeps the last position of a name.
+        let is_earlier = |(at, column): &(usize, &ProjectedColumn)| self.index_of(column.name()) != Some(*at);
+        self.columns.iter().enumerate().find(is_earlier).map(|(_, column)| column.name())
+    }
+
     /// Whether rows are only counted.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()

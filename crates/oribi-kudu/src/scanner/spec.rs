@@ -1,0 +1,182 @@
+//! What a scan is to return and how, checked and ready to be sent: the product of the builder and of scan tokens.
+//!
+//! Invariants: columns, predicates and bounds fit the table's schema; it does not change while the scan runs, and
+//! what does change (tablet, position, timestamps) is an argument of [`ScanSpec::open_request`]. An ordered scan
+//! is always a snapshot scan, because servers demand it and because it could not go on elsewhere otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::meta_cache::Tablet;
+use crate::proto::common::{ColumnPredicatePb, OrderModePb, ReadModePb, column_predicate_pb::Predicate as PredicatePb};
+use crate::proto::tserver::{NewScanRequestPb, ScanRequestPb, feature, row_format};
+use crate::retry::{Attempt, ReplicaSelection};
+use crate::table::Table;
+
+use super::key_bound::KeyBound;
+use super::predicate::ColumnPredicate;
+use super::projection::Projection;
+use super::pruning::PartitionPruner;
+
+/// Which version of the rows a scan sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// What the replica has at the moment. Tablets are read at different moments, and a follower may lag behind.
+    #[default]
+    Latest,
+    /// The table as it was at this hybrid time (microseconds since 1970-01-01 UTC shifted left by 12 bits), or at
+    /// the time at which the scan begins. All tablets are read at the same time, and reading again gives the same.
+    AtSnapshot(Option<u64>),
+    /// A state that includes all writes that this client has seen acknowledged.
+    YourWrites,
+}
+
+/// How servers lay out rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Row after row: best for reading whole rows.
+    #[default]
+    Rowwise,
+    /// Column after column: best for Arrow and for reading few columns of many rows.
+    Columnar,
+}
+
+/// A scan, described completely.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanSpec {
+    pub table: Table,
+    pub projection: Arc<Projection>,
+    pub predicates: Vec<ColumnPredicatePb>,
+    /// Inclusive; empty for no bound.
+    pub start_primary_key: Bytes,
+    /// Exclusive; empty for no bound.
+    pub stop_primary_key: Bytes,
+    /// In rows, over all tablets.
+    pub limit: Option<u64>,
+    /// Hint for the bytes of an answer; 0 makes the server only open the scanner.
+    pub batch_bytes: Option<u32>,
+    pub read_mode: ReadMode,
+    pub selection: ReplicaSelection,
+    /// Rows of a tablet come in the order of their keys, and the scan goes on elsewhere when a server fails.
+    pub is_fault_tolerant: bool,
+    pub layout: Layout,
+    pub cache_blocks: bool,
+    /// Of one batch, however many requests it takes.
+    pub timeout: Duration,
+    pub tablets: TabletFilter,
+}
+
+/// Which tablets a scan has to visit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TabletFilter {
+    pub predicates: Vec<ColumnPredicate>,
+    pub lower_bound: Option<KeyBound>,
+    pub upper_bound: Option<KeyBound>,
+    /// Partition key, inclusive; empty for no bound.
+    pub partition_start: Bytes,
+    /// Partition key, exclusive; empty for no bound.
+    pub partition_end: Bytes,
+}
+
+/// Where in a tablet a scanner begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Position {
+    /// The scan goes on behind this key.
+    pub last_primary_key: Option<Bytes>,
+    /// The snapshot that earlier answers were read at.
+    pub snap_timestamp: Option<u64>,
+    /// Rows that may still come.
+    pub rows_left: Option<u64>,
+}
+
+impl ScanSpec {
+    /// What the server has to know for this scan.
+    pub(crate) fn features(&self) -> &'static [u32] {
+        const PREDICATES: u32 = feature::COLUMN_PREDICATES;
+        const BLOOM_FILTER: u32 = feature::BLOOM_FILTER_PREDICATE_V2;
+        const COLUMNAR: u32 = feature::COLUMNAR_LAYOUT;
+        let is_bloom = |predicate: &ColumnPredicatePb| matches!(predicate.predicate, Some(PredicatePb::InBloomFilter(_)));
+        let columnar = self.layout == Layout::Columnar;
+        match (self.predicates.is_empty(), self.predicates.iter().any(is_bloom), columnar) {
+            (true, _, false) => &[],
+            (true, _, true) => &[COLUMNAR],
+            (false, false, false) => &[PREDICATES],
+            (false, false, true) => &[PREDICATES, COLUMNAR],
+            (false, true, false) => &[PREDICATES, BLOOM_FILTER],
+            (false, true, true) => &[PREDICATES, BLOOM_FILTER, COLUMNAR],
+        }
+    }
+
+    /// The tablets that may hold rows of the result, in the order of their partition keys.
+    pub(crate) fn tablets_of(&self, snapshot: &[Arc<Tablet>]) -> Vec<Arc<Tablet>> {
+        let TabletFilter { predicates, lower_bound, upper_bound, partition_start, partition_end } = &self.tablets;
+        let mut pruner = PartitionPruner::new(
+            self.table.partition_schema(),
+            self.table.schema(),
+            predicates,
+            lower_bound.as_ref(),
+            upper_bound.as_ref(),
+        );
+        let is_wanted = |tablet: &&Arc<Tablet>| {
+            let partition = tablet.partition();
+            let ends_before = !partition.end.is_empty() && partition.end <= *partition_start;
+            let starts_behind = !partition_end.is_empty() && partition.start >= *partition_end;
+            !ends_before && !starts_behind && pruner.may_contain(partition)
+        };
+        snapshot.iter().filter(is_wanted).cloned().collect()
+    }
+
+    /// The mode that servers are asked for.
+    pub(crate) fn wire_read_mode(&self) -> ReadModePb {
+        match self.read_mode {
+            // At a time that the server chooses, which is later than what it is told that the client has seen.
+            _ if self.is_fault_tolerant => ReadModePb::ReadAtSnapshot,
+            ReadMode::Latest => ReadModePb::ReadLatest,
+            ReadMode::AtSnapshot(_) => ReadModePb::ReadAtSnapshot,
+            ReadMode::YourWrites => ReadModePb::ReadYourWrites,
+        }
+    }
+
+    /// The snapshot that the caller chose.
+    pub(crate) fn chosen_snapshot(&self) -> Option<u64> {
+        match self.read_mode {
+            ReadMode::AtSnapshot(timestamp) => timestamp,
+            ReadMode::Latest | ReadMode::YourWrites => None,
+        }
+    }
+
+    /// The request that opens a scanner and returns its first rows.
+    pub(crate) fn open_request(&self, position: &Position, attempt: &Attempt<'_>) -> ScanRequestPb {
+        let read_mode = self.wire_read_mode();
+        let at_snapshot = read_mode == ReadModePb::ReadAtSnapshot;
+        let some_key = |key: &Bytes| (!key.is_empty()).then(|| key.clone());
+        let order_mode = if self.is_fault_tolerant { OrderModePb::Ordered } else { OrderModePb::Unordered };
+        let columnar = self.layout == Layout::Columnar && !self.projection.is_empty();
+        let new_scan_request = NewScanRequestPb {
+            tablet_id: Bytes::copy_from_slice(attempt.tablet_id.as_bytes()),
+            limit: position.rows_left,
+            projected_columns: self.projection.to_pb(),
+            read_mode: Some(read_mode.into()),
+            snap_timestamp: position.snap_timestamp.filter(|_| at_snapshot),
+            propagated_timestamp: attempt.propagated_timestamp,
+            start_primary_key: some_key(&self.start_primary_key),
+            stop_primary_key: some_key(&self.stop_primary_key),
+            cache_blocks: Some(self.cache_blocks),
+            order_mode: Some(order_mode.into()),
+            last_primary_key: position.last_primary_key.clone(),
+            column_predicates: self.predicates.clone(),
+            row_format_flags: columnar.then_some(row_format::COLUMNAR_LAYOUT),
+            authz_token: attempt.authz_token.cloned(),
+            snap_start_timestamp: None,
+        };
+        ScanRequestPb {
+            scanner_id: None,
+            new_scan_request: Some(new_scan_request),
+            call_seq_id: Some(0),
+            batch_size_bytes: self.batch_bytes,
+            close_scanner: None,
+        }
+    }
+}
