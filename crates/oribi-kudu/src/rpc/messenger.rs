@@ -114,3 +114,8 @@ fn decode<R: Message + Default>(frame: ReplyFrame) -> Result<Reply<R>, FrameErro
     let message = R::decode(body).map_err(|_| FrameError::Undecodable("reply"))?;
     Ok(Reply { message, sidecars })
 }
+
+#[cfg(test)]
+mod kudu_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! The messenger against real servers. Left out where no Kudu is installed; see the testkit.
+
+use std::time::Duration;
+
+use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, SharedKuduCluster};
+use tokio::time::Instant;
+
+use super::*;
+use crate::proto::common::{AppStatusCodePb, RowOperationsPb};
+use crate::proto::master::{self, ConnectToMasterRequestPb, ConnectToMasterResponsePb};
+use crate::proto::rpc::RpcErrorCodePb;
+use crate::proto::tserver::{
+    self, PingRequestPb, PingResponsePb, ScanRequestPb, ScanResponsePb, TabletServerErrorCodePb,
+    WriteRequestPb, WriteResponsePb,
+};
+use crate::rpc::{EncryptionPolicy, NegotiationError};
+
+static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
+
+const CONNECT: Method = Method { service: master::SERVICE_NAME, name: "ConnectToMaster" };
+const PING: Method = Method { service: tserver::SERVICE_NAME, name: "Ping" };
+const WRITE: Method = Method { service: tserver::SERVICE_NAME, name: "Write" };
+const SCAN: Method = Method { service: tserver::SERVICE_NAME, name: "Scan" };
+
+fn soon() -> CallOptions {
+    CallOptions::new(Instant::now() + Duration::from_secs(20))
+}
+
+fn messenger(encryption: EncryptionPolicy) -> Messenger {
+    Messenger::new(MessengerOptions { encryption, ..MessengerOptions::new("oribi") })
+}
+
+fn master_of(cluster: &KuduCluster) -> HostPort {
+    cluster.address(KuduServer::Master(0)).parse().expect("an address")
+}
+
+fn tablet_server_of(cluster: &KuduCluster) -> HostPort {
+    cluster.address(KuduServer::TabletServer(0)).parse().expect("an address")
+}
+
+async fn ping(messenger: &Messenger, server: &HostPort) -> Result<(), RpcError> {
+    messenger.call::<_, PingResponsePb>(server, &PING, &PingRequestPb {}, &soon()).await.map(|_| ())
+}
+
+/// Asks the master for credentials, which a plain connection on the loopback interface gets, too.
+async fn connect(messenger: &Messenger, master: &HostPort) -> ConnectToMasterResponsePb {
+    let request = ConnectToMasterRequestPb {};
+    let reply = messenger.call(master, &CONNECT, &request, &soon()).await.expect("a reply");
+    reply.message
+}
+
+/// A Write for a tablet that does not exist, whose rows are `bytes` long.
+async fn write(messenger: &Messenger, server: &HostPort, bytes: usize) -> Result<i32, RpcError> {
+    let mut head = WriteRequestPb { tablet_id: vec![b'0'; 32].into(), ..WriteRequestPb::default() };
+    head.row_operations = None;
+    let rows = Bytes::from(vec![0; bytes]);
+    let operations = RowOperationsPb { rows: Some(rows.clone()), indirect_data: None };
+    // The pieces of the message are everything up to the rows, and the rows.
+    let mut prefix = head.encode_to_vec();
+    prefix.push(3 << 3 | 2);
+    prost::encoding::encode_varint(operations.encoded_len() as u64, &mut prefix);
+    prefix.push(2 << 3 | 2);
+    prost::encoding::encode_varint(bytes as u64, &mut prefix);
+    let reply: Reply<WriteResponsePb> =
+        messenger.call_pieces(server, &WRITE, vec![prefix.into(), rows], &soon()).await?;
+    Ok(reply.message.error.map_or(0, |error| error.code))
+}
+
+#[tokio::test]
+async fn calls_are_answered_over_one_plain_connection() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let master = connect(&messenger, &master_of(cluster)).await;
+    assert_eq!(master.role, Some(crate::proto::master::RaftRolePb::Leader as i32));
+    assert!(master.authn_token.is_some() && !master.ca_cert_der.is_empty());
+    let server = tablet_server_of(cluster);
+    let pings = (0..500).map(|_| ping(&messenger, &server));
+    for result in futures_util::future::join_all(pings).await {
+        result.expect("a reply");
+    }
+}
+
+#[tokio::test]
+async fn errors_of_the_rpc_layer_keep_their_code_and_the_connection() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let server = tablet_server_of(cluster);
+    let no_method = Method { service: tserver::SERVICE_NAME, name: "Pong" };
+    let error = messenger
+        .call::<_, PingResponsePb>(&server, &no_method, &PingRequestPb {}, &soon())
+        .await
+        .expect_err("there is no such method");
+    assert!(
+        matches!(error, RpcError::Remote { code: RpcErrorCodePb::ErrorNoSuchMethod, .. }),
+        "{error}"
+    );
+    let options = CallOptions { required_feature_flags: &[1, 4242], ..soon() };
+    let error = messenger
+        .call::<_, PingResponsePb>(&server, &PING, &PingRequestPb {}, &options)
+        .await
+        .expect_err("there is no such feature");
+    match error {
+        RpcError::Remote { code, unsupported_flags, .. } => {
+            assert_eq!(code, RpcErrorCodePb::ErrorInvalidRequest);
+            assert_eq!(unsupported_flags, [4242]);
+        }
+        other => panic!("{other}"),
+    }
+    ping(&messenger, &server).await.expect("the connection is still good");
+}
+
+#[tokio::test]
+async fn large_frames_go_through_and_oversize_ones_are_not_sent() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let server = tablet_server_of(cluster);
+    for encryption in [EncryptionPolicy::Optional, EncryptionPolicy::Required] {
+        let messenger = messenger(encryption);
+        for bytes in [0, 1, 70_000, 49 * 1024 * 1024] {
+            let code = write(&messenger, &server, bytes).await.expect("a reply");
+            assert_eq!(code, TabletServerErrorCodePb::TabletNotFound as i32, "{bytes} bytes");
+        }
+        let error = write(&messenger, &server, 51 * 1024 * 1024).await.expect_err("too large");
+        assert!(matches!(error, RpcError::TooLarge { .. }), "{error}");
+        assert!(error.is_unsent());
+        ping(&messenger, &server).await.expect("the connection is still good");
+    }
+}
+
+#[tokio::test]
+async fn a_token_authenticates_inside_tls() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let plain = messenger(EncryptionPolicy::Optional);
+    let answer = connect(&plain, &master_of(cluster)).await;
+    let messenger = messenger(EncryptionPolicy::Required);
+    messenger.set_credentials(answer.ca_cert_der.clone(), answer.authn_token.clone());
+    let reply = connect(&messenger, &master_of(cluster)).await;
+    assert!(reply.authn_token.is_none(), "a master gives no token to a client that came with one");
+    ping(&messenger, &tablet_server_of(cluster)).await.expect("a reply");
+}
+
+#[tokio::test]
+async fn a_forged_token_is_refused_with_its_code() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let answer = connect(&messenger(EncryptionPolicy::Optional), &master_of(cluster)).await;
+    let messenger = messenger(EncryptionPolicy::Required);
+    let mut token = answer.authn_token.expect("a token");
+    token.signature = Some(Bytes::from(vec![0; 256]));
+    messenger.set_credentials(answer.ca_cert_der, Some(token));
+    let error = ping(&messenger, &tablet_server_of(cluster)).await.expect_err("forged");
+    let code = RpcErrorCodePb::FatalInvalidAuthenticationToken;
+    assert!(
+        matches!(&error, RpcError::Negotiation { source: NegotiationError::Refused { code: is, .. }, .. } if *is == code),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_is_not_sent_to_a_server_of_another_cluster() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let Some(other) = KuduCluster::start_or_skip(KuduOptions::new(1, 0)) else { return };
+    let here = connect(&messenger(EncryptionPolicy::Optional), &master_of(cluster)).await;
+    let there = connect(&messenger(EncryptionPolicy::Optional), &master_of(&other)).await;
+    let messenger = messenger(EncryptionPolicy::Required);
+    messenger.set_credentials(there.ca_cert_der, here.authn_token);
+    let error = ping(&messenger, &tablet_server_of(cluster)).await.expect_err("not this cluster");
+    assert!(
+        matches!(&error, RpcError::Negotiation { source: NegotiationError::Tls(_), .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_requires_encryption_gets_it_unasked() {
+    let options = KuduOptions::new(1, 1).flag("--rpc_encryption=required");
+    let Some(cluster) = KuduCluster::start_or_skip(options) else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let answer = connect(&messenger, &master_of(&cluster)).await;
+    ping(&messenger, &tablet_server_of(&cluster)).await.expect("a reply over SASL");
+    messenger.set_credentials(answer.ca_cert_der, answer.authn_token);
+    let again = Messenger::new(MessengerOptions::new("oribi"));
+    *again.shared.credentials.write() = messenger.shared.credentials();
+    ping(&again, &tablet_server_of(&cluster)).await.expect("a reply over a token");
+}
+
+#[tokio::test]
+async fn a_call_ends_at_its_deadline_and_the_connection_lives_on() {
+    let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let server = tablet_server_of(&cluster);
+    ping(&messenger, &server).await.expect("a reply");
+    cluster.pause(KuduServer::TabletServer(0)).expect("paused");
+    let options = CallOptions::new(Instant::now() + Duration::from_millis(50));
+    let error = messenger
+        .call::<_, PingResponsePb>(&server, &PING, &PingRequestPb {}, &options)
+        .await
+        .expect_err("nobody answers");
+    assert!(matches!(error, RpcError::Timeout { method: "Ping", .. }), "{error}");
+    cluster.resume(KuduServer::TabletServer(0)).expect("resumed");
+    ping(&messenger, &server).await.expect("the late reply is told from this one");
+}
+
+#[tokio::test]
+async fn a_killed_server_fails_the_calls_in_flight_and_is_reached_again() {
+    let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 1)) else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let server = tablet_server_of(&cluster);
+    ping(&messenger, &server).await.expect("a reply");
+    cluster.pause(KuduServer::TabletServer(0)).expect("paused");
+    let waiting = ping(&messenger, &server);
+    let kill = async {
+        // The call has to be on its way before the server goes.
+        while messenger.connection(&server).calls_in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+        cluster.kill(KuduServer::TabletServer(0)).expect("killed");
+    };
+    let (result, ()) = tokio::join!(waiting, kill);
+    match result.expect_err("the server is gone") {
+        RpcError::Network { interrupted, .. } => {
+            assert!(interrupted.iter().all(|call| call.method == "Ping"), "{interrupted:?}");
+        }
+        other => panic!("{other}"),
+    }
+    let error = ping(&messenger, &server).await.expect_err("nobody listens");
+    assert!(error.is_unsent(), "{error}");
+    cluster.restart(KuduServer::TabletServer(0)).expect("restarted");
+    ping(&messenger, &server).await.expect("a new connection");
+}
+
+#[tokio::test]
+async fn a_scan_of_no_tablet_is_an_error_in_the_reply_and_not_of_the_call() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let messenger = messenger(EncryptionPolicy::Optional);
+    let mut request = ScanRequestPb::default();
+    request.scanner_id = Some(Bytes::from_static(b"no such scanner"));
+    request.call_seq_id = Some(1);
+    let server = tablet_server_of(cluster);
+    let reply: Reply<ScanResponsePb> =
+        messenger.call(&server, &SCAN, &request, &soon()).await.expect("a reply");
+    let error = reply.message.error.expect("an error");
+    assert_eq!(error.code, TabletServerErrorCodePb::ScannerExpired as i32);
+    assert_eq!(error.status.code, AppStatusCodePb::NotFound as i32);
+}
