@@ -5,13 +5,11 @@ also writes every stored document to disk, by threads of its own; their time is 
 and the worker's is shown apart.
 """
 
-import json
-import subprocess
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
+from .kv_load import Load, populate, run_tool
 from .report import Outcome, Row
 from .samples import ratios, spread, text_of
 from .server import Memcached, Server
@@ -20,48 +18,10 @@ from .server import Memcached, Server
 WORKERS = {"oribi": "oribi-worker", "memcached": "mc-worker"}
 
 
-@dataclass
-class Load:
-    """What is put on a server."""
-
-    items: int = 1_000_000
-    value_bytes: int = 512
-    batch: int = 100
-    set_pct: int = 20
-    threads: int = 1
-    duration_s: float = 5
-
-    def arguments(self):
-        """As the tool has them; bodies are random, so that no store can compress them."""
-        return ["--items", self.items, "--min-size", self.value_bytes, "--max-size", self.value_bytes,
-                "--batch-size", self.batch, "--set-pct", self.set_pct, "--num-threads", self.threads,
-                "--random-body"]
-
-    def __str__(self):
-        return f"{self.value_bytes} B, batch {self.batch}, {self.set_pct} % sets"
-
-
-def run_tool(binary, server, arguments):
-    """Runs `oribi perf kv` against a server; its JSON."""
-    command = [str(binary), "perf", "kv", "--port", str(server.port), "--server-pid", str(server.pid), "--json",
-               *map(str, arguments)]
-    if isinstance(server, Memcached):
-        command.append("--memcached")
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr[-2000:]}{done.stdout[:2000]}")
-    return json.loads(done.stdout)
-
-
-def populate(binary, server, load):
-    run_tool(binary, server, [*load.arguments(), "--populate-only"])
-
-
 def measure_load(binary, server, load, seed):
     """One run on a populated server: what the tool found, and the server's time by kind of thread."""
     before = server.cpu_s_by_thread()
-    summary = run_tool(binary, server, [*load.arguments(), "--no-population", "--duration", load.duration_s,
-                                        "--random-seed", seed])
+    summary = run_tool(binary, server, load.run_arguments(seed))
     after = server.cpu_s_by_thread()
     phase = summary["load"]
     operations = phase["operations"]

@@ -8,7 +8,7 @@ WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 78, 20, 56, 58
 # About the width of a letter of the axes.
 LETTER_WIDTH = 7
-COLOURS = ["#0b6e99", "#c2410c", "#4d7c0f", "#7c3aed", "#525252"]
+COLOURS = ["#0b6e99", "#c2410c", "#4d7c0f", "#7c3aed", "#525252", "#be185d"]
 STYLE = ("text{font:12px sans-serif;fill:#222}.title{font-size:15px;font-weight:bold}"
          ".grid{stroke:#ddd}.axis{stroke:#555;fill:none}.line{fill:none;stroke-width:2}")
 

@@ -18,6 +18,12 @@ class Row:
     what: str
     measured: str
     goal: str = ""
+    # Whether it was reached, where that can be said.
+    met: bool | None = None
+
+    def goal_text(self):
+        verdict = {None: "", True: ": met", False: ": missed"}[self.met]
+        return f"{self.goal}{verdict}"
 
 
 @dataclass
@@ -57,7 +63,7 @@ def environment(binary):
 def table(outcomes):
     rows = [row for outcome in outcomes.values() for row in outcome.rows]
     width = max(len(row.what) for row in rows)
-    goals = [f"  [goal {row.goal}]" if row.goal else "" for row in rows]
+    goals = [f"  [goal {row.goal_text()}]" if row.goal else "" for row in rows]
     return "\n".join(f"{row.what:<{width}}  {row.measured}{goal}" for row, goal in zip(rows, goals))
 
 
@@ -66,7 +72,7 @@ def markdown(outcomes):
     lines = ["| What | Goal | Measured | Command |", "|---|---|---|---|"]
     for name, outcome in outcomes.items():
         command = f"bench/run --only {name} {outcome.options}".strip()
-        lines += [f"| {row.what} | {row.goal} | {row.measured} | `{command}` |" for row in outcome.rows]
+        lines += [f"| {row.what} | {row.goal_text()} | {row.measured} | `{command}` |" for row in outcome.rows]
     return "\n".join(lines)
 
 

@@ -82,10 +82,17 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_mib(self):
+        return self.status_mib("VmRSS")
+
+    def peak_resident_mib(self):
+        """The most there was so far."""
+        return self.status_mib("VmHWM")
+
+    def status_mib(self, name):
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) / 1024
-        raise SystemExit("no VmRSS")
+        raise SystemExit(f"no {name}")
 
     def stop(self):
         begin = time.perf_counter()
@@ -135,14 +142,15 @@ class Server(ServerProcess):
 
 
 class Memcached(ServerProcess):
-    """memcached as its distribution packages it, without persistence and without authentication."""
+    """memcached as its distribution packages it, without persistence and without authentication, with
+    further settings as command line arguments."""
 
     name = "memcached"
 
-    def __init__(self, threads, memory_mib=4096):
+    def __init__(self, threads, memory_mib=4096, *settings):
         port = free_port()
         command = ["memcached", "-t", str(threads), "-U", "0", "-l", "127.0.0.1", "-m", str(memory_mib),
-                   "-p", str(port)]
+                   "-p", str(port), *map(str, settings)]
         if os.geteuid() == 0:
             command += ["-u", "root"]
         super().__init__(command, port)

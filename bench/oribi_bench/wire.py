@@ -6,6 +6,7 @@ import zlib
 
 HEADER = struct.Struct(">BBHBBHIIQ")
 SET, SETQ, NOOP, HELLO, SASL_AUTH, SELECT_BUCKET, GET = 0x01, 0x11, 0x0A, 0x1F, 0x21, 0x89, 0x00
+STAT = 0x10
 USER, PASSWORD = "Administrator", "password"
 # Mutation tokens, error map, bucket selection, JSON; collections only where keys have their prefix.
 FEATURES, COLLECTIONS = (0x04, 0x07, 0x08, 0x0B), 0x12
@@ -75,6 +76,20 @@ class Connection:
         if status != 0:
             raise ConnectionError(f"select bucket: status {status:#x}")
         return self
+
+    def stats(self):
+        """The server's general statistics, as text by name."""
+        self.socket.sendall(frame(STAT))
+        stats = {}
+        while True:
+            head = HEADER.unpack(self.read_exact(24))
+            body = self.read_exact(head[6])
+            if head[5] != 0:
+                raise SystemExit(f"statistics: status {head[5]:#x} {body!r}")
+            if head[2] == 0:
+                return stats
+            name = body[head[3]:head[3] + head[2]].decode()
+            stats[name] = body[head[3] + head[2]:].decode()
 
     def store(self, entries):
         """Stores (vbucket, key field, value) by quiet SETs, a thousand to a round trip."""

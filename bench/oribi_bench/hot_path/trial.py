@@ -1,0 +1,92 @@
+"""One run of a load on one contender, believed only when nothing is missing.
+
+Every value that the client reads is verified by it. Afterwards the client's counts and the server's own
+must agree to the last operation: each read a hit, each write stored, nothing evicted, nothing given up.
+A run that fails any of this ends the measurement; its speed is not shown.
+"""
+
+from ..kv_load import Tool, populate
+from .contender import BACKGROUND_KINDS, by_kind
+from .placement import client_cpus
+
+
+def fill(binary, contender, server, load):
+    """Writes every document of a load, makes sure that they are all there, and lets the server settle."""
+    before = contender.counters(server)
+    population = populate(binary, server, load)
+    after = contender.counters(server)
+    expect(contender, "documents stored", population["stored"], load.items)
+    expect(contender, "documents in the server", after["curr_items"] - before["curr_items"], load.items)
+    expect(contender, "documents evicted", after["evictions"], 0)
+    contender.settle(server)
+    return population
+
+
+def expect(contender, what, found, wanted):
+    """Ends the measurement when a figure is not what it has to be."""
+    if found != wanted:
+        raise SystemExit(f"{contender.label}: {what}: {found:,}, not {wanted:,}; nothing of this run is believed")
+
+
+def believe(contender, phases, before, after):
+    """Compares what clients counted in their phases with each other and with the server's counters."""
+    def sum_of(name):
+        return sum(phase[name] for phase in phases)
+
+    def grown(name):
+        return after[name] - before[name]
+
+    gets, sets, retries = sum_of("gets"), sum_of("sets"), sum_of("retries")
+    for what, found, wanted in (
+        ("reads that were hits", sum_of("hits"), gets),
+        ("reads that were misses", sum_of("misses"), 0),
+        ("writes that were stored", sum_of("stored"), sets),
+        ("wrong values", sum(sum(phase["corrupt"].values()) for phase in phases), 0),
+        ("operations given up", sum_of("given_up"), 0),
+        ("operations without an answer", sum_of("unanswered"), 0),
+        ("reads by the server's count", grown("cmd_get"), gets),
+        ("hits by the server's count", grown("get_hits"), gets),
+        ("misses by the server's count", grown("get_misses"), 0),
+        ("documents evicted", grown("evictions"), 0),
+        ("documents in the server", after["curr_items"], before["curr_items"]),
+    ):
+        expect(contender, what, found, wanted)
+    # A write that had to be tried again may or may not be counted by the server that refused it.
+    if not sets <= grown("cmd_set") <= sets + retries:
+        expect(contender, "writes by the server's count", grown("cmd_set"), sets)
+    if gets + sets == 0:
+        raise SystemExit(f"{contender.label}: no operation was executed")
+
+
+def run(binary, contender, server, load, seed, cpus=None):
+    """Runs a load on a filled server; figures of it. The client may use `cpus`, by default the one of clients."""
+    before = contender.counters(server)
+    background_before = by_kind(server.cpu_s_by_thread())
+    phase = start_tool(binary, server, load, seed, cpus=cpus or client_cpus()).summary()["load"]
+    contender.settle(server)
+    background_after = by_kind(server.cpu_s_by_thread())
+    believe(contender, [phase], before, contender.counters(server))
+    operations = phase["operations"]
+    ns = by_kind(phase["server_thread_cpu_ns_per_operation"])
+    # What flusher and store did for these writes after the load was over belongs to them as well.
+    for kind in BACKGROUND_KINDS:
+        ns[kind] = (background_after[kind] - background_before[kind]) * 1e9 / operations
+    return {**figures_of(phase), "server_ns": sum(ns.values()), "server_ns_by_kind": ns}
+
+
+def figures_of(phase):
+    """What the client saw."""
+    latency = phase["latency_us"]
+    return {
+        "operations": phase["operations"],
+        "operations_per_second": phase["operations_per_second"],
+        "megabytes_per_second": phase["megabytes_per_second"],
+        "retries": phase["retries"],
+        "client_ns": phase["client_cpu_ns_per_operation"]["total"],
+        **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99", "p99_9", "p99_99", "max")},
+    }
+
+
+def start_tool(binary, server, load, seed, **placement):
+    """Starts a load without waiting for it; see `Tool`."""
+    return Tool(binary, server, load.run_arguments(seed), **placement)
