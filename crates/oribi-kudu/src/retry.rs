@@ -229,7 +229,7 @@ impl Execution<'_> {
             Remedy::NotTheLeader => self.picker.refuse(&replicas, replica),
             Remedy::FindTablet => call.tablet.mark_stale(),
             Remedy::SameReplica => {
-                self.last = Some(failure.error);
+                self.remember(failure.error);
                 let delay = Backoff::Linear.delay(self.attempt);
                 return if pause(delay, call.deadline).await {
                     Ok(())
@@ -246,8 +246,17 @@ impl Execution<'_> {
                 call.table.renew_authz_token(used_token, call.deadline).await?
             }
         }
-        self.last = Some(failure.error);
+        self.remember(failure.error);
         Ok(())
+    }
+
+    /// Keeps the failure, unless it is only that the deadline cut the last attempt short: then what a
+    /// server said before tells more.
+    fn remember(&mut self, error: Error) {
+        let was_cut_short = matches!(error, Error::NoAnswer { .. }) && Instant::now() >= self.call.deadline;
+        if !was_cut_short || self.last.is_none() {
+            self.last = Some(error);
+        }
     }
 
     fn out_of_time(&mut self) -> Error {

@@ -1,1 +1,347 @@
+//! The decision table against servers that follow a script: who is called, in which order, with what.
 
+mod scripted_server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::time::Instant;
+
+use super::*;
+use crate::client::{Client, ClientBuilder};
+use crate::error::MasterErrorCode;
+use crate::proto::common::{AppStatusPb, ColumnSchemaPb, HostPortPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb};
+use crate::proto::master as master_pb;
+use crate::proto::rpc::RpcErrorCodePb;
+use crate::proto::tserver::{SERVICE_NAME, WriteRequestPb, WriteResponsePb};
+use scripted_server::{Answer, Call, ScriptedServer, message};
+
+static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
+
+/// What the scripted master says about the one tablet of its one table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Leader(usize),
+    NoLeader,
+    Gone,
+}
+
+/// A master, three tablet servers with a replica each, and a client that has the table open.
+struct Fixture {
+    master: ScriptedServer,
+    servers: Vec<ScriptedServer>,
+    place: Arc<Mutex<Place>>,
+    client: Client,
+    table: Table,
+    tablet: Arc<Tablet>,
+}
+
+impl Fixture {
+    async fn start() -> Fixture {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(ScriptedServer::start(|_| written(7)).await);
+        }
+        let addresses: Vec<HostPort> = servers.iter().map(|server| server.address.clone()).collect();
+        let place = Arc::new(Mutex::new(Place::Leader(0)));
+        let told = place.clone();
+        let tokens = AtomicUsize::new(0);
+        let master = ScriptedServer::start(move |call| match call.method.as_str() {
+            "ConnectToMaster" => message(&leader()),
+            "GetTableSchema" => message(&schema(tokens.fetch_add(1, Ordering::Relaxed))),
+            "GetTableLocations" => message(&locations(&addresses, *told.lock())),
+            _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
+        })
+        .await;
+        let client = ClientBuilder::new([master.address.clone()]).build().await.unwrap();
+        let table = client.open_table("t").await.unwrap();
+        let tablet = table.lookup(b"", deadline(5000)).await.unwrap();
+        Fixture { master, servers, place, client, table, tablet }
+    }
+
+    async fn write(&self) -> Result<TabletReply<WriteResponsePb>, Error> {
+        self.write_until(deadline(5000)).await
+    }
+
+    async fn write_until(&self, deadline: Instant) -> Result<TabletReply<WriteResponsePb>, Error> {
+        let call = TabletCall {
+            table: &self.table,
+            tablet: &self.tablet,
+            operation: Operation::Write,
+            method: &WRITE,
+            selection: ReplicaSelection::Leader,
+            deadline,
+            exactly_once: true,
+            features: &[],
+            body_bytes: 0,
+        };
+        call_tablet(call, |attempt| {
+            let request = WriteRequestPb {
+                tablet_id: Bytes::copy_from_slice(attempt.tablet_id.as_bytes()),
+                authz_token: attempt.authz_token.cloned(),
+                propagated_timestamp: attempt.propagated_timestamp,
+                ..WriteRequestPb::default()
+            };
+            vec![Bytes::from(request.encode_to_vec())]
+        })
+        .await
+    }
+
+    /// How many writes each tablet server has received.
+    fn writes(&self) -> [usize; 3] {
+        [0, 1, 2].map(|index| self.servers[index].calls("Write").len())
+    }
+
+    fn questions(&self) -> usize {
+        self.master.calls("GetTableLocations").len()
+    }
+
+    /// Sequence and attempt numbers of all writes at a server.
+    fn ids(&self, server: usize) -> Vec<(i64, i64)> {
+        self.servers[server].calls("Write").iter().map(|call| call.request_id.as_ref().map(|id| (id.seq_no, id.attempt_no)).unwrap()).collect()
+    }
+}
+
+fn deadline(millis: u64) -> Instant {
+    Instant::now() + Duration::from_millis(millis)
+}
+
+/// A script that gives the first answers in turn and then the last one for ever.
+fn in_turn(answers: Vec<fn() -> Answer>) -> impl Fn(&Call) -> Answer {
+    let next = AtomicUsize::new(0);
+    move |_| answers[next.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1)]()
+}
+
+fn written(timestamp: u64) -> Answer {
+    message(&WriteResponsePb { timestamp: Some(timestamp), ..WriteResponsePb::default() })
+}
+
+fn refused(code: TabletServerErrorCode, status: StatusCode) -> Answer {
+    let status = AppStatusPb { code: status as i32, message: Some("scripted".to_owned()), posix_code: None };
+    message(&WriteResponsePb { error: Some(TabletServerErrorPb { code: code as i32, status }), ..WriteResponsePb::default() })
+}
+
+fn not_the_leader() -> Answer {
+    refused(TabletServerErrorCode::NotTheLeader, StatusCode::IllegalState)
+}
+
+fn leader() -> master_pb::ConnectToMasterResponsePb {
+    master_pb::ConnectToMasterResponsePb { role: Some(master_pb::RaftRolePb::Leader as i32), ..Default::default() }
+}
+
+fn schema(token: usize) -> master_pb::GetTableSchemaResponsePb {
+    let key = ColumnSchemaPb { name: "key".to_owned(), r#type: 7, is_key: Some(true), id: Some(0), ..ColumnSchemaPb::default() };
+    let token = SignedTokenPb { token_data: Some(Bytes::from(token.to_string())), ..SignedTokenPb::default() };
+    master_pb::GetTableSchemaResponsePb {
+        schema: Some(SchemaPb { columns: vec![key] }),
+        partition_schema: Some(PartitionSchemaPb { range_schema: Some(RangeSchemaPb::default()), ..Default::default() }),
+        table_id: Some("id".into()),
+        table_name: Some("t".to_owned()),
+        authz_token: Some(token),
+        ..Default::default()
+    }
+}
+
+fn locations(addresses: &[HostPort], place: Place) -> master_pb::GetTableLocationsResponsePb {
+    let role = |index| if place == Place::Leader(index) { master_pb::RaftRolePb::Leader } else { master_pb::RaftRolePb::Follower };
+    let replica = |index: usize| master_pb::InternedReplicaPb { ts_info_idx: index as u32, role: role(index) as i32, dimension_label: None };
+    let tablet = master_pb::TabletLocationsPb {
+        tablet_id: if place == Place::Gone { "another".into() } else { "tablet".into() },
+        partition: Some(PartitionPb::default()),
+        interned_replicas: (0..addresses.len()).map(replica).collect(),
+    };
+    let server = |address: &HostPort| master_pb::TsInfoPb {
+        permanent_uuid: Bytes::from(address.to_string()),
+        rpc_addresses: vec![HostPortPb { host: address.host.clone(), port: address.port.into() }],
+        location: None,
+    };
+    master_pb::GetTableLocationsResponsePb {
+        tablet_locations: vec![tablet],
+        ttl_millis: Some(300_000),
+        ts_infos: addresses.iter().map(server).collect(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn a_write_goes_to_the_leader_and_its_timestamp_is_kept() {
+    let fixture = Fixture::start().await;
+    let reply = fixture.write().await.unwrap();
+    assert_eq!(reply.server, fixture.servers[0].address);
+    assert_eq!(fixture.writes(), [1, 0, 0]);
+    assert_eq!(fixture.client.last_observed_timestamp(), 7);
+    fixture.write().await.unwrap();
+    let second = WriteRequestPb::decode(fixture.servers[0].calls("Write")[1].body.clone()).unwrap();
+    assert_eq!(second.propagated_timestamp, Some(7));
+    assert_eq!(second.tablet_id, "tablet");
+}
+
+#[tokio::test]
+async fn a_busy_server_gets_the_same_request_again() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(in_turn(vec![
+        || Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
+        || Answer::Refuse(RpcErrorCodePb::ErrorUnavailable),
+        || refused(TabletServerErrorCode::Throttled, StatusCode::ServiceUnavailable),
+        || refused(TabletServerErrorCode::Unknown, StatusCode::ServiceUnavailable),
+        || written(1),
+    ]));
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.writes(), [5, 0, 0]);
+    assert_eq!(fixture.ids(0), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]);
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.ids(0)[5], (1, 0));
+    assert_eq!(fixture.servers[0].calls("Write")[5].request_id.as_ref().unwrap().first_incomplete_seq_no, 1);
+}
+
+#[tokio::test]
+async fn a_follower_passes_the_write_on_and_the_next_one_goes_straight_to_the_leader() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| not_the_leader());
+    fixture.servers[1].set_script(|_| refused(TabletServerErrorCode::TabletNotRunning, StatusCode::IllegalState));
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.writes(), [1, 1, 1]);
+    assert_eq!(fixture.ids(2), [(0, 2)]);
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.writes(), [1, 1, 2]);
+    assert_eq!(fixture.questions(), 1);
+}
+
+#[tokio::test]
+async fn when_nobody_leads_the_master_is_asked_until_somebody_does() {
+    let fixture = Fixture::start().await;
+    for server in &fixture.servers {
+        server.set_script(|_| not_the_leader());
+    }
+    *fixture.place.lock() = Place::NoLeader;
+    fixture.servers[1].set_script(in_turn(vec![not_the_leader, not_the_leader, || written(1)]));
+    let reply = fixture.write().await.unwrap();
+    assert_eq!(reply.server, fixture.servers[1].address);
+    assert!(fixture.questions() >= 3, "{}", fixture.questions());
+}
+
+#[tokio::test]
+async fn a_lost_connection_sends_the_same_request_to_another_replica() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| Answer::Close);
+    let reply = fixture.write().await.unwrap();
+    assert_eq!(reply.server, fixture.servers[1].address);
+    assert_eq!((fixture.ids(0), fixture.ids(1)), (vec![(0, 0)], vec![(0, 1)]));
+    let clients = [0, 1].map(|server| fixture.servers[server].calls("Write")[0].request_id.clone().unwrap().client_id);
+    assert_eq!(clients[0], clients[1]);
+}
+
+#[tokio::test]
+async fn a_missing_tablet_is_asked_for_at_the_master() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
+    *fixture.place.lock() = Place::Leader(2);
+    let reply = fixture.write().await.unwrap();
+    assert_eq!(reply.server, fixture.servers[2].address);
+    assert_eq!((fixture.writes(), fixture.questions()), ([1, 0, 1], 2));
+}
+
+#[tokio::test]
+async fn a_tablet_that_was_replaced_is_gone() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
+    *fixture.place.lock() = Place::Gone;
+    let error = fixture.write().await.unwrap_err();
+    assert!(matches!(&error, Error::TabletGone { table, tablet_id } if table == "t" && tablet_id == "tablet"), "{error}");
+    assert_eq!(fixture.table.snapshot(deadline(5000)).await.unwrap()[0].id(), "another");
+}
+
+#[tokio::test]
+async fn a_refused_authorization_token_is_renewed_once() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(in_turn(vec![|| Answer::Refuse(RpcErrorCodePb::ErrorInvalidAuthorizationToken), || written(1)]));
+    fixture.write().await.unwrap();
+    let tokens: Vec<_> = fixture.servers[0]
+        .calls("Write")
+        .iter()
+        .map(|call| WriteRequestPb::decode(call.body.clone()).unwrap().authz_token.unwrap().token_data.unwrap())
+        .collect();
+    assert_eq!(tokens, ["0", "1"]);
+    assert_eq!(fixture.master.calls("GetTableSchema").len(), 2);
+}
+
+#[tokio::test]
+async fn a_refused_authentication_token_makes_the_client_connect_to_the_master_again() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(in_turn(vec![|| Answer::Refuse(RpcErrorCodePb::FatalInvalidAuthenticationToken), || written(1)]));
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.master.calls("ConnectToMaster").len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_request_is_told_at_once() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument));
+    let error = fixture.write().await.unwrap_err();
+    let Error::TabletServer { code, status, server, message, .. } = &error else { panic!("{error}") };
+    assert_eq!((*code, *status), (TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument));
+    assert_eq!((server, message.as_str()), (&fixture.servers[0].address, "scripted"));
+    assert!(!error.is_retryable());
+    assert_eq!(fixture.writes(), [1, 0, 0]);
+    fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorInvalidRequest));
+    assert!(matches!(fixture.write().await, Err(Error::Rpc { .. })));
+}
+
+#[tokio::test]
+async fn the_deadline_ends_the_retries_and_the_error_tells_the_last_failure() {
+    let fixture = Fixture::start().await;
+    fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy));
+    let error = fixture.write_until(deadline(60)).await.unwrap_err();
+    let Error::Timeout { operation: Operation::Write, last: Some(last), .. } = &error else { panic!("{error}") };
+    assert!(matches!(**last, Error::Rpc { .. }), "{last}");
+    fixture.servers[0].set_script(|_| Answer::Silence);
+    let error = fixture.write_until(deadline(60)).await.unwrap_err();
+    let Error::Timeout { last: Some(last), .. } = &error else { panic!("{error}") };
+    assert!(matches!(**last, Error::NoAnswer { .. }), "{last}");
+}
+
+#[tokio::test]
+async fn the_leader_is_found_among_several_masters_and_again_when_it_changes() {
+    let refusal = || {
+        let status = AppStatusPb { code: StatusCode::IllegalState as i32, message: None, posix_code: None };
+        let error = master_pb::MasterErrorPb { code: MasterErrorCode::NotTheLeader as i32, status };
+        message(&master_pb::ListTablesResponsePb { error: Some(error), ..Default::default() })
+    };
+    let follower = move |call: &Call| match call.method.as_str() {
+        "ConnectToMaster" => message(&master_pb::ConnectToMasterResponsePb { role: Some(0), ..Default::default() }),
+        _ => refusal(),
+    };
+    let leading = |call: &Call| match call.method.as_str() {
+        "ConnectToMaster" => message(&leader()),
+        _ => message(&master_pb::ListTablesResponsePb::default()),
+    };
+    let masters = [ScriptedServer::start(follower).await, ScriptedServer::start(leading).await];
+    let client = ClientBuilder::new(masters.iter().map(|master| master.address.clone())).build().await.unwrap();
+    assert!(client.list_tables("").await.unwrap().is_empty());
+    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (0, 1));
+    masters[1].set_script(follower);
+    masters[0].set_script(leading);
+    client.list_tables("").await.unwrap();
+    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn one_address_is_enough_to_find_the_other_masters() {
+    let leading = ScriptedServer::start(|call| match call.method.as_str() {
+        "ConnectToMaster" => message(&leader()),
+        _ => message(&master_pb::ListTablesResponsePb::default()),
+    })
+    .await;
+    let named = HostPortPb { host: leading.address.host.clone(), port: leading.address.port.into() };
+    let follower = ScriptedServer::start(move |_| {
+        message(&master_pb::ConnectToMasterResponsePb { role: Some(0), master_addrs: vec![named.clone()], ..Default::default() })
+    })
+    .await;
+    let client = ClientBuilder::new([follower.address.clone()]).build().await.unwrap();
+    client.list_tables("").await.unwrap();
+    assert_eq!(leading.calls("ListTables").len(), 1);
+}
