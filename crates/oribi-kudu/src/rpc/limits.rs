@@ -46,6 +46,13 @@ pub(crate) const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// See [`TCP_KEEPALIVE_IDLE`].
 pub(crate) const TCP_KEEPALIVE_PROBES: u32 = 10;
 
+/// How long sent bytes may stay unacknowledged: as long as the probes of an idle connection take. Probes
+/// are not sent while bytes are on their way, and the system would try for a quarter of an hour.
+#[cfg(target_os = "linux")]
+pub(crate) const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(
+    TCP_KEEPALIVE_IDLE.as_secs() + TCP_KEEPALIVE_INTERVAL.as_secs() * TCP_KEEPALIVE_PROBES as u64,
+);
+
 const _: () = assert!(NEGOTIATION_MESSAGE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(READ_ROOM_BYTES_MIN < READ_BLOCK_BYTES);
 // Permits of the queue are counted in a u32.

@@ -15,6 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, Ready};
 use tokio::net::TcpStream;
 
 use super::error::NegotiationError;
+#[cfg(target_os = "linux")]
+use super::limits::TCP_UNACKNOWLEDGED_MAX;
 use super::limits::{TCP_KEEPALIVE_IDLE, TCP_KEEPALIVE_INTERVAL, TCP_KEEPALIVE_PROBES};
 use super::negotiation::{Negotiation, Offer, TlsOffer};
 use super::write_queue::WriteQueue;
@@ -170,14 +172,19 @@ impl Write for Nonblocking<'_> {
     }
 }
 
-/// Requests must not wait for a full packet, and a peer that has vanished must be noticed.
+/// Requests must not wait for a full packet, and a peer that has vanished must be noticed: between calls
+/// by probes, and during them by the time that bytes go unacknowledged.
 fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(TCP_KEEPALIVE_IDLE)
         .with_interval(TCP_KEEPALIVE_INTERVAL)
         .with_retries(TCP_KEEPALIVE_PROBES);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(TCP_UNACKNOWLEDGED_MAX))?;
+    Ok(())
 }
 
 async fn negotiate(

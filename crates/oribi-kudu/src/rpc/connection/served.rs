@@ -126,10 +126,15 @@ impl Served {
                 }
                 () = &mut idle => {
                     let now = Instant::now();
-                    if !self.in_flight.is_awaited(now) && now >= self.last_activity + keep_alive {
+                    let next = if self.in_flight.is_awaited(now) {
+                        now + keep_alive
+                    } else {
+                        self.last_activity + keep_alive
+                    };
+                    if next <= now {
                         return Err(End::Idle);
                     }
-                    idle.as_mut().reset(self.last_activity.max(now - keep_alive / 2) + keep_alive);
+                    idle.as_mut().reset(next);
                 }
             }
         }

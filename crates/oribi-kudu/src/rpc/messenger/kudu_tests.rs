@@ -51,8 +51,7 @@ async fn connect(messenger: &Messenger, master: &HostPort) -> ConnectToMasterRes
 
 /// A Write for a tablet that does not exist, whose rows are `bytes` long.
 async fn write(messenger: &Messenger, server: &HostPort, bytes: usize) -> Result<i32, RpcError> {
-    let mut head = WriteRequestPb { tablet_id: vec![b'0'; 32].into(), ..WriteRequestPb::default() };
-    head.row_operations = None;
+    let head = WriteRequestPb { tablet_id: vec![b'0'; 32].into(), ..WriteRequestPb::default() };
     let rows = Bytes::from(vec![0; bytes]);
     let operations = RowOperationsPb { rows: Some(rows.clone()), indirect_data: None };
     // The pieces of the message are everything up to the rows, and the rows.
@@ -231,9 +230,11 @@ async fn a_killed_server_fails_the_calls_in_flight_and_is_reached_again() {
 async fn a_scan_of_no_tablet_is_an_error_in_the_reply_and_not_of_the_call() {
     let Some(cluster) = CLUSTER.get() else { return };
     let messenger = messenger(EncryptionPolicy::Optional);
-    let mut request = ScanRequestPb::default();
-    request.scanner_id = Some(Bytes::from_static(b"no such scanner"));
-    request.call_seq_id = Some(1);
+    let request = ScanRequestPb {
+        scanner_id: Some(Bytes::from_static(b"no such scanner")),
+        call_seq_id: Some(1),
+        ..ScanRequestPb::default()
+    };
     let server = tablet_server_of(cluster);
     let reply: Reply<ScanResponsePb> =
         messenger.call(&server, &SCAN, &request, &soon()).await.expect("a reply");

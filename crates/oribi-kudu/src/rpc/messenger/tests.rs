@@ -230,7 +230,8 @@ async fn answered_with(answer: impl FnOnce(i32) -> Vec<u8>) -> RpcError {
 #[tokio::test]
 async fn malformed_replies_end_the_connection_and_say_why() {
     let ok = |call_id| ResponseHeaderPb { call_id: Some(call_id), ..ResponseHeaderPb::default() };
-    let cases: [(&str, Box<dyn FnOnce(i32) -> Vec<u8>>); 5] = [
+    type Answer = Box<dyn FnOnce(i32) -> Vec<u8>>;
+    let cases: [(&str, Answer); 5] = [
         ("larger than the limit", Box::new(|_| vec![0x7f, 0xff, 0xff, 0xff])),
         ("ends inside its header", Box::new(|_| vec![0, 0, 0, 2, 0x7f, 0])),
         ("no call id", Box::new(|_| frame(&ResponseHeaderPb::default(), b""))),
