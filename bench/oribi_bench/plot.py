@@ -49,8 +49,9 @@ def decades(values):
     return start, end, {mark: f"{mark:g}" for mark in shown}
 
 
-def line_chart(title, x_label, y_label, series, x_text, notes=()):
-    """The chart as text. `x_text` names an x value; `notes` stand below the title."""
+def line_chart(title, x_label, y_label, series, x_text, notes=(), legend_left=False):
+    """The chart as text. `x_text` names an x value; `notes` stand below the title. The legend is on the
+    right unless that is where the curves are."""
     xs = sorted({x for one in series for x, _ in one.points})
     ys = [figure[name] for one in series for _, figure in one.points for name in ("min", "max")]
     x_axis = Axis(x_label, xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] * 2, {x: x_text(x) for x in xs})
@@ -63,7 +64,9 @@ def line_chart(title, x_label, y_label, series, x_text, notes=()):
               for index, note in enumerate(notes)]
     parts += frame_of(x_axis, y_axis)
     for index, one in enumerate(series):
-        parts += curve(one, COLOURS[index % len(COLOURS)], index, x_axis, y_axis)
+        colour = COLOURS[index % len(COLOURS)]
+        parts += curve(one, colour, x_axis, y_axis)
+        parts += legend_of(one, colour, index, LEFT + 14 if legend_left else WIDTH - RIGHT - 250)
     return "\n".join(parts) + "\n</svg>\n"
 
 
@@ -100,8 +103,8 @@ def frame_of(x_axis, y_axis):
     return parts
 
 
-def curve(series, colour, index, x_axis, y_axis):
-    """Line, points with bars, and the entry of the legend."""
+def curve(series, colour, x_axis, y_axis):
+    """Line, and points with bars."""
     parts, path = [], []
     for x_value, figure in series.points:
         x, y = x_of(x_axis, x_value), y_of(y_axis, figure["median"])
@@ -111,8 +114,11 @@ def curve(series, colour, index, x_axis, y_axis):
         parts.append(f'<circle fill="{colour}" cx="{x}" cy="{y}" r="3">'
                      f'<title>{figure["median"]:.4g}</title></circle>')
     parts.insert(0, f'<polyline class="line" stroke="{colour}" points="{" ".join(path)}"/>')
-    y = TOP + 14 + 17 * index
-    x = WIDTH - RIGHT - 250
-    parts.append(f'<line class="line" stroke="{colour}" x1="{x}" y1="{y - 4}" x2="{x + 24}" y2="{y - 4}"/>')
-    parts.append(f'<text x="{x + 30}" y="{y}">{escape(series.name)}</text>')
     return parts
+
+
+def legend_of(series, colour, index, x):
+    """One entry of the legend."""
+    y = TOP + 14 + 17 * index
+    return [f'<line class="line" stroke="{colour}" x1="{x}" y1="{y - 4}" x2="{x + 24}" y2="{y - 4}"/>',
+            f'<text x="{x + 30}" y="{y}">{escape(series.name)}</text>']

@@ -112,4 +112,5 @@ def plot_of(states):
             points = [(ops, comparison.spread(contender.name, figure)) for figure, ops in PERCENTILES.items()]
             series.append(Series(f"{contender.label}, {state}", points))
     marks = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99"}
-    return line_chart("Small GETs, quiet and while 20 MiB values move", "percentile", "µs", series, marks.get)
+    return line_chart("Small GETs, quiet and while 20 MiB values move", "percentile", "µs", series, marks.get,
+                      legend_left=True)

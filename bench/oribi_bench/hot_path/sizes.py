@@ -3,7 +3,7 @@
 from ..kv_load import Load
 from ..plot import Series, line_chart
 from ..report import Outcome, Row
-from ..samples import text_of, text_of_bytes
+from ..samples import spread, text_of, text_of_bytes
 from .comparison import compare
 from .contender import MEMCACHED_ITEM_MAX, PEER, chosen
 
@@ -15,8 +15,7 @@ STORED_BYTES, MOVED_BYTES = 512 << 20, 2 << 30
 # Most bytes that a connection has in flight; at most a hundred operations.
 BATCH_BYTES = 1 << 20
 MEMORY_MIB = 6144
-NOTE = (f"memcached runs with -I {MEMCACHED_ITEM_MAX}: it refuses values of 1 MiB and more as it is packaged, and "
-        "takes up to 1024m")
+NOTE = f"memcached with -I {MEMCACHED_ITEM_MAX} (at most 1024m); by default it refuses 1 MiB and more"
 
 
 def load_of(size, options):
@@ -57,7 +56,8 @@ def plot_of(comparisons):
     first = next(iter(comparisons.values()))
     series = []
     for contender in first.contenders:
-        points = [(size, comparison.spread(contender.name, "server_ns")) for size, comparison in comparisons.items()]
+        points = [(size, spread([ns / 1000 for ns in comparison.samples(contender.name, "server_ns")]))
+                  for size, comparison in comparisons.items()]
         series.append(Series(contender.label, points))
-    return line_chart("Server CPU per operation by value size, half of them writes", "value", "ns per operation",
-                      series, text_of_bytes)
+    return line_chart("Server CPU per operation by value size, half of them writes", "value", "µs per operation",
+                      series, text_of_bytes, [NOTE], legend_left=True)
