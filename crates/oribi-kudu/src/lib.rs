@@ -23,6 +23,7 @@ mod row_operation;
 mod rpc;
 mod scanner;
 mod schema;
+mod session;
 mod table;
 mod types;
 
@@ -41,6 +42,10 @@ pub use scanner::{
 pub use schema::{
     ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding,
     Schema, SchemaBuilder, SchemaError, Value, ValueError,
+};
+pub use session::{
+    ColumnReference, FailedRow, FlushMode, FlushSummary, RowErrors, RowFailure, RowWriter, Session, SessionError,
+    SessionOptions, SessionStatistics, WriteObserver, WriteReport,
 };
 pub use table::{
     ColumnChange, HashPartition, RangePartition, Table, TableAlterer, TableCreator,

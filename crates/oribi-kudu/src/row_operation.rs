@@ -23,7 +23,7 @@ pub(crate) use bounds::{BoundKind, RangeBound, decode_bounds, encode_bounds};
 pub(crate) use encoder::RowEncoder;
 pub use error::RowError;
 pub(crate) use layout::{ColumnPlan, RowLayout};
-pub(crate) use reader::EncodedRows;
+pub(crate) use reader::{EncodedRow, EncodedRows};
 
 use crate::proto::common::RowOperationTypePb;
 

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 pub(crate) use error::{InterruptedCall, NegotiationError, RpcError};
+pub(crate) use limits::MESSAGE_BYTES_MAX;
 pub(crate) use messenger::Messenger;
 pub use options::EncryptionPolicy;
 pub(crate) use options::MessengerOptions;

@@ -32,13 +32,13 @@ struct Range {
 }
 
 impl TabletMap {
-    /// Builds the index over `partitions`. A tablet's number is its place among them. A tablet that does
-    /// not fit the partition schema is left out: its keys are then not found and the caller looks again.
+    /// Builds the index over partitions, each with the number that the caller gives its tablet. A tablet that
+    /// does not fit the partition schema is left out: its keys are then not found and the caller looks again.
     pub(crate) fn new<'a>(
         schema: &PartitionSchema,
-        partitions: impl IntoIterator<Item = &'a Partition>,
+        partitions: impl IntoIterator<Item = (u32, &'a Partition)>,
     ) -> TabletMap {
-        let mut numbered: Vec<(u32, &Partition)> = (0..NO_TABLET).zip(partitions).collect();
+        let mut numbered: Vec<(u32, &Partition)> = partitions.into_iter().collect();
         numbered.sort_by(|a, b| a.1.range_start().cmp(b.1.range_start()));
         let mut ranges: Vec<Range> = Vec::new();
         for (number, partition) in numbered {
@@ -50,17 +50,20 @@ impl TabletMap {
                 range.tablets[slot] = number;
             }
         }
-        let is_one_range = matches!(&ranges[..], [only] if only.start.is_empty() && only.end.is_empty());
+        let is_one_range =
+            matches!(&ranges[..], [only] if only.start.is_empty() && only.end.is_empty());
         TabletMap { schema: schema.clone(), ranges, is_one_range }
     }
 
     /// The number of the tablet that holds a row. `scratch` is overwritten.
     #[inline]
     pub(crate) fn locate(&self, cells: &impl KeyCells, scratch: &mut Vec<u8>) -> Option<usize> {
-        let range = if self.is_one_range { self.ranges.first()? } else { self.range_of(cells, scratch)? };
+        let range =
+            if self.is_one_range { self.ranges.first()? } else { self.range_of(cells, scratch)? };
         let mut slot = 0;
         for dimension in range.hash.iter() {
-            slot = slot * dimension.num_buckets as usize + dimension.bucket(cells, scratch) as usize;
+            slot =
+                slot * dimension.num_buckets as usize + dimension.bucket(cells, scratch) as usize;
         }
         let tablet = *range.tablets.get(slot)?;
         (tablet != NO_TABLET).then_some(tablet as usize)
@@ -95,6 +98,7 @@ fn slot_of(hash: &[HashDimension], buckets: &[u32]) -> Option<usize> {
         return None;
     }
     hash.iter().zip(buckets).try_fold(0, |slot, (dimension, bucket)| {
-        (*bucket < dimension.num_buckets).then(|| slot * dimension.num_buckets as usize + *bucket as usize)
+        (*bucket < dimension.num_buckets)
+            .then(|| slot * dimension.num_buckets as usize + *bucket as usize)
     })
 }

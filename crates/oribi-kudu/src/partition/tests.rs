@@ -33,7 +33,12 @@ fn schema() -> Schema {
 }
 
 fn named(columns: &[usize]) -> Vec<ColumnIdentifierPb> {
-    columns.iter().map(|column| ColumnIdentifierPb { identifier: Some(Identifier::Name(format!("c{column}"))) }).collect()
+    columns
+        .iter()
+        .map(|column| ColumnIdentifierPb {
+            identifier: Some(Identifier::Name(format!("c{column}"))),
+        })
+        .collect()
 }
 
 fn hashed(columns: &[usize], num_buckets: i32, seed: u32) -> HashBucketSchemaPb {
@@ -73,9 +78,13 @@ fn hashes_are_those_of_the_server() {
 #[test]
 fn keys_are_encoded_as_the_server_does() {
     let schema = partition_schema(vec![], &[0, 1, 2]);
-    let cells = Cells(vec![10_i64.to_le_bytes().to_vec(), vec![0, 0x41], (-1_i32).to_le_bytes().to_vec()]);
+    let cells =
+        Cells(vec![10_i64.to_le_bytes().to_vec(), vec![0, 0x41], (-1_i32).to_le_bytes().to_vec()]);
     let key = schema.partition_key_of(&cells);
-    assert_eq!(key.as_bytes(), [0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 1, 0x41, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
+    assert_eq!(
+        key.as_bytes(),
+        [0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 1, 0x41, 0, 0, 0x7f, 0xff, 0xff, 0xff]
+    );
     assert_eq!((key.hash(), key.range()), (&[][..], key.as_bytes()));
 }
 
@@ -83,7 +92,8 @@ fn keys_are_encoded_as_the_server_does() {
 #[test]
 fn hash_columns_are_ordered_by_id() {
     let schema = partition_schema(vec![hashed(&[0, 3], 7, 0)], &[]);
-    let columns: Vec<_> = schema.hash_dimensions()[0].columns.iter().map(|column| column.index).collect();
+    let columns: Vec<_> =
+        schema.hash_dimensions()[0].columns.iter().map(|column| column.index).collect();
     assert_eq!(columns, [3, 0]);
     assert_eq!(schema.columns().collect::<Vec<_>>(), [3, 0]);
 }
@@ -91,11 +101,15 @@ fn hash_columns_are_ordered_by_id() {
 #[test]
 fn nonsense_from_a_server_is_refused() {
     let with = |hash: HashBucketSchemaPb| {
-        let pb = PartitionSchemaPb { hash_schema: vec![hash.clone(), hash], ..PartitionSchemaPb::default() };
+        let pb = PartitionSchemaPb {
+            hash_schema: vec![hash.clone(), hash],
+            ..PartitionSchemaPb::default()
+        };
         PartitionSchema::from_pb(&pb, &schema())
     };
     assert!(with(hashed(&[0], 1000, 0)).is_ok());
-    for hash in [hashed(&[0], 0, 0), hashed(&[0], -5, 0), hashed(&[0], 2000, 0), hashed(&[9], 2, 0)] {
+    for hash in [hashed(&[0], 0, 0), hashed(&[0], -5, 0), hashed(&[0], 2000, 0), hashed(&[9], 2, 0)]
+    {
         assert!(matches!(with(hash), Err(SchemaError::BadPartitioning { .. })));
     }
 }
@@ -121,9 +135,16 @@ fn a_range_can_have_a_hash_schema_of_its_own() {
     assert!(schema.has_custom_hash_schemas());
     let buckets = |value: i32| -> Vec<u32> {
         let key = key_encoding::order_preserving(value.to_le_bytes());
-        schema.hash_dimensions_of_range(&key).iter().map(|dimension| dimension.num_buckets).collect()
+        schema
+            .hash_dimensions_of_range(&key)
+            .iter()
+            .map(|dimension| dimension.num_buckets)
+            .collect()
     };
-    assert_eq!((buckets(9), buckets(10), buckets(19), buckets(20)), (vec![4], vec![3, 5], vec![3, 5], vec![4]));
+    assert_eq!(
+        (buckets(9), buckets(10), buckets(19), buckets(20)),
+        (vec![4], vec![3, 5], vec![3, 5], vec![4])
+    );
 }
 
 /// One tablet for every combination of buckets and range, bounded the way the server bounds them: zero
@@ -135,17 +156,26 @@ fn tablets(schema: &PartitionSchema, cuts: &[Vec<u8>]) -> Vec<Partition> {
     let mut partitions = Vec::new();
     for range in edges.windows(2) {
         let dimensions = schema.hash_dimensions_of_range(&range[0]);
-        let combinations = dimensions.iter().fold(vec![vec![]], |combinations: Vec<Vec<u32>>, dimension| {
-            let extend = |buckets: &Vec<u32>, bucket| [&buckets[..], &[bucket]].concat();
-            (0..dimension.num_buckets)
-                .flat_map(|bucket| combinations.iter().map(move |buckets| extend(buckets, bucket)).collect::<Vec<_>>())
-                .collect()
-        });
+        let combinations =
+            dimensions.iter().fold(vec![vec![]], |combinations: Vec<Vec<u32>>, dimension| {
+                let extend = |buckets: &Vec<u32>, bucket| [&buckets[..], &[bucket]].concat();
+                (0..dimension.num_buckets)
+                    .flat_map(|bucket| {
+                        combinations
+                            .iter()
+                            .map(move |buckets| extend(buckets, bucket))
+                            .collect::<Vec<_>>()
+                    })
+                    .collect()
+            });
         for buckets in combinations {
-            let encode = |buckets: &[u32]| buckets.iter().flat_map(|bucket| bucket.to_be_bytes()).collect::<Vec<_>>();
+            let encode = |buckets: &[u32]| {
+                buckets.iter().flat_map(|bucket| bucket.to_be_bytes()).collect::<Vec<_>>()
+            };
             let (mut start, mut end) = (encode(&buckets), encode(&buckets));
             if range[0].is_empty() {
-                let kept = buckets.iter().rposition(|bucket| *bucket != 0).map_or(0, |last| last + 1);
+                let kept =
+                    buckets.iter().rposition(|bucket| *bucket != 0).map_or(0, |last| last + 1);
                 start.truncate(kept * BUCKET_BYTES);
             }
             start.extend(&range[0]);
@@ -180,7 +210,8 @@ fn tablet_of_key(partitions: &[Partition], key: &PartitionKey) -> Vec<usize> {
             PartitionKey::new(&bound[..hash], &bound[hash..])
         };
         // A start whose zero buckets were cut off stands before the key all the same.
-        split(&partition.start) <= *key && (partition.end.is_empty() || *key < split(&partition.end))
+        split(&partition.start) <= *key
+            && (partition.end.is_empty() || *key < split(&partition.end))
     };
     (0..partitions.len()).filter(|index| holds(&partitions[*index])).collect()
 }
@@ -211,7 +242,13 @@ fn cells() -> impl Strategy<Value = Cells> {
     let short = || prop::collection::vec(prop_oneof![Just(0_u8), Just(1), any::<u8>()], 0..12);
     let text = "[a-c\0]{0,9}".prop_map(String::into_bytes);
     (any::<i64>(), short(), -40_i32..40, text, any::<i8>()).prop_map(|(a, b, c, d, e)| {
-        Cells(vec![a.to_le_bytes().to_vec(), b, c.to_le_bytes().to_vec(), d, e.to_le_bytes().to_vec()])
+        Cells(vec![
+            a.to_le_bytes().to_vec(),
+            b,
+            c.to_le_bytes().to_vec(),
+            d,
+            e.to_le_bytes().to_vec(),
+        ])
     })
 }
 
@@ -267,7 +304,7 @@ proptest! {
         let cuts: Vec<_> =
             cuts.iter().map(|cut| key_encoding::order_preserving(cut.to_le_bytes()).to_vec()).collect();
         let partitions = tablets(&schema, &cuts);
-        let map = TabletMap::new(&schema, &partitions);
+        let map = TabletMap::new(&schema, (0..).zip(&partitions));
         let mut scratch = Vec::new();
         for row in &rows {
             let found = map.locate(row, &mut scratch);
@@ -297,7 +334,7 @@ proptest! {
         let key = key_encoding::order_preserving(cut.to_le_bytes()).to_vec();
         let upper: Vec<_> =
             tablets(&schema, &[key]).into_iter().filter(|partition| !partition.range_start().is_empty()).collect();
-        let map = TabletMap::new(&schema, &upper);
+        let map = TabletMap::new(&schema, (0..).zip(&upper));
         let value = i32::from_le_bytes(row.0[2][..].try_into().unwrap());
         prop_assert_eq!(map.locate(&row, &mut Vec::new()).is_some(), value >= cut);
     }

@@ -76,7 +76,10 @@ pub(crate) fn encode_bounds(
         }
         encoder.finish(kind.wire(), &mut rows);
     }
-    Ok(RowOperationsPb { rows: Some(Bytes::from(rows)), indirect_data: Some(Bytes::from(indirect)) })
+    Ok(RowOperationsPb {
+        rows: Some(Bytes::from(rows)),
+        indirect_data: Some(Bytes::from(indirect)),
+    })
 }
 
 /// Decodes bounds that a server sent, or nothing when they are not bounds of this schema.

@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use crate::partition::KeyCells;
-use crate::schema::{DataType, Value, ValueError, check_date, check_decimal, truncate_to_characters};
+use crate::schema::{
+    DataType, Value, ValueError, check_date, check_decimal, truncate_to_characters,
+};
 
 use super::{ColumnPlan, RowError, RowLayout, RowOperation};
 
@@ -130,7 +132,12 @@ impl RowEncoder {
             DataType::String => self.put_variable(column, plan, text.as_bytes(), indirect),
             DataType::Varchar => {
                 let length = self.layout.schema.columns()[column].type_attributes().length;
-                self.put_variable(column, plan, truncate_to_characters(text, length).as_bytes(), indirect)
+                self.put_variable(
+                    column,
+                    plan,
+                    truncate_to_characters(text, length).as_bytes(),
+                    indirect,
+                )
             }
             _ => Err(self.wrong_type(column, "STRING")),
         }
@@ -204,7 +211,7 @@ impl RowEncoder {
     /// Moves the strings that waited into the indirect data of the tablet that was found.
     pub(crate) fn unstage(&mut self, indirect: &mut Vec<u8>) {
         let base = indirect.len() as u64;
-        indirect.extend_from_slice(&self.staged);
+        append(indirect, &self.staged);
         for column in self.staged_columns.drain(..) {
             let offset = self.layout.columns[column].offset;
             let staged_at = read_u64(&self.image, offset);
@@ -235,10 +242,12 @@ impl RowEncoder {
                     && layout.auto_incrementing.first_common(&self.set).is_none()
             }
             RowOperation::Upsert | RowOperation::UpsertIgnore => {
-                layout.required.first_missing(&self.set).is_none() && layout.key.first_missing(&self.set).is_none()
+                layout.required.first_missing(&self.set).is_none()
+                    && layout.key.first_missing(&self.set).is_none()
             }
             RowOperation::Update | RowOperation::UpdateIgnore => {
-                layout.key.first_missing(&self.set).is_none() && layout.key.first_foreign(&self.set).is_some()
+                layout.key.first_missing(&self.set).is_none()
+                    && layout.key.first_foreign(&self.set).is_some()
             }
             RowOperation::Delete | RowOperation::DeleteIgnore => self.set == layout.key.words,
         };
@@ -251,7 +260,7 @@ impl RowEncoder {
         self.write_header(operation);
         let is_full = self.set == self.layout.all.words && self.null.iter().all(|word| *word == 0);
         if is_full {
-            rows.extend_from_slice(&self.image);
+            append(rows, &self.image);
         } else {
             self.append_sparse(rows);
         }
@@ -266,12 +275,12 @@ impl RowEncoder {
     }
 
     fn append_sparse(&self, rows: &mut Vec<u8>) {
-        rows.extend_from_slice(&self.image[..self.layout.header_bytes]);
+        append(rows, &self.image[..self.layout.header_bytes]);
         for (word, (set, null)) in self.set.iter().zip(&self.null).enumerate() {
             let mut present = set & !null;
             while present != 0 {
                 let plan = &self.layout.columns[word * 64 + present.trailing_zeros() as usize];
-                rows.extend_from_slice(&self.image[plan.offset..plan.offset + plan.size]);
+                append(rows, &self.image[plan.offset..plan.offset + plan.size]);
                 present &= present - 1;
             }
         }
@@ -281,7 +290,9 @@ impl RowEncoder {
     fn plan(&self, column: usize) -> Result<ColumnPlan, RowError> {
         match self.layout.columns.get(column) {
             Some(plan) => Ok(*plan),
-            None => Err(RowError::NoSuchColumn { index: column, columns: self.layout.columns.len() }),
+            None => {
+                Err(RowError::NoSuchColumn { index: column, columns: self.layout.columns.len() })
+            }
         }
     }
 
@@ -292,7 +303,8 @@ impl RowEncoder {
             return Err(RowError::SetTwice { column: self.layout.name(column) });
         }
         *word |= plan.bit;
-        self.missing_partition_columns -= u32::from(self.partition_columns[plan.word] & plan.bit != 0);
+        self.missing_partition_columns -=
+            u32::from(self.partition_columns[plan.word] & plan.bit != 0);
         Ok(())
     }
 
@@ -323,7 +335,7 @@ impl RowEncoder {
         cell[..8].copy_from_slice(&(target.len() as u64).to_le_bytes());
         cell[8..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
         self.image[plan.offset..plan.offset + 16].copy_from_slice(&cell);
-        target.extend_from_slice(bytes);
+        append(target, bytes);
         Ok(())
     }
 
@@ -340,7 +352,8 @@ impl RowEncoder {
         if is_insert && let Some(column) = layout.auto_incrementing.first_common(&self.set) {
             return RowError::AutoIncrementing { column: layout.name(column), operation };
         }
-        let is_new = matches!(operation, RowOperation::Upsert | RowOperation::UpsertIgnore) || is_insert;
+        let is_new =
+            matches!(operation, RowOperation::Upsert | RowOperation::UpsertIgnore) || is_insert;
         let missing_key = (!is_insert).then(|| layout.key.first_missing(&self.set)).flatten();
         let missing_cell = is_new.then(|| layout.required.first_missing(&self.set)).flatten();
         if let Some(column) = missing_key.or(missing_cell) {
@@ -368,6 +381,24 @@ impl KeyCells for RowEncoder {
         let length = read_u64(&self.image, plan.offset + 8) as usize;
         self.staged.get(start..start + length)
     }
+}
+
+/// A buffer that has to grow grows by at least this much.
+const GROWTH_BYTES_MIN: usize = 4096;
+
+/// Appends to a buffer that grows by an eighth: a client's memory is counted in the rows that it buffers, and
+/// doubling would leave a quarter of it unused on average. Buffers are used again, so growth is rare.
+#[inline]
+fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    if buffer.capacity() - buffer.len() < bytes.len() {
+        grow(buffer, bytes.len());
+    }
+    buffer.extend_from_slice(bytes);
+}
+
+#[cold]
+fn grow(buffer: &mut Vec<u8>, additional: usize) {
+    buffer.reserve_exact(additional.max(buffer.capacity() / 8).max(GROWTH_BYTES_MIN));
 }
 
 /// The first bytes of a set of columns as they are sent: least significant bit first.

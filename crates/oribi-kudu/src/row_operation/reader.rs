@@ -28,7 +28,11 @@ pub(crate) struct EncodedRow<'a> {
 }
 
 impl<'a> EncodedRows<'a> {
-    pub(crate) fn new(layout: &'a RowLayout, rows: &'a [u8], indirect: &'a [u8]) -> EncodedRows<'a> {
+    pub(crate) fn new(
+        layout: &'a RowLayout,
+        rows: &'a [u8],
+        indirect: &'a [u8],
+    ) -> EncodedRows<'a> {
         EncodedRows { layout, rows, indirect }
     }
 }
@@ -58,21 +62,25 @@ impl<'a> EncodedRow<'a> {
 
     /// The columns that the row has, with their cells; None is NULL. A cell that points outside of the
     /// indirect data ends the row with an error.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), MalformedRow>> + use<'a> {
+    pub(crate) fn cells(
+        &self,
+    ) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), MalformedRow>> + use<'a> {
         let row = *self;
         let mut offset = row.layout.header_bytes;
-        (0..row.layout.columns.len()).filter(move |column| has_bit(row.set_bits(), *column)).map(move |column| {
-            if has_bit(row.null_bits(), column) {
-                return Ok((column, None));
-            }
-            let plan = &row.layout.columns[column];
-            let cell = row.bytes.get(offset..offset + plan.size).ok_or(MalformedRow)?;
-            offset += plan.size;
-            if plan.data_type.is_variable_length() {
-                return Ok((column, Some(indirect_cell(cell, row.indirect)?)));
-            }
-            Ok((column, Some(cell)))
-        })
+        (0..row.layout.columns.len()).filter(move |column| has_bit(row.set_bits(), *column)).map(
+            move |column| {
+                if has_bit(row.null_bits(), column) {
+                    return Ok((column, None));
+                }
+                let plan = &row.layout.columns[column];
+                let cell = row.bytes.get(offset..offset + plan.size).ok_or(MalformedRow)?;
+                offset += plan.size;
+                if plan.data_type.is_variable_length() {
+                    return Ok((column, Some(indirect_cell(cell, row.indirect)?)));
+                }
+                Ok((column, Some(cell)))
+            },
+        )
     }
 
     /// The cell of one column: nothing if the row has none, `Some(None)` if it is NULL.

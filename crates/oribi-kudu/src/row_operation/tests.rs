@@ -30,7 +30,10 @@ fn binary_schema() -> Schema {
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
 #[test]
@@ -80,7 +83,10 @@ fn a_string_set_before_the_key_moves_with_it() {
 
 #[test]
 fn rows_without_a_nullable_column_have_one_bitmap() {
-    let schema = schema(vec![column("k", DataType::Int8).key(), column("v", DataType::Bool).nullable(false)]);
+    let schema = schema(vec![
+        column("k", DataType::Int8).key(),
+        column("v", DataType::Bool).nullable(false),
+    ]);
     let mut encoder = encoder(&schema);
     let mut rows = Vec::new();
     encoder.put_fixed(0, DataType::Int8, [0xfe]).unwrap();
@@ -115,11 +121,17 @@ fn operations_say_what_they_need() {
         );
     }
     for operation in [Insert, InsertIgnore, Upsert, UpsertIgnore] {
-        assert_eq!(complaint(&[0, 1, 4], operation).unwrap(), format!("{operation} needs column \"required\""));
+        assert_eq!(
+            complaint(&[0, 1, 4], operation).unwrap(),
+            format!("{operation} needs column \"required\"")
+        );
         assert_eq!(complaint(&[0, 1, 2], operation), None);
     }
     for operation in [Update, UpdateIgnore] {
-        assert_eq!(complaint(&[0, 1], operation).unwrap(), format!("{operation} needs a cell besides the key"));
+        assert_eq!(
+            complaint(&[0, 1], operation).unwrap(),
+            format!("{operation} needs a cell besides the key")
+        );
         assert_eq!(complaint(&[0, 1, 4], operation), None);
     }
     for operation in [Delete, DeleteIgnore] {
@@ -154,7 +166,10 @@ fn the_server_numbers_an_auto_incrementing_column() {
         "INSERT cannot set column \"auto_incrementing_id\", which the server numbers"
     );
     assert_eq!(check(true, RowOperation::Upsert), None);
-    assert_eq!(check(false, RowOperation::Upsert).unwrap(), "UPSERT needs column \"auto_incrementing_id\"");
+    assert_eq!(
+        check(false, RowOperation::Upsert).unwrap(),
+        "UPSERT needs column \"auto_incrementing_id\""
+    );
 }
 
 #[test]
@@ -181,10 +196,19 @@ fn cells_that_do_not_fit_are_refused() {
     );
     encoder.put_text(1, &large[1..], None).unwrap();
     assert_eq!(say(encoder.put_text(1, "again", None)), "column \"s\" is set twice");
-    assert_eq!(say(encoder.put_decimal(2, -10_000)), "column \"d\" cannot hold -10000: it has 4 digits");
+    assert_eq!(
+        say(encoder.put_decimal(2, -10_000)),
+        "column \"d\" cannot hold -10000: it has 4 digits"
+    );
     encoder.put_decimal(2, -9_999).unwrap();
-    assert!(say(encoder.put_date(3, i32::MAX)).starts_with("column \"day\" cannot hold 2147483647: dates"));
-    assert_eq!(say(encoder.put_binary(3, b"", None)), "column \"day\" is DATE, the value is BINARY");
+    assert!(
+        say(encoder.put_date(3, i32::MAX))
+            .starts_with("column \"day\" cannot hold 2147483647: dates")
+    );
+    assert_eq!(
+        say(encoder.put_binary(3, b"", None)),
+        "column \"day\" is DATE, the value is BINARY"
+    );
     // What was refused left nothing behind: the row is still a good one.
     encoder.put_fixed(0, DataType::Int64, [0; 8]).unwrap();
     encoder.put_null(3).unwrap();
@@ -193,7 +217,8 @@ fn cells_that_do_not_fit_are_refused() {
 
 #[test]
 fn bounds_survive_the_wire() {
-    let schema = schema(vec![column("a", DataType::Int32).key(), column("b", DataType::String).key()]);
+    let schema =
+        schema(vec![column("a", DataType::Int32).key(), column("b", DataType::String).key()]);
     let pb = encode_bounds(
         &schema,
         &[
@@ -204,11 +229,10 @@ fn bounds_survive_the_wire() {
     )
     .unwrap();
     let bounds = decode_bounds(&schema, &pb).unwrap();
-    assert_eq!(bounds.iter().map(|bound| bound.kind).collect::<Vec<_>>(), [
-        BoundKind::InclusiveLower,
-        BoundKind::ExclusiveUpper,
-        BoundKind::InclusiveUpper
-    ]);
+    assert_eq!(
+        bounds.iter().map(|bound| bound.kind).collect::<Vec<_>>(),
+        [BoundKind::InclusiveLower, BoundKind::ExclusiveUpper, BoundKind::InclusiveUpper]
+    );
     assert_eq!(bounds[0].cell(0), Some(&(-1_i32).to_le_bytes()[..]));
     assert_eq!(bounds[0].cell(1), Some(&b"m"[..]));
     assert_eq!((bounds[1].cell(0), bounds[1].cell(1)), (Some(&3_i32.to_le_bytes()[..]), None));
@@ -253,13 +277,19 @@ fn a_cell(data_type: DataType, nullable: bool) -> BoxedStrategy<Cell> {
 fn a_table() -> impl Strategy<Value = (Vec<(DataType, bool)>, Vec<Vec<Cell>>)> {
     let columns = prop::collection::vec((prop::sample::select(&TYPES[..]), any::<bool>()), 0..70);
     columns.prop_flat_map(|columns| {
-        let row: Vec<_> = columns.iter().map(|(data_type, nullable)| a_cell(*data_type, *nullable)).collect();
+        let row: Vec<_> =
+            columns.iter().map(|(data_type, nullable)| a_cell(*data_type, *nullable)).collect();
         (Just(columns), prop::collection::vec(row, 1..6))
     })
 }
 
 /// The layout of the module's header, written down with no thought of speed.
-fn encode_plainly(columns: &[(DataType, bool)], row: &[Cell], rows: &mut Vec<u8>, indirect: &mut Vec<u8>) {
+fn encode_plainly(
+    columns: &[(DataType, bool)],
+    row: &[Cell],
+    rows: &mut Vec<u8>,
+    indirect: &mut Vec<u8>,
+) {
     let bitmap_bytes = (columns.len() + 1).div_ceil(8);
     let mut set = vec![0_u8; bitmap_bytes];
     let mut null = vec![0_u8; bitmap_bytes];

@@ -1,0 +1,64 @@
+//! The rows for one tablet: what is sent, exactly as it is sent.
+//!
+//! Two buffers and a count, whatever the number of rows: there is nothing to walk when a batch is given up,
+//! and nothing to allocate for a row while there is room. Buffers grow by an eighth and not by doubling,
+//! because a client's memory is counted in what it buffers; once a tablet's buffers have the size of its
+//! batches they are used again and grow no more.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Rows and the bytes that their strings point at.
+#[derive(Debug, Default)]
+pub(crate) struct RowBuffers {
+    pub rows: Vec<u8>,
+    pub indirect: Vec<u8>,
+    pub row_count: usize,
+}
+
+impl RowBuffers {
+    /// Bytes of the rows with their strings.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows.len() + self.indirect.len()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.rows.capacity() + self.indirect.capacity()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.row_count == 0
+    }
+
+    /// Makes it empty and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.indirect.clear();
+        self.row_count = 0;
+    }
+
+    /// The rows, as a piece of a request that shares this memory.
+    pub(crate) fn rows_piece(self: &Arc<Self>) -> Bytes {
+        struct Rows(Arc<RowBuffers>);
+        impl AsRef<[u8]> for Rows {
+            fn as_ref(&self) -> &[u8] {
+                &self.0.rows
+            }
+        }
+        Bytes::from_owner(Rows(self.clone()))
+    }
+
+    /// The strings, as a piece of a request that shares this memory.
+    pub(crate) fn indirect_piece(self: &Arc<Self>) -> Bytes {
+        struct Indirect(Arc<RowBuffers>);
+        impl AsRef<[u8]> for Indirect {
+            fn as_ref(&self) -> &[u8] {
+                &self.0.indirect
+            }
+        }
+        Bytes::from_owner(Indirect(self.clone()))
+    }
+}
