@@ -7,6 +7,8 @@ use super::*;
 use crate::proto::rpc::{ErrorStatusPb, RequestHeaderPb, ResponseHeaderPb, RpcErrorCodePb};
 use crate::rpc::frame::FrameError;
 
+mod tls;
+
 fn offer(tls: TlsOffer) -> Offer {
     Offer {
         user: "u".to_owned(),
