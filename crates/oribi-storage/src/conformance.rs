@@ -8,8 +8,8 @@
 //! It does not cover crashes in the middle of a commit; backends with files test those themselves.
 
 mod checks;
-mod fixture;
-mod model;
+pub(crate) mod fixture;
+pub(crate) mod model;
 mod random;
 #[cfg(test)]
 mod tests;

@@ -9,23 +9,23 @@ use crate::{FailoverEntry, KvStore, Record, VbBatch, VbucketPhase, VbucketState}
 
 /// A record that owns its bytes and compares by all fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
-    pub(super) collection: CollectionId,
-    pub(super) key: Vec<u8>,
-    pub(super) value: Vec<u8>,
-    pub(super) cas: Cas,
-    pub(super) seqno: Seqno,
-    pub(super) rev_seqno: RevSeqno,
-    pub(super) flags: u32,
-    pub(super) expiry: u32,
-    pub(super) datatype: Datatype,
-    pub(super) deleted: bool,
+pub(crate) struct Kept {
+    pub(crate) collection: CollectionId,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) cas: Cas,
+    pub(crate) seqno: Seqno,
+    pub(crate) rev_seqno: RevSeqno,
+    pub(crate) flags: u32,
+    pub(crate) expiry: u32,
+    pub(crate) datatype: Datatype,
+    pub(crate) deleted: bool,
 }
 
 impl Kept {
     /// A document in the default collection, its other fields derived from the seqno so that no
     /// two of them are equal by accident.
-    pub(super) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Kept {
+    pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Kept {
         Kept {
             collection: CollectionId::DEFAULT,
             key: key.to_vec(),
@@ -40,18 +40,18 @@ impl Kept {
         }
     }
 
-    pub(super) fn in_collection(self, id: u32) -> Kept {
+    pub(crate) fn in_collection(self, id: u32) -> Kept {
         Kept { collection: CollectionId(id), ..self }
     }
 
     /// A tombstone of the given time of deletion.
-    pub(super) fn tombstone(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
+    pub(crate) fn tombstone(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
         let datatype = Datatype::RAW;
         let document = Kept::document(seqno, key, b"");
         Kept { expiry: deleted_at, deleted: true, datatype, ..document }
     }
 
-    pub(super) fn of(record: Record<'_>) -> Kept {
+    pub(crate) fn of(record: Record<'_>) -> Kept {
         Kept {
             collection: record.key.collection,
             key: record.key.key.to_vec(),
@@ -66,7 +66,7 @@ impl Kept {
         }
     }
 
-    pub(super) fn record(&self) -> Record<'_> {
+    pub(crate) fn record(&self) -> Record<'_> {
         Record {
             key: self.doc_key(),
             value: &self.value,
@@ -80,13 +80,13 @@ impl Kept {
         }
     }
 
-    pub(super) fn doc_key(&self) -> DocKey<'_> {
+    pub(crate) fn doc_key(&self) -> DocKey<'_> {
         DocKey { collection: self.collection, key: &self.key }
     }
 }
 
 /// A state whose fields all differ, with the given high seqno.
-pub(super) fn state(high_seqno: u64) -> VbucketState {
+pub(crate) fn state(high_seqno: u64) -> VbucketState {
     VbucketState {
         phase: VbucketPhase::Active,
         high_seqno: Seqno(high_seqno),
@@ -100,22 +100,22 @@ pub(super) fn state(high_seqno: u64) -> VbucketState {
     }
 }
 
-pub(super) fn open(medium: &dyn Medium) -> Box<dyn KvStore> {
+pub(crate) fn open(medium: &dyn Medium) -> Box<dyn KvStore> {
     medium.open().expect("the medium opens")
 }
 
 /// A batch that borrows the given records.
-pub(super) fn batch(vbid: Vbid, kept: &[Kept], state: VbucketState) -> VbBatch<'_> {
+pub(crate) fn batch(vbid: Vbid, kept: &[Kept], state: VbucketState) -> VbBatch<'_> {
     VbBatch { vbid, records: kept.iter().map(Kept::record).collect(), state }
 }
 
 /// Commits one batch for one vbucket; its state has the last record's seqno.
-pub(super) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[Kept]) {
+pub(crate) fn commit(store: &dyn KvStore, vbid: Vbid, kept: &[Kept]) {
     let high_seqno = kept.iter().map(|kept| kept.seqno.0).max().unwrap_or(0);
     store.commit(&[batch(vbid, kept, state(high_seqno))]).expect("the store accepts the batch");
 }
 
-pub(super) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Kept> {
+pub(crate) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Kept> {
     let mut seen = Vec::new();
     let found = store.get(vbid, key, &mut |record| seen.push(Kept::of(record)));
     let found = found.expect("the store answers a get");
@@ -123,7 +123,7 @@ pub(super) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Ke
     seen.pop()
 }
 
-pub(super) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
+pub(crate) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
     let mut seen = Vec::new();
     let outcome = store.scan_keys(vbid, &mut |record| {
         seen.push(Kept::of(record));
@@ -133,7 +133,7 @@ pub(super) fn scan_keys(store: &dyn KvStore, vbid: Vbid) -> Vec<Kept> {
     seen
 }
 
-pub(super) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<Kept> {
+pub(crate) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -> Vec<Kept> {
     let mut seen = Vec::new();
     let outcome = store.scan_seqnos(vbid, Seqno(from), Seqno(to), &mut |record| {
         seen.push(Kept::of(record));
@@ -143,7 +143,7 @@ pub(super) fn scan_seqnos(store: &dyn KvStore, vbid: Vbid, from: u64, to: u64) -
     seen
 }
 
-pub(super) fn states(store: &dyn KvStore) -> Vec<(Vbid, VbucketState)> {
+pub(crate) fn states(store: &dyn KvStore) -> Vec<(Vbid, VbucketState)> {
     let mut states = store.vbucket_states().expect("the store lists its states");
     states.sort_by_key(|(vbid, _)| *vbid);
     states

@@ -8,31 +8,31 @@ use super::fixture::{Kept, scan_keys, scan_seqnos, states};
 use crate::{KvStore, VbucketState};
 
 /// Contents that a correct store has after the same operations.
-#[derive(Default)]
-pub(super) struct Model {
-    pub(super) records: BTreeMap<(Vbid, CollectionId, Vec<u8>), Kept>,
-    pub(super) states: BTreeMap<Vbid, VbucketState>,
-    pub(super) locals: BTreeMap<String, Vec<u8>>,
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) records: BTreeMap<(Vbid, CollectionId, Vec<u8>), Kept>,
+    pub(crate) states: BTreeMap<Vbid, VbucketState>,
+    pub(crate) locals: BTreeMap<String, Vec<u8>>,
 }
 
 impl Model {
-    pub(super) fn commit(&mut self, vbid: Vbid, kept: &[Kept], state: VbucketState) {
+    pub(crate) fn commit(&mut self, vbid: Vbid, kept: &[Kept], state: VbucketState) {
         for kept in kept {
             self.records.insert((vbid, kept.collection, kept.key.clone()), kept.clone());
         }
         self.states.insert(vbid, state);
     }
 
-    pub(super) fn purge_collection(&mut self, vbid: Vbid, collection: CollectionId) {
+    pub(crate) fn purge_collection(&mut self, vbid: Vbid, collection: CollectionId) {
         self.records.retain(|key, _| (key.0, key.1) != (vbid, collection));
     }
 
-    pub(super) fn drop_vbucket(&mut self, vbid: Vbid) {
+    pub(crate) fn drop_vbucket(&mut self, vbid: Vbid) {
         self.records.retain(|key, _| key.0 != vbid);
         self.states.remove(&vbid);
     }
 
-    pub(super) fn compact(&mut self, vbid: Vbid, purge_before: u32) -> Option<Seqno> {
+    pub(crate) fn compact(&mut self, vbid: Vbid, purge_before: u32) -> Option<Seqno> {
         let purged =
             |vb: Vbid, kept: &Kept| vb == vbid && kept.deleted && kept.expiry < purge_before;
         let hit = self.records.iter().filter(|(key, kept)| purged(key.0, kept));
@@ -44,13 +44,13 @@ impl Model {
     }
 
     /// The vbucket's records in order of key.
-    pub(super) fn records_of(&self, vbid: Vbid) -> Vec<Kept> {
+    pub(crate) fn records_of(&self, vbid: Vbid) -> Vec<Kept> {
         let of_vbucket = self.records.iter().filter(|(key, _)| key.0 == vbid);
         of_vbucket.map(|(_, kept)| kept.clone()).collect()
     }
 
     /// Compares everything that the store shows.
-    pub(super) fn assert_matches(&self, store: &dyn KvStore, vbids: impl Iterator<Item = Vbid>) {
+    pub(crate) fn assert_matches(&self, store: &dyn KvStore, vbids: impl Iterator<Item = Vbid>) {
         let expected: Vec<_> = self.states.iter().map(|(id, state)| (*id, state.clone())).collect();
         assert_eq!(states(store), expected, "states");
         for vbid in vbids {

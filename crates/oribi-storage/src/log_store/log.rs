@@ -86,12 +86,11 @@ impl Log {
             }
             frame.push(&Stored::control(Kind::State, batch.vbid, b"", state))?;
         }
-        if self.planted.has(Bug::AcknowledgesEarly) {
-            drop(frame);
-        } else {
-            frame.finish()?;
-            writer.sync()?;
+        frame.finish()?;
+        if self.planted.has(Bug::ShowsBeforeTheSync) {
+            self.apply(writer, &entries, &groups);
         }
+        writer.sync()?;
         self.apply(writer, &entries, &groups);
         let mut catalog = self.catalog.write();
         for batch in batches {

@@ -11,8 +11,8 @@ pub(super) enum Bug {
     None,
     /// Commits return before they are synced.
     SkipsTheSync,
-    /// A commit is acknowledged before it is written.
-    AcknowledgesEarly,
+    /// A commit is shown before it is synced.
+    ShowsBeforeTheSync,
     /// Compaction does not move tombstones.
     ForgetsTombstones,
     /// Compaction removes a segment before what was moved is durable.

@@ -1,3 +1,6 @@
-//! The log store: conformance, crashes at every step, damage, its parts.
+//! The log store: conformance, trouble at every step, damage, its parts.
 
 mod conformance;
+mod crash;
+mod driver;
+mod sim_files;

@@ -1,0 +1,353 @@
+//! Random operations on a log in simulated files, with trouble of every kind, against the model.
+//!
+//! Owns: what may be there after trouble: what was acknowledged, or that and the whole of the one
+//! operation that failed. The seed of a failing run is in the panic's text.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use oribi_types::{CollectionId, Vbid};
+
+use super::super::planted::{Bug, Planted};
+use super::super::{LogOptions, LogStore, open};
+use super::sim_files::{SimDirectory, Trouble};
+use crate::conformance::fixture::{Kept, batch, get, scan_keys, scan_seqnos, state, states};
+use crate::conformance::model::Model;
+use crate::directory::Found;
+use crate::{CompactionStep, KvStore, SeededRandom, StoreError, VbucketState};
+
+/// Few vbuckets, collections and keys, so that operations meet each other.
+const VBUCKETS: u16 = 3;
+const COLLECTIONS: [u32; 2] = [0, 9];
+const KEYS: u64 = 8;
+const LOCALS: u64 = 2;
+
+/// Small segments, so that they are sealed and compacted all the time.
+pub(super) fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 4096,
+        garbage_percent: 20,
+        compacts_in_background: false,
+        ..LogOptions::default()
+    }
+}
+
+/// A group of batches: records and states of some vbuckets.
+type Group = BTreeMap<Vbid, (Vec<Kept>, VbucketState)>;
+
+pub(super) struct Driver {
+    pub(super) files: SimDirectory,
+    options: LogOptions,
+    bug: Bug,
+    seed: u64,
+    random: SeededRandom,
+    is_made: bool,
+    store: Option<LogStore>,
+    /// What was acknowledged.
+    acknowledged: Model,
+    /// What may be there instead, after an operation that failed.
+    possible: Option<Model>,
+    seqnos: BTreeMap<Vbid, u64>,
+}
+
+impl Driver {
+    pub(super) fn new(seed: u64, options: LogOptions, bug: Bug) -> Driver {
+        Driver {
+            files: SimDirectory::new(seed ^ 0xd15c),
+            options,
+            bug,
+            seed,
+            random: SeededRandom::new(seed),
+            is_made: false,
+            store: None,
+            acknowledged: Model::default(),
+            possible: None,
+            seqnos: BTreeMap::new(),
+        }
+    }
+
+    /// Opens the store; when that fails by plan, after a restart without any more trouble.
+    pub(super) fn open(&mut self) {
+        assert!(self.store.is_none(), "the store before this one is closed");
+        let store = match self.try_open() {
+            Ok(store) => store,
+            Err(_) => {
+                if self.files.is_off() {
+                    self.files.restart();
+                }
+                self.files.heal();
+                let again = self.try_open();
+                again.unwrap_or_else(|error| panic!("seed {:#x}: {error}", self.seed))
+            }
+        };
+        self.is_made = true;
+        let found = self.contents(&store);
+        let is_possible = found == self.acknowledged || Some(&found) == self.possible.as_ref();
+        if !is_possible {
+            let (expected, seed) = (&self.acknowledged, self.seed);
+            panic!("seed {seed:#x}: found {found:#?}, acknowledged {expected:#?}");
+        }
+        self.acknowledged = found;
+        self.possible = None;
+        self.store = Some(store);
+    }
+
+    fn try_open(&self) -> Result<LogStore, StoreError> {
+        let found = if self.is_made { Found::Ready } else { Found::New };
+        let files = Arc::new(self.files.clone());
+        let log = open::open(files, found, &self.options, Planted::with(self.bug))?;
+        Ok(LogStore::on(log, false, None))
+    }
+
+    /// Closes the store in good order.
+    pub(super) fn close(&mut self) {
+        self.store = None;
+    }
+
+    /// The power goes and comes back.
+    pub(super) fn crash(&mut self) {
+        self.files.power_off();
+        self.store = None;
+        self.files.restart();
+    }
+
+    /// Everything that the store shows. Each vbucket is read in both orders and key by key.
+    fn contents(&self, store: &LogStore) -> Model {
+        let mut found = Model { states: states(store).into_iter().collect(), ..Model::default() };
+        for vbid in (0..VBUCKETS).map(Vbid) {
+            let mut records = scan_keys(store, vbid);
+            for kept in &records {
+                let single = get(store, vbid, kept.doc_key());
+                assert_eq!(single.as_ref(), Some(kept), "seed {:#x}: get", self.seed);
+                let key = (vbid, kept.collection, kept.key.clone());
+                found.records.insert(key, kept.clone());
+            }
+            records.sort_by_key(|kept| kept.seqno);
+            let by_seqno = scan_seqnos(store, vbid, 0, u64::MAX);
+            assert_eq!(by_seqno, records, "seed {:#x}: order of seqno", self.seed);
+        }
+        for number in 0..LOCALS {
+            let name = format!("local-{number}");
+            if let Some(value) = store.get_local(&name).expect("the store reads local documents") {
+                found.locals.insert(name, value);
+            }
+        }
+        found
+    }
+
+    /// One random operation, and what comes of it when there is trouble.
+    pub(super) fn step(&mut self) {
+        match self.random.below(100) {
+            0..55 => self.commit(),
+            55..60 => self.purge_collection(),
+            60..68 => self.purge_tombstones(),
+            68..72 => self.put_local(),
+            72..74 => self.drop_vbucket(),
+            74..94 => self.compact(),
+            94..97 => {
+                self.close();
+                self.open();
+            }
+            _ => {
+                self.crash();
+                self.open();
+            }
+        }
+    }
+
+    fn vbid(&mut self) -> Vbid {
+        Vbid(self.random.below(u64::from(VBUCKETS)) as u16)
+    }
+
+    fn collection(&mut self) -> CollectionId {
+        CollectionId(COLLECTIONS[self.random.below(COLLECTIONS.len() as u64) as usize])
+    }
+
+    fn record(&mut self, seqno: u64) -> Kept {
+        let key = format!("key-{}", self.random.below(KEYS)).into_bytes();
+        let collection = self.collection();
+        let kept = match self.random.below(3) {
+            0 => Kept::tombstone(seqno, &key, self.random.below(100) as u32),
+            _ => {
+                let size = self.random.below(1200) as usize;
+                Kept::document(seqno, &key, &vec![seqno as u8; size])
+            }
+        };
+        kept.in_collection(collection.0)
+    }
+
+    fn group(&mut self) -> Group {
+        let mut group = Group::new();
+        for _ in 0..=self.random.below(2) {
+            let vbid = self.vbid();
+            let mut records: BTreeMap<(CollectionId, Vec<u8>), Kept> = BTreeMap::new();
+            for _ in 0..self.random.below(5) {
+                let seqno = self.seqnos.entry(vbid).or_insert(0);
+                *seqno += 1;
+                let seqno = *seqno;
+                let kept = self.record(seqno);
+                records.insert((kept.collection, kept.key.clone()), kept);
+            }
+            let mut records: Vec<Kept> = records.into_values().collect();
+            records.sort_by_key(|kept| kept.seqno);
+            let high_seqno = self.seqnos.get(&vbid).copied().unwrap_or(0);
+            group.insert(vbid, (records, state(high_seqno)));
+        }
+        group
+    }
+
+    /// Runs `operation` and, when it fails, checks that nothing of it is shown, that nothing else is
+    /// written any more, and what is there after reopening.
+    fn run(&mut self, after: Model, operation: impl FnOnce(&LogStore) -> Result<(), StoreError>) {
+        let store = self.store.as_ref().expect("the store is open between operations");
+        if operation(store).is_ok() {
+            self.acknowledged = after;
+            if self.files.is_off() {
+                // In a step whose failure is nobody's business, such as writing an index file.
+                self.crash();
+                self.open();
+            }
+            return;
+        }
+        self.possible = Some(after);
+        self.trouble();
+    }
+
+    /// Something failed: reopens, with or without a loss of power.
+    fn trouble(&mut self) {
+        if !self.files.is_off() {
+            let store = self.store.as_ref().expect("the store is open");
+            let refused = store.put_local("local-0", b"must not be written");
+            let is_refused = matches!(refused, Err(StoreError::Poisoned(_)));
+            assert!(is_refused, "seed {:#x}: written after a failure: {refused:?}", self.seed);
+            let shown = self.contents(store);
+            assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after a failure", self.seed);
+        }
+        self.files.heal();
+        if self.files.is_off() || self.random.below(2) == 0 {
+            self.crash();
+        } else {
+            self.close();
+        }
+        self.open();
+    }
+
+    fn commit(&mut self) {
+        let group = self.group();
+        let mut after = self.acknowledged.clone();
+        for (vbid, (kept, state)) in &group {
+            after.commit(*vbid, kept, state.clone());
+        }
+        self.run(after, |store| {
+            let batches =
+                group.iter().map(|(vbid, (kept, state))| batch(*vbid, kept, state.clone()));
+            store.commit(&batches.collect::<Vec<_>>())
+        });
+    }
+
+    fn purge_collection(&mut self) {
+        let (vbid, collection) = (self.vbid(), self.collection());
+        let mut after = self.acknowledged.clone();
+        after.purge_collection(vbid, collection);
+        self.run(after, |store| store.purge_collection(vbid, collection));
+    }
+
+    fn purge_tombstones(&mut self) {
+        let (vbid, purge_before) = (self.vbid(), self.random.below(120) as u32);
+        let mut after = self.acknowledged.clone();
+        let expected = after.compact(vbid, purge_before);
+        let seed = self.seed;
+        self.run(after, |store| {
+            let purged = store.compact(vbid, purge_before)?;
+            assert_eq!(purged, expected, "seed {seed:#x}: highest purged seqno");
+            Ok(())
+        });
+    }
+
+    fn put_local(&mut self) {
+        let name = format!("local-{}", self.random.below(LOCALS));
+        let value = vec![7; self.random.below(700) as usize];
+        let mut after = self.acknowledged.clone();
+        after.locals.insert(name.clone(), value.clone());
+        self.run(after, |store| store.put_local(&name, &value));
+    }
+
+    fn drop_vbucket(&mut self) {
+        let vbid = self.vbid();
+        let mut after = self.acknowledged.clone();
+        after.drop_vbucket(vbid);
+        self.run(after, |store| store.drop_vbucket(vbid));
+    }
+
+    /// A few steps of compaction, which nobody may notice.
+    pub(super) fn compact(&mut self) {
+        let steps = 1 + self.random.below(4);
+        let after = self.acknowledged.clone();
+        self.run(after, |store| {
+            for _ in 0..steps {
+                if store.compaction_step()? == CompactionStep::Idle {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        // Reading is where a mistake shows; the store may have been closed in the meantime.
+        let store = self.store.as_ref().expect("the store is open between operations");
+        let shown = self.contents(store);
+        assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after compaction", self.seed);
+    }
+
+    /// Trouble of a random kind at a random one of the next steps.
+    pub(super) fn plan_trouble(&mut self) {
+        let troubles = [Trouble::PowerLoss, Trouble::Failure, Trouble::NoSpace];
+        let trouble = troubles[self.random.below(3) as usize];
+        self.files.plan(1 + self.random.below(12), trouble);
+    }
+
+    /// Sizes of the open store.
+    pub(super) fn sizes(&self) -> crate::LogSizes {
+        self.store.as_ref().expect("the store is open").sizes()
+    }
+}
+
+/// `operations` random ones, one in eight with trouble ahead, and a look at the end.
+pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) {
+    let mut driver = Driver::new(seed, options(), bug);
+    driver.open();
+    for _ in 0..operations {
+        if driver.random.below(8) == 0 {
+            driver.plan_trouble();
+        }
+        driver.step();
+    }
+    driver.files.heal();
+    driver.close();
+    driver.open();
+}
+
+/// The same operations again and again, each time with `trouble` one step later, until it is behind
+/// the end. Returns how many steps there were.
+pub(super) fn run_at_every_step(seed: u64, operations: usize, trouble: Trouble, bug: Bug) -> u64 {
+    for at in 1.. {
+        let mut driver = Driver::new(seed, options(), bug);
+        driver.files.plan(at, trouble);
+        driver.open();
+        for _ in 0..operations {
+            driver.step();
+        }
+        let is_behind = driver.files.steps() < at;
+        driver.files.heal();
+        driver.crash();
+        driver.open();
+        if is_behind {
+            return at;
+        }
+    }
+    unreachable!("the loop has no other end")
+}
+
+/// True when `run` finds nothing wrong.
+pub(super) fn passes(run: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).is_ok()
+}

@@ -1,0 +1,354 @@
+//! Files in memory that lose, tear and refuse what a test wants lost, torn and refused.
+//!
+//! Owns: what a file system may do when power goes: of everything that was not synced any part may be
+//! there, by sectors, in any order; names that were not synced may be there or not. A failed sync
+//! forgets what it should have written: it can still be read, is no longer written by a later sync,
+//! and is gone after a crash, as Linux does it. The bytes outlive the store that is crashed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::super::files::{LogDirectory, LogFile};
+use crate::SeededRandom;
+
+const SECTOR_BYTES: usize = 512;
+
+/// What happens at a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trouble {
+    /// The power goes, in the middle of whatever the step is.
+    PowerLoss,
+    /// The step fails; nothing is known of what it left.
+    Failure,
+    /// From this step on there is no space.
+    NoSpace,
+}
+
+#[derive(Default)]
+struct Content {
+    /// What a reader sees.
+    cache: Vec<u8>,
+    /// What is there after a crash, at least.
+    disk: Vec<u8>,
+    /// Sectors of the cache that are not on disk.
+    dirty: BTreeSet<usize>,
+}
+
+impl Content {
+    fn write(&mut self, bytes: &[u8], at: usize) {
+        let end = at + bytes.len();
+        if bytes.is_empty() {
+            return;
+        }
+        self.cache.resize(self.cache.len().max(end), 0);
+        self.cache[at..end].copy_from_slice(bytes);
+        self.dirty.extend(at / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES);
+    }
+
+    fn sync(&mut self) {
+        let length = self.cache.len();
+        self.disk.resize(length, 0);
+        for sector in std::mem::take(&mut self.dirty) {
+            self.write_back(sector);
+        }
+        self.disk.truncate(length);
+    }
+
+    fn write_back(&mut self, sector: usize) {
+        let begin = sector * SECTOR_BYTES;
+        let end = (begin + SECTOR_BYTES).min(self.cache.len());
+        if begin < end {
+            self.disk.resize(self.disk.len().max(end), 0);
+            self.disk[begin..end].copy_from_slice(&self.cache[begin..end]);
+        }
+    }
+
+    /// What a loss of power leaves.
+    fn crash(&mut self, random: &mut SeededRandom) {
+        let mode = random.below(4);
+        if self.cache.len() < self.disk.len() && mode > 0 {
+            self.disk.truncate(self.cache.len());
+        }
+        let dirty: Vec<usize> = std::mem::take(&mut self.dirty).into_iter().collect();
+        let kept = random.below(dirty.len() as u64 + 1) as usize;
+        for (index, sector) in dirty.into_iter().enumerate() {
+            let is_kept = match mode {
+                0 => false,
+                1 => true,
+                2 => index < kept,
+                _ => random.below(2) == 0,
+            };
+            if is_kept {
+                self.write_back(sector);
+            }
+        }
+        if self.disk.len() < self.cache.len() && random.below(4) == 0 {
+            // The length was written and the content was not.
+            let longer = random.below((self.cache.len() - self.disk.len()) as u64) as usize;
+            self.disk.resize(self.disk.len() + longer, 0);
+        }
+        self.cache = self.disk.clone();
+    }
+}
+
+type Names = BTreeMap<String, Arc<Mutex<Content>>>;
+
+struct State {
+    names: Names,
+    durable_names: Names,
+    random: SeededRandom,
+    steps: u64,
+    trouble: Option<(u64, Trouble)>,
+    is_off: bool,
+    is_full: bool,
+}
+
+impl State {
+    /// Counts a step that changes something. `Ok(true)` when it is to be done in part and to fail.
+    fn step(&mut self) -> io::Result<bool> {
+        if self.is_off {
+            return Err(io::Error::other("simulated: the power is off"));
+        }
+        self.steps += 1;
+        match self.trouble {
+            Some((at, trouble)) if at == self.steps => {
+                self.trouble = None;
+                self.is_off = trouble == Trouble::PowerLoss;
+                self.is_full = trouble == Trouble::NoSpace;
+                Ok(trouble != Trouble::NoSpace)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+fn failed() -> io::Error {
+    io::Error::other("simulated: I/O error")
+}
+
+/// A directory that outlives the stores in it.
+#[derive(Clone)]
+pub(super) struct SimDirectory {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimDirectory {
+    pub(super) fn new(seed: u64) -> SimDirectory {
+        let state = State {
+            names: Names::new(),
+            durable_names: Names::new(),
+            random: SeededRandom::new(seed),
+            steps: 0,
+            trouble: None,
+            is_off: false,
+            is_full: false,
+        };
+        SimDirectory { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Steps so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.state.lock().steps
+    }
+
+    /// Plans trouble for the step that is `after` steps ahead, 1 for the next one.
+    pub(super) fn plan(&self, after: u64, trouble: Trouble) {
+        let mut state = self.state.lock();
+        state.trouble = Some((state.steps + after, trouble));
+    }
+
+    /// From now on nothing works until [`SimDirectory::restart`].
+    pub(super) fn power_off(&self) {
+        self.state.lock().is_off = true;
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// What was not synced is partly gone, and everything works again.
+    pub(super) fn restart(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let all: BTreeSet<&String> = state.names.keys().chain(state.durable_names.keys()).collect();
+        let mut names = Names::new();
+        for name in all {
+            let (now, durable) = (state.names.get(name), state.durable_names.get(name));
+            let content = if state.random.below(2) == 0 { now } else { durable };
+            let is_settled = now.map(Arc::as_ptr) == durable.map(Arc::as_ptr);
+            if let Some(content) = if is_settled { now } else { content } {
+                content.lock().crash(&mut state.random);
+                names.insert(name.clone(), Arc::clone(content));
+            }
+        }
+        state.durable_names = names.clone();
+        state.names = names;
+        state.is_off = false;
+        self.heal_in(state);
+    }
+
+    /// No more trouble, and space again.
+    pub(super) fn heal(&self) {
+        let mut state = self.state.lock();
+        self.heal_in(&mut state);
+    }
+
+    fn heal_in(&self, state: &mut State) {
+        state.trouble = None;
+        state.is_full = false;
+    }
+
+    /// Content of a file, to be looked at and spoilt.
+    pub(super) fn content(&self, name: &str) -> Vec<u8> {
+        self.state.lock().names[name].lock().cache.clone()
+    }
+
+    /// Replaces a file's content, durably.
+    pub(super) fn replace(&self, name: &str, bytes: &[u8]) {
+        let state = self.state.lock();
+        let mut content = state.names[name].lock();
+        content.cache = bytes.to_vec();
+        content.disk = bytes.to_vec();
+        content.dirty.clear();
+    }
+
+    /// Takes a file away, durably.
+    pub(super) fn lose(&self, name: &str) {
+        let mut state = self.state.lock();
+        state.names.remove(name);
+        state.durable_names.remove(name);
+    }
+
+    /// A directory with the same content and no history.
+    pub(super) fn copy(&self) -> SimDirectory {
+        let copy = SimDirectory::new(0);
+        for (name, content) in &self.state.lock().names {
+            let bytes = content.lock().cache.clone();
+            let content = Content { cache: bytes.clone(), disk: bytes, dirty: BTreeSet::new() };
+            let content = Arc::new(Mutex::new(content));
+            let mut state = copy.state.lock();
+            state.names.insert(name.clone(), Arc::clone(&content));
+            state.durable_names.insert(name.clone(), content);
+        }
+        copy
+    }
+
+    fn file(&self, content: Arc<Mutex<Content>>) -> Arc<dyn LogFile> {
+        Arc::new(SimFile { state: Arc::clone(&self.state), content })
+    }
+}
+
+impl LogDirectory for SimDirectory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state.lock().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let mut state = self.state.lock();
+        let fails = state.step()?;
+        if state.is_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let content = Arc::new(Mutex::new(Content::default()));
+        state.names.insert(name.to_owned(), Arc::clone(&content));
+        if fails { Err(failed()) } else { Ok(self.file(content)) }
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let state = self.state.lock();
+        match state.names.get(name) {
+            Some(content) => Ok(self.file(Arc::clone(content))),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let fails = state.step()?;
+        let removed = state.names.remove(name);
+        match removed {
+            _ if fails => Err(failed()),
+            Some(_) => Ok(()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.step()? {
+            return Err(failed());
+        }
+        state.durable_names = state.names.clone();
+        Ok(())
+    }
+}
+
+struct SimFile {
+    state: Arc<Mutex<State>>,
+    content: Arc<Mutex<Content>>,
+}
+
+impl LogFile for SimFile {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.content.lock().cache.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.state.lock().is_off {
+            return Err(failed());
+        }
+        let content = self.content.lock();
+        let rest = content.cache.get(offset as usize..).unwrap_or_default();
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {
+        let bytes = parts.concat();
+        let mut state = self.state.lock();
+        let fails = state.step()?;
+        let mut content = self.content.lock();
+        let grows = offset as usize + bytes.len() > content.cache.len();
+        if fails || (state.is_full && grows) {
+            let part = state.random.below(bytes.len() as u64 + 1) as usize;
+            content.write(&bytes[..part], offset as usize);
+            let is_full = state.is_full;
+            return Err(if is_full { io::ErrorKind::StorageFull.into() } else { failed() });
+        }
+        content.write(&bytes, offset as usize);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let fails = state.step()?;
+        let mut content = self.content.lock();
+        if !fails {
+            content.sync();
+            return Ok(());
+        }
+        if !state.is_off {
+            content.dirty.clear();
+        }
+        Err(failed())
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.step()? {
+            return Err(failed());
+        }
+        let mut content = self.content.lock();
+        content.cache.truncate(bytes as usize);
+        let sectors = (bytes as usize).div_ceil(SECTOR_BYTES);
+        content.dirty.retain(|sector| *sector < sectors);
+        Ok(())
+    }
+}
