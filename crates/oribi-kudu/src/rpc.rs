@@ -9,21 +9,21 @@
 
 mod connection;
 mod error;
-mod frame;
+pub(crate) mod frame;
 mod in_flight;
 mod limits;
 mod link;
 mod messenger;
-mod negotiation;
+pub(crate) mod negotiation;
 mod options;
-mod read_block;
-mod tls;
+pub(crate) mod read_block;
+pub(crate) mod tls;
 mod write_queue;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-pub(crate) use error::{InterruptedCall, NegotiationError, RpcError};
+pub(crate) use error::{NegotiationError, RpcError};
 pub(crate) use limits::MESSAGE_BYTES_MAX;
 pub(crate) use messenger::Messenger;
 pub use options::EncryptionPolicy;
@@ -49,12 +49,15 @@ pub(crate) struct CallOptions {
     pub required_feature_flags: &'static [u32],
     /// Lets the server recognise another attempt of the same request.
     pub request_id: Option<RequestIdPb>,
+    /// Goes over a connection that was authenticated by the user's name and not by a token: a master
+    /// gives a new token only there.
+    pub primary_credentials: bool,
 }
 
 impl CallOptions {
     /// A call with a deadline and nothing else.
     pub(crate) fn new(deadline: Instant) -> Self {
-        Self { deadline, required_feature_flags: &[], request_id: None }
+        Self { deadline, required_feature_flags: &[], request_id: None, primary_credentials: false }
     }
 }
 

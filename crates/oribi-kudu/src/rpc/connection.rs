@@ -58,8 +58,9 @@ struct QueuedCall {
 }
 
 impl Connection {
-    /// Starts the task of a server. It ends when the handle is dropped.
-    pub(crate) fn spawn(server: HostPort, shared: Arc<Shared>) -> Self {
+    /// Starts the task of a server. It ends when the handle is dropped. With `primary_credentials`, its
+    /// links are never authenticated by token.
+    pub(crate) fn spawn(server: HostPort, shared: Arc<Shared>, primary_credentials: bool) -> Self {
         let (sender, calls) = mpsc::unbounded_channel();
         let options = &shared.options;
         let queue_room_bytes = options.queued_bytes_max.min(u32::MAX as usize);
@@ -73,7 +74,7 @@ impl Connection {
             calls_in_flight_max: options.calls_in_flight_max,
         };
         tokio::spawn(
-            Task { opener: Opener::new(server.clone(), shared.clone()), server, shared, calls }
+            Task { opener: Opener::new(server.clone(), shared.clone(), primary_credentials), server, shared, calls }
                 .run(),
         );
         connection

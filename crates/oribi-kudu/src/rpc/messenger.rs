@@ -25,7 +25,16 @@ use crate::types::HostPort;
 #[derive(Clone, Debug)]
 pub(crate) struct Messenger {
     shared: Arc<Shared>,
-    connections: Arc<Mutex<HashMap<HostPort, Arc<Connection>>>>,
+    connections: Arc<Mutex<Connections>>,
+}
+
+/// The connections of a messenger, by server.
+#[derive(Debug, Default)]
+struct Connections {
+    /// Authenticated in any way.
+    any: HashMap<HostPort, Arc<Connection>>,
+    /// Authenticated without a token.
+    primary: HashMap<HostPort, Arc<Connection>>,
 }
 
 /// What the connections of a messenger share.
@@ -91,19 +100,24 @@ impl Messenger {
         pieces: Vec<Bytes>,
         options: &CallOptions,
     ) -> Result<Reply<R>, RpcError> {
-        let frame = self.connection(server).call(method, pieces, options).await?;
+        let connection = self.connection(server, options.primary_credentials);
+        let frame = connection.call(method, pieces, options).await?;
         decode(frame).map_err(|source| RpcError::Malformed { server: server.clone(), source })
     }
 
     /// The connection of a server.
-    fn connection(&self, server: &HostPort) -> Arc<Connection> {
+    fn connection(&self, server: &HostPort, primary_credentials: bool) -> Arc<Connection> {
         let mut connections = self.connections.lock();
+        let connections =
+            if primary_credentials { &mut connections.primary } else { &mut connections.any };
         if let Some(connection) = connections.get(server)
             && !connection.is_dead()
         {
             return connection.clone();
         }
-        let connection = Arc::new(Connection::spawn(server.clone(), self.shared.clone()));
+        let connection =
+            Connection::spawn(server.clone(), self.shared.clone(), primary_credentials);
+        let connection = Arc::new(connection);
         connections.insert(server.clone(), connection.clone());
         connection
     }

@@ -25,13 +25,15 @@ use crate::types::HostPort;
 pub(super) struct Opener {
     server: HostPort,
     shared: Arc<Shared>,
+    /// No token is offered.
+    primary_credentials: bool,
     /// The server has refused plain text where the client would have been content with it.
     insists_on_tls: bool,
 }
 
 impl Opener {
-    pub(super) fn new(server: HostPort, shared: Arc<Shared>) -> Self {
-        Self { server, shared, insists_on_tls: false }
+    pub(super) fn new(server: HostPort, shared: Arc<Shared>, primary_credentials: bool) -> Self {
+        Self { server, shared, primary_credentials, insists_on_tls: false }
     }
 
     /// Opens a link.
@@ -109,7 +111,7 @@ impl Opener {
         Ok(Offer {
             user: options.user.clone(),
             tls,
-            authn_token: credentials.authn_token.clone(),
+            authn_token: credentials.authn_token.clone().filter(|_| !self.primary_credentials),
             tls_configs: credentials.tls_configs.clone(),
             peer: peer.ip(),
         })

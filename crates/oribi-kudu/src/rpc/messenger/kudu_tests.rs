@@ -134,6 +134,11 @@ async fn a_token_authenticates_inside_tls() {
     messenger.set_credentials(answer.ca_cert_der.clone(), answer.authn_token.clone());
     let reply = connect(&messenger, &master_of(cluster)).await;
     assert!(reply.authn_token.is_none(), "a master gives no token to a client that came with one");
+    let options = CallOptions { primary_credentials: true, ..soon() };
+    let request = ConnectToMasterRequestPb {};
+    let reply: Reply<ConnectToMasterResponsePb> =
+        messenger.call(&master_of(cluster), &CONNECT, &request, &options).await.expect("a reply");
+    assert!(reply.message.authn_token.is_some(), "a client that came with its name gets a token");
     ping(&messenger, &tablet_server_of(cluster)).await.expect("a reply");
 }
 
@@ -208,7 +213,7 @@ async fn a_killed_server_fails_the_calls_in_flight_and_is_reached_again() {
     let waiting = ping(&messenger, &server);
     let kill = async {
         // The call has to be on its way before the server goes.
-        while messenger.connection(&server).calls_in_flight() == 0 {
+        while messenger.connection(&server, false).calls_in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         cluster.kill(KuduServer::TabletServer(0)).expect("killed");

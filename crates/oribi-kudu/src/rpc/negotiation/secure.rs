@@ -61,9 +61,9 @@ impl SecureChannel {
         let mut piece = [0; 4096];
         loop {
             match self.session.reader().read(&mut piece) {
-                Ok(0) => {
-                    return Err(NegotiationError::Tls("the server ended the session".to_owned()));
-                }
+                // The session has ended, and the end of the connection follows: what came before it is
+                // worth reading, because a server says why it refuses before it leaves.
+                Ok(0) => return Ok(()),
                 Ok(bytes) if plaintext.len() + bytes > bytes_max + piece.len() => {
                     return Err(NegotiationError::TrailingBytes);
                 }
