@@ -67,21 +67,22 @@ class Comparison:
         return {"load": load, "runs": self.runs}
 
 
-def compare(options, contenders, load, rounds, memory_mib=4096, settings=None):
-    """Fills a server of each contender and puts the load on them in turn. `settings` are further ones
-    of Oribi's servers, by name of the contender."""
-    comparison = Comparison(load, contenders)
+def compare(options, contenders, loads, rounds, memory_mib=4096):
+    """Fills a server of each contender once and puts the loads on them in turn; a comparison for each load.
+    The loads must be on the same documents."""
+    comparisons = [Comparison(load, contenders) for load in loads]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = []
         for contender in contenders:
-            more = (settings or {}).get(contender.name, ())
-            server = stack.enter_context(contender.start(options.binary, directory, memory_mib=memory_mib, settings=more))
-            trial.fill(options.binary, contender, server, load)
+            server = stack.enter_context(contender.start(options.binary, directory, memory_mib=memory_mib))
+            trial.fill(options.binary, contender, server, loads[0])
             place(server)
             servers.append((contender, server))
         for number in range(rounds):
-            progress(f"{load}: round {number + 1} of {rounds}")
-            for contender, server in in_turn(servers, number):
-                comparison.add(contender.name, trial.run(options.binary, contender, server, load, number))
-    return comparison
+            for comparison in comparisons:
+                progress(f"{comparison.load}: round {number + 1} of {rounds}")
+                for contender, server in in_turn(servers, number):
+                    run = trial.run(options.binary, contender, server, comparison.load, number)
+                    comparison.add(contender.name, run)
+    return comparisons

@@ -14,18 +14,15 @@ SHAPES = ((512, 1_000_000), (32, 4_000_000))
 GOAL, GOAL_TEXT = 1 / 3, "<= 1/3 of memcached (stretch 1/4)"
 
 
-def loads(options):
-    for value_bytes, items in SHAPES:
-        for batch in BATCHES:
-            if options.quick:
-                yield Load(items // 200, value_bytes, batch, connections=CONNECTIONS, duration_s=0.3)
-            else:
-                yield Load(items, value_bytes, batch, connections=CONNECTIONS, duration_s=3)
+def loads_of(value_bytes, items, options):
+    items, duration_s = (items // 200, 0.3) if options.quick else (items, 3)
+    return [Load(items, value_bytes, batch, connections=CONNECTIONS, duration_s=duration_s) for batch in BATCHES]
 
 
 def measure(options):
     rounds = options.rounds or (2 if options.quick else 5)
-    comparisons = [compare(options, chosen(options), load, rounds) for load in loads(options)]
+    comparisons = [comparison for value_bytes, items in SHAPES
+                   for comparison in compare(options, chosen(options), loads_of(value_bytes, items, options), rounds)]
     rows = [row for comparison in comparisons for row in rows_of(comparison)]
     return Outcome({"comparisons": [one.figures() for one in comparisons]}, rows, {"hot-path-cpu": plot_of(comparisons)})
 

@@ -30,7 +30,7 @@ PERCENTILES = {"p50_us": 2, "p90_us": 10, "p99_us": 100, "p99_9_us": 1_000, "p99
 
 def loads(options):
     """Of the reader and of the mover."""
-    duration_s = 1 if options.quick else 6
+    duration_s = 1 if options.quick else 5
     items = 2_000 if options.quick else 100_000
     small = Load(items, 512, 100, 0, duration_s=duration_s, rate=RATE, key_prefix="small:")
     large = Load(4, LARGE_BYTES, 1, 50, duration_s=duration_s + 2 * MARGIN_S, key_prefix="large:")

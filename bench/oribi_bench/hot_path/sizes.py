@@ -27,7 +27,9 @@ def load_of(size, options):
 
 def measure(options):
     rounds = options.rounds or (2 if options.quick else 4)
-    comparisons = {size: compare(options, chosen(options), load_of(size, options), rounds, MEMORY_MIB) for size in SIZES}
+    comparisons = {}
+    for size in SIZES:
+        [comparisons[size]] = compare(options, chosen(options), [load_of(size, options)], rounds, MEMORY_MIB)
     rows = [row for size, comparison in comparisons.items() for row in rows_of(size, comparison)]
     figures = {size: comparison.figures() for size, comparison in comparisons.items()}
     return Outcome({"note": NOTE, "by_size": figures}, rows, {"hot-path-sizes": plot_of(comparisons)})

@@ -32,7 +32,7 @@ TOLERANCE = 0.05
 def base_load(options):
     if options.quick:
         return Load(2_000, 512, 1, duration_s=0.5)
-    return Load(100_000, 512, 1, duration_s=3)
+    return Load(100_000, 512, 1, duration_s=2)
 
 
 def measure(options):

@@ -29,11 +29,11 @@ GOAL = 1.8
 def load_of(options):
     if options.quick:
         return Load(5_000, 512, 100, threads=2, connections=4, duration_s=0.3)
-    return Load(500_000, 512, 100, threads=2, connections=25, duration_s=3)
+    return Load(500_000, 512, 100, threads=2, connections=25, duration_s=2)
 
 
 def measure(options):
-    rounds = options.rounds or (2 if options.quick else 5)
+    rounds = options.rounds or (2 if options.quick else 4)
     load = load_of(options)
     figures, rows, groups = {}, [], []
     for contender in chosen(options):
@@ -60,7 +60,7 @@ def measure(options):
 def burst_samples(options, contender, servers, load, set_pct):
     """Bursts on all servers in turn; samples by number of workers."""
     connections, operations = (8, 200) if options.quick else (BURST_CONNECTIONS, BURST_OPERATIONS)
-    count = 5 if options.quick else (30 if set_pct else 60)
+    count = 5 if options.quick else (20 if set_pct else 40)
     progress(f"workers, {contender.label}, {set_pct} % sets: {count} bursts of {connections * operations}")
     mixed = Load(load.items, load.value_bytes, set_pct=set_pct)
     bursts = {workers: Burst(contender, server, mixed, connections, operations) for workers, server in servers.items()}
