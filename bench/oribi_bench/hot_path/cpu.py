@@ -15,7 +15,7 @@ GOAL, GOAL_TEXT = 1 / 3, "<= 1/3 of memcached (stretch 1/4)"
 
 
 def loads_of(value_bytes, items, options):
-    items, duration_s = (items // 200, 0.3) if options.quick else (items, 3)
+    items, duration_s = (items // 200, 0.3) if options.quick else (items, 2)
     return [Load(items, value_bytes, batch, connections=CONNECTIONS, duration_s=duration_s) for batch in BATCHES]
 
 
