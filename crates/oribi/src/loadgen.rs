@@ -8,9 +8,15 @@
 //! [`worker`] is one thread; [`run`] is the order of things; [`generator`] and [`row`] make the data;
 //! [`report`] is what is said of it.
 
+mod count;
 mod generator;
 mod live;
 mod options;
 mod report;
+mod row;
+mod run;
+mod table;
+mod worker;
 
 pub use options::LoadgenArgs;
+pub use run::run;

@@ -9,7 +9,6 @@
 
 mod config;
 mod doc;
-#[allow(dead_code, unused_imports, reason = "until the client is whole")]
 mod loadgen;
 mod perf;
 mod ping;

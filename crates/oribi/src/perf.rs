@@ -41,6 +41,7 @@ use clap::Subcommand;
 pub enum PerfCommand {
     // Described where its options are.
     Kv(options::KvArgs),
+    Loadgen(crate::loadgen::LoadgenArgs),
 }
 
 impl PerfCommand {
@@ -48,6 +49,7 @@ impl PerfCommand {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             PerfCommand::Kv(args) => run::run(args),
+            PerfCommand::Loadgen(args) => crate::loadgen::run(args),
         }
     }
 }

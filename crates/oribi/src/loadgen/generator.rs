@@ -188,7 +188,10 @@ mod tests {
         // 1.18.1 wrote: three keys, and the texts, which take every other number.
         let mut keys = Generator::random(42, 32);
         let keys = [(); 3].map(|()| keys.next_i64());
-        assert_eq!(keys, [4_613_201_915_376_151_439, 5_825_968_499_681_925_994, 4_500_423_931_799_512_008]);
+        assert_eq!(
+            keys,
+            [4_613_201_915_376_151_439, 5_825_968_499_681_925_994, 4_500_423_931_799_512_008]
+        );
         let mut others = Generator::random(42, 32);
         let rows = [(); 3].map(|()| (others.next_i32(), others.next_text().to_owned()));
         let expected = [

@@ -91,13 +91,19 @@ impl Measured {
         let summary = PhaseSummary::new(self);
         if self.rows > 0 {
             let _ = writeln!(text, "rows per second: {}", number(summary.rows_per_second));
-            let _ = writeln!(text, "CPU of client: {} us per row", number(summary.client_cpu_us_per_row));
+            let _ = writeln!(
+                text,
+                "CPU of client: {} us per row",
+                number(summary.client_cpu_us_per_row)
+            );
         }
         if let Some(latency) = &summary.write_latency_ms {
             let LatencySummary { p50, p95, p99, p99_9, max, .. } = latency;
-            let figures = [("p50", p50), ("p95", p95), ("p99", p99), ("p99.9", p99_9), ("max", max)];
+            let figures =
+                [("p50", p50), ("p95", p95), ("p99", p99), ("p99.9", p99_9), ("max", max)];
             let figures = figures.map(|(name, value)| format!("{name} {}", number(*value)));
-            let _ = writeln!(text, "Write requests: {}, ms: {}", summary.writes, figures.join(", "));
+            let _ =
+                writeln!(text, "Write requests: {}, ms: {}", summary.writes, figures.join(", "));
         }
         text
     }
@@ -116,14 +122,18 @@ impl Scanned {
     /// The block of the report, with the empty line before it.
     pub fn text(&self) -> String {
         let Scanned { expected_rows, actual_rows } = self;
-        format!("\nScanner report\n  expected rows: {expected_rows}\n  actual rows  : {actual_rows}\n")
+        format!(
+            "\nScanner report\n  expected rows: {expected_rows}\n  actual rows  : {actual_rows}\n"
+        )
     }
 
     /// The failure of the run, if the numbers differ.
     pub fn complaint(&self) -> Option<String> {
         let Scanned { expected_rows, actual_rows } = self;
         (expected_rows != actual_rows).then(|| {
-            format!("Runtime error: Row count mismatch: expected {expected_rows}, actual {actual_rows}")
+            format!(
+                "Runtime error: Row count mismatch: expected {expected_rows}, actual {actual_rows}"
+            )
         })
     }
 }
@@ -341,7 +351,8 @@ mod tests {
 
     #[test]
     fn failures_leave_out_the_time_per_row_and_say_how_many() {
-        let failed = Measured { failed_rows: 200, rows: 200, kind: WriteKind::Upsert, ..measured() };
+        let failed =
+            Measured { failed_rows: 200, rows: 200, kind: WriteKind::Upsert, ..measured() };
         assert!(failed.text().starts_with("\nUPSERT report\n    rows total: 200\n"));
         assert!(!failed.text().contains("time per row"));
         assert!(!failed.is_complete());
@@ -351,7 +362,10 @@ mod tests {
         let words = "Runtime error: Timed out: x; Encountered 200 write operation errors";
         assert_eq!(both.complaint().as_deref(), Some(words));
         let nothing = Measured { rows: 0, latencies: Histogram::new(3).unwrap(), ..measured() };
-        assert_eq!(nothing.text(), "\nINSERT report\n    rows total: 0\n    time total: 23.143 ms\n");
+        assert_eq!(
+            nothing.text(),
+            "\nINSERT report\n    rows total: 0\n    time total: 23.143 ms\n"
+        );
     }
 
     #[test]
