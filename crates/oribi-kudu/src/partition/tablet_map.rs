@@ -32,9 +32,14 @@ struct Range {
 }
 
 impl TabletMap {
+    /// Builds the index over partitions. A tablet's number is its place among them.
+    pub(crate) fn new<'a>(schema: &PartitionSchema, partitions: impl IntoIterator<Item = &'a Partition>) -> TabletMap {
+        TabletMap::numbered(schema, (0..NO_TABLET).zip(partitions))
+    }
+
     /// Builds the index over partitions, each with the number that the caller gives its tablet. A tablet that
     /// does not fit the partition schema is left out: its keys are then not found and the caller looks again.
-    pub(crate) fn new<'a>(
+    pub(crate) fn numbered<'a>(
         schema: &PartitionSchema,
         partitions: impl IntoIterator<Item = (u32, &'a Partition)>,
     ) -> TabletMap {

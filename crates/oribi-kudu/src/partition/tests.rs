@@ -304,7 +304,7 @@ proptest! {
         let cuts: Vec<_> =
             cuts.iter().map(|cut| key_encoding::order_preserving(cut.to_le_bytes()).to_vec()).collect();
         let partitions = tablets(&schema, &cuts);
-        let map = TabletMap::new(&schema, (0..).zip(&partitions));
+        let map = TabletMap::new(&schema, &partitions);
         let mut scratch = Vec::new();
         for row in &rows {
             let found = map.locate(row, &mut scratch);
@@ -334,7 +334,7 @@ proptest! {
         let key = key_encoding::order_preserving(cut.to_le_bytes()).to_vec();
         let upper: Vec<_> =
             tablets(&schema, &[key]).into_iter().filter(|partition| !partition.range_start().is_empty()).collect();
-        let map = TabletMap::new(&schema, (0..).zip(&upper));
+        let map = TabletMap::new(&schema, &upper);
         let value = i32::from_le_bytes(row.0[2][..].try_into().unwrap());
         prop_assert_eq!(map.locate(&row, &mut Vec::new()).is_some(), value >= cut);
     }

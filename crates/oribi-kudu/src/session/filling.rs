@@ -324,7 +324,7 @@ impl Filling {
         let numbered = view.tablets.iter().filter_map(|tablet| {
             self.number_of_tablet.get(&tablet.id).map(|number| (*number, &tablet.partition))
         });
-        self.map = TabletMap::new(&view.partition_schema, numbered);
+        self.map = TabletMap::numbered(&view.partition_schema, numbered);
         self.has_view = true;
     }
 
