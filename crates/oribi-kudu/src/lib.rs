@@ -12,6 +12,9 @@
 
 mod client;
 mod error;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
+mod lookup;
 mod master;
 mod meta_cache;
 mod partition;
@@ -31,6 +34,7 @@ pub use client::{Client, ClientBuilder};
 pub use error::{
     Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, TabletServerErrorCode,
 };
+pub use lookup::{FoundRow, PointLookup, PointLookupBuilder};
 pub use retry::ReplicaSelection;
 pub use row_operation::{RowError, RowOperation};
 pub use rpc::EncryptionPolicy;

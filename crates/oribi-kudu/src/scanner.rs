@@ -15,6 +15,8 @@ mod builder;
 mod cell;
 mod columnar;
 mod error;
+#[cfg(any(test, feature = "harness"))]
+pub(crate) mod harness;
 mod key_bound;
 mod metrics;
 mod operand;
@@ -47,7 +49,10 @@ pub use spec::{Layout, ReadMode};
 pub use token::{ScanToken, TokenOptions};
 
 use crate::error::Error;
-use spec::ScanSpec;
+pub(crate) use batch::Block;
+pub(crate) use rowwise::RowwiseBlock;
+pub(crate) use spec::{ScanSpec, TabletFilter};
+pub(crate) use tablet_scan::SCAN;
 use tablet_scan::TabletScan;
 
 /// A scan under way.
@@ -121,7 +126,9 @@ impl Scanner {
             self.fetch();
         }
         self.wait().await;
-        let State::Fetched(fetched) = std::mem::replace(&mut self.state, State::Done) else { return Ok(None) };
+        let State::Fetched(fetched) = std::mem::replace(&mut self.state, State::Done) else {
+            return Ok(None);
+        };
         let (scan, result) = *fetched;
         self.metrics = scan.metrics();
         self.snapshot = scan.snapshot();

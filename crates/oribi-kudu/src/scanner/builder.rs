@@ -66,7 +66,10 @@ impl Table {
 
 impl ScannerBuilder {
     /// Returns these columns only, in this order. None at all counts rows, see [`ScannerBuilder::count`].
-    pub fn columns<T: Into<String>>(mut self, columns: impl IntoIterator<Item = T>) -> ScannerBuilder {
+    pub fn columns<T: Into<String>>(
+        mut self,
+        columns: impl IntoIterator<Item = T>,
+    ) -> ScannerBuilder {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
     }
@@ -78,13 +81,19 @@ impl ScannerBuilder {
     }
 
     /// Returns only rows whose primary key is at least this; key columns without a value count as the least.
-    pub fn lower_bound<T: Into<Operand>>(mut self, key: impl IntoIterator<Item = T>) -> ScannerBuilder {
+    pub fn lower_bound<T: Into<Operand>>(
+        mut self,
+        key: impl IntoIterator<Item = T>,
+    ) -> ScannerBuilder {
         self.lower_bound = key.into_iter().map(Into::into).collect();
         self
     }
 
     /// Returns only rows whose primary key is less than this; key columns without a value count as the least.
-    pub fn upper_bound<T: Into<Operand>>(mut self, key: impl IntoIterator<Item = T>) -> ScannerBuilder {
+    pub fn upper_bound<T: Into<Operand>>(
+        mut self,
+        key: impl IntoIterator<Item = T>,
+    ) -> ScannerBuilder {
         self.upper_bound = key.into_iter().map(Into::into).collect();
         self
     }
@@ -166,28 +175,20 @@ impl ScannerBuilder {
 
     fn into_spec(self) -> Result<ScanSpec, ScanError> {
         let schema = self.table.schema().clone();
-        let projection = match &self.columns {
-            None => Projection::new(schema.columns().iter().cloned()),
-            Some(names) => {
-                let column = |name: &String| {
-                    schema.column(name).cloned().ok_or_else(|| ScanError::UnknownColumn { column: name.clone() })
-                };
-                let projection = Projection::new(names.iter().map(column).collect::<Result<Vec<_>, _>>()?);
-                if let Some(column) = projection.duplicate() {
-                    return Err(ScanError::DuplicateColumn { column: column.to_owned() });
-                }
-                projection
-            }
-        };
-        let predicates =
-            self.predicates.iter().map(|predicate| predicate.resolve(&schema)).collect::<Result<Vec<_>, _>>()?;
+        let projection = Projection::of_table(&schema, self.columns.as_deref())?;
+        let predicates = self
+            .predicates
+            .iter()
+            .map(|predicate| predicate.resolve(&schema))
+            .collect::<Result<Vec<_>, _>>()?;
         let bound = |values: &[Operand]| match values {
             [] => Ok(None),
             values => KeyBound::new(&schema, values).map(Some),
         };
         let (lower_bound, upper_bound) = (bound(&self.lower_bound)?, bound(&self.upper_bound)?);
-        let encoded =
-            |bound: &Option<KeyBound>| bound.as_ref().map(|bound| bound.encoded().clone()).unwrap_or_default();
+        let encoded = |bound: &Option<KeyBound>| {
+            bound.as_ref().map(|bound| bound.encoded().clone()).unwrap_or_default()
+        };
         Ok(ScanSpec {
             projection: Arc::new(projection),
             predicates: predicates.iter().filter_map(|predicate| predicate.to_pb()).collect(),
@@ -201,7 +202,12 @@ impl ScannerBuilder {
             layout: self.layout,
             cache_blocks: self.cache_blocks,
             timeout: self.timeout,
-            tablets: TabletFilter { predicates, lower_bound, upper_bound, ..TabletFilter::default() },
+            tablets: TabletFilter {
+                predicates,
+                lower_bound,
+                upper_bound,
+                ..TabletFilter::default()
+            },
             table: self.table,
         })
     }

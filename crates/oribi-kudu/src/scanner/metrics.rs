@@ -38,7 +38,8 @@ impl ScanMetrics {
     /// Adds what a server reports.
     pub(crate) fn add_reported(&mut self, reported: &ResourceMetricsPb) {
         // A negative figure would be a server's mistake and counts as none.
-        let unsigned = |figure: Option<i64>| figure.and_then(|figure| u64::try_from(figure).ok()).unwrap_or(0);
+        let unsigned =
+            |figure: Option<i64>| figure.and_then(|figure| u64::try_from(figure).ok()).unwrap_or(0);
         self.cfile_cache_miss_bytes += unsigned(reported.cfile_cache_miss_bytes);
         self.cfile_cache_hit_bytes += unsigned(reported.cfile_cache_hit_bytes);
         self.bytes_read += unsigned(reported.bytes_read);

@@ -76,7 +76,7 @@ impl Predicate {
     }
 
     /// `column IN (values)`. On key columns the server still looks at everything between the least and the
-    /// greatest value; to read single rows by their keys, [`Lookup`](crate::Lookup) is far cheaper.
+    /// greatest value; to read single rows by their keys, [`PointLookup`](crate::PointLookup) is far cheaper.
     pub fn in_list<T: Into<Operand>>(
         column: impl Into<String>,
         values: impl IntoIterator<Item = T>,

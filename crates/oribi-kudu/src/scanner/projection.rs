@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::proto::common::ColumnSchemaPb;
-use crate::schema::{ColumnSchema, DataType};
+use crate::schema::{ColumnSchema, DataType, Schema};
+
+use super::error::ScanError;
 
 /// The columns of a scan's rows, in the order in which they were asked for.
 #[derive(Debug)]
@@ -84,6 +86,27 @@ impl Projection {
         }
     }
 
+    /// The columns of these names, or all of a table.
+    pub(crate) fn of_table(
+        schema: &Schema,
+        names: Option<&[String]>,
+    ) -> Result<Projection, ScanError> {
+        let Some(names) = names else {
+            return Ok(Projection::new(schema.columns().iter().cloned()));
+        };
+        let column = |name: &String| {
+            schema
+                .column(name)
+                .cloned()
+                .ok_or_else(|| ScanError::UnknownColumn { column: name.clone() })
+        };
+        let projection = Projection::new(names.iter().map(column).collect::<Result<Vec<_>, _>>()?);
+        match projection.duplicate() {
+            Some(column) => Err(ScanError::DuplicateColumn { column: column.to_owned() }),
+            None => Ok(projection),
+        }
+    }
+
     /// The columns in order.
     pub fn columns(&self) -> &[ProjectedColumn] {
         &self.columns
@@ -95,9 +118,10 @@ impl Projection {
     }
 
     /// A name that two columns have.
-    pub(crate) fn duplicate(&self) -> Option<&str> {
+    fn duplicate(&self) -> Option<&str> {
         // The map keeps the last position of a name.
-        let is_earlier = |(at, column): &(usize, &ProjectedColumn)| self.index_of(column.name()) != Some(*at);
+        let is_earlier =
+            |(at, column): &(usize, &ProjectedColumn)| self.index_of(column.name()) != Some(*at);
         self.columns.iter().enumerate().find(is_earlier).map(|(_, column)| column.name())
     }
 
@@ -121,8 +145,19 @@ impl Projection {
         self.row_bytes > self.bitmap_offset
     }
 
-    /// The columns as a scan request has them.
+    /// The columns as a scan request has them. None is a key column there, because a server wants those first,
+    /// and how columns are stored is not a scan's business.
     pub(crate) fn to_pb(&self) -> Vec<ColumnSchemaPb> {
-        self.columns.iter().map(|column| column.schema.to_pb()).collect()
+        let column = |column: &ProjectedColumn| ColumnSchemaPb {
+            is_key: Some(false),
+            encoding: None,
+            compression: None,
+            cfile_block_size: None,
+            comment: None,
+            immutable: None,
+            write_default_value: None,
+            ..column.schema.to_pb()
+        };
+        self.columns.iter().map(column).collect()
     }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::meta_cache::Tablet;
-use crate::proto::common::{ColumnPredicatePb, OrderModePb, ReadModePb, column_predicate_pb::Predicate as PredicatePb};
+use crate::proto::common::{
+    ColumnPredicatePb, OrderModePb, ReadModePb, column_predicate_pb::Predicate as PredicatePb,
+};
 use crate::proto::tserver::{NewScanRequestPb, ScanRequestPb, feature, row_format};
 use crate::retry::{Attempt, ReplicaSelection};
 use crate::table::Table;
@@ -80,6 +82,18 @@ pub(crate) struct TabletFilter {
     pub partition_end: Bytes,
 }
 
+impl TabletFilter {
+    /// Lets only this tablet through.
+    pub(crate) fn of_tablet(tablet: &Tablet) -> TabletFilter {
+        let partition = tablet.partition();
+        TabletFilter {
+            partition_start: partition.start.clone(),
+            partition_end: partition.end.clone(),
+            ..TabletFilter::default()
+        }
+    }
+}
+
 /// Where in a tablet a scanner begins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Position {
@@ -97,7 +111,9 @@ impl ScanSpec {
         const PREDICATES: u32 = feature::COLUMN_PREDICATES;
         const BLOOM_FILTER: u32 = feature::BLOOM_FILTER_PREDICATE_V2;
         const COLUMNAR: u32 = feature::COLUMNAR_LAYOUT;
-        let is_bloom = |predicate: &ColumnPredicatePb| matches!(predicate.predicate, Some(PredicatePb::InBloomFilter(_)));
+        let is_bloom = |predicate: &ColumnPredicatePb| {
+            matches!(predicate.predicate, Some(PredicatePb::InBloomFilter(_)))
+        };
         let columnar = self.layout == Layout::Columnar;
         match (self.predicates.is_empty(), self.predicates.iter().any(is_bloom), columnar) {
             (true, _, false) => &[],
@@ -111,7 +127,8 @@ impl ScanSpec {
 
     /// The tablets that may hold rows of the result, in the order of their partition keys.
     pub(crate) fn tablets_of(&self, snapshot: &[Arc<Tablet>]) -> Vec<Arc<Tablet>> {
-        let TabletFilter { predicates, lower_bound, upper_bound, partition_start, partition_end } = &self.tablets;
+        let TabletFilter { predicates, lower_bound, upper_bound, partition_start, partition_end } =
+            &self.tablets;
         let mut pruner = PartitionPruner::new(
             self.table.partition_schema(),
             self.table.schema(),
@@ -152,7 +169,8 @@ impl ScanSpec {
         let read_mode = self.wire_read_mode();
         let at_snapshot = read_mode == ReadModePb::ReadAtSnapshot;
         let some_key = |key: &Bytes| (!key.is_empty()).then(|| key.clone());
-        let order_mode = if self.is_fault_tolerant { OrderModePb::Ordered } else { OrderModePb::Unordered };
+        let order_mode =
+            if self.is_fault_tolerant { OrderModePb::Ordered } else { OrderModePb::Unordered };
         let columnar = self.layout == Layout::Columnar && !self.projection.is_empty();
         let new_scan_request = NewScanRequestPb {
             tablet_id: Bytes::copy_from_slice(attempt.tablet_id.as_bytes()),

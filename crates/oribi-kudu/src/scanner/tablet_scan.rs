@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
 use crate::meta_cache::Tablet;
 use crate::proto::tserver::{
-    SERVICE_NAME, ScanRequestPb, ScanResponsePb, ScannerKeepAliveRequestPb, ScannerKeepAliveResponsePb,
-    TabletServerErrorPb,
+    SERVICE_NAME, ScanRequestPb, ScanResponsePb, ScannerKeepAliveRequestPb,
+    ScannerKeepAliveResponsePb, TabletServerErrorPb,
 };
 use crate::retry::backoff::{Backoff, pause};
 use crate::retry::remedy::{Remedy, remedy_for_answer, remedy_for_rpc};
@@ -78,8 +78,11 @@ enum Failure {
 
 impl TabletScan {
     pub(crate) fn new(spec: Arc<ScanSpec>) -> TabletScan {
-        let position =
-            Position { last_primary_key: None, snap_timestamp: spec.chosen_snapshot(), rows_left: spec.limit };
+        let position = Position {
+            last_primary_key: None,
+            snap_timestamp: spec.chosen_snapshot(),
+            rows_left: spec.limit,
+        };
         let metrics = ScanMetrics::default();
         TabletScan { spec, tablets: None, scanner: None, position, rows_of_tablet: 0, metrics }
     }
@@ -99,7 +102,9 @@ impl TabletScan {
         self.find_tablets(deadline).await?;
         let mut attempt = 0;
         while self.position.rows_left != Some(0) {
-            let Some(tablet) = self.tablets.as_ref().and_then(VecDeque::front).cloned() else { return Ok(None) };
+            let Some(tablet) = self.tablets.as_ref().and_then(VecDeque::front).cloned() else {
+                return Ok(None);
+            };
             let reply = match &self.scanner {
                 None => self.open(&tablet, deadline).await?,
                 Some(_) => match self.read_on(deadline).await {
@@ -129,7 +134,11 @@ impl TabletScan {
     }
 
     /// Opens a scanner on the tablet, behind the last row that came from it.
-    async fn open(&mut self, tablet: &Arc<Tablet>, deadline: Instant) -> Result<Reply<ScanResponsePb>, Error> {
+    async fn open(
+        &mut self,
+        tablet: &Arc<Tablet>,
+        deadline: Instant,
+    ) -> Result<Reply<ScanResponsePb>, Error> {
         let (spec, position) = (&self.spec, &self.position);
         let call = TabletCall {
             table: &spec.table,
@@ -166,7 +175,8 @@ impl TabletScan {
         let silence = if self.spec.is_fault_tolerant { SILENCE_MAX } else { self.spec.timeout };
         let options = CallOptions::new(deadline.min(Instant::now() + silence));
         let messenger = self.spec.table.shared().messenger();
-        let outcome = messenger.call::<_, ScanResponsePb>(&scanner.server, &SCAN, &request, &options).await;
+        let outcome =
+            messenger.call::<_, ScanResponsePb>(&scanner.server, &SCAN, &request, &options).await;
         let reply = outcome.map_err(Failure::of_rpc)?;
         if let Some(answer) = &reply.message.error {
             return Err(self.failure_of_answer(answer));
@@ -181,7 +191,8 @@ impl TabletScan {
     fn failure_of_answer(&self, answer: &TabletServerErrorPb) -> Failure {
         let code = TabletServerErrorCode::from_wire(answer.code);
         let status = StatusCode::from_wire(answer.status.code);
-        let (tablet, server) = (self.tablets.as_ref().and_then(VecDeque::front), self.scanner.as_ref());
+        let (tablet, server) =
+            (self.tablets.as_ref().and_then(VecDeque::front), self.scanner.as_ref());
         let error = Error::TabletServer {
             operation: Operation::Scan,
             server: server.map_or_else(|| HostPort::new("", 0), |scanner| scanner.server.clone()),
@@ -192,7 +203,9 @@ impl TabletScan {
             message: answer.status.message.clone().unwrap_or_default(),
         };
         match code {
-            TabletServerErrorCode::ScannerExpired | TabletServerErrorCode::InvalidScanCallSeqId => Failure::Lost(error),
+            TabletServerErrorCode::ScannerExpired | TabletServerErrorCode::InvalidScanCallSeqId => {
+                Failure::Lost(error)
+            }
             _ => Failure::of_remedy(remedy_for_answer(code, status), error),
         }
     }
@@ -252,7 +265,8 @@ impl TabletScan {
         }
         self.rows_of_tablet += num_rows;
         // Every scanner gets the rest of the limit, so that a server that keeps to it never exceeds it.
-        self.position.rows_left = self.position.rows_left.map(|rows_left| rows_left.saturating_sub(num_rows));
+        self.position.rows_left =
+            self.position.rows_left.map(|rows_left| rows_left.saturating_sub(num_rows));
         // All tablets are read at the snapshot that the first one chose.
         self.position.snap_timestamp = self.position.snap_timestamp.or(message.snap_timestamp);
         if let Some(key) = message.last_primary_key.filter(|key| !key.is_empty()) {
@@ -270,14 +284,23 @@ impl TabletScan {
     fn decode(&self, message: &ScanResponsePb, sidecars: &[Bytes]) -> Result<Block, BlockFault> {
         let projection = &self.spec.projection;
         match (&message.data, &message.columnar_data) {
-            (_, Some(columnar)) => ColumnarBlock::decode(columnar, sidecars, projection).map(Block::Columnar),
-            (Some(rowwise), None) => RowwiseBlock::decode(rowwise, sidecars, projection).map(Block::Rowwise),
-            (None, None) => RowwiseBlock::decode(&Default::default(), sidecars, projection).map(Block::Rowwise),
+            (_, Some(columnar)) => {
+                ColumnarBlock::decode(columnar, sidecars, projection).map(Block::Columnar)
+            }
+            (Some(rowwise), None) => {
+                RowwiseBlock::decode(rowwise, sidecars, projection).map(Block::Rowwise)
+            }
+            (None, None) => {
+                RowwiseBlock::decode(&Default::default(), sidecars, projection).map(Block::Rowwise)
+            }
         }
     }
 
     fn malformed(&self, fault: BlockFault) -> Error {
-        Error::Malformed { server: self.server(), reason: format!("rows of {:?}: {fault}", self.spec.table.name()) }
+        Error::Malformed {
+            server: self.server(),
+            reason: format!("rows of {:?}: {fault}", self.spec.table.name()),
+        }
     }
 
     fn server(&self) -> HostPort {
@@ -311,7 +334,8 @@ impl TabletScan {
         };
         let options = CallOptions::new(Instant::now() + CLOSE_TIMEOUT);
         let messenger = self.spec.table.shared().messenger();
-        let outcome = messenger.call::<_, ScanResponsePb>(&scanner.server, &SCAN, &request, &options).await;
+        let outcome =
+            messenger.call::<_, ScanResponsePb>(&scanner.server, &SCAN, &request, &options).await;
         if let Err(error) = outcome {
             tracing::debug!(server = %scanner.server, %error, "a scanner was not closed and will expire");
         }

@@ -117,13 +117,21 @@ impl ScanToken {
 }
 
 /// The tokens of a scan.
-pub(super) async fn tokens_of(spec: ScanSpec, options: TokenOptions) -> Result<Vec<ScanToken>, Error> {
+pub(super) async fn tokens_of(
+    spec: ScanSpec,
+    options: TokenOptions,
+) -> Result<Vec<ScanToken>, Error> {
     let deadline = Instant::now() + spec.timeout;
     let snapshot = spec.table.snapshot(deadline).await?;
     let mut tokens = Vec::new();
     for tablet in spec.tablets_of(&snapshot) {
         match options.split_bytes {
-            None => tokens.push(token_of(&spec, &tablet, spec.start_primary_key.clone(), spec.stop_primary_key.clone())),
+            None => tokens.push(token_of(
+                &spec,
+                &tablet,
+                spec.start_primary_key.clone(),
+                spec.stop_primary_key.clone(),
+            )),
             Some(bytes) => {
                 for (start, stop) in split(&spec, &tablet, bytes, deadline).await? {
                     tokens.push(token_of(&spec, &tablet, start, stop));
@@ -170,7 +178,12 @@ async fn split(
         .message
         .ranges
         .into_iter()
-        .map(|range| (range.start_primary_key.unwrap_or_default(), range.stop_primary_key.unwrap_or_default()))
+        .map(|range| {
+            (
+                range.start_primary_key.unwrap_or_default(),
+                range.stop_primary_key.unwrap_or_default(),
+            )
+        })
         .collect();
     // The first and the last range are the caller's to bound: rows may be written outside of what the server knew.
     match ranges.is_empty() {
@@ -222,7 +235,9 @@ fn token_of(spec: &ScanSpec, tablet: &Tablet, start: Bytes, stop: Bytes) -> Scan
 fn spec_of(token: ScanToken, table: Table) -> Result<ScanSpec, ScanError> {
     let message = token.message;
     if !message.feature_flags.is_empty() || message.snap_start_timestamp.is_some() {
-        return Err(ScanError::Token { reason: "it asks for something that this client does not know" });
+        return Err(ScanError::Token {
+            reason: "it asks for something that this client does not know",
+        });
     }
     let projection = projection_of(&message, table.schema())?;
     let read_mode = match message.read_mode.map(ReadModePb::try_from) {
@@ -269,7 +284,8 @@ fn projection_of(message: &ScanTokenPb, schema: &Schema) -> Result<Projection, S
     };
     let current = |column: &&ColumnSchemaPb| -> Result<ColumnSchema, ScanError> {
         let found = schema.column(&column.name);
-        let found = found.ok_or_else(|| ScanError::UnknownColumn { column: column.name.clone() })?;
+        let found =
+            found.ok_or_else(|| ScanError::UnknownColumn { column: column.name.clone() })?;
         match i32::from(found.data_type().to_pb()) == column.r#type {
             true => Ok(found.clone()),
             false => Err(ScanError::Token { reason: "a column has another type now" }),

@@ -1,0 +1,168 @@
+//! Every kind of predicate against a filter over a full scan.
+
+use std::cmp::Ordering;
+
+use oribi_kudu::{BloomFilter, DataType, Layout, Operand, Predicate, Table};
+
+use super::{Owned, all_rows, connect, every_type_table, loadgen, sorted};
+
+/// How two values of one column compare; `None` if either is NULL.
+fn compare(cell: &Owned, value: &Owned) -> Option<Ordering> {
+    match (cell, value) {
+        (Owned::Number(cell), Owned::Number(value)) => Some(cell.cmp(value)),
+        (Owned::Float(cell), Owned::Float(value)) => cell.partial_cmp(value),
+        (Owned::Double(cell), Owned::Double(value)) => cell.partial_cmp(value),
+        (Owned::Bool(cell), Owned::Bool(value)) => Some(cell.cmp(value)),
+        (Owned::Bytes(cell), Owned::Bytes(value)) => Some(cell.cmp(value)),
+        _ => None,
+    }
+}
+
+fn operand(value: &Owned) -> Operand {
+    match value {
+        Owned::Null => panic!("NULL is compared with nothing"),
+        Owned::Number(value) => Operand::from(*value),
+        Owned::Float(value) => Operand::from(*value),
+        Owned::Double(value) => Operand::from(*value),
+        Owned::Bool(value) => Operand::from(*value),
+        Owned::Bytes(value) => Operand::from(value.clone()),
+    }
+}
+
+/// Scans with a predicate and compares with the rows that it should let through.
+async fn check(
+    table: &Table,
+    all: &[Vec<Owned>],
+    predicate: Predicate,
+    holds: impl Fn(&Vec<Owned>) -> bool,
+) -> usize {
+    let expected: Vec<Vec<Owned>> = all.iter().filter(|row| holds(row)).cloned().collect();
+    for layout in [Layout::Rowwise, Layout::Columnar] {
+        let scanner = table.scan().filter(predicate.clone()).layout(layout).build().unwrap();
+        assert_eq!(sorted(all_rows(scanner).await), expected, "{predicate:?}");
+    }
+    let counted = table.scan().filter(predicate.clone()).count().await.unwrap();
+    assert_eq!(counted, expected.len() as u64, "{predicate:?}");
+    expected.len()
+}
+
+#[tokio::test]
+async fn comparisons_of_every_type_let_the_right_rows_through() {
+    let Some((cluster, client)) = connect().await else { return };
+    let table = every_type_table(&client, "comparisons").await;
+    loadgen(cluster, "comparisons", 60);
+    let all = sorted(all_rows(table.scan().build().unwrap()).await);
+    for (at, column) in table.schema().columns().iter().enumerate() {
+        let name = column.name();
+        for value in [&all[0][at], &all[all.len() / 2][at]] {
+            let is = |wanted: fn(Ordering) -> bool| {
+                move |row: &Vec<Owned>| compare(&row[at], value).is_some_and(wanted)
+            };
+            let through = [
+                check(&table, &all, Predicate::equal(name, operand(value)), is(Ordering::is_eq))
+                    .await,
+                check(&table, &all, Predicate::less(name, operand(value)), is(Ordering::is_lt))
+                    .await,
+                check(&table, &all, Predicate::greater(name, operand(value)), is(Ordering::is_gt))
+                    .await,
+            ];
+            assert!(through[0] > 0, "a value that exists is found in {name}");
+            assert_eq!(through.iter().sum::<usize>(), all.len(), "{name} has no NULL");
+            check(
+                &table,
+                &all,
+                Predicate::less_or_equal(name, operand(value)),
+                is(Ordering::is_le),
+            )
+            .await;
+            check(
+                &table,
+                &all,
+                Predicate::greater_or_equal(name, operand(value)),
+                is(Ordering::is_ge),
+            )
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_and_ranges_let_the_right_rows_through() {
+    let Some((cluster, client)) = connect().await else { return };
+    let table = every_type_table(&client, "lists").await;
+    loadgen(cluster, "lists", 60);
+    let all = sorted(all_rows(table.scan().build().unwrap()).await);
+    for (at, column) in table.schema().columns().iter().enumerate() {
+        let name = column.name();
+        let (one, other) = (&all[3][at], &all[70][at]);
+        let is_one = |row: &Vec<Owned>| [one, other].contains(&&row[at]);
+        let list = Predicate::in_list(name, [one, other, one].map(operand));
+        assert!(check(&table, &all, list, is_one).await > 0);
+        let (low, high) = if compare(one, other) == Some(Ordering::Greater) {
+            (other, one)
+        } else {
+            (one, other)
+        };
+        let inside = |row: &Vec<Owned>| {
+            compare(&row[at], low).is_some_and(Ordering::is_ge)
+                && compare(&row[at], high).is_some_and(Ordering::is_lt)
+        };
+        check(&table, &all, Predicate::range(name, operand(low), operand(high)), inside).await;
+    }
+}
+
+#[tokio::test]
+async fn conditions_about_null_and_contradictions() {
+    let Some((cluster, client)) = connect().await else { return };
+    let table = every_type_table(&client, "nulls").await;
+    loadgen(cluster, "nulls", 30);
+    let all = sorted(all_rows(table.scan().build().unwrap()).await);
+    for column in ["id", "i8", "raw"] {
+        check(&table, &all, Predicate::is_null(column), |_| false).await;
+        check(&table, &all, Predicate::is_not_null(column), |_| true).await;
+    }
+    check(&table, &all, Predicate::in_list("id", [0_i32; 0]), |_| false).await;
+    check(&table, &all, Predicate::range("id", 5, 5), |_| false).await;
+    check(&table, &all, Predicate::greater("i8", i8::MAX), |_| false).await;
+    check(&table, &all, Predicate::less_or_equal("i8", i8::MAX), |_| true).await;
+    let both = table
+        .scan()
+        .filter(Predicate::greater("id", 10))
+        .filter(Predicate::less_or_equal("id", 20));
+    let between =
+        all.iter().filter(|row| matches!(row[0], Owned::Number(id) if id > 10 && id <= 20));
+    assert_eq!(sorted(all_rows(both.build().unwrap()).await), between.cloned().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_bloom_filter_never_loses_a_row_and_holds_back_most_others() {
+    let Some((cluster, client)) = connect().await else { return };
+    let table = every_type_table(&client, "bloom").await;
+    loadgen(cluster, "bloom", 2000);
+    let all = sorted(all_rows(table.scan().build().unwrap()).await);
+    for (at, column) in table.schema().columns().iter().enumerate() {
+        // Two truth values are too few to be held back.
+        if column.data_type() == DataType::Bool {
+            continue;
+        }
+        let wanted: Vec<&Owned> = all.iter().step_by(40).map(|row| &row[at]).collect();
+        let mut filter = BloomFilter::new(column.data_type(), wanted.len(), 0.01);
+        wanted.iter().for_each(|value| filter.insert(operand(value)).unwrap());
+        let predicate = Predicate::in_bloom_filter(column.name(), filter);
+        let rows = all_rows(table.scan().filter(predicate).build().unwrap()).await;
+        let is_wanted = |row: &&Vec<Owned>| wanted.contains(&&row[at]);
+        let found = rows.iter().filter(is_wanted).count();
+        assert_eq!(found, all.iter().filter(is_wanted).count(), "{} lost rows", column.name());
+        let strangers = all.len() - found;
+        let let_through = rows.len() - found;
+        assert!(
+            let_through * 10 <= strangers,
+            "{}: {let_through} of {strangers} strangers came",
+            column.name()
+        );
+    }
+    let mut filter = BloomFilter::new(DataType::Int64, 10, 0.01);
+    filter.insert(5_i64).unwrap();
+    assert!(filter.insert("text").is_err());
+    assert!(table.scan().filter(Predicate::in_bloom_filter("id", filter)).build().is_err());
+}
