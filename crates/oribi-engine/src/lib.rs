@@ -9,6 +9,8 @@
 
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "memory of items and tables; invariants in block_arena.rs")]
+pub mod block_arena;
 pub mod collections;
 pub mod limits;
 

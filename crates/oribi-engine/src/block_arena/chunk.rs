@@ -1,0 +1,254 @@
+//! The head of a chunk: which units are free, and an entry for each slab.
+//!
+//! Owns: the layout and the bit arithmetic. A chunk is one huge page, cut into units of 64 KiB; a slab or a piece of table
+//! memory takes one to sixteen of them, aligned to its size. The header takes the beginning of unit 0, so a
+//! slab there has fewer blocks and table memory is never put there. Locks are the depot's and the pool's.
+//!
+//! The numbers of unsafe invariants are those of `block_arena.rs`.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use super::class::{BLOCK_BYTES_MIN, Class};
+use super::pages::{Mapping, PageKind};
+
+/// Bytes of a chunk, and its alignment: one huge page of x86-64, and of ARM with 4 KiB pages.
+pub(super) const CHUNK_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes of a unit. It has to hold a number of blocks of every class up to 1 KiB.
+pub(super) const UNIT_BYTES: usize = 64 * 1024;
+pub(super) const UNITS: usize = CHUNK_BYTES / UNIT_BYTES;
+/// Logarithm of the units of a chunk.
+pub(super) const CHUNK_ORDER: u32 = UNITS.ilog2();
+const ALL_UNITS: u32 = u32::MAX;
+const _: () = assert!(UNITS == ALL_UNITS.count_ones() as usize);
+
+/// Words of a slab's bitmap: one bit for each block of the smallest class in one unit; classes
+/// with larger slabs have fewer blocks, which a test checks.
+pub(super) const BITMAP_WORDS: usize = (UNIT_BYTES / BLOCK_BYTES_MIN).div_ceil(64);
+
+/// A slab, as its depot sees it. Its address says where its blocks are.
+#[repr(C, align(64))]
+pub(super) struct Slab {
+    /// Neighbours in the depot's list of slabs with a free block.
+    pub(super) next: *mut Slab,
+    pub(super) previous: *mut Slab,
+    free: u16,
+    total: u16,
+    class: Option<Class>,
+    /// One bit for each block, set while it is free. For blocks from 200 bytes on, all that is used
+    /// of a slab's entry is one cache line.
+    free_blocks: [u64; BITMAP_WORDS],
+}
+
+const _: () = assert!(size_of::<Slab>() == 256);
+
+/// The part of a chunk's header that is the pool's.
+#[repr(C)]
+pub(super) struct ChunkState {
+    /// Neighbours in the pool's list.
+    pub(super) next: *mut Chunk,
+    pub(super) previous: *mut Chunk,
+    /// One bit for each unit that is not handed out.
+    pub(super) free_units: u32,
+    /// Units that were ever handed out since the chunk was mapped; the others are still zero.
+    pub(super) dirty_units: u32,
+    /// Which of the pool's lists it belongs to.
+    pub(super) page_kind: PageKind,
+    pub(super) mapping: Mapping,
+}
+
+/// The header of a chunk. Never borrowed as a whole: its parts belong to different locks.
+#[repr(C, align(64))]
+pub(super) struct Chunk {
+    state: ChunkState,
+    slabs: [Slab; UNITS],
+}
+
+/// Bytes at the beginning of unit 0 that no block can have.
+pub(super) const HEADER_BYTES: usize = size_of::<Chunk>();
+const _: () = assert!(HEADER_BYTES < UNIT_BYTES / 4);
+
+/// `1 << order` units of one chunk, aligned to that number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) chunk: NonNull<Chunk>,
+    pub(super) unit: usize,
+    pub(super) order: u32,
+}
+
+impl Run {
+    /// The run of the given order that `address` lies in.
+    pub(super) fn around(address: NonNull<u8>, order: u32) -> Run {
+        let unit = address.addr().get() % CHUNK_BYTES / UNIT_BYTES;
+        Run { chunk: chunk_of(address), unit: unit & !((1 << order) - 1), order }
+    }
+
+    /// The run whose first unit has this entry.
+    pub(super) fn of_slab(slab: NonNull<Slab>, order: u32) -> Run {
+        let chunk = chunk_of(slab.cast());
+        let offset = slab.addr().get() - chunk.addr().get() - offset_of!(Chunk, slabs);
+        Run { chunk, unit: offset / size_of::<Slab>(), order }
+    }
+
+    /// One bit for each unit.
+    pub(super) fn mask(self) -> u32 {
+        (((1_u64 << (1 << self.order)) - 1) << self.unit) as u32
+    }
+
+    /// First byte of the first unit.
+    pub(super) fn start(self) -> NonNull<u8> {
+        // SAFETY: (1) the unit lies inside the chunk.
+        unsafe { self.chunk.cast::<u8>().add(self.unit * UNIT_BYTES) }
+    }
+
+    /// Entry of the slab that these units are, or may become.
+    pub(super) fn slab(self) -> NonNull<Slab> {
+        // SAFETY: (1) the entry is inside the header, and a raw borrow reads nothing.
+        unsafe { NonNull::new_unchecked(&raw mut (*self.chunk.as_ptr()).slabs[self.unit]) }
+    }
+
+    /// Where the first block of a slab in these units is.
+    fn first_block(self) -> NonNull<u8> {
+        let skipped = if self.unit == 0 { HEADER_BYTES } else { 0 };
+        // SAFETY: (1) the header ends inside unit 0.
+        unsafe { self.start().add(skipped) }
+    }
+}
+
+/// (1) The header of the chunk that `address` lies in.
+fn chunk_of(address: NonNull<u8>) -> NonNull<Chunk> {
+    let base = address.as_ptr().map_addr(|address| address & !(CHUNK_BYTES - 1));
+    NonNull::new(base.cast()).expect("a chunk is never mapped at address zero")
+}
+
+impl Chunk {
+    /// Writes the header at the beginning of a fresh mapping, all units free.
+    pub(super) fn write_header(mapping: Mapping, page_kind: PageKind) -> NonNull<Chunk> {
+        let chunk = mapping.base().cast::<Chunk>();
+        let (next, previous) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (free_units, dirty_units) = (ALL_UNITS, 0);
+        let state = ChunkState { next, previous, free_units, dirty_units, page_kind, mapping };
+        // SAFETY: (1, 2) nobody else knows the mapping yet. The entries of slabs are written when used.
+        unsafe { (&raw mut (*chunk.as_ptr()).state).write(state) }
+        chunk
+    }
+
+    /// Where the pool's part is.
+    pub(super) fn state(chunk: NonNull<Chunk>) -> *mut ChunkState {
+        // SAFETY: (1) a raw borrow inside the header reads nothing.
+        unsafe { &raw mut (*chunk.as_ptr()).state }
+    }
+}
+
+impl ChunkState {
+    /// True when no unit is handed out.
+    pub(super) fn is_unused(&self) -> bool {
+        self.free_units == ALL_UNITS
+    }
+}
+
+/// First unit of an aligned run of `1 << order` units that are all in `free`.
+pub(super) fn find_run(free: u32, order: u32) -> Option<usize> {
+    let mut starts = free;
+    for step in 0..order {
+        starts &= starts >> (1 << step);
+    }
+    let aligned = ALL_UNITS / ((1_u64 << (1 << order)) - 1) as u32;
+    let starts = starts & aligned;
+    (starts != 0).then(|| starts.trailing_zeros() as usize)
+}
+
+/// Order of the largest run in `free`; `None` when nothing is free.
+pub(super) fn largest_run(free: u32) -> Option<u32> {
+    (0..=CHUNK_ORDER).rev().find(|order| find_run(free, *order).is_some())
+}
+
+impl Slab {
+    /// Makes a slab of units that the pool has just handed out: all blocks are free.
+    ///
+    /// # Safety
+    /// (2, 4) The caller owns the run, and its order is the class's.
+    pub(super) unsafe fn prepare(run: Run, class: Class) -> NonNull<Slab> {
+        let skipped = if run.unit == 0 { HEADER_BYTES } else { 0 };
+        let total = (class.slab_bytes() - skipped) / class.block_bytes();
+        let mut free_blocks = [0; BITMAP_WORDS];
+        for (word, bits) in free_blocks.iter_mut().enumerate() {
+            let blocks = total.saturating_sub(word * 64);
+            *bits = if blocks >= 64 { u64::MAX } else { (1 << blocks) - 1 };
+        }
+        let slab = run.slab();
+        // SAFETY: (4) nobody else reads or writes the entry before the depot knows it.
+        unsafe {
+            slab.write(Slab {
+                next: std::ptr::null_mut(),
+                previous: std::ptr::null_mut(),
+                free: total as u16,
+                total: total as u16,
+                class: Some(class),
+                free_blocks,
+            });
+        }
+        slab
+    }
+
+    /// Blocks that are free.
+    pub(super) fn free(&self) -> usize {
+        usize::from(self.free)
+    }
+
+    /// Blocks in all.
+    pub(super) fn total(&self) -> usize {
+        usize::from(self.total)
+    }
+
+    /// Forgets the class, before the units go back to the pool.
+    pub(super) fn retire(&mut self) {
+        assert_eq!(self.free, self.total, "a slab is retired with live blocks in it");
+        self.class = None;
+    }
+
+    /// Takes up to `blocks.len()` free blocks, lowest address into the last place, and returns how many: the
+    /// last ones of `blocks` are filled. `run` is where this slab is.
+    pub(super) fn take(&mut self, run: Run, blocks: &mut [NonNull<u8>]) -> usize {
+        let class = self.class.expect("a slab in a depot has a class");
+        let (first, block_bytes) = (run.first_block(), class.block_bytes());
+        let wanted = blocks.len().min(self.free());
+        let mut missing = wanted;
+        let mut places = blocks.iter_mut().rev();
+        for (word, bits) in self.free_blocks.iter_mut().enumerate() {
+            while *bits != 0 && missing > 0 {
+                let number = word * 64 + bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                let place = places.next().expect("no more are taken than there are places");
+                // SAFETY: (5) a set bit stands for a block inside the slab.
+                *place = unsafe { first.add(number * block_bytes) };
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        self.free -= wanted as u16;
+        wanted
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Panics
+    /// When the block is not one of this slab's live blocks: it was freed twice, or with a wrong length.
+    pub(super) fn put(&mut self, run: Run, class: Class, block: NonNull<u8>) {
+        assert_eq!(
+            self.class,
+            Some(class),
+            "a block is freed with the length it was allocated with"
+        );
+        let offset = block.addr().get() - run.first_block().addr().get();
+        let number = class.block_number(offset);
+        let bit = 1 << (number % 64);
+        let bits = &mut self.free_blocks[number / 64];
+        assert!(number * class.block_bytes() == offset && number < usize::from(self.total));
+        assert!(*bits & bit == 0, "a block is freed once");
+        *bits |= bit;
+        self.free += 1;
+    }
+}

@@ -1,0 +1,136 @@
+//! Size classes: which blocks share a slab.
+//!
+//! Owns: the mapping between lengths and classes, and what follows from a class by arithmetic: the size of its
+//! slabs, how many blocks one holds, and a block's number from its offset. Steps are of 8 bytes to 256,
+//! of 16 to 1 KiB, then eight for each doubling, so at most an eighth of a block is padding and mostly
+//! far less. Nothing here touches memory.
+
+use super::chunk::UNIT_BYTES;
+
+/// Smallest block: an item's header, rounded up. Fewer bytes would only make the slabs' bitmaps longer.
+pub(super) const BLOCK_BYTES_MIN: usize = 48;
+const FINE_STEP: usize = 8;
+const FINE_END: usize = 256;
+const MIDDLE_STEP: usize = 16;
+const MIDDLE_END: usize = 1024;
+/// Largest block of a class; longer ones are the system allocator's, which maps such sizes well.
+pub(super) const BLOCK_BYTES_MAX: usize = 32 * 1024;
+const STEPS_PER_DOUBLING: usize = 8;
+
+const FINE_CLASSES: usize = (FINE_END - BLOCK_BYTES_MIN) / FINE_STEP + 1;
+const MIDDLE_CLASSES: usize = (MIDDLE_END - FINE_END) / MIDDLE_STEP;
+const COARSE_FROM: usize = FINE_CLASSES + MIDDLE_CLASSES;
+const DOUBLINGS: usize = (BLOCK_BYTES_MAX / MIDDLE_END).ilog2() as usize;
+/// Number of classes.
+pub(super) const CLASSES: usize = COARSE_FROM + DOUBLINGS * STEPS_PER_DOUBLING;
+const _: () = assert!(CLASSES <= u8::MAX as usize);
+
+/// Most bytes that a thread keeps ready in one class, unless two blocks are more.
+const MAGAZINE_BYTES: usize = 16 * 1024;
+/// Most blocks that a thread keeps ready in one class. Larger magazines take the depot's lock less
+/// often, but at this size the lock is a small part of an operation already.
+const MAGAZINE_BLOCKS_MAX: usize = 64;
+const MAGAZINE_BLOCKS_MIN: usize = 2;
+
+const BLOCK_BYTES: [u32; CLASSES] = {
+    let mut sizes = [0; CLASSES];
+    let mut index = 0;
+    while index < CLASSES {
+        sizes[index] = block_bytes_of(index) as u32;
+        index += 1;
+    }
+    sizes
+};
+
+/// 2^32 divided by the block size, rounded up.
+const RECIPROCALS: [u32; CLASSES] = {
+    let mut reciprocals = [0; CLASSES];
+    let mut index = 0;
+    while index < CLASSES {
+        reciprocals[index] = (1_u64 << 32).div_ceil(block_bytes_of(index) as u64) as u32;
+        index += 1;
+    }
+    reciprocals
+};
+
+const fn block_bytes_of(index: usize) -> usize {
+    if index < FINE_CLASSES {
+        return BLOCK_BYTES_MIN + index * FINE_STEP;
+    }
+    if index < COARSE_FROM {
+        return FINE_END + (index - FINE_CLASSES + 1) * MIDDLE_STEP;
+    }
+    let coarse = index - COARSE_FROM;
+    let base = MIDDLE_END << (coarse / STEPS_PER_DOUBLING);
+    base + (coarse % STEPS_PER_DOUBLING + 1) * (base / STEPS_PER_DOUBLING)
+}
+
+/// One size of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Class(u8);
+
+impl Class {
+    /// The smallest class whose blocks hold `bytes`; `None` above the largest.
+    #[inline]
+    pub(super) fn of(bytes: usize) -> Option<Class> {
+        let index = if bytes <= FINE_END {
+            (bytes.max(BLOCK_BYTES_MIN) - BLOCK_BYTES_MIN).div_ceil(FINE_STEP)
+        } else if bytes <= MIDDLE_END {
+            FINE_CLASSES + (bytes - FINE_END - 1) / MIDDLE_STEP
+        } else if bytes <= BLOCK_BYTES_MAX {
+            let last = bytes - 1;
+            let doubling = (last / MIDDLE_END).ilog2() as usize;
+            let base = MIDDLE_END << doubling;
+            let step = (last - base) / (base / STEPS_PER_DOUBLING);
+            COARSE_FROM + doubling * STEPS_PER_DOUBLING + step
+        } else {
+            return None;
+        };
+        Some(Class(index as u8))
+    }
+
+    /// Every class, smallest first.
+    pub(super) fn all() -> impl Iterator<Item = Class> {
+        (0..CLASSES as u8).map(Class)
+    }
+
+    /// Number of the class, below [`CLASSES`].
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Bytes of a block.
+    #[inline]
+    pub(super) fn block_bytes(self) -> usize {
+        BLOCK_BYTES[self.index()] as usize
+    }
+
+    /// Logarithm of the units of a slab. Larger blocks have larger slabs, so that what is left over
+    /// behind the last block stays below a sixteenth.
+    pub(super) fn slab_order(self) -> u32 {
+        match self.block_bytes() {
+            0..=1024 => 0,
+            1025..=4096 => 2,
+            _ => 3,
+        }
+    }
+
+    /// Bytes of a slab; slabs are aligned to their size.
+    pub(super) fn slab_bytes(self) -> usize {
+        UNIT_BYTES << self.slab_order()
+    }
+
+    /// Number of the block at `offset` bytes behind the slab's first block. The quotient comes from a
+    /// multiplication: the reciprocal is rounded up by less than one, so at a multiple of the block size
+    /// the error is below `offset / 2^32`, and offsets are below 2^20.
+    #[inline]
+    pub(super) fn block_number(self, offset: usize) -> usize {
+        ((offset as u64 * u64::from(RECIPROCALS[self.index()])) >> 32) as usize
+    }
+
+    /// Blocks that a thread keeps ready at most.
+    pub(super) fn magazine_blocks(self) -> usize {
+        (MAGAZINE_BYTES / self.block_bytes()).clamp(MAGAZINE_BLOCKS_MIN, MAGAZINE_BLOCKS_MAX)
+    }
+}

@@ -1,0 +1,263 @@
+//! The pool: chunks, and the units of them that nobody uses.
+//!
+//! Owns: the chunks' lists and unit masks. Units are handed out in aligned runs of a power of two; a chunk
+//! is listed by the largest run it still has, and the tightest fit is taken first, which leaves the emptier chunks to
+//! become empty. A few unused chunks are kept, the others go back to the system. Nothing is mapped or unmapped under the lock.
+//! Called by depots (slabs) and by table memory.
+//!
+//! The numbers of unsafe invariants are those of `block_arena.rs`.
+
+use std::ptr::{NonNull, null_mut};
+
+use parking_lot::Mutex;
+
+use super::chunk::{
+    CHUNK_BYTES, CHUNK_ORDER, Chunk, ChunkState, Run, UNITS, find_run, largest_run,
+};
+use super::pages::{Mapping, PageKind};
+
+/// Chunks of plain pages that are mapped before the first of huge pages: 32 MiB, within which page walks are
+/// short because the page tables fit the caches.
+const PLAIN_CHUNKS: usize = 16;
+/// Unused chunks kept of each kind, so that a load that goes up and down does not map and unmap.
+const UNUSED_KEPT: usize = 2;
+const ORDERS: usize = CHUNK_ORDER as usize + 1;
+/// Chunks of one list that are looked at for a run that must not be in unit 0.
+const LOOKS_MAX: usize = 8;
+
+/// Who wants units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Want {
+    /// A slab: any pages, any units.
+    Slab,
+    /// Table memory: huge pages only, and all of the units, so not unit 0.
+    Table,
+}
+
+/// Units that were handed out, with what is known about their content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) run: Run,
+    /// One bit for each unit of the chunk that may hold something other than zero.
+    pub(super) dirty_units: u32,
+}
+
+/// Counts for statistics.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PoolStats {
+    pub(super) chunks: usize,
+    pub(super) huge_chunks: usize,
+    pub(super) free_units: usize,
+}
+
+/// Chunks of one kind of page.
+struct Kind {
+    /// By order of the largest free run; a chunk without a free unit is in no list.
+    lists: [*mut Chunk; ORDERS],
+    chunks: usize,
+    unused: usize,
+}
+
+struct State {
+    plain: Kind,
+    huge: Kind,
+    stats: PoolStats,
+}
+
+// SAFETY: (3) chunks belong to no thread; the lock around the state guards what the pointers lead to.
+unsafe impl Send for State {}
+
+/// See the top of the file.
+pub(super) struct Pool {
+    state: Mutex<State>,
+}
+
+impl Pool {
+    pub(super) const fn new() -> Pool {
+        const NONE: Kind = Kind { lists: [null_mut(); ORDERS], chunks: 0, unused: 0 };
+        let stats = PoolStats { chunks: 0, huge_chunks: 0, free_units: 0 };
+        Pool { state: Mutex::new(State { plain: NONE, huge: NONE, stats }) }
+    }
+
+    /// Hands out `1 << order` units, of a new chunk if there is no room in the others.
+    pub(super) fn take(&self, order: u32, want: Want) -> Taken {
+        let kind = {
+            let mut state = self.state.lock();
+            if let Some(taken) = state.take(order, want) {
+                return taken;
+            }
+            match want {
+                Want::Slab if state.plain.chunks < PLAIN_CHUNKS => PageKind::Plain,
+                Want::Slab | Want::Table => PageKind::Huge,
+            }
+        };
+        let chunk = Chunk::write_header(Mapping::new(CHUNK_BYTES, kind), kind);
+        self.state.lock().take_from_new(chunk, kind, order, want)
+    }
+
+    /// Takes units back.
+    ///
+    /// # Safety
+    /// (2) The run came from [`Pool::take`] with the same order, and its owner gives it up.
+    pub(super) unsafe fn give(&self, run: Run) {
+        // A mapping that is no longer needed is dropped after the lock.
+        // SAFETY: the caller's promise.
+        let _unneeded = unsafe { self.state.lock().give(run) };
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        self.state.lock().stats
+    }
+}
+
+impl State {
+    fn take(&mut self, order: u32, want: Want) -> Option<Taken> {
+        let kinds: &mut [&mut Kind] = match want {
+            Want::Slab => &mut [&mut self.plain, &mut self.huge],
+            Want::Table => &mut [&mut self.huge],
+        };
+        let taken = kinds.iter_mut().find_map(|kind| kind.take(order, want))?;
+        self.stats.free_units -= 1 << order;
+        Some(taken)
+    }
+
+    fn take_from_new(
+        &mut self,
+        chunk: NonNull<Chunk>,
+        page_kind: PageKind,
+        order: u32,
+        want: Want,
+    ) -> Taken {
+        // SAFETY: (3) under the lock.
+        let state = unsafe { &*Chunk::state(chunk) };
+        self.stats.chunks += 1;
+        self.stats.huge_chunks += usize::from(state.mapping.has_huge_pages());
+        self.stats.free_units += state.free_units.count_ones() as usize;
+        let kind = self.kind(page_kind);
+        kind.chunks += 1;
+        kind.unused += 1;
+        kind.link(chunk);
+        let run = run_in(chunk, order, want).expect("a whole chunk has a run of every order");
+        let taken = kind.take_run(run);
+        self.stats.free_units -= 1 << order;
+        taken
+    }
+
+    /// # Safety
+    /// As for [`Pool::give`].
+    unsafe fn give(&mut self, run: Run) -> Option<Mapping> {
+        let state = Chunk::state(run.chunk);
+        // SAFETY: (3) under the lock; the field is written once, before the chunk is known to the pool.
+        let (page_kind, has_huge_pages) =
+            unsafe { ((*state).page_kind, (*state).mapping.has_huge_pages()) };
+        self.stats.free_units += 1 << run.order;
+        // SAFETY: the caller's promise.
+        let unneeded = unsafe { self.kind(page_kind).give(run) }?;
+        self.stats.chunks -= 1;
+        self.stats.huge_chunks -= usize::from(has_huge_pages);
+        self.stats.free_units -= UNITS;
+        Some(unneeded)
+    }
+
+    fn kind(&mut self, page_kind: PageKind) -> &mut Kind {
+        match page_kind {
+            PageKind::Plain => &mut self.plain,
+            PageKind::Huge => &mut self.huge,
+        }
+    }
+}
+
+impl Kind {
+    fn take(&mut self, order: u32, want: Want) -> Option<Taken> {
+        let lists = &self.lists[order as usize..];
+        let run = lists.iter().find_map(|first| {
+            chunks_from(*first).take(LOOKS_MAX).find_map(|chunk| run_in(chunk, order, want))
+        })?;
+        Some(self.take_run(run))
+    }
+
+    fn take_run(&mut self, run: Run) -> Taken {
+        self.unlink(run.chunk);
+        // SAFETY: (3) under the lock.
+        let state = unsafe { &mut *Chunk::state(run.chunk) };
+        self.unused -= usize::from(state.is_unused());
+        let dirty_units = state.dirty_units;
+        state.free_units &= !run.mask();
+        state.dirty_units |= run.mask();
+        self.link(run.chunk);
+        Taken { run, dirty_units }
+    }
+
+    /// # Safety
+    /// As for [`Pool::give`].
+    unsafe fn give(&mut self, run: Run) -> Option<Mapping> {
+        self.unlink(run.chunk);
+        // SAFETY: (3) under the lock.
+        let state = unsafe { &mut *Chunk::state(run.chunk) };
+        assert!(state.free_units & run.mask() == 0, "units are given back once");
+        state.free_units |= run.mask();
+        if state.is_unused() {
+            if self.unused >= UNUSED_KEPT {
+                self.chunks -= 1;
+                // SAFETY: (2, 3) the chunk is in no list and nobody owns a unit of it, so this is the last use of its header.
+                return Some(unsafe { (&raw const state.mapping).read() });
+            }
+            self.unused += 1;
+        }
+        self.link(run.chunk);
+        None
+    }
+
+    /// Puts a chunk at the front of the list it belongs to.
+    fn link(&mut self, chunk: NonNull<Chunk>) {
+        // SAFETY: (3) under the lock.
+        let state = unsafe { &mut *Chunk::state(chunk) };
+        let Some(order) = largest_run(state.free_units) else { return };
+        let first = &mut self.lists[order as usize];
+        (state.previous, state.next) = (null_mut(), *first);
+        if let Some(next) = NonNull::new(*first) {
+            // SAFETY: (3) as above; chunks in a list differ from the one that joins it.
+            unsafe { (*Chunk::state(next)).previous = chunk.as_ptr() }
+        }
+        *first = chunk.as_ptr();
+    }
+
+    /// Takes a chunk out of its list. The free units are still as they were when it was linked.
+    fn unlink(&mut self, chunk: NonNull<Chunk>) {
+        // SAFETY: (3) under the lock.
+        let (free, next, previous) = unsafe {
+            let state = &*Chunk::state(chunk);
+            (state.free_units, state.next, state.previous)
+        };
+        let Some(order) = largest_run(free) else { return };
+        match NonNull::new(previous) {
+            // SAFETY: (3) as above.
+            Some(previous) => unsafe { (*Chunk::state(previous)).next = next },
+            None => self.lists[order as usize] = next,
+        }
+        if let Some(next) = NonNull::new(next) {
+            // SAFETY: (3) as above.
+            unsafe { (*Chunk::state(next)).previous = previous }
+        }
+    }
+}
+
+/// (3) The chunks of a list; the caller holds the lock.
+fn chunks_from(first: *mut Chunk) -> impl Iterator<Item = NonNull<Chunk>> {
+    std::iter::successors(NonNull::new(first), |chunk| {
+        let state: *const ChunkState = Chunk::state(*chunk);
+        // SAFETY: (3) under the lock.
+        NonNull::new(unsafe { (*state).next })
+    })
+}
+
+/// (3) A free run of `order` in `chunk`; the caller holds the lock.
+fn run_in(chunk: NonNull<Chunk>, order: u32, want: Want) -> Option<Run> {
+    // SAFETY: (3) under the lock.
+    let free = unsafe { (*Chunk::state(chunk)).free_units };
+    let usable = match want {
+        Want::Slab => free,
+        Want::Table => free & !1,
+    };
+    find_run(usable, order).map(|unit| Run { chunk, unit, order })
+}
