@@ -38,12 +38,12 @@ async fn every_type_with_its_attributes_is_what_the_tool_describes() {
     let schema = Schema::builder()
         .column(ColumnSchema::builder("i8", DataType::Int8).key().encoding(Encoding::BitShuffle))
         .column(ColumnSchema::builder("name", DataType::String).key().encoding(Encoding::Prefix).comment("who"))
-        .column(ColumnSchema::builder("i16", DataType::Int16).default_value(Value::Int16(-5)).encoding(Encoding::RunLength))
+        .column(ColumnSchema::builder("i16", DataType::Int16).nullable(false).default_value(Value::Int16(-5)).encoding(Encoding::RunLength))
         .column(ColumnSchema::builder("i32", DataType::Int32).nullable(true).compression(Compression::Lz4))
         .column(ColumnSchema::builder("i64", DataType::Int64).nullable(true).block_bytes(8192))
-        .column(ColumnSchema::builder("b", DataType::Bool).default_value(Value::Bool(true)))
+        .column(ColumnSchema::builder("b", DataType::Bool).nullable(false).default_value(Value::Bool(true)))
         .column(ColumnSchema::builder("f", DataType::Float).nullable(true).compression(Compression::Zlib))
-        .column(ColumnSchema::builder("d", DataType::Double).default_value(Value::Double(1.5)))
+        .column(ColumnSchema::builder("d", DataType::Double).nullable(false).default_value(Value::Double(1.5)))
         .column(ColumnSchema::builder("text", DataType::String).nullable(true).encoding(Encoding::Dictionary).default_value(Value::String("none")))
         .column(ColumnSchema::builder("raw", DataType::Binary).nullable(true).encoding(Encoding::Plain).compression(Compression::Snappy))
         .column(ColumnSchema::builder("at", DataType::UnixtimeMicros).nullable(true).immutable(true))
@@ -176,7 +176,7 @@ async fn every_kind_of_alter_step_arrives() {
         .num_replicas(1);
     let table = client.create_table(creator).await.unwrap();
     let alterer = TableAlterer::new(&table)
-        .add_column(ColumnSchema::builder("flag", DataType::Bool).default_value(Value::Bool(false)))
+        .add_column(ColumnSchema::builder("flag", DataType::Bool).nullable(false).default_value(Value::Bool(false)))
         .unwrap()
         .add_column(ColumnSchema::builder("gone", DataType::Int32).nullable(true))
         .unwrap()
@@ -189,6 +189,7 @@ async fn every_kind_of_alter_step_arrives() {
         .extra_config("kudu.table.maintenance_priority", "2");
     client.alter_table(alterer).await.unwrap();
     let table = client.open_table("after").await.unwrap();
+    assert_eq!(table.extra_configs()["kudu.table.maintenance_priority"], "2");
     let alterer = TableAlterer::new(&table)
         .set_default("words", Value::String("w"))
         .unwrap()
@@ -200,12 +201,11 @@ async fn every_kind_of_alter_step_arrives() {
     let described = describe(cluster, "after");
     for expected in [
         "id INT64 NOT NULL",
-        "words STRING NULLABLE PLAIN_ENCODING ZLIB - \"w\"",
+        "words STRING NULLABLE PLAIN_ENCODING ZLIB 4096 - \"w\" words",
         "flag BOOL NOT NULL AUTO_ENCODING DEFAULT_COMPRESSION false false",
         "PARTITION 0 <= VALUES < 10",
         "OWNER else",
         "COMMENT changed",
-        "kudu.table.maintenance_priority",
     ] {
         assert!(described.contains(expected), "{expected:?} is missing in\n{described}");
     }

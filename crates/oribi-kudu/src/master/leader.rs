@@ -170,7 +170,8 @@ impl Masters {
         authentication: Authentication,
         deadline: Instant,
     ) -> (HostPort, Result<ConnectToMasterResponsePb, Error>) {
-        let options = CallOptions::new(deadline.min(Instant::now() + ANSWER_TIMEOUT));
+        let mut options = CallOptions::new(deadline.min(Instant::now() + ANSWER_TIMEOUT));
+        options.primary_credentials = authentication == Authentication::Primary;
         let reply = self
             .messenger
             .call::<_, ConnectToMasterResponsePb>(
