@@ -8,6 +8,8 @@
 //! executor, sessions, scanners and whatever alters tables. It does not choose replicas.
 
 mod decode;
+#[cfg(any(test, feature = "harness"))]
+pub(crate) mod harness;
 mod locations;
 mod tablet;
 
