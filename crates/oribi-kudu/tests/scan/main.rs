@@ -5,10 +5,12 @@
 
 #[cfg(feature = "arrow")]
 mod arrow;
+mod lookups;
 mod options;
 mod predicates;
 mod rows;
 mod tokens;
+mod written;
 
 use oribi_kudu::{
     Client, ClientBuilder, ColumnSchema, ColumnSchemaBuilder, DataType, HashPartition, Scanner,
