@@ -19,4 +19,5 @@ mod table;
 mod worker;
 
 pub use options::LoadgenArgs;
+pub(crate) use report::number;
 pub use run::run;

@@ -14,6 +14,7 @@ mod perf;
 mod ping;
 mod serve;
 mod stats;
+mod table_scan;
 mod target;
 mod top;
 mod user;

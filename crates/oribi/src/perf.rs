@@ -42,6 +42,7 @@ pub enum PerfCommand {
     // Described where its options are.
     Kv(options::KvArgs),
     Loadgen(crate::loadgen::LoadgenArgs),
+    TableScan(crate::table_scan::TableScanArgs),
 }
 
 impl PerfCommand {
@@ -50,6 +51,7 @@ impl PerfCommand {
         match self {
             PerfCommand::Kv(args) => run::run(args),
             PerfCommand::Loadgen(args) => crate::loadgen::run(args),
+            PerfCommand::TableScan(args) => crate::table_scan::run(args),
         }
     }
 }
