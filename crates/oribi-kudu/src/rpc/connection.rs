@@ -73,10 +73,8 @@ impl Connection {
             #[cfg(test)]
             calls_in_flight_max: options.calls_in_flight_max,
         };
-        tokio::spawn(
-            Task { opener: Opener::new(server.clone(), shared.clone(), primary_credentials), server, shared, calls }
-                .run(),
-        );
+        let opener = Opener::new(server.clone(), shared.clone(), primary_credentials);
+        tokio::spawn(Task { server, shared, opener, calls }.run());
         connection
     }
 

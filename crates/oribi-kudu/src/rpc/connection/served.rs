@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{CALLS_PER_TURN, QueuedCall};
-use crate::rpc::error::{RpcError, decode_status, is_fatal};
+use crate::rpc::error::{InterruptedCall, RpcError, decode_status, is_fatal};
 use crate::rpc::frame::{CallHeader, FrameError, ReplyFrame};
 use crate::rpc::in_flight::{InFlight, PendingCall};
 use crate::rpc::link::Link;
@@ -37,14 +37,14 @@ enum End {
     /// The handle is gone.
     Abandoned,
     /// The connection is lost or was closed by the server.
-    Lost(io::Error),
+    Lost(Arc<io::Error>),
     /// The server does not keep to the protocol.
     Malformed(FrameError),
 }
 
 impl From<io::Error> for End {
     fn from(error: io::Error) -> Self {
-        Self::Lost(error)
+        Self::Lost(Arc::new(error))
     }
 }
 
@@ -145,7 +145,12 @@ impl Served {
         let now = Instant::now();
         self.last_activity = now;
         for call in waiting.drain(..) {
-            if !call.reply.is_closed() && call.options.deadline > now {
+            if call.options.deadline <= now {
+                let method = call.method.name;
+                // The caller's own timer may have been faster.
+                let _ =
+                    call.reply.send(Err(RpcError::Timeout { server: self.server.clone(), method }));
+            } else if !call.reply.is_closed() {
                 self.enqueue(call, now);
             }
         }
@@ -185,10 +190,10 @@ impl Served {
     fn read(&mut self) -> Result<(), End> {
         for _ in 0..READS_PER_TURN {
             match self.link.try_read(self.block.room()?) {
-                Ok(0) => return Err(End::Lost(self.end_of_stream())),
+                Ok(0) => return Err(self.end_of_stream().into()),
                 Ok(_) => self.last_activity = Instant::now(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(End::Lost(error)),
+                Err(error) => return Err(error.into()),
             }
             while let Some(frame) = self.block.next_frame()? {
                 self.deliver(frame)?;
@@ -218,7 +223,7 @@ impl Served {
         let (body, _) = frame.into_parts()?;
         let (code, status) = decode_status(body)?;
         let fatal = is_fatal(code).then(|| {
-            End::Lost(io::Error::new(ErrorKind::ConnectionAborted, status.message.clone()))
+            End::from(io::Error::new(ErrorKind::ConnectionAborted, status.message.clone()))
         });
         let _ = call.reply.send(Err(RpcError::Remote {
             server: self.server.clone(),
@@ -233,18 +238,24 @@ impl Served {
     /// Fails the calls that have no reply, and says which they were.
     fn interrupt(mut self, end: End) {
         let (interrupted, replies) = self.in_flight.interrupt();
-        let error = match end {
-            // Nobody waits for a reply on an idle or abandoned link.
-            End::Idle | End::Abandoned => return,
+        let interrupted: Arc<[InterruptedCall]> = interrupted.into();
+        let server = self.server;
+        let error_of = |call: &InterruptedCall| match &end {
+            // Nobody waits for a reply on such a link, or at least not beyond the deadline.
+            End::Idle | End::Abandoned => {
+                RpcError::Timeout { server: server.clone(), method: call.method }
+            }
             End::Lost(source) => RpcError::Network {
-                server: self.server,
-                source: Arc::new(source),
-                interrupted: interrupted.into(),
+                server: server.clone(),
+                source: source.clone(),
+                interrupted: interrupted.clone(),
             },
-            End::Malformed(source) => RpcError::Malformed { server: self.server, source },
+            End::Malformed(source) => {
+                RpcError::Malformed { server: server.clone(), source: source.clone() }
+            }
         };
-        for reply in replies {
-            let _ = reply.send(Err(error.clone()));
+        for (call, reply) in interrupted.iter().zip(replies) {
+            let _ = reply.send(Err(error_of(call)));
         }
     }
 }
