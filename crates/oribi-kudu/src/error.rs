@@ -188,9 +188,12 @@ impl Error {
             Error::Network { .. }
             | Error::NoAnswer { .. }
             | Error::Timeout { .. }
-            | Error::NoLeaderMaster { .. } => true,
+            | Error::TabletGone { .. } => true,
+            Error::NoLeaderMaster { last, .. } => {
+                last.as_ref().is_none_or(|last| last.is_retryable())
+            }
             Error::Rpc { code, .. } => is_retryable_rpc(*code),
-            Error::Negotiation { code, .. } => code.is_none_or(is_retryable_rpc),
+            Error::Negotiation { code, .. } => code.is_some_and(is_retryable_rpc),
             Error::Master { code, status, .. } => {
                 matches!(
                     code,
@@ -206,7 +209,6 @@ impl Error {
                     StatusCode::ServiceUnavailable | StatusCode::IllegalState | StatusCode::Aborted
                 )
             }
-            Error::TabletGone { .. } => true,
             _ => false,
         }
     }

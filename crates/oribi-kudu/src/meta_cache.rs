@@ -12,6 +12,8 @@ mod decode;
 pub(crate) mod harness;
 mod locations;
 mod tablet;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,6 +12,8 @@ mod replica_picker;
 pub(crate) mod request_tracker;
 mod response;
 #[cfg(test)]
+pub(crate) mod scripted_server;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
@@ -38,6 +40,8 @@ use crate::types::HostPort;
 
 /// How long one attempt of a small request may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A silence that lasted less than this says nothing about the server: the caller had no time to wait.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// A slow network must have time to carry a large request: the least throughput that is waited for.
 const BYTES_PER_SECOND_MIN: usize = 4 << 20;
 
@@ -92,6 +96,7 @@ where
         picker: ReplicaPicker::new(call.selection),
         request: call.exactly_once.then(|| shared.requests().start()),
         attempt: 0,
+        began: Instant::now(),
         last: None,
     };
     shared.masters().renew_if_due(call.deadline).await;
@@ -170,6 +175,8 @@ struct Execution<'a> {
     request: Option<TrackedRequest>,
     /// Attempts so far.
     attempt: u32,
+    /// When the last of them began.
+    began: Instant,
     /// The last failure, for the error that says that time ran out.
     last: Option<Error>,
 }
@@ -204,8 +211,9 @@ impl Execution<'_> {
 
     /// How long the next attempt may take, and under which id it runs.
     fn options(&mut self) -> CallOptions {
+        self.began = Instant::now();
         let seconds = self.call.body_bytes / BYTES_PER_SECOND_MIN;
-        let bounded = Instant::now() + ATTEMPT_TIMEOUT + Duration::from_secs(seconds as u64);
+        let bounded = self.began + ATTEMPT_TIMEOUT + Duration::from_secs(seconds as u64);
         let mut options = CallOptions::new(self.call.deadline.min(bounded));
         options.required_feature_flags = self.call.features;
         options.request_id = self.request.as_mut().map(TrackedRequest::next_attempt);
@@ -225,18 +233,11 @@ impl Execution<'_> {
         tracing::debug!(tablet = call.tablet.id(), attempt = self.attempt, error = %failure.error, remedy = ?failure.remedy, "a call to a tablet failed");
         match failure.remedy {
             Remedy::GiveUp => return Err(failure.error),
+            Remedy::OtherReplica if self.was_cut_short(&failure.error) => {}
             Remedy::OtherReplica => replicas.mark_failed(replica),
             Remedy::NotTheLeader => self.picker.refuse(&replicas, replica),
             Remedy::FindTablet => call.tablet.mark_stale(),
-            Remedy::SameReplica => {
-                self.remember(failure.error);
-                let delay = Backoff::Linear.delay(self.attempt);
-                return if pause(delay, call.deadline).await {
-                    Ok(())
-                } else {
-                    Err(self.out_of_time())
-                };
-            }
+            Remedy::SameReplica => {}
             Remedy::RenewAuthnToken => {
                 let masters = call.table.shared().masters();
                 let leader = masters.known_leader().map(|leader| leader.generation);
@@ -247,14 +248,26 @@ impl Execution<'_> {
             }
         }
         self.remember(failure.error);
+        // The first new token is used at once; one that is refused again is no reason to hurry.
+        let waits = match failure.remedy {
+            Remedy::SameReplica => true,
+            Remedy::RenewAuthnToken | Remedy::RenewAuthzToken => self.attempt > 1,
+            _ => false,
+        };
+        if waits && !pause(Backoff::Linear.delay(self.attempt), call.deadline).await {
+            return Err(self.out_of_time());
+        }
         Ok(())
     }
 
-    /// Keeps the failure, unless it is only that the deadline cut the last attempt short: then what a
-    /// server said before tells more.
+    /// Whether the failure is only that the caller's deadline ended the attempt soon after it began.
+    fn was_cut_short(&self, error: &Error) -> bool {
+        matches!(error, Error::NoAnswer { .. }) && self.began.elapsed() < SILENCE_MIN
+    }
+
+    /// Keeps the failure, unless the deadline cut the attempt short: then what was said before tells more.
     fn remember(&mut self, error: Error) {
-        let was_cut_short = matches!(error, Error::NoAnswer { .. }) && Instant::now() >= self.call.deadline;
-        if !was_cut_short || self.last.is_none() {
+        if self.last.is_none() || !self.was_cut_short(&error) {
             self.last = Some(error);
         }
     }

@@ -157,8 +157,8 @@ async fn authorization_tokens_are_renewed_while_rows_are_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authentication_tokens_are_renewed_for_new_connections() {
-    // The tool scans with a token, too, so the check has to be done before that one expires.
-    let options = KuduOptions::new(1, 1).flag("--rpc_encryption=required").flag("--rpc_authentication=optional").master_flag("--authn_token_validity_seconds=2");
+    let options = KuduOptions::new(1, 1).flag("--rpc_encryption=required")
+        .tablet_server_flag("--rpc_trace_negotiation=true").flag("--rpc_authentication=optional").master_flag("--authn_token_validity_seconds=2");
     let Some(cluster) = KuduCluster::start_or_skip(options) else { return };
     // A connection that is idle for a moment is closed, so that the next call needs a new one.
     let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap().keep_alive(Duration::from_millis(300));
@@ -174,6 +174,9 @@ async fn authentication_tokens_are_renewed_for_new_connections() {
         row.apply().await.unwrap();
         session.flush().await.unwrap();
     }
+    // A cluster that let the client in by its name only would have tested nothing.
+    let log = cluster.log(KuduServer::TabletServer(0));
+    assert!(log.matches("Negotiated authn=TOKEN").count() >= 4, "{log}");
     assert_eq!(scan(&cluster, "authenticated"), (0..4).collect());
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::credentials::Credentials;
 use super::response::MasterResponse;
-use crate::error::{Error, MasterErrorCode, StatusCode};
+use crate::error::{Error, MasterErrorCode, RpcErrorCode, StatusCode};
 use crate::proto::master::{
     ConnectToMasterRequestPb, ConnectToMasterResponsePb, RaftRolePb, SERVICE_NAME,
 };
@@ -112,7 +112,7 @@ impl Masters {
     /// Asks until somebody leads or the deadline passes.
     async fn search(
         &self,
-        authentication: Authentication,
+        mut authentication: Authentication,
         deadline: Instant,
     ) -> Result<Arc<Leader>, Error> {
         for attempt in 1.. {
@@ -120,8 +120,11 @@ impl Masters {
                 Ok(leader) => return Ok(leader),
                 Err(error) => error,
             };
-            let is_hopeless = matches!(&error, Error::NoLeaderMaster { last: Some(last), .. } if !last.is_retryable());
-            if is_hopeless || !pause(Backoff::Exponential.delay(attempt), deadline).await {
+            if authentication == Authentication::Any && is_about_token(&error) {
+                authentication = Authentication::Primary;
+                continue;
+            }
+            if !error.is_retryable() || !pause(Backoff::Exponential.delay(attempt), deadline).await {
                 return Err(error);
             }
         }
@@ -145,7 +148,10 @@ impl Masters {
             let response = match answer {
                 Ok(response) => response,
                 Err(error) => {
-                    last = Some(Box::new(error));
+                    // One failure that passes is reason enough to ask again, so it is the one to keep.
+                    if last.as_deref().is_none_or(|last: &Error| !last.is_retryable()) {
+                        last = Some(Box::new(error));
+                    }
                     continue;
                 }
             };
@@ -220,6 +226,16 @@ impl Masters {
         *known = Some(leader.clone());
         leader
     }
+}
+
+/// Whether the masters refused the client's token, which is then too old to ask for a new one with.
+fn is_about_token(error: &Error) -> bool {
+    let Error::NoLeaderMaster { last: Some(last), .. } = error else { return false };
+    matches!(
+        **last,
+        Error::Negotiation { code: Some(RpcErrorCode::InvalidAuthenticationToken), .. }
+            | Error::Rpc { code: RpcErrorCode::InvalidAuthenticationToken, .. }
+    )
 }
 
 /// Whether a master's refusal means that another one has to be found.

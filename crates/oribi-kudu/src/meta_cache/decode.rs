@@ -22,6 +22,14 @@ pub(super) fn located_tablets(
         .into_iter()
         .map(|tablet| located_tablet(tablet, &servers))
         .collect::<Result<_, _>>()?;
+    // An empty end is that of the last tablet, and behind every start.
+    let is_inverted = |tablet: &LocatedTablet| {
+        let Partition { start, end, .. } = &tablet.partition;
+        !end.is_empty() && end <= start
+    };
+    if tablets.iter().any(is_inverted) {
+        return Err("a tablet ends before it starts");
+    }
     let is_ordered = tablets.windows(2).all(|pair| {
         let end = &pair[0].partition.end;
         !end.is_empty() && *end <= pair[1].partition.start
@@ -130,6 +138,8 @@ mod tests {
         ] {
             assert!(located_tablets(answer(unordered)).is_err());
         }
+        assert!(located_tablets(answer(vec![tablet(b"b", b"a")])).is_err());
+        assert!(located_tablets(answer(vec![tablet(b"b", b"b")])).is_err());
         let mut without_address = answer(vec![tablet(b"a", b"b")]);
         without_address.ts_infos[0].rpc_addresses.clear();
         assert!(located_tablets(without_address).is_err());

@@ -1,7 +1,5 @@
 //! The decision table against servers that follow a script: who is called, in which order, with what.
 
-mod scripted_server;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,12 +11,11 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::client::{Client, ClientBuilder};
-use crate::error::MasterErrorCode;
 use crate::proto::common::{AppStatusPb, ColumnSchemaPb, HostPortPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb};
 use crate::proto::master as master_pb;
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::proto::tserver::{SERVICE_NAME, WriteRequestPb, WriteResponsePb};
-use scripted_server::{Answer, Call, ScriptedServer, message};
+use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
 
 static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
 
@@ -302,46 +299,4 @@ async fn the_deadline_ends_the_retries_and_the_error_tells_the_last_failure() {
     let error = fixture.write_until(deadline(60)).await.unwrap_err();
     let Error::Timeout { last: Some(last), .. } = &error else { panic!("{error}") };
     assert!(matches!(**last, Error::NoAnswer { .. }), "{last}");
-}
-
-#[tokio::test]
-async fn the_leader_is_found_among_several_masters_and_again_when_it_changes() {
-    let refusal = || {
-        let status = AppStatusPb { code: StatusCode::IllegalState as i32, message: None, posix_code: None };
-        let error = master_pb::MasterErrorPb { code: MasterErrorCode::NotTheLeader as i32, status };
-        message(&master_pb::ListTablesResponsePb { error: Some(error), ..Default::default() })
-    };
-    let follower = move |call: &Call| match call.method.as_str() {
-        "ConnectToMaster" => message(&master_pb::ConnectToMasterResponsePb { role: Some(0), ..Default::default() }),
-        _ => refusal(),
-    };
-    let leading = |call: &Call| match call.method.as_str() {
-        "ConnectToMaster" => message(&leader()),
-        _ => message(&master_pb::ListTablesResponsePb::default()),
-    };
-    let masters = [ScriptedServer::start(follower).await, ScriptedServer::start(leading).await];
-    let client = ClientBuilder::new(masters.iter().map(|master| master.address.clone())).build().await.unwrap();
-    assert!(client.list_tables("").await.unwrap().is_empty());
-    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (0, 1));
-    masters[1].set_script(follower);
-    masters[0].set_script(leading);
-    client.list_tables("").await.unwrap();
-    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (1, 2));
-}
-
-#[tokio::test]
-async fn one_address_is_enough_to_find_the_other_masters() {
-    let leading = ScriptedServer::start(|call| match call.method.as_str() {
-        "ConnectToMaster" => message(&leader()),
-        _ => message(&master_pb::ListTablesResponsePb::default()),
-    })
-    .await;
-    let named = HostPortPb { host: leading.address.host.clone(), port: leading.address.port.into() };
-    let follower = ScriptedServer::start(move |_| {
-        message(&master_pb::ConnectToMasterResponsePb { role: Some(0), master_addrs: vec![named.clone()], ..Default::default() })
-    })
-    .await;
-    let client = ClientBuilder::new([follower.address.clone()]).build().await.unwrap();
-    client.list_tables("").await.unwrap();
-    assert_eq!(leading.calls("ListTables").len(), 1);
 }

@@ -18,14 +18,14 @@ use crate::types::HostPort;
 
 /// A call that the server received.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) method: String,
-    pub(super) body: Bytes,
-    pub(super) request_id: Option<RequestIdPb>,
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) body: Bytes,
+    pub(crate) request_id: Option<RequestIdPb>,
 }
 
 /// What the server does about a call.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Message(Vec<u8>),
     Refuse(RpcErrorCodePb),
     Close,
@@ -33,21 +33,21 @@ pub(super) enum Answer {
 }
 
 /// Answers with a message.
-pub(super) fn message(message: &impl Message) -> Answer {
+pub(crate) fn message(message: &impl Message) -> Answer {
     Answer::Message(message.encode_to_vec())
 }
 
 type Script = dyn Fn(&Call) -> Answer + Send + Sync;
 
 /// A running server; it ends with the test's runtime.
-pub(super) struct ScriptedServer {
-    pub(super) address: HostPort,
+pub(crate) struct ScriptedServer {
+    pub(crate) address: HostPort,
     calls: Arc<Mutex<Vec<Call>>>,
     script: Arc<Mutex<Arc<Script>>>,
 }
 
 impl ScriptedServer {
-    pub(super) async fn start(script: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> ScriptedServer {
+    pub(crate) async fn start(script: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = HostPort::new("127.0.0.1", listener.local_addr().unwrap().port());
         let calls = Arc::<Mutex<Vec<Call>>>::default();
@@ -62,12 +62,12 @@ impl ScriptedServer {
     }
 
     /// Changes the script.
-    pub(super) fn set_script(&self, script: impl Fn(&Call) -> Answer + Send + Sync + 'static) {
+    pub(crate) fn set_script(&self, script: impl Fn(&Call) -> Answer + Send + Sync + 'static) {
         *self.script.lock() = Arc::new(script);
     }
 
     /// The calls of this method so far.
-    pub(super) fn calls(&self, method: &str) -> Vec<Call> {
+    pub(crate) fn calls(&self, method: &str) -> Vec<Call> {
         self.calls.lock().iter().filter(|call| call.method == method).cloned().collect()
     }
 }
