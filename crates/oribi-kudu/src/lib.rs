@@ -14,6 +14,7 @@ mod client;
 mod error;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
+mod locate;
 mod lookup;
 mod master;
 mod meta_cache;

@@ -75,7 +75,9 @@ pub enum SchemaError {
     #[error("default: {0}")]
     BadDefault(ValueError),
     /// The auto-incrementing column is not a 64-bit integer at the end of the key.
-    #[error("auto-incrementing column {column:?} must be INT64, the last of the key and without a default")]
+    #[error(
+        "auto-incrementing column {column:?} must be INT64, the last of the key and without a default"
+    )]
     BadAutoIncrementing {
         /// Name of the column.
         column: String,
@@ -138,7 +140,8 @@ impl Schema {
     }
 
     pub(crate) fn from_pb(pb: &SchemaPb) -> Result<Schema, SchemaError> {
-        let columns = pb.columns.iter().map(ColumnSchema::from_pb).collect::<Result<Vec<_>, _>>()?;
+        let columns =
+            pb.columns.iter().map(ColumnSchema::from_pb).collect::<Result<Vec<_>, _>>()?;
         Schema::new(columns)
     }
 
@@ -154,12 +157,18 @@ impl Schema {
             }
             check_position(column, index, key_columns)?;
         }
-        Ok(Schema { shared: Arc::new(Shared { columns: columns.into(), key_columns, index_by_name }) })
+        Ok(Schema {
+            shared: Arc::new(Shared { columns: columns.into(), key_columns, index_by_name }),
+        })
     }
 }
 
 /// What depends on where a column stands.
-fn check_position(column: &ColumnSchema, index: usize, key_columns: usize) -> Result<(), SchemaError> {
+fn check_position(
+    column: &ColumnSchema,
+    index: usize,
+    key_columns: usize,
+) -> Result<(), SchemaError> {
     let name = || column.name().to_owned();
     if column.is_auto_incrementing()
         && (column.data_type() != DataType::Int64
@@ -217,11 +226,18 @@ impl SchemaBuilder {
     /// Ends a key that is not unique with the column in which the server numbers the rows, under the name
     /// that Kudu's other clients give it. Call it behind the last key column.
     pub fn non_unique_key(self) -> Self {
-        self.column(ColumnSchema::builder("auto_incrementing_id", DataType::Int64).auto_incrementing())
+        self.column(
+            ColumnSchema::builder("auto_incrementing_id", DataType::Int64).auto_incrementing(),
+        )
     }
 
     /// The schema, or the first thing that is wrong with it.
     pub fn build(self) -> Result<Schema, SchemaError> {
-        Schema::new(self.columns.into_iter().map(ColumnSchemaBuilder::build).collect::<Result<Vec<_>, _>>()?)
+        Schema::new(
+            self.columns
+                .into_iter()
+                .map(ColumnSchemaBuilder::build)
+                .collect::<Result<Vec<_>, _>>()?,
+        )
     }
 }

@@ -12,9 +12,12 @@
 //!
 //! Not here: leaders, retries, tokens (the executor behind `write_target`), and transactions.
 
+mod dry_run;
 mod error;
 mod filling;
 mod flush_timer;
+#[cfg(any(test, feature = "harness"))]
+pub(crate) mod harness;
 mod lane;
 mod options;
 mod recode;
@@ -44,8 +47,9 @@ pub use row_writer::{ColumnReference, RowWriter};
 
 use crate::partition::PartitionSchema;
 use crate::row_operation::{RowEncoder, RowLayout, RowOperation};
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaError};
 use crate::table::Table;
+use dry_run::DryRunTarget;
 use filling::{Filling, FillingLimits};
 use sent_schema::SentSchema;
 use shared::SessionShared;
@@ -120,6 +124,18 @@ impl Session {
     pub fn new(table: &Table, options: SessionOptions) -> Session {
         let target = Arc::new(ClusterTarget::new(table.clone()));
         Session::with_target(table.schema(), table.partition_schema(), target, options)
+    }
+
+    /// A session without a cluster: rows are encoded and batched as for a table of these columns that is hashed
+    /// by its key, and then thrown away. It shows what writing costs the client itself.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn dry_run(schema: &Schema, num_buckets: u32, options: SessionOptions) -> Result<Session, SchemaError> {
+        let target = Arc::new(DryRunTarget::new(schema, num_buckets)?);
+        let partition_schema = target.partition_schema().clone();
+        Ok(Session::with_target(schema, &partition_schema, target, options))
     }
 
     fn with_target(

@@ -61,10 +61,6 @@ impl RowEncoder {
         }
     }
 
-    pub(crate) fn layout(&self) -> &Arc<RowLayout> {
-        &self.layout
-    }
-
     /// Forgets the row.
     #[inline]
     pub(crate) fn clear(&mut self) {

@@ -110,10 +110,6 @@ impl ColumnSet {
         ColumnSet { words }
     }
 
-    pub(crate) fn contains(&self, column: usize) -> bool {
-        self.words.get(column / WORD_BITS).is_some_and(|word| word >> (column % WORD_BITS) & 1 == 1)
-    }
-
     /// The first column that is in this set and not in `present`.
     pub(crate) fn first_missing(&self, present: &[u64]) -> Option<usize> {
         first_bit(self.words.iter().zip(present).map(|(wanted, present)| wanted & !present))

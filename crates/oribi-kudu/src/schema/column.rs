@@ -145,10 +145,12 @@ impl ColumnSchema {
             encoding: Some(self.encoding.to_pb().into()),
             compression: Some(self.compression.to_pb().into()),
             cfile_block_size: Some(i32::try_from(self.block_bytes).unwrap_or(i32::MAX)),
-            type_attributes: (attributes != ColumnTypeAttributes::default()).then(|| ColumnTypeAttributesPb {
-                precision: attributes.precision.map(i32::from),
-                scale: attributes.scale.map(i32::from),
-                length: attributes.length.map(i32::from),
+            type_attributes: (attributes != ColumnTypeAttributes::default()).then(|| {
+                ColumnTypeAttributesPb {
+                    precision: attributes.precision.map(i32::from),
+                    scale: attributes.scale.map(i32::from),
+                    length: attributes.length.map(i32::from),
+                }
             }),
             comment: (!self.comment.is_empty()).then(|| self.comment.clone()),
             immutable: self.is_immutable.then_some(true),
@@ -170,7 +172,10 @@ impl ColumnSchema {
             write_default: pb.write_default_value.clone(),
             encoding: pb.encoding.map_or(Encoding::Auto, Encoding::from_pb),
             compression: pb.compression.map_or(Compression::Default, Compression::from_pb),
-            block_bytes: pb.cfile_block_size.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(0),
+            block_bytes: pb
+                .cfile_block_size
+                .and_then(|bytes| u32::try_from(bytes).ok())
+                .unwrap_or(0),
             type_attributes: attributes_from_pb(pb)?,
             comment: pb.comment.clone().unwrap_or_default(),
         };
@@ -179,15 +184,23 @@ impl ColumnSchema {
     }
 
     fn check_attributes(&self) -> Result<(), SchemaError> {
-        let bad = |reason: String| Err(SchemaError::BadAttributes { column: self.name.clone(), reason });
+        let bad =
+            |reason: String| Err(SchemaError::BadAttributes { column: self.name.clone(), reason });
         let ColumnTypeAttributes { precision, scale, length } = self.type_attributes;
         if self.data_type.is_decimal() {
-            let Some(precision) = precision else { return bad("a decimal needs a precision".to_owned()) };
-            if DataType::decimal(precision).is_none_or(|smallest| smallest.size() > self.data_type.size()) {
+            let Some(precision) = precision else {
+                return bad("a decimal needs a precision".to_owned());
+            };
+            if DataType::decimal(precision)
+                .is_none_or(|smallest| smallest.size() > self.data_type.size())
+            {
                 return bad(format!("{:?} has no room for {precision} digits", self.data_type));
             }
             if scale.unwrap_or(0) > precision {
-                return bad(format!("{} of {precision} digits cannot be behind the point", scale.unwrap_or(0)));
+                return bad(format!(
+                    "{} of {precision} digits cannot be behind the point",
+                    scale.unwrap_or(0)
+                ));
             }
         }
         if self.data_type == DataType::Varchar && !length.is_some_and(|length| length > 0) {

@@ -53,7 +53,9 @@ impl DataType {
             DataType::Int8 | DataType::Bool => 1,
             DataType::Int16 => 2,
             DataType::Int32 | DataType::Float | DataType::Decimal32 | DataType::Date => 4,
-            DataType::Int64 | DataType::Double | DataType::UnixtimeMicros | DataType::Decimal64 => 8,
+            DataType::Int64 | DataType::Double | DataType::UnixtimeMicros | DataType::Decimal64 => {
+                8
+            }
             DataType::Decimal128 | DataType::String | DataType::Binary | DataType::Varchar => 16,
         }
     }
@@ -247,7 +249,9 @@ impl Compression {
             Ok(CompressionTypePb::Snappy) => Compression::Snappy,
             Ok(CompressionTypePb::Lz4) => Compression::Lz4,
             Ok(CompressionTypePb::Zlib) => Compression::Zlib,
-            Ok(CompressionTypePb::Default | CompressionTypePb::Unknown) | Err(_) => Compression::Default,
+            Ok(CompressionTypePb::Default | CompressionTypePb::Unknown) | Err(_) => {
+                Compression::Default
+            }
         }
     }
 

@@ -31,7 +31,9 @@ fn types_keep_their_numbers() {
         let number = i32::from(data_type.to_pb());
         assert_eq!(DataType::from_pb(number, "c"), Ok(data_type));
     }
-    for number in [DataTypePb::Uint8 as i32, DataTypePb::Int128 as i32, DataTypePb::IsDeleted as i32, 21, -1] {
+    for number in
+        [DataTypePb::Uint8 as i32, DataTypePb::Int128 as i32, DataTypePb::IsDeleted as i32, 21, -1]
+    {
         assert_eq!(
             DataType::from_pb(number, "c"),
             Err(SchemaError::UnsupportedType { column: "c".to_owned(), number })
@@ -42,11 +44,25 @@ fn types_keep_their_numbers() {
 #[test]
 fn schema_survives_the_wire_without_ids() {
     let schema = Schema::builder()
-        .column(key().encoding(Encoding::BitShuffle).compression(Compression::Lz4).block_bytes(4096))
+        .column(
+            key().encoding(Encoding::BitShuffle).compression(Compression::Lz4).block_bytes(4096),
+        )
         .non_unique_key()
-        .column(ColumnSchemaBuilder::decimal("price", 20, 2).nullable(false).default_value(Value::Decimal(-150)))
-        .column(ColumnSchemaBuilder::varchar("name", 3).default_value(Value::String("äöüß")).comment("who"))
-        .column(ColumnSchema::builder("born", DataType::Date).immutable(true).encoding(Encoding::RunLength))
+        .column(
+            ColumnSchemaBuilder::decimal("price", 20, 2)
+                .nullable(false)
+                .default_value(Value::Decimal(-150)),
+        )
+        .column(
+            ColumnSchemaBuilder::varchar("name", 3)
+                .default_value(Value::String("äöüß"))
+                .comment("who"),
+        )
+        .column(
+            ColumnSchema::builder("born", DataType::Date)
+                .immutable(true)
+                .encoding(Encoding::RunLength),
+        )
         .build()
         .unwrap();
     assert_eq!(schema.num_key_columns(), 2);
@@ -67,7 +83,12 @@ fn schema_survives_the_wire_without_ids() {
 #[test]
 fn bad_schemas_say_what_is_wrong() {
     let build = |columns: Vec<ColumnSchemaBuilder>| {
-        columns.into_iter().fold(Schema::builder(), SchemaBuilder::column).build().unwrap_err().to_string()
+        columns
+            .into_iter()
+            .fold(Schema::builder(), SchemaBuilder::column)
+            .build()
+            .unwrap_err()
+            .to_string()
     };
     let plain = |name: &str, data_type| ColumnSchema::builder(name, data_type);
     assert_eq!(build(vec![]), "a schema needs at least one key column");
@@ -82,7 +103,10 @@ fn bad_schemas_say_what_is_wrong() {
         build(vec![plain("a", DataType::Float).key()]),
         "column \"a\" cannot be part of the key: keys cannot have its type"
     );
-    assert_eq!(build(vec![key().nullable(true)]), "column \"key\" cannot be part of the key: it can be NULL");
+    assert_eq!(
+        build(vec![key().nullable(true)]),
+        "column \"key\" cannot be part of the key: it can be NULL"
+    );
     assert_eq!(
         build(vec![key(), ColumnSchemaBuilder::decimal("d", 39, 0)]),
         "column \"d\": Decimal128 has no room for 39 digits"
@@ -91,7 +115,10 @@ fn bad_schemas_say_what_is_wrong() {
         build(vec![key(), ColumnSchemaBuilder::decimal("d", 4, 5)]),
         "column \"d\": 5 of 4 digits cannot be behind the point"
     );
-    assert_eq!(build(vec![key(), plain("d", DataType::Decimal32)]), "column \"d\": a decimal needs a precision");
+    assert_eq!(
+        build(vec![key(), plain("d", DataType::Decimal32)]),
+        "column \"d\": a decimal needs a precision"
+    );
     assert_eq!(
         build(vec![key(), plain("v", DataType::Varchar)]),
         "column \"v\": a varchar needs a length from 1 to 65535"
@@ -109,7 +136,8 @@ fn bad_schemas_say_what_is_wrong() {
 #[test]
 fn values_and_cells_convert_into_each_other() {
     let column = |data_type: DataType| {
-        let attributes = ColumnTypeAttributes { precision: Some(9), scale: Some(2), length: Some(10) };
+        let attributes =
+            ColumnTypeAttributes { precision: Some(9), scale: Some(2), length: Some(10) };
         ColumnSchema::builder("c", data_type).type_attributes(attributes).build().unwrap()
     };
     let values = [

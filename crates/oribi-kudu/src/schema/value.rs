@@ -101,12 +101,15 @@ impl<'a> Value<'a> {
     pub fn to_cell(&self, column: &ColumnSchema) -> Result<Vec<u8>, ValueError> {
         let data_type = column.data_type();
         Ok(match (*self, data_type) {
-            (Value::Null, _) => return Err(ValueError::NotNullable { column: column.name().to_owned() }),
+            (Value::Null, _) => {
+                return Err(ValueError::NotNullable { column: column.name().to_owned() });
+            }
             (Value::Bool(value), DataType::Bool) => vec![u8::from(value)],
             (Value::Int8(value), DataType::Int8) => value.to_le_bytes().to_vec(),
             (Value::Int16(value), DataType::Int16) => value.to_le_bytes().to_vec(),
             (Value::Int32(value), DataType::Int32) => value.to_le_bytes().to_vec(),
-            (Value::Int64(value), DataType::Int64) | (Value::UnixtimeMicros(value), DataType::UnixtimeMicros) => {
+            (Value::Int64(value), DataType::Int64)
+            | (Value::UnixtimeMicros(value), DataType::UnixtimeMicros) => {
                 value.to_le_bytes().to_vec()
             }
             (Value::Float(value), DataType::Float) => value.to_le_bytes().to_vec(),
@@ -120,7 +123,10 @@ impl<'a> Value<'a> {
                 check_date(days, column)?;
                 days.to_le_bytes().to_vec()
             }
-            (Value::Decimal(digits), DataType::Decimal32 | DataType::Decimal64 | DataType::Decimal128) => {
+            (
+                Value::Decimal(digits),
+                DataType::Decimal32 | DataType::Decimal64 | DataType::Decimal128,
+            ) => {
                 check_decimal(digits, column)?;
                 // The type has room for the precision that was just checked, so what is cut off is sign.
                 digits.to_le_bytes()[..data_type.size()].to_vec()
@@ -145,7 +151,9 @@ impl<'a> Value<'a> {
             DataType::Int64 => Value::Int64(i64::from_le_bytes(cell.try_into().ok()?)),
             DataType::Float => Value::Float(f32::from_le_bytes(cell.try_into().ok()?)),
             DataType::Double => Value::Double(f64::from_le_bytes(cell.try_into().ok()?)),
-            DataType::UnixtimeMicros => Value::UnixtimeMicros(i64::from_le_bytes(cell.try_into().ok()?)),
+            DataType::UnixtimeMicros => {
+                Value::UnixtimeMicros(i64::from_le_bytes(cell.try_into().ok()?))
+            }
             DataType::Date => Value::Date(i32::from_le_bytes(cell.try_into().ok()?)),
             DataType::Decimal32 => Value::Decimal(i32::from_le_bytes(cell.try_into().ok()?).into()),
             DataType::Decimal64 => Value::Decimal(i64::from_le_bytes(cell.try_into().ok()?).into()),

@@ -328,11 +328,6 @@ impl Filling {
         self.has_view = true;
     }
 
-    /// Bytes of memory in buffers that wait to be used again.
-    pub(super) fn spare_bytes(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.lane.spare_bytes()).sum()
-    }
-
     /// The share of the watermark that one tablet has depends on how many there are rows for.
     fn count_lanes(&mut self, change: isize) {
         self.timer_is_due |= self.lanes_with_rows == 0;

@@ -72,9 +72,4 @@ impl Lane {
             _ => queue.spare.replace(buffers),
         }
     }
-
-    /// Bytes of memory in the spare buffers.
-    pub(super) fn spare_bytes(&self) -> usize {
-        self.queue.lock().spare.as_ref().map_or(0, RowBuffers::capacity)
-    }
 }

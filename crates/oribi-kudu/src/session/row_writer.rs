@@ -189,3 +189,9 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 }
+
+impl std::fmt::Debug for RowWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowWriter").field("operation", &self.operation).finish_non_exhaustive()
+    }
+}
