@@ -200,7 +200,7 @@ impl TabletScan {
             tablet_id: tablet.map(|tablet| tablet.id().to_owned()).unwrap_or_default(),
             code,
             status,
-            message: answer.status.message.clone().unwrap_or_default(),
+            message: answer.status.message.clone().unwrap_or_default().into(),
         };
         match code {
             TabletServerErrorCode::ScannerExpired | TabletServerErrorCode::InvalidScanCallSeqId => {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::PartitionPruner;
-use crate::partition::{KeyCells, Partition, PartitionSchema};
+use crate::partition::{HashDimension, KeyCells, Partition, PartitionSchema};
 use crate::proto::common::{
     ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
     column_identifier_pb::Identifier,
@@ -70,14 +70,24 @@ impl KeyCells for Cells {
     }
 }
 
+/// The encoded range columns of a row.
+fn range_key_of(schema: &PartitionSchema, row: &TestRow) -> Vec<u8> {
+    let mut key = Vec::new();
+    schema.encode_range_key(&Cells(row.cells()), &mut key);
+    key
+}
+
 /// The tablet of a row in a table whose ranges are split at these range keys.
 fn partition_of(schema: &PartitionSchema, row: &TestRow, splits: &[Vec<u8>]) -> Partition {
-    let key = schema.partition_key_of(&Cells(row.cells()));
-    let after = splits.partition_point(|split| &split[..] <= key.range());
+    let range_key = range_key_of(schema, row);
+    let after = splits.partition_point(|split| *split <= range_key);
     let start = after.checked_sub(1).map_or(&[][..], |at| &splits[at]);
     let end = splits.get(after).map_or(&[][..], |split| split);
-    let hash_buckets = key.hash().chunks(4).map(|bytes| u32::from(bytes[3])).collect();
-    let join = |range: &[u8]| Bytes::from([key.hash(), range].concat());
+    let cells = Cells(row.cells());
+    let bucket = |dimension: &HashDimension| dimension.bucket(&cells, &mut Vec::new());
+    let hash_buckets: Vec<u32> = schema.hash_dimensions().iter().map(bucket).collect();
+    let hash_key: Vec<u8> = hash_buckets.iter().flat_map(|bucket| bucket.to_be_bytes()).collect();
+    let join = |range: &[u8]| Bytes::from([&hash_key[..], range].concat());
     Partition { hash_buckets, start: join(start), end: join(end) }
 }
 
@@ -183,7 +193,7 @@ proptest! {
     ) {
         let mut splits: Vec<Vec<u8>> = split_rows
             .iter()
-            .map(|row| partitioning.partition_key_of(&Cells(row.cells())).range().to_vec())
+            .map(|row| range_key_of(&partitioning, row))
             .filter(|split| !split.is_empty())
             .collect();
         splits.sort();
