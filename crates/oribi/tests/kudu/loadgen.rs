@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Child;
 
-use oribi_testkit::{PATIENCE, poll_until};
+use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{CLUSTER, exists, json, loadgen, report, rows, run, stderr, stdout, table_of};
@@ -97,31 +97,42 @@ fn an_error_does_not_leave_the_table_behind() {
 }
 
 /// Starts a load without end and waits until it has named its table.
-fn start(arguments: &[&str]) -> Option<(Child, String, BufReader<std::process::ChildStdout>)> {
-    let cluster = CLUSTER.get()?;
+fn start(
+    cluster: &KuduCluster,
+    arguments: &[&str],
+) -> (Child, String, BufReader<std::process::ChildStdout>) {
     let arguments = [arguments, &["--num-rows-per-thread=-1", "--num-threads=1"]].concat();
     let mut child = loadgen(cluster, &arguments).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    Some((child, table_of(&line), output))
+    (child, table_of(&line), output)
+}
+
+/// Waits until the table has rows.
+fn wait_for_rows(cluster: &KuduCluster, table: &str) {
+    let masters = cluster.master_addresses();
+    let has_rows = || {
+        let count = ["perf", "table_scan", &masters, table, "-row_count_only"];
+        let text = cluster.tool_stdout(&count).unwrap_or_default();
+        (text.contains("Total count ") && !text.contains("Total count 0 ")).then_some(())
+    };
+    assert!(poll_until(PATIENCE, has_rows).is_some(), "rows arrive");
+}
+
+/// Sends a signal and returns the exit status.
+fn end(child: &mut Child, signal: Signal) -> Option<i32> {
+    kill_process(Pid::from_child(child), signal).unwrap();
+    poll_until(PATIENCE, || child.try_wait().unwrap()).expect("it ends").code()
 }
 
 #[test]
 fn an_interrupted_load_reports_and_drops_its_table() {
+    let Some(cluster) = CLUSTER.get() else { return };
     for (signal, arguments) in [(Signal::INT, &[] as &[&str]), (Signal::TERM, &["--use-upsert"])] {
-        let Some((mut child, table, mut output)) = start(arguments) else { return };
-        let cluster = CLUSTER.get().unwrap();
-        let masters = cluster.master_addresses();
-        let has_rows = || {
-            let count = ["perf", "table_scan", &masters, &table, "-row_count_only"];
-            let text = cluster.tool_stdout(&count).unwrap_or_default();
-            (text.contains("Total count ") && !text.contains("Total count 0 ")).then_some(())
-        };
-        assert!(poll_until(PATIENCE, has_rows).is_some(), "rows arrive");
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        let status = poll_until(PATIENCE, || child.try_wait().unwrap()).expect("it ends");
-        assert_eq!(status.code(), Some(130));
+        let (mut child, table, mut output) = start(cluster, arguments);
+        wait_for_rows(cluster, &table);
+        assert_eq!(end(&mut child, signal), Some(130));
         let mut text = String::new();
         output.read_to_string(&mut text).unwrap();
         assert!(text.contains(" report\n    rows total: "), "{text}");
@@ -131,13 +142,22 @@ fn an_interrupted_load_reports_and_drops_its_table() {
 }
 
 #[test]
+fn a_server_that_answers_nothing_does_not_keep_an_interrupted_load() {
+    let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::default()) else { return };
+    let (mut child, table, _output) = start(&cluster, &[]);
+    wait_for_rows(&cluster, &table);
+    cluster.pause(KuduServer::TabletServer(0)).unwrap();
+    assert_eq!(end(&mut child, Signal::INT), Some(130));
+    assert!(!exists(&cluster, &table));
+}
+
+#[test]
 fn a_reader_that_goes_away_does_not_leave_the_table_behind() {
-    let Some((mut child, table, output)) = start(&["--run-scan"]) else { return };
+    let Some(cluster) = CLUSTER.get() else { return };
+    let (mut child, table, output) = start(cluster, &["--run-scan"]);
     drop(output);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let status = poll_until(PATIENCE, || child.try_wait().unwrap()).expect("it ends");
-    assert_eq!(status.code(), Some(130));
-    assert!(!exists(CLUSTER.get().unwrap(), &table));
+    assert_eq!(end(&mut child, Signal::INT), Some(130));
+    assert!(!exists(cluster, &table));
 }
 
 #[test]
