@@ -116,11 +116,6 @@ impl ClientShared {
         self.last_observed_timestamp.fetch_max(timestamp, Ordering::AcqRel);
     }
 
-    /// When an operation that starts now has to end, unless its caller says otherwise.
-    pub(crate) fn rpc_deadline(&self) -> Instant {
-        Instant::now() + self.rpc_timeout
-    }
-
     /// When a change of a table that starts now has to end.
     pub(crate) fn admin_deadline(&self) -> Instant {
         Instant::now() + self.admin_timeout

@@ -24,9 +24,8 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub(crate) use locations::Location;
 #[cfg(test)]
-pub(crate) use tablet::tests::{range as test_partition, replicas as test_replicas};
+pub(crate) use tablet::tests::replicas as test_replicas;
 pub(crate) use tablet::{Replica, ReplicaSet, Tablet};
 
 use crate::error::{Error, Operation};
@@ -36,13 +35,13 @@ use crate::proto::common::PartitionKeyPb;
 use crate::proto::master::{GetTableLocationsRequestPb, GetTableLocationsResponsePb};
 use crate::rpc::Method;
 use crate::table::Table;
-use locations::TableLocations;
+use locations::{Location, TableLocations};
 
 static GET_TABLE_LOCATIONS: Method = method("GetTableLocations");
 
 /// Questions to the master under way at a time, over all tables.
 const LOOKUPS_MAX: usize = 50;
-/// Tablets asked for when one key is wanted; the neighbours are usually wanted next.
+/// Tablets asked for when the replicas of one are wanted; its neighbours have usually moved as well.
 const POINT_LOOKUP_TABLETS: u32 = 10;
 /// Tablets asked for when the whole table is wanted.
 const RANGE_LOOKUP_TABLETS: u32 = 1000;
@@ -92,35 +91,6 @@ impl CachedTable {
 }
 
 impl Table {
-    /// What is known about a partition key without asking.
-    pub(crate) fn cached(&self, partition_key: &[u8]) -> Location {
-        self.cache().locations.lock().find(partition_key, Instant::now())
-    }
-
-    /// The tablet that holds a partition key.
-    pub(crate) async fn lookup(
-        &self,
-        partition_key: &[u8],
-        deadline: Instant,
-    ) -> Result<Arc<Tablet>, Error> {
-        let mut location = self.cached(partition_key);
-        if let Location::Unknown = location {
-            let _one_at_a_time = self.cache().question.lock().await;
-            location = self.cached(partition_key);
-            if let Location::Unknown = location {
-                self.ask(partition_key, POINT_LOOKUP_TABLETS, deadline).await?;
-                location = self.cached(partition_key);
-            }
-        }
-        match location {
-            Location::Tablet(tablet) => Ok(tablet),
-            Location::NonCovered => Err(Error::NonCoveredRange { table: self.name().to_owned() }),
-            Location::Unknown => {
-                Err(self.nonsense("the tablets in its answer do not answer the question"))
-            }
-        }
-    }
-
     /// All tablets of the table, in the order of their partition keys.
     pub(crate) async fn snapshot(&self, deadline: Instant) -> Result<Arc<[Arc<Tablet>]>, Error> {
         if let Ok(tablets) = self.cache().locations.lock().complete(Instant::now()) {

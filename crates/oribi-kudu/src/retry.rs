@@ -162,7 +162,7 @@ impl Failure {
             tablet_id: call.tablet.id().to_owned(),
             code,
             status,
-            message: answer.status.message.clone().unwrap_or_default(),
+            message: answer.status.message.clone().unwrap_or_default().into(),
         };
         Failure { error, remedy: remedy_for_answer(code, status) }
     }

@@ -4,13 +4,16 @@
 //! Rows are inserted, not upserted, so that a write that is applied twice shows as a failed row. What the
 //! C++ tool scans afterwards has to be exactly what was acknowledged.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use oribi_kudu::{
-    Client, ClientBuilder, ColumnSchema, DataType, Error, HashPartition, RowError, Schema, Session, SessionError, SessionOptions, Table, TableCreator,
+    Client, ClientBuilder, ColumnSchema, DataType, Error, HashPartition, RowError, Schema, Session,
+    SessionError, SessionOptions, Table, TableCreator,
 };
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer};
 
@@ -32,13 +35,17 @@ async fn connect(cluster: &KuduCluster) -> Client {
 }
 
 async fn create(client: &Client, name: &str, replicas: u32) -> Table {
-    let creator = TableCreator::new(name, schema()).hash_partition(HashPartition::new(["key"], 4)).num_replicas(replicas);
+    let creator = TableCreator::new(name, schema())
+        .hash_partition(HashPartition::new(["key"], 4))
+        .num_replicas(replicas);
     client.create_table(creator).await.unwrap()
 }
 
 /// The keys that the C++ tool finds in a table; a key that is there twice fails the test.
 fn scan(cluster: &KuduCluster, table: &str) -> BTreeSet<i64> {
-    let output = cluster.tool_stdout(&["table", "scan", &cluster.master_addresses(), table, "-columns=key"]).unwrap();
+    let output = cluster
+        .tool_stdout(&["table", "scan", &cluster.master_addresses(), table, "-columns=key"])
+        .unwrap();
     let mut keys = BTreeSet::new();
     for line in output.lines().filter(|line| line.starts_with('(')) {
         let key = line.trim_end_matches(')').rsplit('=').next().unwrap().parse().unwrap();
@@ -142,7 +149,9 @@ async fn the_client_follows_the_leading_master() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authorization_tokens_are_renewed_while_rows_are_written() {
-    let options = KuduOptions::new(1, 1).master_flag("--authz_token_validity_seconds=1").tablet_server_flag("--tserver_enforce_access_control=true");
+    let options = KuduOptions::new(1, 1)
+        .master_flag("--authz_token_validity_seconds=1")
+        .tablet_server_flag("--tserver_enforce_access_control=true");
     let Some(cluster) = KuduCluster::start_or_skip(options) else { return };
     let client = connect(&cluster).await;
     let table = create(&client, "guarded", 1).await;
@@ -157,11 +166,16 @@ async fn authorization_tokens_are_renewed_while_rows_are_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authentication_tokens_are_renewed_for_new_connections() {
-    let options = KuduOptions::new(1, 1).flag("--rpc_encryption=required")
-        .tablet_server_flag("--rpc_trace_negotiation=true").flag("--rpc_authentication=optional").master_flag("--authn_token_validity_seconds=2");
+    let options = KuduOptions::new(1, 1)
+        .flag("--rpc_encryption=required")
+        .tablet_server_flag("--rpc_trace_negotiation=true")
+        .flag("--rpc_authentication=optional")
+        .master_flag("--authn_token_validity_seconds=2");
     let Some(cluster) = KuduCluster::start_or_skip(options) else { return };
     // A connection that is idle for a moment is closed, so that the next call needs a new one.
-    let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap().keep_alive(Duration::from_millis(300));
+    let builder = ClientBuilder::from_addresses(&cluster.master_addresses())
+        .unwrap()
+        .keep_alive(Duration::from_millis(300));
     let client = builder.build().await.unwrap();
     let table = create(&client, "authenticated", 1).await;
     let mut session = Session::new(&table, SessionOptions::default());
@@ -186,7 +200,12 @@ async fn what_is_too_large_is_said_and_the_session_goes_on() {
     let client = connect(&cluster).await;
     let creator = TableCreator::new("large", schema()).num_replicas(1);
     let table = client.create_table(creator).await.unwrap();
-    let options = SessionOptions { buffer_bytes_max: 80 << 20, flush_watermark: 1.0, timeout: Some(PATIENCE), ..SessionOptions::default() };
+    let options = SessionOptions {
+        buffer_bytes_max: 80 << 20,
+        flush_watermark: 1.0,
+        timeout: Some(PATIENCE),
+        ..SessionOptions::default()
+    };
     let mut session = Session::new(&table, options.clone());
     // A cell that the client knows to be too large.
     let oversize = vec![7; (64 << 10) + 1];
@@ -224,7 +243,8 @@ async fn without_tablet_servers_a_write_ends_by_its_deadline() {
     let client = connect(&cluster).await;
     let table = create(&client, "lost", 1).await;
     cluster.kill(KuduServer::TabletServer(0)).unwrap();
-    let options = SessionOptions { timeout: Some(Duration::from_millis(500)), ..SessionOptions::default() };
+    let options =
+        SessionOptions { timeout: Some(Duration::from_millis(500)), ..SessionOptions::default() };
     let mut session = Session::new(&table, options);
     let mut row = session.insert();
     row.set_i64(0, 1).unwrap();
@@ -233,6 +253,10 @@ async fn without_tablet_servers_a_write_ends_by_its_deadline() {
     assert!(matches!(session.flush().await, Err(SessionError::RowsFailed { failed_rows: 1, .. })));
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     cluster.kill(KuduServer::Master(0)).unwrap();
-    let client = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap().admin_timeout(Duration::from_millis(300)).build().await;
+    let client = ClientBuilder::from_addresses(&cluster.master_addresses())
+        .unwrap()
+        .admin_timeout(Duration::from_millis(300))
+        .build()
+        .await;
     assert!(matches!(client, Err(Error::NoLeaderMaster { .. })));
 }

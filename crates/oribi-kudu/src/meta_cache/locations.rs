@@ -132,11 +132,6 @@ impl TableLocations {
         }
     }
 
-    /// The tablet with this id, if an entry holds it.
-    pub(crate) fn tablet_by_id(&self, tablet_id: &str) -> Option<&Arc<Tablet>> {
-        self.by_id.get(tablet_id)
-    }
-
     /// All tablets of the table in order, or the first partition key about which nothing is known.
     pub(crate) fn complete(&mut self, now: Instant) -> Result<Arc<[Arc<Tablet>]>, Bytes> {
         if let Some(snapshot) = self.snapshot.as_ref().filter(|snapshot| now < snapshot.expires) {

@@ -55,20 +55,22 @@ fn deadline() -> Instant {
 }
 
 #[tokio::test]
-async fn many_lookups_at_once_are_one_question() {
+async fn many_who_want_the_tablets_at_once_ask_one_question() {
     let (master, table) = table().await;
-    let keys = ["a", "b", "c", "f", "g", "z"];
-    let found = join_all(keys.iter().cycle().take(60).map(|key| table.lookup(key.as_bytes(), deadline()))).await;
+    let snapshots = join_all((0..60).map(|_| table.snapshot(deadline()))).await;
     assert_eq!(master.calls("GetTableLocations").len(), 1);
-    for (key, found) in keys.iter().cycle().zip(found) {
-        match found {
-            Ok(tablet) => assert!(tablet.contains(key.as_bytes())),
-            Err(error) => {
-                assert!(matches!(&error, Error::NonCoveredRange { table } if table == "t"), "{error}");
-                assert!(["a", "z"].contains(key));
-            }
-        }
-    }
+    let first = snapshots[0].as_ref().unwrap();
+    assert!(snapshots.iter().all(|snapshot| Arc::ptr_eq(first, snapshot.as_ref().unwrap())));
+}
+
+#[tokio::test]
+async fn many_who_need_newer_replicas_ask_one_question() {
+    let (master, table) = table().await;
+    let tablets = table.snapshot(deadline()).await.unwrap();
+    let generation = tablets[0].generation();
+    let refreshed = join_all((0..60).map(|_| table.refresh_tablet(&tablets[0], generation, deadline()))).await;
+    assert!(refreshed.into_iter().all(|refreshed| refreshed.is_ok()));
+    assert_eq!(master.calls("GetTableLocations").len(), 2);
 }
 
 #[tokio::test]
@@ -88,13 +90,10 @@ async fn a_snapshot_is_shared_until_something_changes() {
 }
 
 #[tokio::test]
-async fn opening_a_table_again_forgets_its_gaps() {
+async fn opening_a_table_again_looks_for_partitions_that_were_added() {
     let (master, table) = table().await;
-    assert!(table.lookup(b"e", deadline()).await.is_err());
-    assert!(table.lookup(b"e", deadline()).await.is_err());
-    assert_eq!(master.calls("GetTableLocations").len(), 1);
-    table.client().open_table("t").await.unwrap();
-    assert!(table.lookup(b"e", deadline()).await.is_err());
+    table.snapshot(deadline()).await.unwrap();
+    table.client().open_table("t").await.unwrap().snapshot(deadline()).await.unwrap();
     assert_eq!(master.calls("GetTableLocations").len(), 2);
 }
 
@@ -106,5 +105,5 @@ async fn an_answer_that_answers_something_else_is_refused() {
         let tablet = |id: String| pb::TabletLocationsPb { tablet_id: id.into(), partition: Some(partition.clone()), interned_replicas: Vec::new() };
         message(&pb::GetTableLocationsResponsePb { tablet_locations: vec![tablet("1".to_owned()), tablet("2".to_owned())], ..Default::default() })
     });
-    assert!(matches!(table.lookup(b"c", deadline()).await, Err(Error::Malformed { .. })));
+    assert!(matches!(table.snapshot(deadline()).await, Err(Error::Malformed { .. })));
 }

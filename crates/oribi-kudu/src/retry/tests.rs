@@ -56,7 +56,7 @@ impl Fixture {
         .await;
         let client = ClientBuilder::new([master.address.clone()]).build().await.unwrap();
         let table = client.open_table("t").await.unwrap();
-        let tablet = table.lookup(b"", deadline(5000)).await.unwrap();
+        let tablet = table.snapshot(deadline(5000)).await.unwrap()[0].clone();
         Fixture { master, servers, place, client, table, tablet }
     }
 
@@ -281,7 +281,7 @@ async fn what_is_wrong_with_the_request_is_told_at_once() {
     let error = fixture.write().await.unwrap_err();
     let Error::TabletServer { code, status, server, message, .. } = &error else { panic!("{error}") };
     assert_eq!((*code, *status), (TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument));
-    assert_eq!((server, message.as_str()), (&fixture.servers[0].address, "scripted"));
+    assert_eq!((server, &**message), (&fixture.servers[0].address, "scripted"));
     assert!(!error.is_retryable());
     assert_eq!(fixture.writes(), [1, 0, 0]);
     fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorInvalidRequest));

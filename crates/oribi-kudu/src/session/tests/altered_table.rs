@@ -108,7 +108,7 @@ async fn a_mismatch_without_a_change_is_an_error() {
         tablet_id: String::new(),
         code: crate::error::TabletServerErrorCode::MismatchedSchema,
         status: StatusCode::InvalidArgument,
-        message: "no".to_owned(),
+        message: "no".into(),
     };
     table.break_tablet(0, Some(mismatch));
     write(&mut session, 1, None, None).await;

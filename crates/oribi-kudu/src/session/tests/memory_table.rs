@@ -296,7 +296,7 @@ fn mismatched_schema() -> Error {
         tablet_id: String::new(),
         code: TabletServerErrorCode::MismatchedSchema,
         status: StatusCode::InvalidArgument,
-        message: "Some columns are not present in the current schema".to_owned(),
+        message: "Some columns are not present in the current schema".into(),
     }
 }
 
