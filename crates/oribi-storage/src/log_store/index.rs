@@ -23,7 +23,7 @@ pub(super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
 
 /// Capacity of the smallest table.
 const CAPACITY_MIN: usize = 8;
-/// Room behind the last home for entries that were moved on; a table that needs more grows.
+/// Room behind the last home for entries that were moved on, and by how much it grows when needed.
 const OVERFLOW: usize = 32;
 
 /// What tells keys of one table apart: the upper bits of a hash of the key.
@@ -157,17 +157,17 @@ impl Table {
             self.resize((self.len + 1) * 10 / 8);
             at = self.seek(entry.fingerprint());
         }
-        loop {
-            let gap = self.entries[at..].iter().position(|slot| *slot == 0);
-            if let Some(gap) = gap {
-                self.entries.copy_within(at..at + gap, at + 1);
-                self.entries[at] = entry.0;
-                self.len += 1;
-                return None;
-            }
-            self.resize(self.capacity * 9 / 8 + 1);
-            at = self.seek(entry.fingerprint());
-        }
+        let gap = self.entries[at..].iter().position(|slot| *slot == 0);
+        let gap = gap.unwrap_or_else(|| {
+            // The run of entries reaches the end, which is rare: make it longer.
+            let end = self.entries.len();
+            self.entries.resize(end + OVERFLOW, 0);
+            end - at
+        });
+        self.entries.copy_within(at..at + gap, at + 1);
+        self.entries[at] = entry.0;
+        self.len += 1;
+        None
     }
 
     /// Takes the entry of this fingerprint out.
@@ -212,23 +212,19 @@ impl Table {
         ((high * self.capacity as u128) >> 64) as usize
     }
 
-    /// Lays the entries out anew, in order, in a table of at least `capacity`.
+    /// Lays the entries out anew, in order, with `capacity` homes.
     fn resize(&mut self, capacity: usize) {
-        let mut capacity = capacity.max(CAPACITY_MIN);
-        loop {
-            let mut wider =
-                Table { entries: vec![0; capacity + OVERFLOW], capacity, len: self.len };
-            let mut next = 0;
-            let is_laid_out = self.iter().all(|entry| {
-                let at = wider.home(entry.0).max(next);
-                next = at + 1;
-                wider.entries.get_mut(at).map(|slot| *slot = entry.0).is_some()
-            });
-            if is_laid_out {
-                *self = wider;
-                return;
+        let capacity = capacity.max(CAPACITY_MIN);
+        let mut wider = Table { entries: vec![0; capacity + OVERFLOW], capacity, len: self.len };
+        let mut next = 0;
+        for entry in self.iter() {
+            let at = wider.home(entry.0).max(next);
+            next = at + 1;
+            if at >= wider.entries.len() {
+                wider.entries.resize(at + OVERFLOW, 0);
             }
-            capacity += capacity / 8 + 1;
+            wider.entries[at] = entry.0;
         }
+        *self = wider;
     }
 }

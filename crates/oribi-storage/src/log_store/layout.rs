@@ -219,11 +219,13 @@ pub(super) fn stored_bytes_of(head: &[u8; RECORD_HEADER_BYTES]) -> u64 {
     padded(u64::from(u16::from_le_bytes(take(head, RECORD_KEY_BYTES_AT))) + value_bytes)
 }
 
-/// Reads the record at the beginning of `bytes`, which may go on behind it, and its checksum.
+/// Reads the record that `bytes` are, padding included, and its checksum.
 pub(super) fn decode_record(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'static str> {
     let (stored, checksum) = decode_unchecked(bytes)?;
     let head_bytes = RECORD_HEADER_BYTES + stored.record.key.key.len();
-    match checksum == checksum_as_read(&bytes[..head_bytes], stored.record.value) {
+    let is_right = checksum == checksum_as_read(&bytes[..head_bytes], stored.record.value)
+        && bytes[head_bytes + stored.record.value.len()..].iter().all(|padding| *padding == 0);
+    match is_right {
         true => Ok((stored, checksum)),
         false => Err("a record with a wrong checksum"),
     }

@@ -104,15 +104,17 @@ impl Opening<'_> {
             take_version(&mut catalog, &newest.bounds, newest.id, slot, version);
         }
         self.mend(&newest).map_err(|error| system_error(&error))?;
-        let is_damaged = !newest.skipped.is_empty();
         let file = Arc::clone(&newest.file);
         let active = Active { id: newest.id, slot, file, end: newest.end, hint };
         let mut writer =
             self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
         writer.is_closed = newest.is_closed;
         let log = self.log(writer, RwLock::new(catalog));
-        if is_damaged {
+        if !newest.skipped.is_empty() {
             to_evacuate.push(newest.id);
+        }
+        if !to_evacuate.is_empty() {
+            // A new root lists what is there, and nothing is moved into a damaged segment.
             log.seal()?;
         }
         to_evacuate.into_iter().try_for_each(|id| log.evacuate(id))?;
@@ -158,7 +160,8 @@ impl Opening<'_> {
         decode_segment_header(&header, id).ok()
     }
 
-    /// Takes up a segment that is not the newest. True when it is damaged and that is accepted.
+    /// Takes up a segment that is not the newest. True when it is damaged or missing and that is
+    /// accepted.
     fn take_older(
         &self,
         id: u32,
@@ -171,7 +174,7 @@ impl Opening<'_> {
                 return Err(StoreError::Corrupt(format!("{name} is missing")));
             }
             tracing::warn!(name, "a segment is missing; opened as told without it");
-            return Ok(false);
+            return Ok(true);
         }
         let file = self.directory.open(&name).map_err(|error| system_error(&error))?;
         let bytes = file.bytes().map_err(|error| system_error(&error))?;

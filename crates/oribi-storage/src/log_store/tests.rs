@@ -2,5 +2,7 @@
 
 mod conformance;
 mod crash;
+mod damage;
 mod driver;
+mod parts;
 mod sim_files;

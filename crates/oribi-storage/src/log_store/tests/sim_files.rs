@@ -201,6 +201,17 @@ impl SimDirectory {
         state.is_full = false;
     }
 
+    /// Names of all files.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.state.lock().names.keys().cloned().collect()
+    }
+
+    /// All files with their contents.
+    pub(super) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.state.lock();
+        state.names.iter().map(|(name, file)| (name.clone(), file.lock().cache.clone())).collect()
+    }
+
     /// Content of a file, to be looked at and spoilt.
     pub(super) fn content(&self, name: &str) -> Vec<u8> {
         self.state.lock().names[name].lock().cache.clone()

@@ -1,0 +1,197 @@
+//! The table against a plain map, the layout against its document, and the store's directory.
+
+use std::collections::BTreeMap;
+
+use oribi_types::Vbid;
+
+use super::super::hint::{
+    HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT, HINT_FINGERPRINT_AT,
+    HINT_HEADER_BYTES, HINT_KIND_AT, HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_UNIT_AT,
+    HINT_VBID_AT, HINT_VERSION_AT,
+};
+use super::super::index::{Entry, Fingerprint, Mark, Place, Table};
+use super::super::layout::{
+    FRAME_CHECKSUM_AT, FRAME_HEADER_BYTES, FRAME_NUMBER_AT, FRAME_PAYLOAD_BYTES_AT,
+    FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_CAS_AT,
+    RECORD_CHECKSUM_AT, RECORD_COLLECTION_AT, RECORD_DATATYPE_AT, RECORD_EXPIRY_AT,
+    RECORD_FLAGS_AT, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, RECORD_KIND_AT, RECORD_ORIGIN_AT,
+    RECORD_RESERVED_AT, RECORD_REV_SEQNO_AT, RECORD_SEQNO_AT, RECORD_VALUE_BYTES_AT,
+    RECORD_VBID_AT, SEGMENT_CHECKSUM_AT, SEGMENT_HEADER_BYTES, SEGMENT_ID_AT, SEGMENT_SEED_AT,
+    SEGMENT_VERSION_AT, Stored, decode_record,
+};
+use super::super::{LogOptions, LogStore};
+use crate::conformance::fixture::{Kept, commit, scan_keys};
+use crate::{FjallOptions, FjallStore, SeededRandom, StoreError};
+
+/// Random entries in and out, against a map: many fingerprints, few that repeat, and crowded ones,
+/// which push each other on and past the end.
+#[test]
+fn a_table_is_a_map() {
+    let sources: [fn(u128) -> u128; 3] = [
+        |number| number,
+        |number| number % 701 << 100,
+        // All homes are the same one, the last.
+        |number| u128::MAX << 60 | (number % 401) << 46,
+    ];
+    for (seed, source) in (1..).zip(sources) {
+        let mut random = SeededRandom::new(seed);
+        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        for step in 0..12_000u32 {
+            let number = u128::from(random.number()) << 64 | u128::from(random.number());
+            let fingerprint = Fingerprint::of(source(number));
+            let place = Place { slot: (step % 7) as u16, unit: step + 1 };
+            let mark = [Mark::Document, Mark::Tombstone, Mark::Purged][step as usize % 3];
+            let entry = Entry::new(fingerprint, mark, place);
+            assert_eq!((entry.mark(), entry.place()), (mark, place));
+            assert_eq!(entry.fingerprint(), fingerprint);
+            let shrinks = step / 2000 % 2 == 1;
+            if random.below(4) < if shrinks { 3 } else { 1 } {
+                assert_eq!(table.remove(fingerprint), model.remove(&fingerprint));
+            } else {
+                assert_eq!(table.put(entry), model.insert(fingerprint, entry));
+            }
+            assert_eq!(table.find(fingerprint), model.get(&fingerprint).copied());
+            assert_eq!(table.len(), model.len());
+            if step % 1000 == 0 {
+                let listed: Vec<Entry> = table.iter().collect();
+                let expected: Vec<Entry> = model.values().copied().collect();
+                assert_eq!(listed, expected, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
+
+/// The promise of the index: at most twenty bytes a key, at every size from a thousand keys on.
+#[test]
+fn an_entry_costs_at_most_twenty_bytes() {
+    let mut random = SeededRandom::new(9);
+    let mut table = Table::default();
+    let (mut total, mut sizes) = (0.0, 0.0);
+    for number in 1..200_000u32 {
+        let hash = u128::from(random.number()) << 64 | u128::from(random.number());
+        let place = Place { slot: 1, unit: number };
+        table.put(Entry::new(Fingerprint::of(hash), Mark::Document, place));
+        if number > 1000 {
+            let bytes = table.bytes() as f64 / f64::from(number);
+            assert!(bytes <= 21.0, "{bytes} bytes an entry at {number}");
+            (total, sizes) = (total + bytes, sizes + 1.0);
+        }
+    }
+    let mean = total / sizes;
+    assert!(mean <= 20.0, "{mean} bytes an entry on average");
+}
+
+const DOCUMENT: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/storage-format.md"));
+
+/// Second column of the row of this constant in the part about the log store.
+fn documented(name: &str) -> &'static str {
+    let part = DOCUMENT.split("# Log store").nth(1).expect("there is a part about the log store");
+    let row = part.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+    let row = row.unwrap_or_else(|| panic!("{name} is not in the document"));
+    row.split('|').nth(2).expect("a row has a second column").trim()
+}
+
+#[test]
+fn the_document_says_what_the_constants_are() {
+    let offsets = [
+        ("SEGMENT_VERSION_AT", SEGMENT_VERSION_AT),
+        ("SEGMENT_ID_AT", SEGMENT_ID_AT),
+        ("SEGMENT_SEED_AT", SEGMENT_SEED_AT),
+        ("SEGMENT_CHECKSUM_AT", SEGMENT_CHECKSUM_AT),
+        ("SEGMENT_HEADER_BYTES", SEGMENT_HEADER_BYTES),
+        ("FRAME_SEGMENT_AT", FRAME_SEGMENT_AT),
+        ("FRAME_NUMBER_AT", FRAME_NUMBER_AT),
+        ("FRAME_SYNCED_AT", FRAME_SYNCED_AT),
+        ("FRAME_PAYLOAD_BYTES_AT", FRAME_PAYLOAD_BYTES_AT),
+        ("FRAME_RECORDS_AT", FRAME_RECORDS_AT),
+        ("FRAME_CHECKSUM_AT", FRAME_CHECKSUM_AT),
+        ("FRAME_HEADER_BYTES", FRAME_HEADER_BYTES),
+        ("FRAME_TRAILER_BYTES", FRAME_TRAILER_BYTES),
+        ("RECORD_VALUE_BYTES_AT", RECORD_VALUE_BYTES_AT),
+        ("RECORD_KEY_BYTES_AT", RECORD_KEY_BYTES_AT),
+        ("RECORD_VBID_AT", RECORD_VBID_AT),
+        ("RECORD_KIND_AT", RECORD_KIND_AT),
+        ("RECORD_DATATYPE_AT", RECORD_DATATYPE_AT),
+        ("RECORD_RESERVED_AT", RECORD_RESERVED_AT),
+        ("RECORD_COLLECTION_AT", RECORD_COLLECTION_AT),
+        ("RECORD_FLAGS_AT", RECORD_FLAGS_AT),
+        ("RECORD_EXPIRY_AT", RECORD_EXPIRY_AT),
+        ("RECORD_CAS_AT", RECORD_CAS_AT),
+        ("RECORD_SEQNO_AT", RECORD_SEQNO_AT),
+        ("RECORD_REV_SEQNO_AT", RECORD_REV_SEQNO_AT),
+        ("RECORD_ORIGIN_AT", RECORD_ORIGIN_AT),
+        ("RECORD_CHECKSUM_AT", RECORD_CHECKSUM_AT),
+        ("RECORD_HEADER_BYTES", RECORD_HEADER_BYTES),
+        ("HINT_VERSION_AT", HINT_VERSION_AT),
+        ("HINT_SEGMENT_AT", HINT_SEGMENT_AT),
+        ("HINT_SEGMENT_BYTES_AT", HINT_SEGMENT_BYTES_AT),
+        ("HINT_CHECKSUM_AT", HINT_CHECKSUM_AT),
+        ("HINT_HEADER_BYTES", HINT_HEADER_BYTES),
+        ("HINT_FINGERPRINT_AT", HINT_FINGERPRINT_AT),
+        ("HINT_UNIT_AT", HINT_UNIT_AT),
+        ("HINT_EXPIRY_AT", HINT_EXPIRY_AT),
+        ("HINT_COLLECTION_AT", HINT_COLLECTION_AT),
+        ("HINT_VBID_AT", HINT_VBID_AT),
+        ("HINT_KIND_AT", HINT_KIND_AT),
+        ("HINT_ENTRY_BYTES", HINT_ENTRY_BYTES),
+    ];
+    for (name, offset) in offsets {
+        assert_eq!(documented(name), offset.to_string(), "{name}");
+    }
+}
+
+/// The bytes of one record, written down: a change of them is a change of format.
+#[test]
+fn the_bytes_are_those_of_version_one() {
+    let kept = Kept::tombstone(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
+    let stored = Stored::version(Vbid(0x0102), 0x55, kept.record());
+    let mut bytes = Vec::new();
+    let checksum = stored.push_head(&mut bytes);
+    let expected = b"\0\0\0\0\x01\0\x02\x01\x02\0\0\0\x0d\x0c\x0b\x0a\x11\0\xad\xde\x33\0\0\0\
+                     \x11\0\x66\x55\x44\x33\x22\x11\x11\0\0\0\0\0\0\0\x75\0\0\0\0\0\0\0\x55\0\0\0";
+    assert_eq!(bytes[..52], expected[..]);
+    assert_eq!(bytes[52..56], checksum.to_le_bytes());
+    assert_eq!(bytes[56..], *b"k");
+    assert_eq!(decode_record(&bytes), Ok((stored, checksum)));
+}
+
+/// Each kind of store leaves the directories of the other alone, and of everybody else.
+#[test]
+fn directories_of_others_are_left_alone() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let (log, fjall) = (directory.path().join("log"), directory.path().join("fjall"));
+    drop(LogStore::open(&log, LogOptions::default()).expect("a new store"));
+    drop(FjallStore::open(&fjall, FjallOptions::default()).expect("a new store"));
+    let is_foreign = |error: Option<StoreError>| matches!(error, Some(StoreError::Foreign(_)));
+    assert!(is_foreign(LogStore::open(&fjall, LogOptions::default()).err()));
+    assert!(is_foreign(FjallStore::open(&log, FjallOptions::default()).err()));
+    let other = directory.path().join("other");
+    std::fs::create_dir(&other).expect("made");
+    std::fs::write(other.join("thesis.txt"), "years of work").expect("written");
+    assert!(is_foreign(LogStore::open(&other, LogOptions::default()).err()));
+    let first = LogStore::open(&log, LogOptions::default()).expect("opens");
+    assert!(is_foreign(LogStore::open(&log, LogOptions::default()).err()), "it is in use");
+    drop(first);
+    LogStore::open(&log, LogOptions::default()).expect("the lock is gone with the store");
+}
+
+/// A creation that was cut off starts over; a complete store without its files does not.
+#[test]
+fn an_interrupted_creation_starts_over() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = directory.path().join("store");
+    std::fs::create_dir(&path).expect("made");
+    std::fs::write(path.join("oribi-store"), "oribi-store 2 n\n").expect("written");
+    std::fs::write(path.join("0000000001.log"), "half a").expect("written");
+    let store = LogStore::open(&path, LogOptions::default()).expect("the creation starts over");
+    let kept = Kept::document(1, b"key", b"value");
+    commit(&store, Vbid(0), std::slice::from_ref(&kept));
+    drop(store);
+    let store = LogStore::open(&path, LogOptions::default()).expect("opens");
+    assert_eq!(scan_keys(&store, Vbid(0)), [kept]);
+    drop(store);
+    std::fs::remove_file(path.join("0000000001.log")).expect("removed");
+    let error = LogStore::open(&path, LogOptions::default()).err();
+    assert!(matches!(error, Some(StoreError::Corrupt(_))), "{error:?}");
+}
