@@ -220,7 +220,7 @@ impl Filling {
         self.place = Place::Unknown;
         let is_first = lane.buffers.row_count == 1 && lane.full.is_empty();
         let lane_bytes = lane.buffers.bytes();
-        let is_full = lane_bytes + self.limits.row_bytes_max > self.limits.batch_bytes_max;
+        let is_full = lane_bytes.saturating_add(self.limits.row_bytes_max) > self.limits.batch_bytes_max;
         if is_first {
             lane.since = Instant::now();
         }

@@ -365,6 +365,19 @@ async fn a_tablet_that_is_gone_is_asked_for_again() {
     assert_eq!((errors.len(), table.row_count()), (1, 1));
 }
 
+/// Regression: without a limit for cells the size of a row is unknown, and the sum with it overflowed.
+#[tokio::test]
+async fn cells_without_a_limit_are_sent_one_row_at_a_time() {
+    let table = MemoryTable::new(loadgen_schema(), 1);
+    let unlimited = SessionOptions { cell_bytes_max: usize::MAX, ..options(FlushMode::Manual) };
+    let mut session = session(&table, 1, unlimited);
+    for key in 0..3 {
+        put(&mut session, RowOperation::Insert, key).await.unwrap();
+    }
+    assert_eq!(session.flush().await.unwrap().writes, 3);
+    assert_eq!(table.row_count(), 3);
+}
+
 /// A program may hold a row for as long as it likes, on the only thread there is.
 #[tokio::test]
 async fn a_row_can_be_held_over_an_await() {

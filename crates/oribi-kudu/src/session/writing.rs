@@ -27,9 +27,9 @@ const SCHEMAS_MAX: usize = 5;
 
 /// A batch that a server took.
 #[derive(Default)]
-struct Written {
-    /// Rows that were not written, by their number in the batch.
-    failures: Vec<(usize, RowFailure)>,
+pub(super) struct Written {
+    /// Rows that were not written, by their number in the batch, in which none occurs twice.
+    pub(super) failures: Vec<(usize, RowFailure)>,
     /// Rows that the server left alone because their operation says so.
     ignored: u64,
 }
@@ -66,7 +66,7 @@ impl SessionShared {
             let mut statistics = self.statistics.lock();
             statistics.rows_written += report.rows - report.failed_rows;
             statistics.rows_failed += report.failed_rows;
-            statistics.rows_ignored += ignored;
+            statistics.rows_ignored = statistics.rows_ignored.saturating_add(ignored);
             statistics.writes += 1;
             statistics.bytes_written += report.bytes;
         }
@@ -129,7 +129,7 @@ impl SessionShared {
     ) -> Result<Written, Error> {
         let request = WriteRequest::new(schema.field.clone(), batch);
         let response = self.target.write(&lane.tablet_id, &request, deadline).await?;
-        Ok(Written::new(response, |number| Some(number)))
+        Ok(Written::new(response, |number| (number < batch.row_count).then_some(number)))
     }
 
     async fn write_recoded(
@@ -170,17 +170,27 @@ impl SessionShared {
 }
 
 impl Written {
-    fn new(response: WriteResponsePb, number_of: impl Fn(usize) -> Option<usize>) -> Written {
-        let failures = response
+    /// Reads a server's answer. `number_of` gives the number in the batch of a row of the request, and
+    /// nothing for a row that there is not.
+    pub(super) fn new(
+        response: WriteResponsePb,
+        number_of: impl Fn(usize) -> Option<usize>,
+    ) -> Written {
+        let mut failures: Vec<_> = response
             .per_row_errors
             .into_iter()
             .filter_map(|PerRowErrorPb { row_index, error }| {
                 let number = number_of(usize::try_from(row_index).ok()?)?;
                 let message = error.message.unwrap_or_default();
-                Some((number, RowFailure::Refused { code: StatusCode::from_wire(error.code), message }))
+                let code = StatusCode::from_wire(error.code);
+                Some((number, RowFailure::Refused { code, message }))
             })
             .collect();
-        Written { failures, ignored: response.resource_metrics.map_or(0, |metrics| ignored_rows(&metrics)) }
+        // A server has no reason to name a row twice, but the counts must be right even then.
+        failures.sort_by_key(|(number, _)| *number);
+        failures.dedup_by_key(|(number, _)| *number);
+        let ignored = response.resource_metrics.map_or(0, |metrics| ignored_rows(&metrics));
+        Written { failures, ignored }
     }
 }
 
@@ -196,5 +206,6 @@ fn ignored_rows(metrics: &ResourceMetricsPb) -> u64 {
         metrics.delete_ignore_errors,
         metrics.upsert_ignore_errors,
     ];
-    counts.into_iter().flatten().filter_map(|count| u64::try_from(count).ok()).sum()
+    let counts = counts.into_iter().flatten().filter_map(|count| u64::try_from(count).ok());
+    counts.fold(0, u64::saturating_add)
 }

@@ -1,0 +1,38 @@
+//! The check of what a tablet server says about rows; see the crate's `harness`.
+
+use std::sync::Arc;
+
+use super::row_buffers::RowBuffers;
+use super::row_errors::RowErrors;
+use super::writing::Written;
+use crate::proto::tserver::WriteResponsePb;
+use crate::row_operation::{EncodedRows, RowLayout};
+
+/// Takes an answer about a batch of rows and looks at every row that failed.
+///
+/// # Panics
+/// When more rows failed than there are, or when one is not in the batch.
+pub(crate) fn check_row_errors(
+    layout: &Arc<RowLayout>,
+    rows: &[u8],
+    indirect: &[u8],
+    answer: WriteResponsePb,
+) {
+    // A session's own rows are well formed, all of them.
+    let row_count = EncodedRows::new(layout, rows, indirect).count();
+    if EncodedRows::new(layout, rows, indirect)
+        .any(|row| row.map_or(true, |row| row.cells().any(|cell| cell.is_err())))
+    {
+        return;
+    }
+    let batch = RowBuffers { rows: rows.to_vec(), indirect: indirect.to_vec(), row_count };
+    let written = Written::new(answer, |number| (number < row_count).then_some(number));
+    let failed = written.failures.len();
+    assert!(failed <= row_count, "{failed} of {row_count} rows failed");
+    let mut errors = RowErrors::default();
+    errors.push_rows(layout, &batch, written.failures, usize::MAX);
+    assert_eq!(errors.iter().count(), failed, "every failed row is found again");
+    for row in errors.iter() {
+        assert!(!row.to_string().is_empty());
+    }
+}
