@@ -95,6 +95,15 @@ impl ConnectionHarness {
         was_clean: bool,
     ) -> ConnectionHarness {
         let (server, bucket) = in_memory_server(users, store, limits, was_clean, false);
+        ConnectionHarness::connect(server, bucket)
+    }
+
+    /// Another new connection to the same server.
+    pub fn beside(&self) -> ConnectionHarness {
+        ConnectionHarness::connect(Arc::clone(self.server()), Arc::clone(&self.bucket))
+    }
+
+    fn connect(server: Arc<ServerContext>, bucket: Arc<BucketHandle>) -> ConnectionHarness {
         let mut environment = Environment::new(server, 0, Mailbox::new(None), HARNESS_CLOCK);
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };

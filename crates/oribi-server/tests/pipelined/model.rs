@@ -1,0 +1,225 @@
+//! What the server ought to answer: a map of documents, and the rules of memcached's binary protocol.
+//!
+//! Owns: the documents. A CAS is the server's choice, so the model learns it from the first answer that shows
+//! it, and from then on insists: one version has one CAS, and a newer version of a key a higher one.
+
+use std::collections::BTreeMap;
+
+use oribi_protocol::status::Status;
+
+use crate::request::{Key, Request, key_name};
+
+struct Document {
+    value: Vec<u8>,
+    flags: u32,
+    /// Its CAS, once an answer has shown it.
+    cas: Option<u64>,
+}
+
+/// The documents of a bucket.
+#[derive(Default)]
+pub struct Model {
+    documents: BTreeMap<Key, Document>,
+    /// The highest CAS that was seen of each key.
+    newest: BTreeMap<Key, u64>,
+}
+
+/// What the CAS field of an answer has to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnsweredCas {
+    /// Nothing.
+    Zero,
+    /// The CAS of this key's document.
+    Of(Key),
+}
+
+/// An answer, but for opcode and opaque, which are the request's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: Status,
+    pub extras: Vec<u8>,
+    pub key: Vec<u8>,
+    /// `None` for a value that the model does not know.
+    pub value: Option<Vec<u8>>,
+    pub cas: AnsweredCas,
+}
+
+impl Answer {
+    fn bare(status: Status) -> Answer {
+        let (extras, key, value) = (Vec::new(), Vec::new(), Some(Vec::new()));
+        Answer { status, extras, key, value, cas: AnsweredCas::Zero }
+    }
+}
+
+impl Model {
+    /// The CAS of a document as far as it is known.
+    pub fn known_cas(&self, key: Key) -> Option<u64> {
+        self.documents.get(&key)?.cas
+    }
+
+    /// Takes note of the CAS in an answer that shows it.
+    pub fn learn(&mut self, key: Key, cas: u64) {
+        let document = self.documents.get_mut(&key).expect("the answer was about a document");
+        if let Some(known) = document.cas {
+            return assert_eq!(cas, known, "a version keeps its CAS");
+        }
+        let newest = self.newest.entry(key).or_default();
+        assert!(cas > *newest, "a newer version has a higher CAS");
+        (document.cas, *newest) = (Some(cas), cas);
+    }
+
+    /// Runs a request that names this CAS; `None` when nothing is to be answered.
+    pub fn run(&mut self, request: &Request, cas: u64) -> Option<Answer> {
+        match request {
+            Request::Get { key, quiet, with_key } => self.get(*key, *quiet, *with_key),
+            Request::GetAndTouch { key, quiet } => self.get(*key, *quiet, false),
+            Request::Touch { key } => Some(self.touch(*key)),
+            Request::Set { key, quiet, flags, value, .. } => {
+                let condition = self.check_cas(*key, cas);
+                self.store(*key, *quiet, condition, *flags, value)
+            }
+            Request::Add { key, quiet, flags, value } => {
+                let exists = self.documents.contains_key(key);
+                let condition = if exists { Err(Status::KeyEexists) } else { Ok(()) };
+                self.store(*key, *quiet, condition, *flags, value)
+            }
+            Request::Replace { key, quiet, flags, value, .. } => {
+                let condition = self.existing(*key, cas);
+                self.store(*key, *quiet, condition, *flags, value)
+            }
+            Request::Concat { key, quiet, prepend, value, .. } => {
+                let condition = self.existing(*key, cas);
+                self.concat(*key, *quiet, condition, *prepend, value)
+            }
+            Request::Delete { key, quiet, .. } => match self.existing(*key, cas) {
+                Err(status) => Some(Answer::bare(status)),
+                Ok(()) => {
+                    self.documents.remove(key);
+                    (!quiet).then(|| Answer::bare(Status::Success))
+                }
+            },
+            Request::Count { .. } => self.count(request, cas),
+            Request::Noop | Request::Quit { quiet: false } => Some(Answer::bare(Status::Success)),
+            Request::Quit { quiet: true } => None,
+            Request::Malformed { .. } | Request::LongKey { .. } => {
+                Some(Answer::bare(Status::Einval))
+            }
+            // The answer carries a map of the cluster.
+            Request::Elsewhere { .. } => {
+                Some(Answer { value: None, ..Answer::bare(Status::NotMyVbucket) })
+            }
+            Request::UnknownOpcode { .. } => Some(Answer::bare(Status::UnknownCommand)),
+            Request::NotSupported => Some(Answer::bare(Status::NotSupported)),
+        }
+    }
+
+    fn check_cas(&self, key: Key, cas: u64) -> Result<(), Status> {
+        match self.documents.get(&key) {
+            _ if cas == 0 => Ok(()),
+            None => Err(Status::KeyEnoent),
+            // A CAS that was known when the request was encoded cannot be that of a version whose CAS
+            // nobody has seen yet.
+            Some(document) if document.cas == Some(cas) => Ok(()),
+            Some(_) => Err(Status::KeyEexists),
+        }
+    }
+
+    fn existing(&self, key: Key, cas: u64) -> Result<(), Status> {
+        if self.documents.contains_key(&key) {
+            self.check_cas(key, cas)
+        } else {
+            Err(Status::KeyEnoent)
+        }
+    }
+
+    fn get(&self, key: Key, quiet: bool, with_key: bool) -> Option<Answer> {
+        let name = if with_key { key_name(key) } else { Vec::new() };
+        let answer = match self.documents.get(&key) {
+            None if quiet => return None,
+            None => Answer::bare(Status::KeyEnoent),
+            Some(document) => Answer {
+                extras: document.flags.to_be_bytes().to_vec(),
+                value: Some(document.value.clone()),
+                cas: AnsweredCas::Of(key),
+                ..Answer::bare(Status::Success)
+            },
+        };
+        Some(Answer { key: name, ..answer })
+    }
+
+    fn touch(&mut self, key: Key) -> Answer {
+        match self.documents.get_mut(&key) {
+            None => Answer::bare(Status::KeyEnoent),
+            Some(document) => {
+                document.cas = None;
+                Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) }
+            }
+        }
+    }
+
+    fn store(
+        &mut self,
+        key: Key,
+        quiet: bool,
+        condition: Result<(), Status>,
+        flags: u32,
+        value: &[u8],
+    ) -> Option<Answer> {
+        if let Err(status) = condition {
+            return Some(Answer::bare(status));
+        }
+        self.documents.insert(key, Document { value: value.to_vec(), flags, cas: None });
+        (!quiet).then(|| Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) })
+    }
+
+    fn concat(
+        &mut self,
+        key: Key,
+        quiet: bool,
+        condition: Result<(), Status>,
+        prepend: bool,
+        value: &[u8],
+    ) -> Option<Answer> {
+        let flags = self.documents.get(&key).map_or(0, |document| document.flags);
+        let condition = match condition {
+            Err(Status::KeyEnoent) => Err(Status::NotStored),
+            condition => condition,
+        };
+        let before = self.documents.get(&key).map_or(&[][..], |document| &document.value);
+        let joined = if prepend { [value, before].concat() } else { [before, value].concat() };
+        self.store(key, quiet, condition, flags, &joined)
+    }
+
+    fn count(&mut self, request: &Request, cas: u64) -> Option<Answer> {
+        let Request::Count { key, quiet, decrement, delta, initial, .. } = request else {
+            unreachable!("the caller has looked");
+        };
+        let counted = match self.documents.get(key) {
+            None if cas != 0 => Err(Status::KeyEnoent),
+            None => initial.ok_or(Status::KeyEnoent).map(|initial| (initial, 0)),
+            Some(document) => self.check_cas(*key, cas).and_then(|()| {
+                let current = number(&document.value).ok_or(Status::DeltaBadval)?;
+                let value = match decrement {
+                    true => current.saturating_sub(*delta),
+                    false => current.wrapping_add(*delta),
+                };
+                Ok((value, document.flags))
+            }),
+        };
+        match counted {
+            Err(status) => Some(Answer::bare(status)),
+            Ok((value, flags)) => {
+                let answer =
+                    self.store(*key, *quiet, Ok(()), flags, value.to_string().as_bytes())?;
+                Some(Answer { value: Some(value.to_be_bytes().to_vec()), ..answer })
+            }
+        }
+    }
+}
+
+/// A counter's value: decimal digits and nothing else, at most 64 bits.
+fn number(value: &[u8]) -> Option<u64> {
+    let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_decimal && value.len() <= 20)?;
+    text.parse().ok()
+}
