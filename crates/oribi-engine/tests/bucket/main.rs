@@ -11,6 +11,7 @@ use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
+mod concurrent;
 mod operations;
 mod statistics;
 
