@@ -23,6 +23,9 @@ mod flusher;
 mod hash_table;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
 mod item;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "cells that the model checker watches")]
+mod models;
 mod outcome;
 mod persistence;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]

@@ -1,0 +1,161 @@
+//! The hash table's growth under its lock, seen by others between two holds of it.
+//!
+//! Table and items are the real ones; the lock is the checker's, in the place of the vbucket's. Every order in which
+//! the threads can get the lock is run, so a look-up falls into every state of a migration that a writer
+//! leaves behind, and an item that was found is read after the table has let go of it.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::thread;
+use oribi_types::{CollectionId, DocKey};
+
+use crate::hash_table::{HashSeed, HashTable, KeyHash};
+use crate::item::{ItemFields, ItemRef, NewItem};
+
+/// Items of a table of one group that is about to double.
+const BEFORE: u8 = 5;
+/// Inserts that double it, and double it again while the first migration may be under way.
+const INSERTED: u8 = 7;
+
+fn key(name: &[u8; 1]) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name }
+}
+
+fn item(number: u8, version: u8) -> ItemRef {
+    NewItem::new(key(&[number]), ItemFields::default(), &[&[number, version]]).publish()
+}
+
+struct Shared {
+    table: Mutex<HashTable>,
+    seed: HashSeed,
+}
+
+impl Shared {
+    fn with_items() -> Arc<Shared> {
+        let seed = HashSeed::new(7);
+        let mut table = HashTable::new(seed.clone());
+        for number in 0..BEFORE {
+            let replaced = table.insert(seed.hash(key(&[number])), item(number, 0));
+            assert!(replaced.is_none());
+        }
+        Arc::new(Shared { table: Mutex::new(table), seed })
+    }
+
+    fn locked<R>(&self, run: impl FnOnce(&mut HashTable) -> R) -> R {
+        run(&mut self.table.lock().expect("no assertion fails"))
+    }
+
+    fn hash(&self, number: u8) -> KeyHash {
+        self.seed.hash(key(&[number]))
+    }
+
+    /// A GET: the reference is cloned under the lock and read after it.
+    fn get(&self, number: u8) -> Option<ItemRef> {
+        let hash = self.hash(number);
+        self.locked(|table| table.get(hash, key(&[number])).cloned())
+    }
+
+    /// A prefetch: which item a hash most likely has, and where that is.
+    fn look_ahead(&self, number: u8) {
+        let hash = self.hash(number);
+        self.locked(|table| {
+            let Some(candidate) = table.candidate(hash) else { return };
+            assert!(!candidate.address().is_null());
+            // What is there is a live item, if not the one that is looked for.
+            assert_eq!(candidate.key().key[0], candidate.value()[0]);
+        });
+    }
+
+    fn insert(&self, number: u8) {
+        let (hash, new) = (self.hash(number), item(number, 0));
+        let replaced = self.locked(|table| table.insert(hash, new));
+        assert!(replaced.is_none(), "nobody else inserts this key");
+    }
+}
+
+fn growth() {
+    let shared = Shared::with_items();
+    let ahead = Arc::clone(&shared);
+    let ahead = thread::spawn(move || {
+        for number in [0, BEFORE] {
+            ahead.look_ahead(number);
+            let found = ahead.get(number);
+            assert!(found.is_some() || number == BEFORE, "a key that was always there is missing");
+        }
+    });
+    for number in BEFORE..BEFORE + INSERTED {
+        shared.insert(number);
+    }
+    ahead.join().expect("no assertion fails");
+    for number in 0..BEFORE + INSERTED {
+        assert_eq!(shared.get(number).expect("all are there").value(), [number, 0]);
+    }
+    assert_eq!(shared.locked(|table| table.len()), usize::from(BEFORE + INSERTED));
+}
+
+fn replaced_and_removed_while_read() {
+    let shared = Shared::with_items();
+    let reading = Arc::clone(&shared);
+    let reading = thread::spawn(move || {
+        let replaced = reading.get(0).expect("it is replaced, not removed");
+        let removed = reading.get(1);
+        reading.look_ahead(1);
+        assert_eq!(replaced.value()[0], 0);
+        assert!(removed.is_none_or(|item| item.value() == [1, 0]));
+    });
+    let growing = Arc::clone(&shared);
+    let growing = thread::spawn(move || {
+        growing.insert(BEFORE);
+        growing.insert(BEFORE + 1);
+    });
+    let (hash, new) = (shared.hash(0), item(0, 1));
+    let before =
+        shared.locked(|table| table.insert(hash, new)).expect("there was a version before");
+    assert_eq!(before.value(), [0, 0]);
+    drop(before);
+    let hash = shared.hash(1);
+    let removed = shared.locked(|table| table.remove(hash, key(&[1])));
+    drop(removed.expect("it was there"));
+    reading.join().expect("no assertion fails");
+    growing.join().expect("no assertion fails");
+    assert_eq!(shared.get(0).expect("all but one are there").value(), [0, 1]);
+    assert!(shared.get(1).is_none());
+    assert_eq!(shared.locked(|table| table.len()), usize::from(BEFORE) + 1);
+}
+
+#[test]
+fn look_ups_and_prefetches_while_the_table_grows() {
+    loom::model(growth);
+}
+
+#[test]
+fn items_are_replaced_and_removed_while_the_table_grows() {
+    loom::model(replaced_and_removed_while_read);
+}
+
+/// The checker gets to every order: a reader that sees the table before, during and after its growth.
+#[test]
+fn every_state_of_a_growth_is_seen() {
+    let seen = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let all = Arc::clone(&seen);
+    loom::model(move || {
+        let shared = Shared::with_items();
+        let looking = Arc::clone(&shared);
+        let all = Arc::clone(&all);
+        let looking = thread::spawn(move || {
+            let state = looking.locked(|table| (table.len(), table.group_count()));
+            all.lock().expect("no assertion fails").insert(state);
+        });
+        for number in BEFORE..BEFORE + INSERTED {
+            shared.insert(number);
+        }
+        looking.join().expect("no assertion fails");
+    });
+    let seen = seen.lock().expect("no assertion fails");
+    let lengths: Vec<_> = seen.iter().map(|(len, _)| *len).collect();
+    assert_eq!(lengths, (5..=12).collect::<Vec<_>>());
+    assert!(
+        seen.iter().map(|(_, groups)| groups).collect::<std::collections::BTreeSet<_>>().len() > 2
+    );
+}
