@@ -11,9 +11,10 @@ use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
-mod concurrent;
 mod operations;
 mod statistics;
+
+mod concurrent;
 
 const VB: Vbid = Vbid(1);
 const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
