@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::Instant;
 
 #[cfg(test)]
@@ -33,6 +33,7 @@ use crate::master::{MasterCall, method};
 use crate::partition::BUCKET_BYTES;
 use crate::proto::common::PartitionKeyPb;
 use crate::proto::master::{GetTableLocationsRequestPb, GetTableLocationsResponsePb};
+use crate::retry::backoff::until;
 use crate::rpc::Method;
 use crate::table::Table;
 use locations::{Location, TableLocations};
@@ -96,7 +97,7 @@ impl Table {
         if let Ok(tablets) = self.cache().locations.lock().complete(Instant::now()) {
             return Ok(tablets);
         }
-        let _one_at_a_time = self.cache().question.lock().await;
+        let _one_at_a_time = self.turn_to_ask(deadline).await?;
         let mut last_unknown: Option<Bytes> = None;
         loop {
             let unknown = match self.cache().locations.lock().complete(Instant::now()) {
@@ -120,7 +121,7 @@ impl Table {
         generation: u64,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let _one_at_a_time = self.cache().question.lock().await;
+        let _one_at_a_time = self.turn_to_ask(deadline).await?;
         if tablet.generation() != generation && !tablet.is_stale() {
             return Ok(());
         }
@@ -150,8 +151,9 @@ impl Table {
         deadline: Instant,
     ) -> Result<(), Error> {
         let shared = self.shared();
+        let permit = until(deadline, shared.meta_cache().permits.acquire()).await;
         let _permit =
-            shared.meta_cache().permits.acquire().await.expect("the semaphore is never closed");
+            permit.ok_or_else(|| self.too_late())?.expect("the semaphore is never closed");
         let hash_bytes = (self.partition_schema().hash_dimensions().len() * BUCKET_BYTES)
             .min(partition_key.len());
         let (hash_key, range_key) = partition_key.split_at(hash_bytes);
@@ -181,6 +183,15 @@ impl Table {
         let expires = Instant::now() + ttl;
         self.cache().locations.lock().absorb(partition_key, tablets as usize, answer, expires);
         Ok(())
+    }
+
+    /// Waits until nobody else asks about this table; what they asked may have answered this question as well.
+    async fn turn_to_ask(&self, deadline: Instant) -> Result<MutexGuard<'_, ()>, Error> {
+        until(deadline, self.cache().question.lock()).await.ok_or_else(|| self.too_late())
+    }
+
+    fn too_late(&self) -> Error {
+        Error::timeout(Operation::LocateTablets, self.name(), None)
     }
 
     fn gone(&self, tablet: &Tablet) -> Error {

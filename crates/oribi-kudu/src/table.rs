@@ -29,6 +29,7 @@ use crate::meta_cache::CachedTable;
 use crate::partition::PartitionSchema;
 use crate::proto::master::{GetTableSchemaRequestPb, GetTableSchemaResponsePb, TableIdentifierPb};
 use crate::proto::rpc::SignedTokenPb;
+use crate::retry::backoff::until;
 use crate::rpc::Method;
 use crate::schema::Schema;
 
@@ -121,7 +122,9 @@ impl Table {
         refused: Option<Arc<SignedTokenPb>>,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let _one_at_a_time = self.inner.renewal.lock().await;
+        let turn = until(deadline, self.inner.renewal.lock()).await;
+        let _one_at_a_time =
+            turn.ok_or_else(|| Error::timeout(Operation::OpenTable, self.name(), None))?;
         let current = self.authz_token();
         let is_newest = match (&current, &refused) {
             (Some(current), Some(refused)) => Arc::ptr_eq(current, refused),

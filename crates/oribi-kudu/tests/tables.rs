@@ -420,3 +420,21 @@ async fn without_a_master_the_error_names_it() {
     );
     assert!(error.is_retryable());
 }
+
+#[tokio::test]
+async fn a_key_that_is_not_unique_is_numbered_by_the_server() {
+    let Some((cluster, client)) = connect().await else { return };
+    let schema = Schema::builder()
+        .column(ColumnSchema::builder("who", DataType::String).key())
+        .non_unique_key()
+        .column(ColumnSchema::builder("what", DataType::Int32).nullable(true))
+        .build()
+        .unwrap();
+    let creator = TableCreator::new("events", schema)
+        .hash_partition(HashPartition::new(["who"], 2))
+        .num_replicas(1);
+    let table = client.create_table(creator).await.unwrap();
+    assert!(table.schema().columns()[1].is_auto_incrementing());
+    let described = describe(cluster, "events");
+    assert!(described.contains("PRIMARY KEY (who, auto_incrementing_id)"), "{described}");
+}

@@ -20,7 +20,7 @@ use crate::error::{Error, MasterErrorCode, RpcErrorCode, StatusCode};
 use crate::proto::master::{
     ConnectToMasterRequestPb, ConnectToMasterResponsePb, RaftRolePb, SERVICE_NAME,
 };
-use crate::retry::backoff::{Backoff, pause};
+use crate::retry::backoff::{Backoff, pause, until};
 use crate::rpc::{CallOptions, Messenger, Method};
 use crate::types::HostPort;
 
@@ -90,7 +90,9 @@ impl Masters {
         if let Some(leader) = self.known_leader().filter(is_good) {
             return Ok(leader);
         }
-        let _one_at_a_time = self.search.lock().await;
+        let Some(_one_at_a_time) = until(deadline, self.search.lock()).await else {
+            return Err(Error::NoLeaderMaster { masters: self.configured.clone(), last: None });
+        };
         if let Some(leader) = self.known_leader().filter(is_good) {
             return Ok(leader);
         }
@@ -124,7 +126,8 @@ impl Masters {
                 authentication = Authentication::Primary;
                 continue;
             }
-            if !error.is_retryable() || !pause(Backoff::Exponential.delay(attempt), deadline).await {
+            if !error.is_retryable() || !pause(Backoff::Exponential.delay(attempt), deadline).await
+            {
                 return Err(error);
             }
         }

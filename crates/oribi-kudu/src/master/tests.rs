@@ -12,21 +12,15 @@ use crate::schema::{ColumnSchema, DataType, Schema};
 use crate::table::TableCreator;
 
 fn answer(code: MasterErrorCode, status: StatusCode) -> MasterErrorPb {
-    let status = AppStatusPb {
-        code: status as i32,
-        message: Some("words".to_owned()),
-        posix_code: None,
-    };
+    let status =
+        AppStatusPb { code: status as i32, message: Some("words".to_owned()), posix_code: None };
     MasterErrorPb { code: code as i32, status }
 }
 
 #[test]
 fn a_master_that_does_not_lead_makes_the_client_look_for_another() {
     for code in [MasterErrorCode::NotTheLeader, MasterErrorCode::CatalogManagerNotInitialized] {
-        assert_eq!(
-            remedy_for_answer(&answer(code, StatusCode::IllegalState)),
-            Remedy::FindLeader
-        );
+        assert_eq!(remedy_for_answer(&answer(code, StatusCode::IllegalState)), Remedy::FindLeader);
     }
     let busy = answer(MasterErrorCode::Unknown, StatusCode::ServiceUnavailable);
     assert_eq!(remedy_for_answer(&busy), Remedy::Again);
@@ -54,11 +48,15 @@ fn a_refusal_is_named_by_its_code() {
 }
 
 fn leader() -> pb::ConnectToMasterResponsePb {
-    pb::ConnectToMasterResponsePb { role: Some(pb::RaftRolePb::Leader as i32), ..Default::default() }
+    pb::ConnectToMasterResponsePb {
+        role: Some(pb::RaftRolePb::Leader as i32),
+        ..Default::default()
+    }
 }
 
 async fn client_of(master: &ScriptedServer) -> Client {
-    let builder = ClientBuilder::new([master.address.clone()]).admin_timeout(Duration::from_secs(5));
+    let builder =
+        ClientBuilder::new([master.address.clone()]).admin_timeout(Duration::from_secs(5));
     builder.build().await.unwrap()
 }
 
@@ -68,12 +66,21 @@ fn schema() -> Schema {
 
 /// A master that executes the first call of a method, but closes the connection instead of answering, and then
 /// answers `second`.
-async fn forgetful_master(method: &'static str, second: fn() -> Answer, columns: SchemaPb) -> ScriptedServer {
+async fn forgetful_master(
+    method: &'static str,
+    second: fn() -> Answer,
+    columns: SchemaPb,
+) -> ScriptedServer {
     let calls = AtomicUsize::new(0);
     ScriptedServer::start(move |call| match call.method.as_str() {
         "ConnectToMaster" => message(&leader()),
-        "GetTableSchema" => message(&pb::GetTableSchemaResponsePb { schema: Some(columns.clone()), ..Default::default() }),
-        "IsCreateTableDone" => message(&pb::IsCreateTableDoneResponsePb { done: Some(true), ..Default::default() }),
+        "GetTableSchema" => message(&pb::GetTableSchemaResponsePb {
+            schema: Some(columns.clone()),
+            ..Default::default()
+        }),
+        "IsCreateTableDone" => {
+            message(&pb::IsCreateTableDoneResponsePb { done: Some(true), ..Default::default() })
+        }
         called if called == method && calls.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Close,
         called if called == method => second(),
         _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
@@ -100,7 +107,10 @@ async fn a_table_whose_creation_lost_its_answer_is_taken_for_created() {
 
 #[tokio::test]
 async fn another_table_of_the_name_is_not_taken_for_the_created_one() {
-    let other = Schema::builder().column(ColumnSchema::builder("other", DataType::Int64).key()).build().unwrap();
+    let other = Schema::builder()
+        .column(ColumnSchema::builder("other", DataType::Int64).key())
+        .build()
+        .unwrap();
     let master = forgetful_master("CreateTable", already_present, other.to_pb()).await;
     let created = client_of(&master).await.create_table(TableCreator::new("t", schema())).await;
     assert!(matches!(created, Err(Error::TableAlreadyPresent { .. })));
@@ -121,14 +131,16 @@ async fn a_deletion_that_lost_its_answer_is_taken_for_done() {
 #[tokio::test]
 async fn a_busy_master_is_asked_again() {
     let calls = AtomicUsize::new(0);
-    let master = ScriptedServer::start(move |call| match (call.method.as_str(), calls.fetch_add(1, Ordering::Relaxed)) {
-        ("ConnectToMaster", _) => message(&leader()),
-        (_, 1) => Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
-        (_, 2) => {
-            let error = Some(answer(MasterErrorCode::Unknown, StatusCode::ServiceUnavailable));
-            message(&pb::ListTablesResponsePb { error, ..Default::default() })
+    let master = ScriptedServer::start(move |call| {
+        match (call.method.as_str(), calls.fetch_add(1, Ordering::Relaxed)) {
+            ("ConnectToMaster", _) => message(&leader()),
+            (_, 1) => Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy),
+            (_, 2) => {
+                let error = Some(answer(MasterErrorCode::Unknown, StatusCode::ServiceUnavailable));
+                message(&pb::ListTablesResponsePb { error, ..Default::default() })
+            }
+            _ => message(&pb::ListTablesResponsePb::default()),
         }
-        _ => message(&pb::ListTablesResponsePb::default()),
     })
     .await;
     client_of(&master).await.list_tables("").await.unwrap();
@@ -138,21 +150,36 @@ async fn a_busy_master_is_asked_again() {
 #[tokio::test]
 async fn the_leader_is_found_among_several_masters_and_again_when_it_changes() {
     let follower = |call: &Call| match call.method.as_str() {
-        "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb { role: Some(pb::RaftRolePb::Follower as i32), ..Default::default() }),
-        _ => message(&pb::ListTablesResponsePb { error: Some(answer(MasterErrorCode::NotTheLeader, StatusCode::IllegalState)), ..Default::default() }),
+        "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb {
+            role: Some(pb::RaftRolePb::Follower as i32),
+            ..Default::default()
+        }),
+        _ => message(&pb::ListTablesResponsePb {
+            error: Some(answer(MasterErrorCode::NotTheLeader, StatusCode::IllegalState)),
+            ..Default::default()
+        }),
     };
     let leading = |call: &Call| match call.method.as_str() {
         "ConnectToMaster" => message(&leader()),
         _ => message(&pb::ListTablesResponsePb::default()),
     };
     let masters = [ScriptedServer::start(follower).await, ScriptedServer::start(leading).await];
-    let client = ClientBuilder::new(masters.iter().map(|master| master.address.clone())).build().await.unwrap();
+    let client = ClientBuilder::new(masters.iter().map(|master| master.address.clone()))
+        .build()
+        .await
+        .unwrap();
     assert!(client.list_tables("").await.unwrap().is_empty());
-    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (0, 1));
+    assert_eq!(
+        (masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()),
+        (0, 1)
+    );
     masters[1].set_script(follower);
     masters[0].set_script(leading);
     client.list_tables("").await.unwrap();
-    assert_eq!((masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()), (1, 2));
+    assert_eq!(
+        (masters[0].calls("ListTables").len(), masters[1].calls("ListTables").len()),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
@@ -162,9 +189,14 @@ async fn one_address_is_enough_to_find_the_other_masters() {
         _ => message(&pb::ListTablesResponsePb::default()),
     })
     .await;
-    let named = HostPortPb { host: leading.address.host.clone(), port: leading.address.port.into() };
+    let named =
+        HostPortPb { host: leading.address.host.clone(), port: leading.address.port.into() };
     let follower = ScriptedServer::start(move |_| {
-        message(&pb::ConnectToMasterResponsePb { role: Some(pb::RaftRolePb::Follower as i32), master_addrs: vec![named.clone()], ..Default::default() })
+        message(&pb::ConnectToMasterResponsePb {
+            role: Some(pb::RaftRolePb::Follower as i32),
+            master_addrs: vec![named.clone()],
+            ..Default::default()
+        })
     })
     .await;
     let client = ClientBuilder::new([follower.address.clone()]).build().await.unwrap();

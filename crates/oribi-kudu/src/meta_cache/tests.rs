@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::client::ClientBuilder;
-use crate::proto::common::{ColumnSchemaPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb};
+use crate::proto::common::{
+    ColumnSchemaPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb,
+};
 use crate::proto::master as pb;
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
@@ -25,10 +27,22 @@ async fn table() -> (ScriptedServer, Table) {
 
 fn answer(call: &Call) -> Answer {
     match call.method.as_str() {
-        "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb { role: Some(pb::RaftRolePb::Leader as i32), ..Default::default() }),
+        "ConnectToMaster" => message(&pb::ConnectToMasterResponsePb {
+            role: Some(pb::RaftRolePb::Leader as i32),
+            ..Default::default()
+        }),
         "GetTableSchema" => {
-            let key = ColumnSchemaPb { name: "key".to_owned(), r#type: 8, is_key: Some(true), id: Some(0), ..Default::default() };
-            let partition_schema = PartitionSchemaPb { range_schema: Some(RangeSchemaPb::default()), ..Default::default() };
+            let key = ColumnSchemaPb {
+                name: "key".to_owned(),
+                r#type: 8,
+                is_key: Some(true),
+                id: Some(0),
+                ..Default::default()
+            };
+            let partition_schema = PartitionSchemaPb {
+                range_schema: Some(RangeSchemaPb::default()),
+                ..Default::default()
+            };
             message(&pb::GetTableSchemaResponsePb {
                 schema: Some(SchemaPb { columns: vec![key] }),
                 partition_schema: Some(partition_schema),
@@ -38,13 +52,22 @@ fn answer(call: &Call) -> Answer {
             })
         }
         "GetTableLocations" => {
-            let tablet = |id: &'static str, start: &'static str, end: &'static str| pb::TabletLocationsPb {
-                tablet_id: id.into(),
-                partition: Some(PartitionPb { hash_buckets: Vec::new(), partition_key_start: Some(start.into()), partition_key_end: Some(end.into()) }),
-                interned_replicas: Vec::new(),
-            };
+            let tablet =
+                |id: &'static str, start: &'static str, end: &'static str| pb::TabletLocationsPb {
+                    tablet_id: id.into(),
+                    partition: Some(PartitionPb {
+                        hash_buckets: Vec::new(),
+                        partition_key_start: Some(start.into()),
+                        partition_key_end: Some(end.into()),
+                    }),
+                    interned_replicas: Vec::new(),
+                };
             let tablet_locations = vec![tablet("1", "b", "d"), tablet("2", "f", "h")];
-            message(&pb::GetTableLocationsResponsePb { tablet_locations, ttl_millis: Some(300_000), ..Default::default() })
+            message(&pb::GetTableLocationsResponsePb {
+                tablet_locations,
+                ttl_millis: Some(300_000),
+                ..Default::default()
+            })
         }
         _ => Answer::Refuse(RpcErrorCodePb::ErrorNoSuchMethod),
     }
@@ -68,7 +91,8 @@ async fn many_who_need_newer_replicas_ask_one_question() {
     let (master, table) = table().await;
     let tablets = table.snapshot(deadline()).await.unwrap();
     let generation = tablets[0].generation();
-    let refreshed = join_all((0..60).map(|_| table.refresh_tablet(&tablets[0], generation, deadline()))).await;
+    let refreshed =
+        join_all((0..60).map(|_| table.refresh_tablet(&tablets[0], generation, deadline()))).await;
     assert!(refreshed.into_iter().all(|refreshed| refreshed.is_ok()));
     assert_eq!(master.calls("GetTableLocations").len(), 2);
 }
@@ -101,9 +125,38 @@ async fn opening_a_table_again_looks_for_partitions_that_were_added() {
 async fn an_answer_that_answers_something_else_is_refused() {
     let (master, table) = table().await;
     master.set_script(|_| {
-        let partition = PartitionPb { hash_buckets: Vec::new(), partition_key_start: Some("x".into()), partition_key_end: Some(Bytes::from_static(b"y")) };
-        let tablet = |id: String| pb::TabletLocationsPb { tablet_id: id.into(), partition: Some(partition.clone()), interned_replicas: Vec::new() };
-        message(&pb::GetTableLocationsResponsePb { tablet_locations: vec![tablet("1".to_owned()), tablet("2".to_owned())], ..Default::default() })
+        let partition = PartitionPb {
+            hash_buckets: Vec::new(),
+            partition_key_start: Some("x".into()),
+            partition_key_end: Some(Bytes::from_static(b"y")),
+        };
+        let tablet = |id: String| pb::TabletLocationsPb {
+            tablet_id: id.into(),
+            partition: Some(partition.clone()),
+            interned_replicas: Vec::new(),
+        };
+        message(&pb::GetTableLocationsResponsePb {
+            tablet_locations: vec![tablet("1".to_owned()), tablet("2".to_owned())],
+            ..Default::default()
+        })
     });
     assert!(matches!(table.snapshot(deadline()).await, Err(Error::Malformed { .. })));
+}
+
+#[tokio::test]
+async fn who_waits_behind_a_question_waits_no_longer_than_it_may() {
+    let (master, table) = table().await;
+    let tablets = table.snapshot(deadline()).await.unwrap();
+    master.set_script(|_| Answer::Silence);
+    let patient = table.refresh_tablet(&tablets[0], tablets[0].generation(), deadline());
+    let hasty = table.refresh_tablet(
+        &tablets[1],
+        tablets[1].generation(),
+        Instant::now() + Duration::from_millis(50),
+    );
+    tokio::select! {
+        biased;
+        _ = patient => panic!("the master is silent"),
+        ended = hasty => assert!(matches!(ended, Err(Error::Timeout { operation: Operation::LocateTablets, .. }))),
+    }
 }

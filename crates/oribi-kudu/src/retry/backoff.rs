@@ -45,6 +45,12 @@ pub(crate) async fn pause(delay: Duration, deadline: Instant) -> bool {
     true
 }
 
+/// Waits for something, at most until the deadline: others may hold what is waited for longer than the caller
+/// has time.
+pub(crate) async fn until<T>(deadline: Instant, wanted: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(deadline, wanted).await.ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

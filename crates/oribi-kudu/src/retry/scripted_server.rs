@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::proto::rpc::{
-    ErrorStatusPb, NegotiatePb, NegotiateStepPb, RequestHeaderPb, RequestIdPb, ResponseHeaderPb, RpcErrorCodePb, SaslMechanismPb,
+    ErrorStatusPb, NegotiatePb, NegotiateStepPb, RequestHeaderPb, RequestIdPb, ResponseHeaderPb,
+    RpcErrorCodePb, SaslMechanismPb,
 };
 use crate::types::HostPort;
 
@@ -47,7 +48,9 @@ pub(crate) struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    pub(crate) async fn start(script: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> ScriptedServer {
+    pub(crate) async fn start(
+        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+    ) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = HostPort::new("127.0.0.1", listener.local_addr().unwrap().port());
         let calls = Arc::<Mutex<Vec<Call>>>::default();
@@ -72,7 +75,11 @@ impl ScriptedServer {
     }
 }
 
-async fn serve(mut socket: TcpStream, calls: Arc<Mutex<Vec<Call>>>, script: Arc<Mutex<Arc<Script>>>) -> Option<()> {
+async fn serve(
+    mut socket: TcpStream,
+    calls: Arc<Mutex<Vec<Call>>>,
+    script: Arc<Mutex<Arc<Script>>>,
+) -> Option<()> {
     let mut hello = [0; 7];
     socket.read_exact(&mut hello).await.ok()?;
     assert_eq!(&hello[..4], b"hrpc");
@@ -82,7 +89,11 @@ async fn serve(mut socket: TcpStream, calls: Arc<Mutex<Vec<Call>>>, script: Arc<
             -33 => negotiate(&mut socket, &body).await?,
             -3 => {}
             call_id => {
-                let call = Call { method: header.remote_method?.method_name, body, request_id: header.request_id };
+                let call = Call {
+                    method: header.remote_method?.method_name,
+                    body,
+                    request_id: header.request_id,
+                };
                 calls.lock().push(call.clone());
                 let script = script.lock().clone();
                 answer(&mut socket, call_id, script(&call)).await?;
@@ -95,7 +106,11 @@ async fn answer(socket: &mut TcpStream, call_id: i32, answer: Answer) -> Option<
     match answer {
         Answer::Message(body) => write_frame(socket, call_id, false, &body).await,
         Answer::Refuse(code) => {
-            let status = ErrorStatusPb { message: "scripted".to_owned(), code: Some(code as i32), unsupported_feature_flags: Vec::new() };
+            let status = ErrorStatusPb {
+                message: "scripted".to_owned(),
+                code: Some(code as i32),
+                unsupported_feature_flags: Vec::new(),
+            };
             write_frame(socket, call_id, true, &status.encode_to_vec()).await
         }
         Answer::Close => None,
@@ -131,8 +146,17 @@ async fn read_frame(socket: &mut TcpStream) -> Option<(RequestHeaderPb, Bytes)> 
     Some((header, frame))
 }
 
-async fn write_frame(socket: &mut TcpStream, call_id: i32, is_error: bool, body: &[u8]) -> Option<()> {
-    let header = ResponseHeaderPb { call_id: call_id.into(), is_error: Some(is_error), sidecar_offsets: Vec::new() };
+async fn write_frame(
+    socket: &mut TcpStream,
+    call_id: i32,
+    is_error: bool,
+    body: &[u8],
+) -> Option<()> {
+    let header = ResponseHeaderPb {
+        call_id: call_id.into(),
+        is_error: Some(is_error),
+        sidecar_offsets: Vec::new(),
+    };
     let mut frame = header.encode_length_delimited_to_vec();
     prost::encode_length_delimiter(body.len(), &mut frame).unwrap();
     frame.extend_from_slice(body);

@@ -11,7 +11,10 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::client::{Client, ClientBuilder};
-use crate::proto::common::{AppStatusPb, ColumnSchemaPb, HostPortPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb};
+use crate::proto::common::{
+    AppStatusPb, ColumnSchemaPb, HostPortPb, PartitionPb, PartitionSchemaPb, RangeSchemaPb,
+    SchemaPb,
+};
 use crate::proto::master as master_pb;
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::proto::tserver::{SERVICE_NAME, WriteRequestPb, WriteResponsePb};
@@ -43,7 +46,8 @@ impl Fixture {
         for _ in 0..3 {
             servers.push(ScriptedServer::start(|_| written(7)).await);
         }
-        let addresses: Vec<HostPort> = servers.iter().map(|server| server.address.clone()).collect();
+        let addresses: Vec<HostPort> =
+            servers.iter().map(|server| server.address.clone()).collect();
         let place = Arc::new(Mutex::new(Place::Leader(0)));
         let told = place.clone();
         let tokens = AtomicUsize::new(0);
@@ -99,7 +103,11 @@ impl Fixture {
 
     /// Sequence and attempt numbers of all writes at a server.
     fn ids(&self, server: usize) -> Vec<(i64, i64)> {
-        self.servers[server].calls("Write").iter().map(|call| call.request_id.as_ref().map(|id| (id.seq_no, id.attempt_no)).unwrap()).collect()
+        self.servers[server]
+            .calls("Write")
+            .iter()
+            .map(|call| call.request_id.as_ref().map(|id| (id.seq_no, id.attempt_no)).unwrap())
+            .collect()
     }
 }
 
@@ -118,8 +126,12 @@ fn written(timestamp: u64) -> Answer {
 }
 
 fn refused(code: TabletServerErrorCode, status: StatusCode) -> Answer {
-    let status = AppStatusPb { code: status as i32, message: Some("scripted".to_owned()), posix_code: None };
-    message(&WriteResponsePb { error: Some(TabletServerErrorPb { code: code as i32, status }), ..WriteResponsePb::default() })
+    let status =
+        AppStatusPb { code: status as i32, message: Some("scripted".to_owned()), posix_code: None };
+    message(&WriteResponsePb {
+        error: Some(TabletServerErrorPb { code: code as i32, status }),
+        ..WriteResponsePb::default()
+    })
 }
 
 fn not_the_leader() -> Answer {
@@ -127,15 +139,30 @@ fn not_the_leader() -> Answer {
 }
 
 fn leader() -> master_pb::ConnectToMasterResponsePb {
-    master_pb::ConnectToMasterResponsePb { role: Some(master_pb::RaftRolePb::Leader as i32), ..Default::default() }
+    master_pb::ConnectToMasterResponsePb {
+        role: Some(master_pb::RaftRolePb::Leader as i32),
+        ..Default::default()
+    }
 }
 
 fn schema(token: usize) -> master_pb::GetTableSchemaResponsePb {
-    let key = ColumnSchemaPb { name: "key".to_owned(), r#type: 7, is_key: Some(true), id: Some(0), ..ColumnSchemaPb::default() };
-    let token = SignedTokenPb { token_data: Some(Bytes::from(token.to_string())), ..SignedTokenPb::default() };
+    let key = ColumnSchemaPb {
+        name: "key".to_owned(),
+        r#type: 7,
+        is_key: Some(true),
+        id: Some(0),
+        ..ColumnSchemaPb::default()
+    };
+    let token = SignedTokenPb {
+        token_data: Some(Bytes::from(token.to_string())),
+        ..SignedTokenPb::default()
+    };
     master_pb::GetTableSchemaResponsePb {
         schema: Some(SchemaPb { columns: vec![key] }),
-        partition_schema: Some(PartitionSchemaPb { range_schema: Some(RangeSchemaPb::default()), ..Default::default() }),
+        partition_schema: Some(PartitionSchemaPb {
+            range_schema: Some(RangeSchemaPb::default()),
+            ..Default::default()
+        }),
         table_id: Some("id".into()),
         table_name: Some("t".to_owned()),
         authz_token: Some(token),
@@ -144,8 +171,18 @@ fn schema(token: usize) -> master_pb::GetTableSchemaResponsePb {
 }
 
 fn locations(addresses: &[HostPort], place: Place) -> master_pb::GetTableLocationsResponsePb {
-    let role = |index| if place == Place::Leader(index) { master_pb::RaftRolePb::Leader } else { master_pb::RaftRolePb::Follower };
-    let replica = |index: usize| master_pb::InternedReplicaPb { ts_info_idx: index as u32, role: role(index) as i32, dimension_label: None };
+    let role = |index| {
+        if place == Place::Leader(index) {
+            master_pb::RaftRolePb::Leader
+        } else {
+            master_pb::RaftRolePb::Follower
+        }
+    };
+    let replica = |index: usize| master_pb::InternedReplicaPb {
+        ts_info_idx: index as u32,
+        role: role(index) as i32,
+        dimension_label: None,
+    };
     let tablet = master_pb::TabletLocationsPb {
         tablet_id: if place == Place::Gone { "another".into() } else { "tablet".into() },
         partition: Some(PartitionPb::default()),
@@ -192,14 +229,18 @@ async fn a_busy_server_gets_the_same_request_again() {
     assert_eq!(fixture.ids(0), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]);
     fixture.write().await.unwrap();
     assert_eq!(fixture.ids(0)[5], (1, 0));
-    assert_eq!(fixture.servers[0].calls("Write")[5].request_id.as_ref().unwrap().first_incomplete_seq_no, 1);
+    assert_eq!(
+        fixture.servers[0].calls("Write")[5].request_id.as_ref().unwrap().first_incomplete_seq_no,
+        1
+    );
 }
 
 #[tokio::test]
 async fn a_follower_passes_the_write_on_and_the_next_one_goes_straight_to_the_leader() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(|_| not_the_leader());
-    fixture.servers[1].set_script(|_| refused(TabletServerErrorCode::TabletNotRunning, StatusCode::IllegalState));
+    fixture.servers[1]
+        .set_script(|_| refused(TabletServerErrorCode::TabletNotRunning, StatusCode::IllegalState));
     fixture.write().await.unwrap();
     assert_eq!(fixture.writes(), [1, 1, 1]);
     assert_eq!(fixture.ids(2), [(0, 2)]);
@@ -228,14 +269,17 @@ async fn a_lost_connection_sends_the_same_request_to_another_replica() {
     let reply = fixture.write().await.unwrap();
     assert_eq!(reply.server, fixture.servers[1].address);
     assert_eq!((fixture.ids(0), fixture.ids(1)), (vec![(0, 0)], vec![(0, 1)]));
-    let clients = [0, 1].map(|server| fixture.servers[server].calls("Write")[0].request_id.clone().unwrap().client_id);
+    let clients = [0, 1].map(|server| {
+        fixture.servers[server].calls("Write")[0].request_id.clone().unwrap().client_id
+    });
     assert_eq!(clients[0], clients[1]);
 }
 
 #[tokio::test]
 async fn a_missing_tablet_is_asked_for_at_the_master() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
+    fixture.servers[0]
+        .set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
     *fixture.place.lock() = Place::Leader(2);
     let reply = fixture.write().await.unwrap();
     assert_eq!(reply.server, fixture.servers[2].address);
@@ -245,22 +289,36 @@ async fn a_missing_tablet_is_asked_for_at_the_master() {
 #[tokio::test]
 async fn a_tablet_that_was_replaced_is_gone() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
+    fixture.servers[0]
+        .set_script(|_| refused(TabletServerErrorCode::TabletNotFound, StatusCode::NotFound));
     *fixture.place.lock() = Place::Gone;
     let error = fixture.write().await.unwrap_err();
-    assert!(matches!(&error, Error::TabletGone { table, tablet_id } if table == "t" && tablet_id == "tablet"), "{error}");
+    assert!(
+        matches!(&error, Error::TabletGone { table, tablet_id } if table == "t" && tablet_id == "tablet"),
+        "{error}"
+    );
     assert_eq!(fixture.table.snapshot(deadline(5000)).await.unwrap()[0].id(), "another");
 }
 
 #[tokio::test]
 async fn a_refused_authorization_token_is_renewed_once() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(in_turn(vec![|| Answer::Refuse(RpcErrorCodePb::ErrorInvalidAuthorizationToken), || written(1)]));
+    fixture.servers[0].set_script(in_turn(vec![
+        || Answer::Refuse(RpcErrorCodePb::ErrorInvalidAuthorizationToken),
+        || written(1),
+    ]));
     fixture.write().await.unwrap();
     let tokens: Vec<_> = fixture.servers[0]
         .calls("Write")
         .iter()
-        .map(|call| WriteRequestPb::decode(call.body.clone()).unwrap().authz_token.unwrap().token_data.unwrap())
+        .map(|call| {
+            WriteRequestPb::decode(call.body.clone())
+                .unwrap()
+                .authz_token
+                .unwrap()
+                .token_data
+                .unwrap()
+        })
         .collect();
     assert_eq!(tokens, ["0", "1"]);
     assert_eq!(fixture.master.calls("GetTableSchema").len(), 2);
@@ -269,7 +327,10 @@ async fn a_refused_authorization_token_is_renewed_once() {
 #[tokio::test]
 async fn a_refused_authentication_token_makes_the_client_connect_to_the_master_again() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(in_turn(vec![|| Answer::Refuse(RpcErrorCodePb::FatalInvalidAuthenticationToken), || written(1)]));
+    fixture.servers[0].set_script(in_turn(vec![
+        || Answer::Refuse(RpcErrorCodePb::FatalInvalidAuthenticationToken),
+        || written(1),
+    ]));
     fixture.write().await.unwrap();
     assert_eq!(fixture.master.calls("ConnectToMaster").len(), 2);
 }
@@ -277,10 +338,17 @@ async fn a_refused_authentication_token_makes_the_client_connect_to_the_master_a
 #[tokio::test]
 async fn what_is_wrong_with_the_request_is_told_at_once() {
     let fixture = Fixture::start().await;
-    fixture.servers[0].set_script(|_| refused(TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument));
+    fixture.servers[0].set_script(|_| {
+        refused(TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument)
+    });
     let error = fixture.write().await.unwrap_err();
-    let Error::TabletServer { code, status, server, message, .. } = &error else { panic!("{error}") };
-    assert_eq!((*code, *status), (TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument));
+    let Error::TabletServer { code, status, server, message, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        (*code, *status),
+        (TabletServerErrorCode::MismatchedSchema, StatusCode::InvalidArgument)
+    );
     assert_eq!((server, &**message), (&fixture.servers[0].address, "scripted"));
     assert!(!error.is_retryable());
     assert_eq!(fixture.writes(), [1, 0, 0]);
@@ -293,7 +361,9 @@ async fn the_deadline_ends_the_retries_and_the_error_tells_the_last_failure() {
     let fixture = Fixture::start().await;
     fixture.servers[0].set_script(|_| Answer::Refuse(RpcErrorCodePb::ErrorServerTooBusy));
     let error = fixture.write_until(deadline(60)).await.unwrap_err();
-    let Error::Timeout { operation: Operation::Write, last: Some(last), .. } = &error else { panic!("{error}") };
+    let Error::Timeout { operation: Operation::Write, last: Some(last), .. } = &error else {
+        panic!("{error}")
+    };
     assert!(matches!(**last, Error::Rpc { .. }), "{last}");
     fixture.servers[0].set_script(|_| Answer::Silence);
     let error = fixture.write_until(deadline(60)).await.unwrap_err();

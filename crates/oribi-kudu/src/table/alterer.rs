@@ -277,6 +277,9 @@ impl TableAlterer {
 impl Client {
     /// Alters a table and, unless told otherwise, waits until all its tablets have the change. A [`Table`]
     /// that was opened before keeps the old schema.
+    ///
+    /// When the answer to the change was lost, it is sent again; the master may then refuse what it has done
+    /// already, for instance because the column to add exists.
     pub async fn alter_table(&self, alterer: TableAlterer) -> Result<(), Error> {
         let TableAlterer { table, mut request, has_ranges, waits, timeout } = alterer;
         if has_ranges {
