@@ -19,16 +19,18 @@ use parking_lot::Mutex;
 use crate::collections::{Manifest, ManifestChange, ManifestError};
 use crate::flusher::FlusherSignal;
 use crate::hash_table::HashSeed;
+use crate::item::FillingItem;
 use crate::limits::{VALUE_BYTES_MAX, VBUCKETS_MAX};
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, MutationOutcome,
     Refused, StoreRequest,
 };
 use crate::persistence::PersistenceSink;
+use crate::prefetch::KeyAhead;
 use crate::stats::WarmupStats;
 use crate::tasks::{Task, Tasks};
 use crate::timings::BucketTimings;
-use crate::vbucket::{Context, VBucket, push_history};
+use crate::vbucket::{Context, VBucket, push_history, store_fields};
 
 pub use stats::{DiskState, KeyOnDisk};
 
@@ -52,6 +54,18 @@ pub struct BucketConfig {
     pub value_bytes_max: usize,
     /// Longest time that a write waits to be flushed when nobody waits for it, in milliseconds.
     pub flush_interval_ms: u64,
+    /// Where documents are kept.
+    pub storage: Storage,
+}
+
+/// Where a bucket keeps its documents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Storage {
+    /// In memory and in the store: what was flushed is there after a restart.
+    #[default]
+    Persistent,
+    /// In memory only, like memcached: a restart begins empty. The store holds the collections.
+    Memory,
 }
 
 /// Why a bucket could not be opened.
@@ -130,7 +144,8 @@ pub struct Bucket {
 impl Bucket {
     /// Opens a bucket over its store: reads vbucket states and manifest, and makes the state of
     /// every vbucket durable. Documents come by warmup. Unless the last run ended with a clean
-    /// shutdown every vbucket begins a new history, because acknowledged writes may be gone.
+    /// shutdown every vbucket begins a new history, because acknowledged writes may be gone; in a bucket
+    /// in memory only they are.
     pub fn open(
         config: BucketConfig,
         store: Arc<dyn KvStore>,
@@ -142,12 +157,14 @@ impl Bucket {
             None => Manifest::initial(),
             Some(bytes) => read_manifest(&bytes).map_err(OpenError::Manifest)?,
         };
-        let states = prepare_states(&config, store.as_ref(), &mut entropy, after_clean_shutdown)?;
+        let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
+        let states = prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?;
         let seed = HashSeed::new(entropy());
         let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
             .zip(&states)
             .map(|(id, state)| {
-                VBucket::new(Vbid(id), state, seed.clone(), state.high_seqno > Seqno(0))
+                let is_loading = state.high_seqno > Seqno(0);
+                VBucket::new(Vbid(id), state, seed.clone(), config.storage, is_loading)
             })
             .collect();
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
@@ -193,10 +210,18 @@ impl Bucket {
 
     /// Reads a document.
     pub fn get(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
-        let Some(vbucket) = self.vbucket(vbid) else {
-            return GetOutcome::Refused(Refused::NotMyVbucket);
-        };
-        vbucket.get(&self.context(now), key)
+        match self.vbucket(vbid) {
+            Some(vbucket) => vbucket.get(&self.context(now), vbucket.hash_of(key), key),
+            None => GetOutcome::Refused(Refused::NotMyVbucket),
+        }
+    }
+
+    /// [`Bucket::get`] of a key that was announced.
+    pub fn get_announced(&self, ahead: KeyAhead, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
+        match self.vbucket(ahead.vbid) {
+            Some(vbucket) => vbucket.get(&self.context(now), ahead.hash, key),
+            None => GetOutcome::Refused(Refused::NotMyVbucket),
+        }
     }
 
     /// Reads a document's or tombstone's metadata.
@@ -215,7 +240,55 @@ impl Bucket {
         request: &StoreRequest<'_>,
         now: Timestamp,
     ) -> MutationOutcome {
-        self.mutate(vbid, now, |vbucket, context| vbucket.store(context, key, request))
+        self.mutate(vbid, now, |vbucket, context| {
+            vbucket.store(context, vbucket.hash_of(key), key, request)
+        })
+    }
+
+    /// [`Bucket::store`] of a key that was announced.
+    pub fn store_announced(
+        &self,
+        ahead: KeyAhead,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        let hash = ahead.hash;
+        self.mutate(ahead.vbid, now, |vbucket, context| vbucket.store(context, hash, key, request))
+    }
+
+    /// A block for the value of a store request that is still being received, `value_bytes` long;
+    /// `request.value` is not looked at. `None` when it would be refused anyway, which the caller learns
+    /// by [`Bucket::store`]: no memory is taken for such a value.
+    pub fn begin_store(
+        &self,
+        key: DocKey<'_>,
+        request: &StoreRequest<'_>,
+        value_bytes: usize,
+        now: Timestamp,
+    ) -> Option<FillingItem> {
+        let context = self.context(now);
+        if value_bytes > context.value_bytes_max || context.writes_refused.is_some() {
+            return None;
+        }
+        Some(FillingItem::new(key, store_fields(&context, key, request), value_bytes))
+    }
+
+    /// Set, add or replace with a value that was received into its block; `request.value` is not
+    /// looked at.
+    ///
+    /// # Panics
+    /// When some of the value is missing.
+    pub fn store_received(
+        &self,
+        vbid: Vbid,
+        received: FillingItem,
+        request: &StoreRequest<'_>,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| {
+            vbucket.store_received(context, received, request)
+        })
     }
 
     /// Append or prepend.

@@ -176,7 +176,7 @@ impl CheckpointManager {
         CursorId(self.cursors.len() - 1)
     }
 
-    /// Assigns seqno and CAS to `new` and queues it. `previous` is the seqno of the version of the
+    /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is the seqno of the version of the
     /// same key that the hash table holds (a tombstone counts), if there is one.
     pub fn enqueue(
         &mut self,
@@ -185,13 +185,21 @@ impl CheckpointManager {
         rev: RevSeqno,
         now: Timestamp,
     ) -> Enqueued {
-        let bytes = new.as_item().block_bytes();
-        self.close_full_checkpoint();
+        let is_read = !self.cursors.is_empty();
+        if is_read {
+            self.close_full_checkpoint();
+        }
         self.high_seqno += 1;
         // Hybrid logical clock: wall clock in the upper 48 bits, a counter below, never backwards.
         self.max_cas = (now.unix_ns & !0xffff).max(self.max_cas + 1);
         new.set_version(Cas(self.max_cas), Seqno(self.high_seqno), rev);
         let item = new.publish();
+        if !is_read {
+            self.base = self.high_seqno + 1;
+            self.open_start = self.base;
+            return Enqueued { item, displaced: None };
+        }
+        let bytes = item.block_bytes();
         let displaced = previous.and_then(|previous| self.displace(previous));
         self.push(item.clone(), bytes);
         self.open_items += 1;

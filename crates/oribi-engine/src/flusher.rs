@@ -184,7 +184,9 @@ impl Bucket {
                 continue;
             }
             let begun = clock();
-            let (batch, state) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET);
+            let Some((batch, state)) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET) else {
+                continue;
+            };
             let took_us = elapsed_us(begun, clock());
             self.timings.lock().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.items.iter().map(ItemRef::block_bytes).sum::<usize>();

@@ -29,6 +29,7 @@ mod tests;
 
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
+pub(crate) use group::GroupHint;
 use group::{Groups, SLOTS};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
@@ -100,9 +101,9 @@ impl HashTable {
             .or_else(|| self.old.as_ref().and_then(|old| old.groups.find(hash, key)))
     }
 
-    /// Where the group is that a look-up of `hash` reads first, for a prefetch.
-    pub(crate) fn group_address(&self, hash: KeyHash) -> Option<*const u8> {
-        self.current.address(hash)
+    /// Tells `hint` where the groups are now.
+    pub(crate) fn show_to(&self, hint: &GroupHint) {
+        self.current.show_to(hint);
     }
 
     /// The first item whose tag fits `hash`: most likely the one that is looked for, for a prefetch.

@@ -11,26 +11,28 @@
 //! | 0 | 4 | reference count |
 //! | 4 | 4 | value length |
 //! | 8 | 8 | CAS |
-//! | 16 | 8 | seqno |
-//! | 24 | 4 | revision, low 32 bits |
-//! | 28 | 4 | expiry |
-//! | 32 | 4 | flags |
-//! | 36 | 4 | collection |
-//! | 40 | 2 | revision, high 16 bits |
-//! | 42 | 1 | key length |
-//! | 43 | 1 | datatype (low bits), deleted (top bit) |
-//! | 44 | n | key, then value |
+//! | 16 | 4 | seqno, low 32 bits |
+//! | 20 | 4 | revision, low 32 bits |
+//! | 24 | 2 | seqno, high 16 bits |
+//! | 26 | 2 | revision, high 16 bits |
+//! | 28 | 1 | key length |
+//! | 29 | 1 | datatype (low bits), which optional fields follow, deleted (top bit) |
+//! | 30 | n | optional fields, key, then value |
+//!
+//! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most documents
+//! lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an addition per read.
 //!
 //! Unsafe invariants, cited below by number:
-//! 1. A block is allocated by `NewItem::new` with `block_layout(key_bytes, value_bytes)`, both lengths
-//!    are stored in its header and never change, and it is freed with the same layout.
-//! 2. Header, key and value are fully written before `NewItem::new` returns.
-//! 3. A `NewItem` is the only pointer to its block, so it may write header fields; once it has become
-//!    an `ItemRef` nothing but the reference count is ever written.
+//! 1. A block is allocated by `NewItem::allocate` with `block_layout` of what its header says: both
+//!    lengths and which optional fields there are never change, and it is freed with the same layout.
+//! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value before
+//!    `NewItem::new` and `FillingItem::finish` return.
+//! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it has
+//!    become an `ItemRef` nothing but the reference count is ever written.
 //! 4. Each `ItemRef` owns one count; the block is freed by whoever takes the count to zero.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,21 +46,43 @@ struct Header {
     refcount: AtomicU32,
     value_bytes: u32,
     cas: u64,
-    seqno: u64,
+    seqno_low: u32,
     rev_low: u32,
-    expiry: u32,
-    flags: u32,
-    collection: u32,
+    seqno_high: u16,
     rev_high: u16,
     key_bytes: u8,
     kind: u8,
 }
 
-/// Bytes of a block before the key. Source: the table above, compared with it by a test.
-pub const HEADER_BYTES: usize = 44;
+/// Bytes of a block before optional fields and key. Source: the table above, compared with it by a test.
+pub const HEADER_BYTES: usize = 30;
 const DELETED: u8 = 0x80;
-const REV_MAX: u64 = (1 << 48) - 1;
+const HAS_FLAGS: u8 = 0x40;
+const HAS_EXPIRY: u8 = 0x20;
+const HAS_COLLECTION: u8 = 0x10;
+/// The datatypes that there are: JSON, Snappy, extended attributes.
+const DATATYPE_BITS: u8 = 0x07;
+const OPTIONAL_BYTES: usize = 4;
+/// Revisions and seqnos have 48 bits, as on the wire of change streams.
+const U48_MAX: u64 = (1 << 48) - 1;
 const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
+const _: () = assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == !DATATYPE_BITS & !0x08);
+
+impl Header {
+    /// Bytes of the optional fields that this kind of block has.
+    fn optional_bytes(kind: u8) -> usize {
+        (kind & (HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION)).count_ones() as usize * OPTIONAL_BYTES
+    }
+
+    /// Offset of the key.
+    fn key_at(&self) -> usize {
+        HEADER_BYTES + Header::optional_bytes(self.kind)
+    }
+
+    fn block_bytes(&self) -> usize {
+        block_bytes(self.kind, usize::from(self.key_bytes), self.value_bytes as usize)
+    }
+}
 
 /// What a new item is made of, apart from key, value and what the checkpoint manager assigns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,16 +95,18 @@ pub struct ItemFields {
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,
+    /// Make room for an expiry that [`NewItem::set_expiry`] will know.
+    pub keeps_expiry: bool,
 }
 
 /// At least a whole `Header`, whose size is rounded up past `HEADER_BYTES`, so that a reference to
 /// the header never reaches beyond the block.
-fn block_bytes(key_bytes: usize, value_bytes: usize) -> usize {
-    (HEADER_BYTES + key_bytes + value_bytes).max(size_of::<Header>())
+fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
+    (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
-fn block_layout(key_bytes: usize, value_bytes: usize) -> Layout {
-    Layout::from_size_align(block_bytes(key_bytes, value_bytes), align_of::<Header>())
+fn block_layout(block_bytes: usize) -> Layout {
+    Layout::from_size_align(block_bytes, align_of::<Header>())
         .expect("lengths are u8 and u32, far below isize::MAX")
 }
 
@@ -94,61 +120,86 @@ impl NewItem {
     /// When the key is longer than 255 bytes or the value longer than `u32::MAX`; callers check the
     /// protocol's limits (250 bytes, 20 MiB) before.
     pub fn new(key: DocKey<'_>, fields: ItemFields, parts: &[&[u8]]) -> NewItem {
-        let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
         let value_len: usize = parts.iter().map(|part| part.len()).sum();
+        let (new, mut value) = NewItem::allocate(key, &fields, value_len);
+        for part in parts {
+            // SAFETY: (1) the parts' lengths add up to the value's.
+            unsafe {
+                value.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len());
+                value = value.add(part.len());
+            }
+        }
+        new
+    }
+
+    /// A block with everything but its value, and where the value goes.
+    fn allocate(key: DocKey<'_>, fields: &ItemFields, value_len: usize) -> (NewItem, NonNull<u8>) {
+        let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
         let value_bytes = u32::try_from(value_len).expect("the caller checked the value limit");
-        let layout = block_layout(key.key.len(), value_len);
+        let optional = [
+            (HAS_FLAGS, fields.flags, fields.flags != 0),
+            (HAS_EXPIRY, fields.expiry, fields.expiry != 0 || fields.keeps_expiry),
+            (HAS_COLLECTION, key.collection.0, key.collection != CollectionId::DEFAULT),
+        ];
+        let deleted = if fields.deleted { DELETED } else { 0 };
+        let kind =
+            optional.iter().fold(fields.datatype.0 & DATATYPE_BITS | deleted, |kind, part| {
+                if part.2 { kind | part.0 } else { kind }
+            });
+        let layout = block_layout(block_bytes(kind, key.key.len(), value_len));
         // SAFETY: the layout has a non-zero size because it covers at least the header.
         let block = unsafe { alloc(layout) };
         let Some(header) = NonNull::new(block.cast::<Header>()) else { handle_alloc_error(layout) };
-        let deleted = if fields.deleted { DELETED } else { 0 };
-        // SAFETY: (1) the block is large and aligned enough for the header, then key and value at
-        // HEADER_BYTES; the header goes first because its trailing padding overlaps the key.
+        // SAFETY: (1) the block is large and aligned enough for the header, then optional fields, key
+        // and value from HEADER_BYTES on; the header goes first because its padding overlaps them.
         unsafe {
             header.write(Header {
                 refcount: AtomicU32::new(1),
                 value_bytes,
                 cas: 0,
-                seqno: 0,
+                seqno_low: 0,
                 rev_low: 0,
-                expiry: fields.expiry,
-                flags: fields.flags,
-                collection: key.collection.0,
+                seqno_high: 0,
                 rev_high: 0,
                 key_bytes,
-                kind: fields.datatype.0 & !DELETED | deleted,
+                kind,
             });
             let mut at = block.add(HEADER_BYTES);
-            for part in std::iter::once(&key.key).chain(parts) {
-                at.copy_from_nonoverlapping(part.as_ptr(), part.len());
-                at = at.add(part.len());
+            for (_, value, _) in optional.iter().filter(|part| part.2) {
+                at.cast::<u32>().write_unaligned(*value);
+                at = at.add(OPTIONAL_BYTES);
             }
+            at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
+            (NewItem(ItemRef(header)), NonNull::new_unchecked(at.add(key.key.len())))
         }
-        NewItem(ItemRef(header))
     }
 
     /// Sets the version. Called once, under the queue lock or while loading from the store.
     pub fn set_version(&mut self, cas: Cas, seqno: Seqno, rev_seqno: RevSeqno) {
-        let rev = rev_seqno.0.min(REV_MAX);
+        assert!(seqno.0 <= U48_MAX, "a vbucket has 2^48 seqnos");
+        let rev = rev_seqno.0.min(U48_MAX);
         // SAFETY: (3) the block is not shared yet.
         let header = unsafe { self.0.0.as_mut() };
         header.cas = cas.0;
-        header.seqno = seqno.0;
-        header.rev_low = rev as u32;
-        header.rev_high = (rev >> 32) as u16;
+        (header.seqno_low, header.seqno_high) = (seqno.0 as u32, (seqno.0 >> 32) as u16);
+        (header.rev_low, header.rev_high) = (rev as u32, (rev >> 32) as u16);
     }
 
     /// Sets the absolute expiry, for a write that keeps the expiry of the version before it.
+    ///
+    /// # Panics
+    /// When the item was not made with `keeps_expiry` or an expiry, so that it has no room for one.
     pub fn set_expiry(&mut self, expiry: u32) {
-        // SAFETY: (3) the block is not shared yet.
-        unsafe { self.0.0.as_mut() }.expiry = expiry;
+        let at = self.0.optional_at(HAS_EXPIRY).expect("it was made to keep an expiry");
+        // SAFETY: (1, 3) the field is inside the block, which is not shared yet.
+        unsafe { self.0.0.as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry) }
     }
 
     /// Sets the datatype, for a value that was only complete once it was in the block.
     pub fn with_datatype(mut self, datatype: Datatype) -> NewItem {
         // SAFETY: (3) the block is not shared yet.
         let header = unsafe { self.0.0.as_mut() };
-        header.kind = header.kind & DELETED | datatype.0 & !DELETED;
+        header.kind = header.kind & !DATATYPE_BITS | datatype.0 & DATATYPE_BITS;
         self
     }
 
@@ -160,6 +211,75 @@ impl NewItem {
     /// Reads the block like any other holder.
     pub fn as_item(&self) -> &ItemRef {
         &self.0
+    }
+}
+
+/// A block whose value is still being received, straight into its place.
+pub struct FillingItem {
+    block: NewItem,
+    value: NonNull<u8>,
+    filled_bytes: usize,
+}
+
+// SAFETY: (3) it is the only pointer to its block.
+unsafe impl Send for FillingItem {}
+
+impl FillingItem {
+    /// A block for a value of `value_bytes`, of which nothing is there yet.
+    ///
+    /// # Panics
+    /// As [`NewItem::new`].
+    pub fn new(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> FillingItem {
+        let (block, value) = NewItem::allocate(key, &fields, value_bytes);
+        FillingItem { block, value, filled_bytes: 0 }
+    }
+
+    /// Bytes of the value that are still to come.
+    pub fn missing_bytes(&self) -> usize {
+        self.block.0.header().value_bytes as usize - self.filled_bytes
+    }
+
+    /// Where the next bytes of the value go.
+    pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: (1, 3) the rest of the value is inside the block, which nobody else can see.
+        unsafe {
+            let at = self.value.as_ptr().add(self.filled_bytes).cast::<MaybeUninit<u8>>();
+            std::slice::from_raw_parts_mut(at, self.missing_bytes())
+        }
+    }
+
+    /// Says that the first `bytes` of [`FillingItem::spare`] were written.
+    ///
+    /// # Safety
+    /// They were.
+    ///
+    /// # Panics
+    /// When there was not that much room.
+    pub unsafe fn filled(&mut self, bytes: usize) {
+        assert!(bytes <= self.missing_bytes(), "more was filled than there was room for");
+        self.filled_bytes += bytes;
+    }
+
+    /// Appends `bytes` to the value.
+    ///
+    /// # Panics
+    /// When there is not that much room.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let room = &mut self.spare()[..bytes.len()];
+        // SAFETY: the room is as long as the bytes, which are then there.
+        unsafe {
+            room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            self.filled(bytes.len());
+        }
+    }
+
+    /// The item, once all of its value is there.
+    ///
+    /// # Panics
+    /// When bytes are missing.
+    pub fn finish(self) -> NewItem {
+        assert_eq!(self.missing_bytes(), 0, "a value is finished when all of it was received");
+        self.block
     }
 }
 
@@ -178,23 +298,37 @@ impl ItemRef {
     }
 
     fn bytes(&self, from: usize, len: usize) -> &[u8] {
-        // SAFETY: (1, 2) callers pass ranges inside key and value as the header's lengths give them.
-        unsafe {
-            std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(HEADER_BYTES + from), len)
-        }
+        // SAFETY: (1, 2) callers pass the range of key or value as the header gives it.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(from), len) }
+    }
+
+    /// Offset of an optional field, if the block has it.
+    fn optional_at(&self, field: u8) -> Option<usize> {
+        let kind = self.header().kind;
+        // Fields stand in descending order of their bits.
+        let before = kind & !(field | (field - 1));
+        (kind & field != 0).then(|| HEADER_BYTES + Header::optional_bytes(before))
+    }
+
+    /// An optional field; 0 when the block does not have it.
+    fn optional(&self, field: u8) -> u32 {
+        let Some(at) = self.optional_at(field) else { return 0 };
+        // SAFETY: (1, 2) the field is inside the block and was written.
+        unsafe { self.0.as_ptr().cast::<u8>().add(at).cast::<u32>().read_unaligned() }
     }
 
     /// Collection and logical key.
     pub fn key(&self) -> DocKey<'_> {
         let header = self.header();
-        let key = self.bytes(0, usize::from(header.key_bytes));
-        DocKey { collection: CollectionId(header.collection), key }
+        let key = self.bytes(header.key_at(), usize::from(header.key_bytes));
+        DocKey { collection: CollectionId(self.optional(HAS_COLLECTION)), key }
     }
 
     /// Document body; empty for a tombstone.
     pub fn value(&self) -> &[u8] {
         let header = self.header();
-        self.bytes(usize::from(header.key_bytes), header.value_bytes as usize)
+        let at = header.key_at() + usize::from(header.key_bytes);
+        self.bytes(at, header.value_bytes as usize)
     }
 
     /// Version.
@@ -204,7 +338,8 @@ impl ItemRef {
 
     /// Position in the vbucket's history.
     pub fn seqno(&self) -> Seqno {
-        Seqno(self.header().seqno)
+        let header = self.header();
+        Seqno(u64::from(header.seqno_low) | u64::from(header.seqno_high) << 32)
     }
 
     /// Revision count.
@@ -215,17 +350,17 @@ impl ItemRef {
 
     /// Opaque client flags.
     pub fn flags(&self) -> u32 {
-        self.header().flags
+        self.optional(HAS_FLAGS)
     }
 
     /// Absolute expiry in UNIX seconds, 0 for none; the time of deletion for a tombstone.
     pub fn expiry(&self) -> u32 {
-        self.header().expiry
+        self.optional(HAS_EXPIRY)
     }
 
     /// What the value is.
     pub fn datatype(&self) -> Datatype {
-        Datatype(self.header().kind & !DELETED)
+        Datatype(self.header().kind & DATATYPE_BITS)
     }
 
     /// True for a tombstone.
@@ -246,8 +381,7 @@ impl ItemRef {
 
     /// Bytes that the block occupies, without the allocator's own overhead.
     pub fn block_bytes(&self) -> usize {
-        let header = self.header();
-        block_bytes(usize::from(header.key_bytes), header.value_bytes as usize)
+        self.header().block_bytes()
     }
 
     /// Bytes of key and value.
@@ -285,7 +419,7 @@ impl Drop for ItemRef {
         // Only the last holder must see every other holder's reads finished. A load instead of a
         // fence, because ThreadSanitizer does not follow fences.
         header.refcount.load(Ordering::Acquire);
-        let layout = block_layout(usize::from(header.key_bytes), header.value_bytes as usize);
+        let layout = block_layout(header.block_bytes());
         // SAFETY: (1, 4) this was the last count, and the layout is the one of the allocation.
         unsafe { dealloc(self.0.as_ptr().cast::<u8>(), layout) }
     }

@@ -39,17 +39,18 @@ mod warmup;
 
 pub use bucket::{
     Bucket, BucketConfig, DiskState, FlushAllError, KeyOnDisk, ManifestUpdateError, OpenError,
+    Storage,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
-pub use item::{HEADER_BYTES, ItemRef};
+pub use item::{FillingItem, HEADER_BYTES, ItemRef};
 pub use outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
     MutationOutcome, Refused, StoreMode, StoreRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
-pub use prefetch::KeyAhead;
+pub use prefetch::{KeyAhead, LINE_BYTES};
 pub use stats::{BucketStats, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;

@@ -1,14 +1,16 @@
 //! Loads of cache lines that will be needed shortly, started early and side by side.
 //!
 //! A look-up in a table larger than the caches is two dependent misses, then one for each line of the
-//! value. Alone they cost 200 to 400 ns; sixteen look-ups interleaved hide most of it, because the
-//! processor keeps ten and more loads in flight. So a caller that knows several keys ahead, as a
-//! pipelined connection does, announces them here ([`Bucket::prefetch`]), and the operations that follow
-//! find their lines in the cache.
+//! value. Alone they cost 300 to 500 ns; interleaved with those of its neighbours most of it is hidden,
+//! because the processor keeps ten and more loads in flight. So a caller that knows several keys ahead,
+//! as a pipelined connection does, takes each through two steps before it is served:
+//! [`Bucket::announce`] hashes the key and starts loading its group of the hash table, and some keys
+//! later [`Bucket::locate`] reads the group and starts loading the item whose tag fits. The hash is kept
+//! in the [`KeyAhead`], so that the operation does not compute it again.
 //!
-//! Three passes over the keys, each of which starts what the next one needs: the table's groups, the
-//! first lines of the items whose tag fits, the rest of the values. Nothing is decided here: a hint
-//! that turns out wrong costs a line of cache and no more. Called by the server's connections.
+//! Nothing is decided here: a hint that turns out wrong costs a line of cache and no more. The address
+//! of a group is read without the table's lock; it may be a moment old. Called by the server's
+//! connections.
 //!
 //! Unsafe invariant: 1. a prefetch instruction never faults, reads nothing that the program can
 //! observe, and is allowed on any address.
@@ -16,75 +18,42 @@
 use oribi_types::{DocKey, Vbid};
 
 use crate::bucket::Bucket;
-use crate::hash_table::{HashTable, KeyHash};
+use crate::hash_table::KeyHash;
 
 /// Bytes of a cache line on every processor that this runs on.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
-/// Lines of an item that are fetched before its length is known: header, key, a small value.
-const FIRST_LINES: usize = 2;
-
-/// Most bytes of one item that are fetched ahead. Longer values are read in order, which the
-/// processor's own prefetcher follows.
-const ITEM_BYTES_MAX: usize = 2048;
-
-/// A key that an operation will need soon.
-#[derive(Clone, Copy, Debug)]
+/// A key that an operation will need soon, and its hash in that bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyAhead {
-    vbid: Vbid,
-    hash: KeyHash,
+    pub(crate) vbid: Vbid,
+    pub(crate) hash: KeyHash,
 }
 
 impl Bucket {
-    /// A key to announce; `None` outside the vbucket map. Its bytes are not needed afterwards.
-    pub fn key_ahead(&self, vbid: Vbid, key: DocKey<'_>) -> Option<KeyAhead> {
+    /// Hashes a key and starts loading where the table would have it; `None` outside the vbucket map.
+    #[inline]
+    pub fn announce(&self, vbid: Vbid, key: DocKey<'_>) -> Option<KeyAhead> {
         let vbucket = self.vbucket(vbid)?;
-        Some(KeyAhead { vbid, hash: vbucket.hash_of(key) })
+        let hash = vbucket.hash_of(key);
+        load_line(vbucket.group_hint(hash));
+        Some(KeyAhead { vbid, hash })
     }
 
-    /// Starts loading what operations on `keys` will read. Ten to twenty keys at a time are best.
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k KeyAhead> + Clone) {
-        self.each_table(keys.clone(), |table, hash| {
-            if let Some(address) = table.group_address(hash) {
-                line(address);
-            }
-        });
-        self.each_table(keys.clone(), |table, hash| {
-            if let Some(item) = table.candidate(hash) {
-                lines(item.address(), 0, FIRST_LINES);
-            }
-        });
-        self.each_table(keys, |table, hash| {
-            if let Some(item) = table.candidate(hash) {
-                let bytes = item.block_bytes().min(ITEM_BYTES_MAX);
-                lines(item.address(), FIRST_LINES, bytes.div_ceil(LINE_BYTES) + 1);
-            }
-        });
-    }
-
-    fn each_table<'k>(
-        &self,
-        keys: impl Iterator<Item = &'k KeyAhead>,
-        look: impl Fn(&HashTable, KeyHash),
-    ) {
-        for key in keys {
-            if let Some(vbucket) = self.vbucket(key.vbid) {
-                vbucket.look_at(|table| look(table, key.hash));
-            }
+    /// Starts loading the first `lines` cache lines of the item that an announced key most likely has.
+    #[inline]
+    pub fn locate(&self, ahead: &KeyAhead, lines: usize) {
+        let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        let Some(item) = vbucket.candidate_address(ahead.hash) else { return };
+        for line in 0..lines {
+            load_line(item.wrapping_add(line * LINE_BYTES));
         }
-    }
-}
-
-/// Starts loading lines `from..to` after the one at `address`.
-fn lines(address: *const u8, from: usize, to: usize) {
-    for number in from..to {
-        line(address.wrapping_add(number * LINE_BYTES));
     }
 }
 
 /// Starts loading one cache line.
 #[inline(always)]
-fn line(address: *const u8) {
+fn load_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: (1)
     unsafe {

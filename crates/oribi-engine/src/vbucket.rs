@@ -19,9 +19,10 @@ use oribi_storage::{FailoverEntry, Record, VbucketPhase, VbucketState};
 use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
+use crate::bucket::Storage;
 use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
 use crate::flusher::FlusherSignal;
-use crate::hash_table::{HashSeed, HashTable, KeyHash};
+use crate::hash_table::{GroupHint, HashSeed, HashTable, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
@@ -32,7 +33,7 @@ mod stats;
 mod table;
 
 pub use collection_figures::CollectionStats;
-pub(crate) use operations::Context;
+pub(crate) use operations::{Context, store_fields};
 pub use stats::{KeyStats, VbucketStats};
 use table::Table;
 
@@ -43,9 +44,12 @@ const LOADING: u8 = 0;
 pub struct VBucket {
     id: Vbid,
     phase: AtomicU8,
+    /// Where the table's groups are, for who prefetches.
+    groups: GroupHint,
     table: Mutex<Table>,
     queue: Mutex<CheckpointManager>,
-    persistence_cursor: CursorId,
+    /// `None` when documents are kept in memory only.
+    persistence_cursor: Option<CursorId>,
     failover_table: Mutex<Vec<FailoverEntry>>,
     uuid: AtomicU64,
     persisted_seqno: AtomicU64,
@@ -62,13 +66,21 @@ pub struct VBucket {
 impl VBucket {
     /// A vbucket as the store knows it. With `loading` it answers "try again" until
     /// [`VBucket::finish_loading`].
-    pub(crate) fn new(id: Vbid, state: &VbucketState, seed: HashSeed, loading: bool) -> VBucket {
+    pub(crate) fn new(
+        id: Vbid,
+        state: &VbucketState,
+        seed: HashSeed,
+        storage: Storage,
+        loading: bool,
+    ) -> VBucket {
         let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
-        let persistence_cursor = queue.register_cursor("persistence");
+        let persistence_cursor =
+            (storage == Storage::Persistent).then(|| queue.register_cursor("persistence"));
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
         VBucket {
             id,
             phase: AtomicU8::new(if loading { LOADING } else { state.phase as u8 }),
+            groups: GroupHint::default(),
             table: Mutex::new(Table::new(
                 HashTable::new(seed.clone()),
                 state.max_deleted_rev_seqno,
@@ -92,9 +104,16 @@ impl VBucket {
         self.id
     }
 
-    /// Shows the index, under its lock, to somebody who only wants to know where things are.
-    pub(crate) fn look_at(&self, look: impl FnOnce(&HashTable)) {
-        look(&self.table.lock().index);
+    /// Where the group of a hash was a moment ago, for a prefetch.
+    #[inline]
+    pub(crate) fn group_hint(&self, hash: KeyHash) -> *const u8 {
+        self.groups.address(hash)
+    }
+
+    /// Where the item is that a hash most likely belongs to, for a prefetch.
+    #[inline]
+    pub(crate) fn candidate_address(&self, hash: KeyHash) -> Option<*const u8> {
+        self.table.lock().index.candidate(hash).map(ItemRef::address)
     }
 
     /// The hash of a key in this vbucket's table.
@@ -123,12 +142,14 @@ impl VBucket {
             flags: record.flags,
             expiry: record.expiry,
             datatype: record.datatype,
-            deleted: false,
+            ..ItemFields::default()
         };
         let mut new = NewItem::new(record.key, fields, &[record.value]);
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         let hash = self.seed.hash(record.key);
-        self.table.lock().load(hash, new.publish());
+        let mut table = self.table.lock();
+        table.load(hash, new.publish());
+        table.index.show_to(&self.groups);
     }
 
     /// Takes note of a stored tombstone, which stays in the store. Only while loading.
@@ -149,8 +170,12 @@ impl VBucket {
         &self.waiters
     }
 
-    /// Marks the vbucket for the flusher and wakes it, unless it is marked already.
+    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
+    /// flush ever.
     pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
+        if self.persistence_cursor.is_none() {
+            return;
+        }
         if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
             signal.notify();
         }
@@ -162,9 +187,10 @@ impl VBucket {
     }
 
     /// Reads what is to be persisted next, and the state that goes with it.
-    pub(crate) fn read_for_flush(&self, items_max: usize) -> (CursorBatch, VbucketState) {
+    pub(crate) fn read_for_flush(&self, items_max: usize) -> Option<(CursorBatch, VbucketState)> {
+        let cursor = self.persistence_cursor?;
         // Read first: the table's maximum may then only be too high, which costs nothing.
-        let batch = self.queue.lock().read(self.persistence_cursor, items_max);
+        let batch = self.queue.lock().read(cursor, items_max);
         let max_deleted_rev_seqno = self.table.lock().max_deleted_rev();
         let state = VbucketState {
             phase: VbucketPhase::Active,
@@ -174,7 +200,7 @@ impl VBucket {
             purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
             failover_table: self.failover_table(),
         };
-        (batch, state)
+        Some((batch, state))
     }
 
     /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
@@ -185,7 +211,9 @@ impl VBucket {
         self.drained.fetch_add(batch.items.len() as u64, Ordering::Relaxed);
         let expelled = {
             let mut queue = self.queue.lock();
-            queue.advance(self.persistence_cursor);
+            if let Some(cursor) = self.persistence_cursor {
+                queue.advance(cursor);
+            }
             queue.expel()
         };
         for item in expelled.items().filter(|item| item.is_deleted()) {
@@ -198,7 +226,9 @@ impl VBucket {
 
     /// The batch that was read may not be durable: it will be read again.
     pub(crate) fn flush_failed(&self) {
-        self.queue.lock().rewind(self.persistence_cursor);
+        if let Some(cursor) = self.persistence_cursor {
+            self.queue.lock().rewind(cursor);
+        }
         self.waiters.fail_all();
     }
 
@@ -216,6 +246,7 @@ impl VBucket {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let dropped = (table.clear(), queue.clear());
+            table.index.show_to(&self.groups);
             (dropped, queue.high_seqno(), queue.max_cas())
         };
         drop(dropped);

@@ -5,6 +5,8 @@
 //! Unsafe invariant: 1. a [`Group`] of all zero bytes is a valid empty group (`None` is the null
 //! pointer by the niche of `ItemRef`, tag 0 means empty, overflow 0).
 
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
 use oribi_types::DocKey;
 
 use super::KeyHash;
@@ -46,6 +48,22 @@ impl Group {
 pub(super) struct Position {
     group: usize,
     slot: usize,
+}
+
+/// Where a table's groups were a moment ago, to be read without its lock. Good for prefetching only: by
+/// the time somebody looks there, the memory may belong to something else.
+#[derive(Default)]
+pub(crate) struct GroupHint {
+    groups: AtomicPtr<u8>,
+    mask: AtomicUsize,
+}
+
+impl GroupHint {
+    /// Address of the group that a look-up of `hash` reads first, most likely.
+    pub(crate) fn address(&self, hash: KeyHash) -> *const u8 {
+        let group = hash.0 as usize & self.mask.load(Ordering::Relaxed);
+        self.groups.load(Ordering::Relaxed).wrapping_add(group * size_of::<Group>())
+    }
 }
 
 /// A power of two of groups, or none at all.
@@ -105,10 +123,13 @@ impl Groups {
         (index.wrapping_sub(hash.0 as usize) & self.0.len().wrapping_sub(1)) + 1
     }
 
-    /// Address of the group that a look-up reads first.
-    pub(super) fn address(&self, hash: KeyHash) -> Option<*const u8> {
-        let index = self.probe(hash).next()?;
-        Some(std::ptr::from_ref(&self.0[index]).cast())
+    /// Tells `hint` where the groups are.
+    pub(super) fn show_to(&self, hint: &GroupHint) {
+        let groups = self.0.as_ptr().cast_mut().cast::<u8>();
+        if hint.groups.load(Ordering::Relaxed) != groups {
+            hint.groups.store(groups, Ordering::Relaxed);
+            hint.mask.store(self.0.len().wrapping_sub(1), Ordering::Relaxed);
+        }
     }
 
     /// The first item in the home group whose tag fits.

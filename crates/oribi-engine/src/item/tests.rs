@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
-use super::{HEADER_BYTES, Header, ItemFields, NewItem};
+use super::{FillingItem, HEADER_BYTES, Header, ItemFields, NewItem};
 
 fn key(bytes: &[u8]) -> DocKey<'_> {
     DocKey { collection: CollectionId(9), key: bytes }
@@ -25,15 +25,16 @@ fn layout_matches_the_table_in_the_module_docs() {
         (offset_of!(Header, refcount), "reference count"),
         (offset_of!(Header, value_bytes), "value length"),
         (offset_of!(Header, cas), "CAS"),
-        (offset_of!(Header, seqno), "seqno"),
+        (offset_of!(Header, seqno_low), "seqno, low 32 bits"),
         (offset_of!(Header, rev_low), "revision, low 32 bits"),
-        (offset_of!(Header, expiry), "expiry"),
-        (offset_of!(Header, flags), "flags"),
-        (offset_of!(Header, collection), "collection"),
+        (offset_of!(Header, seqno_high), "seqno, high 16 bits"),
         (offset_of!(Header, rev_high), "revision, high 16 bits"),
         (offset_of!(Header, key_bytes), "key length"),
-        (offset_of!(Header, kind), "datatype (low bits), deleted (top bit)"),
-        (HEADER_BYTES, "key, then value"),
+        (
+            offset_of!(Header, kind),
+            "datatype (low bits), which optional fields follow, deleted (top bit)",
+        ),
+        (HEADER_BYTES, "optional fields, key, then value"),
     ];
     let expected: Vec<(usize, String)> =
         expected.into_iter().map(|(at, name)| (at, name.to_owned())).collect();
@@ -42,15 +43,16 @@ fn layout_matches_the_table_in_the_module_docs() {
 
 #[test]
 fn a_block_returns_what_it_was_made_of() {
-    let fields = ItemFields { flags: 7, expiry: 99, datatype: Datatype::JSON, deleted: false };
+    let fields =
+        ItemFields { flags: 7, expiry: 99, datatype: Datatype::JSON, ..Default::default() };
     let mut new = NewItem::new(key(b"k1"), fields, &[b"{\"a\":", b"1}"]);
-    new.set_version(Cas(5), Seqno(6), RevSeqno(0x1234_5678_9abc));
+    new.set_version(Cas(5), Seqno(0xffff_0000_0006), RevSeqno(0x1234_5678_9abc));
     let item = new.publish();
     let twin = item.clone();
     drop(item);
     assert_eq!(twin.key(), key(b"k1"));
     assert_eq!(twin.value(), b"{\"a\":1}");
-    assert_eq!((twin.cas(), twin.seqno()), (Cas(5), Seqno(6)));
+    assert_eq!((twin.cas(), twin.seqno()), (Cas(5), Seqno(0xffff_0000_0006)));
     assert_eq!(twin.rev_seqno(), RevSeqno(0x1234_5678_9abc));
     assert_eq!((twin.flags(), twin.expiry(), twin.datatype()), (7, 99, Datatype::JSON));
     assert!(!twin.is_deleted());
@@ -84,4 +86,50 @@ fn a_block_is_shared_across_threads() {
         }
     });
     assert_eq!(item.header().refcount.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[test]
+fn every_choice_of_optional_fields_reads_back() {
+    for choice in 0..32_u32 {
+        let given = |bit: u32, value: u32| if choice >> bit & 1 == 1 { value } else { 0 };
+        let collection = CollectionId(given(0, 0x1234));
+        let fields = ItemFields {
+            flags: given(1, 0x0200_0006),
+            expiry: given(2, 1_800_000_000),
+            datatype: Datatype(given(3, 7) as u8),
+            deleted: choice >> 4 & 1 == 1,
+            keeps_expiry: false,
+        };
+        let doc_key = DocKey { collection, key: b"some-key" };
+        let item = NewItem::new(doc_key, fields, &[b"some value"]).publish();
+        assert_eq!((item.key(), item.value()), (doc_key, &b"some value"[..]));
+        assert_eq!((item.flags(), item.expiry()), (fields.flags, fields.expiry));
+        assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
+        let optional = (choice & 7).count_ones() as usize * 4;
+        assert_eq!(item.block_bytes(), HEADER_BYTES + optional + 8 + 10);
+    }
+}
+
+#[test]
+fn an_expiry_can_be_set_later_where_room_was_made() {
+    let fields = ItemFields { flags: 3, keeps_expiry: true, ..Default::default() };
+    let mut new = NewItem::new(key(b"k"), fields, &[b"v"]);
+    assert_eq!(new.as_item().expiry(), 0);
+    new.set_expiry(77);
+    let item = new.publish();
+    assert_eq!(
+        (item.expiry(), item.flags(), item.key(), item.value()),
+        (77, 3, key(b"k"), &b"v"[..])
+    );
+}
+
+#[test]
+fn a_value_is_received_straight_into_its_block() {
+    let mut filling = FillingItem::new(key(b"k"), ItemFields::default(), 10);
+    filling.append(b"0123");
+    assert_eq!((filling.missing_bytes(), filling.spare().len()), (6, 6));
+    filling.append(b"456789");
+    assert_eq!(filling.finish().publish().value(), b"0123456789");
+    // One that is given up halfway is freed like any other.
+    drop(FillingItem::new(key(b"k"), ItemFields::default(), 1 << 20));
 }

@@ -15,7 +15,7 @@ use super::{LOADING, VBucket};
 use crate::collections::Manifest;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
-use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::item::{FillingItem, ItemFields, ItemRef, NewItem};
 use crate::outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
     MutationOutcome, Refused, StoreMode, StoreRequest,
@@ -70,8 +70,7 @@ impl From<Denied<MutationOutcome>> for MutationOutcome {
 struct Overtaken;
 
 impl VBucket {
-    pub(crate) fn get(&self, context: &Context<'_>, key: DocKey<'_>) -> GetOutcome {
-        let hash = self.seed.hash(key);
+    pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
         match self.find(context, hash, key) {
             Err(refused) => GetOutcome::Refused(refused),
             Ok(Some(item)) if item.is_live(context.now.unix_s()) => GetOutcome::Hit(item),
@@ -106,6 +105,7 @@ impl VBucket {
     pub(crate) fn store(
         &self,
         context: &Context<'_>,
+        hash: KeyHash,
         key: DocKey<'_>,
         request: &StoreRequest<'_>,
     ) -> MutationOutcome {
@@ -116,13 +116,33 @@ impl VBucket {
             return MutationOutcome::Refused(refused);
         }
         let fields = ItemFields {
-            flags: request.flags,
-            expiry: context.expiry(key.collection, request.expiry),
             datatype: datatype::detect(request.value),
-            deleted: false,
+            ..store_fields(context, key, request)
         };
-        let new = NewItem::new(key, fields, &[request.value]);
-        let written = self.write_if(context, self.seed.hash(key), new, |live, new| {
+        self.store_new(context, hash, NewItem::new(key, fields, &[request.value]), request)
+    }
+
+    /// Stores a block whose value was received in place; `request.value` is not looked at.
+    pub(crate) fn store_received(
+        &self,
+        context: &Context<'_>,
+        received: FillingItem,
+        request: &StoreRequest<'_>,
+    ) -> MutationOutcome {
+        let new = received.finish();
+        let datatype = datatype::detect(new.as_item().value());
+        let hash = self.seed.hash(new.as_item().key());
+        self.store_new(context, hash, new.with_datatype(datatype), request)
+    }
+
+    fn store_new(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        new: NewItem,
+        request: &StoreRequest<'_>,
+    ) -> MutationOutcome {
+        let written = self.write_if(context, hash, new, |live, new| {
             match (request.mode, live) {
                 (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
                 (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
@@ -361,12 +381,31 @@ impl VBucket {
             };
             let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);
             let replaced = table.write(hash, queued.item.clone());
+            if self.persistence_cursor.is_none() && queued.item.is_deleted() {
+                // No flush will come to remove it, and nothing on disk needs to be told.
+                table.remove_same(hash, &queued.item);
+            }
+            table.index.show_to(&self.groups);
             (queued.item, (queued.displaced, replaced))
         };
         drop(garbage);
         self.mark_dirty(context.signal);
         let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
         Ok((mutation, item))
+    }
+}
+
+/// Fields of the block that a store request makes, but for the datatype, which takes its value.
+pub(crate) fn store_fields(
+    context: &Context<'_>,
+    key: DocKey<'_>,
+    request: &StoreRequest<'_>,
+) -> ItemFields {
+    ItemFields {
+        flags: request.flags,
+        expiry: context.expiry(key.collection, request.expiry),
+        keeps_expiry: request.preserve_expiry,
+        ..ItemFields::default()
     }
 }
 
@@ -386,7 +425,7 @@ fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
 
 fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
     let fields =
-        ItemFields { flags: live.flags(), expiry, datatype: live.datatype(), deleted: false };
+        ItemFields { flags: live.flags(), expiry, datatype: live.datatype(), ..Default::default() };
     NewItem::new(live.key(), fields, &[live.value()])
 }
 

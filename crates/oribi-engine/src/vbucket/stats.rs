@@ -92,6 +92,7 @@ impl VBucket {
     pub fn stats(&self) -> VbucketStats {
         let loading = self.phase.load(Ordering::Relaxed) == LOADING;
         let expired = self.expired.load(Ordering::Relaxed);
+        let cursor = self.persistence_cursor;
         let table = self.table.lock();
         let queue = self.queue.lock();
         VbucketStats {
@@ -101,10 +102,10 @@ impl VBucket {
             tombstones: table.tombstones(),
             item_bytes: table.item_bytes(),
             table_bytes: table.index.table_bytes(),
-            queue_items: queue.remaining(self.persistence_cursor),
+            queue_items: cursor.map_or(0, |cursor| queue.remaining(cursor)),
             queue_bytes: queue.queue_bytes(),
             checkpoints: queue.checkpoint_count(),
-            queue_oldest: queue.oldest_unread(self.persistence_cursor),
+            queue_oldest: cursor.and_then(|cursor| queue.oldest_unread(cursor)),
             queue_fill: queue.enqueued(),
             queue_drain: self.drained.load(Ordering::Relaxed),
             ops_create: table.writes().created,

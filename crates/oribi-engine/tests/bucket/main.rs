@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::{
-    Bucket, BucketConfig, Mutation, MutationOutcome, StoreMode, StoreRequest, WarmupStep,
+    Bucket, BucketConfig, Mutation, MutationOutcome, Storage, StoreMode, StoreRequest, WarmupStep,
 };
 use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
+mod in_memory;
 mod operations;
 mod statistics;
 
@@ -28,6 +29,7 @@ fn config() -> BucketConfig {
         flush_enabled: true,
         value_bytes_max: 1 << 20,
         flush_interval_ms: 0,
+        storage: Storage::Persistent,
     }
 }
 
