@@ -239,25 +239,32 @@ impl FillingItem {
         self.block.0.header().value_bytes as usize - self.filled_bytes
     }
 
-    /// Where the next bytes of the value go.
-    pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: (1, 3) the rest of the value is inside the block, which nobody else can see.
-        unsafe {
-            let at = self.value.as_ptr().add(self.filled_bytes).cast::<MaybeUninit<u8>>();
-            std::slice::from_raw_parts_mut(at, self.missing_bytes())
-        }
-    }
-
-    /// Says that the first `bytes` of [`FillingItem::spare`] were written.
+    /// Has `read` write up to `bytes_max` bytes of the value to where they belong; it returns the part of
+    /// its room that it wrote, which begins where the room does. Answers how many bytes that were.
     ///
-    /// # Safety
-    /// They were.
+    /// # Errors
+    /// Those of `read`; nothing was received then.
     ///
     /// # Panics
-    /// When there was not that much room.
-    pub unsafe fn filled(&mut self, bytes: usize) {
-        assert!(bytes <= self.missing_bytes(), "more was filled than there was room for");
-        self.filled_bytes += bytes;
+    /// When `read` returns another part of memory.
+    pub fn fill_by<E>(
+        &mut self,
+        bytes_max: usize,
+        read: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
+    ) -> Result<usize, E> {
+        let room_bytes = self.missing_bytes().min(bytes_max);
+        // SAFETY: (1, 3) the rest of the value is inside the block, which nobody else can see.
+        let room = unsafe {
+            let at = self.value.as_ptr().add(self.filled_bytes).cast::<MaybeUninit<u8>>();
+            std::slice::from_raw_parts_mut(at, room_bytes)
+        };
+        let begin = room.as_ptr().cast::<u8>();
+        let filled = read(room)?;
+        // A slice of bytes is initialised, so what begins here and has this length is received.
+        assert!(filled.as_ptr() == begin, "a reader returns the part of its room that it wrote");
+        assert!(filled.len() <= room_bytes, "a reader writes into its room");
+        self.filled_bytes += filled.len();
+        Ok(filled.len())
     }
 
     /// Appends `bytes` to the value.
@@ -265,12 +272,13 @@ impl FillingItem {
     /// # Panics
     /// When there is not that much room.
     pub fn append(&mut self, bytes: &[u8]) {
-        let room = &mut self.spare()[..bytes.len()];
-        // SAFETY: the room is as long as the bytes, which are then there.
+        assert!(bytes.len() <= self.missing_bytes(), "more was received than there was room for");
+        // SAFETY: (1, 3) the rest of the value has room for the bytes, and nobody else can see it.
         unsafe {
-            room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            self.filled(bytes.len());
+            let at = self.value.as_ptr().add(self.filled_bytes);
+            at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
+        self.filled_bytes += bytes.len();
     }
 
     /// The item, once all of its value is there.

@@ -100,30 +100,34 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
 
     /// Fills `slices` with what is to be sent next, in order, and returns how many were filled.
     pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let mut filled = 0;
+        self.gather_up_to(slices, usize::MAX)
+    }
+
+    /// [`WriteBuffer::gather`] of at most `bytes_max` bytes: for who sends in slices.
+    pub fn gather_up_to<'a>(&'a self, slices: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
+        let (mut filled, mut left) = (0, bytes_max);
+        // Takes what fits of `bytes`; false when there is no room for more.
+        let mut take = |bytes: &'a [u8]| {
+            let bytes = &bytes[..bytes.len().min(left)];
+            if bytes.is_empty() || filled == slices.len() {
+                return left > 0 && filled < slices.len();
+            }
+            slices[filled] = IoSlice::new(bytes);
+            filled += 1;
+            left -= bytes.len();
+            left > 0 && filled < slices.len()
+        };
         let mut position = self.sent;
         let mut skip = self.front_sent;
         for pinned in &self.pinned {
-            if filled == slices.len() {
+            let before = self.range(position, pinned.position);
+            position = pinned.position;
+            if !take(before) || !take(&pinned.value.as_ref()[skip..]) {
                 return filled;
             }
-            if pinned.position > position {
-                slices[filled] = IoSlice::new(self.range(position, pinned.position));
-                filled += 1;
-                position = pinned.position;
-                if filled == slices.len() {
-                    return filled;
-                }
-            }
-            slices[filled] = IoSlice::new(&pinned.value.as_ref()[skip..]);
-            filled += 1;
             skip = 0;
         }
-        let end = self.base + self.bytes.len() as u64;
-        if end > position && filled < slices.len() {
-            slices[filled] = IoSlice::new(self.range(position, end));
-            filled += 1;
-        }
+        take(self.range(position, self.base + self.bytes.len() as u64));
         filled
     }
 

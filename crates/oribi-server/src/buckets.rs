@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError, Storage};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{FjallOptions, KvStore, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -40,6 +40,8 @@ const DELETED_PREFIX: &str = ".deleted-";
 /// What can be chosen when a bucket is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketOptions {
+    /// Where documents are kept.
+    pub storage: Storage,
     /// Power of two up to 1024.
     pub vbuckets: u16,
     /// Memory for items, in MiB.
@@ -56,6 +58,7 @@ impl BucketOptions {
     /// The options that the settings give to new buckets.
     pub fn from_settings(settings: &Settings) -> BucketOptions {
         BucketOptions {
+            storage: settings.storage,
             vbuckets: settings.vbuckets,
             memory_quota_mib: settings.memory_quota_mib,
             flush_enabled: settings.flush_enabled,
@@ -120,6 +123,9 @@ struct BucketFile {
     version: u32,
     name: String,
     uuid: String,
+    /// Missing in files of the first release, whose buckets are all embedded.
+    #[serde(default)]
+    storage: Storage,
     vbuckets: u16,
     memory_quota_mib: u64,
     flush_enabled: bool,
@@ -223,6 +229,7 @@ impl Buckets {
             version: BUCKET_FILE_VERSION,
             name: name.to_owned(),
             uuid: new_uuid(),
+            storage: options.storage,
             vbuckets: options.vbuckets,
             memory_quota_mib: options.memory_quota_mib,
             flush_enabled: options.flush_enabled,
@@ -355,6 +362,7 @@ impl Buckets {
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
             flush_interval_ms: options.flush_interval_ms,
+            storage: file.storage,
         };
         self.register(config, Arc::new(store), Some(directory), was_clean, true)
     }

@@ -47,6 +47,8 @@ pub struct BucketFacts<'a> {
     pub name: &'a str,
     /// 32 hexadecimal digits.
     pub uuid: &'a str,
+    /// What clients call its kind.
+    pub bucket_type: &'static str,
     /// Power of two.
     pub vbuckets: u16,
     /// Version of the collections manifest.
@@ -130,7 +132,7 @@ impl ClusterConfig {
             name: facts.name,
             uuid: facts.uuid,
             node_locator: "vbucket",
-            bucket_type: "membase",
+            bucket_type: facts.bucket_type,
             nodes: [Node {
                 hostname: format!("$HOST:{}", self.mgmt_port),
                 ports: Ports { direct: self.kv_port },
@@ -224,7 +226,13 @@ mod tests {
     use super::{BucketFacts, ClusterConfig};
 
     fn facts() -> BucketFacts<'static> {
-        BucketFacts { name: "default", uuid: "00ff", vbuckets: 4, manifest_uid: 0x1f }
+        BucketFacts {
+            name: "default",
+            uuid: "00ff",
+            bucket_type: "membase",
+            vbuckets: 4,
+            manifest_uid: 0x1f,
+        }
     }
 
     #[test]

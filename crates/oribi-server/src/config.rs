@@ -15,6 +15,8 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use oribi_engine::Storage;
+
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 
@@ -25,6 +27,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// Buckets created at start when they do not exist.
     pub buckets: Vec<String>,
+    /// Where new buckets keep their documents.
+    pub storage: Storage,
     /// vbuckets of a new bucket: a power of two, 1 to 1024.
     pub vbuckets: u16,
     /// Memory quota of a new bucket in MiB.
@@ -66,6 +70,7 @@ impl Default for Settings {
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
+            storage: Storage::Embedded,
             vbuckets: 64,
             memory_quota_mib: 1024,
             flush_enabled: false,

@@ -12,7 +12,7 @@
 //! - no frame is served while something is waited for, while too much output is pending, or after the
 //!   connection began to close;
 //! - a frame is buffered only after its announced size passed the limits; a value over the limit is
-//!   answered and skipped without being stored;
+//!   answered and skipped without being stored, a large one within it is received into its item;
 //! - whatever ends the connection is one [`CloseReason`], reported once.
 //!
 //! It deliberately knows no socket and reads no clock.
@@ -20,6 +20,7 @@
 mod admission;
 pub mod close_reason;
 pub(crate) mod features;
+mod incoming;
 mod lookahead;
 pub(crate) mod parked;
 pub(crate) mod state;
@@ -27,9 +28,8 @@ pub mod write_buffer;
 
 use std::sync::Arc;
 
-use oribi_engine::PersistOutcome;
+use oribi_engine::{FillingItem, KeyAhead, PersistOutcome};
 use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
-use oribi_protocol::frame_info::RequestFrames;
 use oribi_protocol::limits::HEADER_BYTES;
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
@@ -47,6 +47,8 @@ use crate::server_context::ConnectionLimits;
 use crate::status;
 use admission::{Admission, admit};
 use close_reason::CloseReason;
+use incoming::Incoming;
+use lookahead::Lookahead;
 use parked::{ParkToken, Parked};
 use state::{ConnectionState, Wait};
 use write_buffer::WriteBuffer;
@@ -87,8 +89,8 @@ pub(crate) struct Connection {
     timing: Timing,
     /// Bytes of an oversized body that are still to be passed over.
     skip_bytes: usize,
-    /// Frames at the head of the buffer whose keys the engine has been told of.
-    announced: usize,
+    /// A store request whose value is being received into its item.
+    incoming: Option<Box<Incoming>>,
 }
 
 impl Connection {
@@ -101,7 +103,7 @@ impl Connection {
             state: ConnectionState::new(record),
             timing: Timing { opened_ms: now_ms, ..Timing::default() },
             skip_bytes: 0,
-            announced: 0,
+            incoming: None,
         }
     }
 
@@ -118,6 +120,11 @@ impl Connection {
     /// Where received bytes go.
     pub fn reader(&mut self) -> &mut ReadBuffer {
         &mut self.reader
+    }
+
+    /// The item that received bytes go into instead, while the value of a large store request comes.
+    pub fn incoming(&mut self) -> Option<&mut FillingItem> {
+        self.incoming.as_mut().map(|incoming| &mut incoming.item)
     }
 
     /// Where answers come from.
@@ -163,6 +170,7 @@ impl Connection {
     }
 
     fn serve_frames(&mut self, env: &mut Environment, served: &mut u64) -> Progress {
+        let mut ahead = Lookahead::new(env.server.limits.prefetch_keys);
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
                 return progress;
@@ -171,18 +179,22 @@ impl Connection {
                 dispatch::continue_stat(&mut self.state, &mut self.writer, env);
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
-            if self.announced == 0 {
-                let keys_max = env.server.limits.prefetch_keys;
-                self.announced = lookahead::announce(&self.state, self.reader.unread(), keys_max);
-            }
             if self.skip_bytes > 0 && !self.skip() {
                 return Progress::NeedInput;
             }
-            match self.process_frame(env) {
-                Some(Served::Done) => {
-                    self.announced = self.announced.saturating_sub(1);
-                    *served += 1;
+            if let Some(incoming) = &self.incoming {
+                if incoming.item.missing_bytes() > 0 {
+                    return Progress::NeedInput;
                 }
+                match self.serve_incoming(env) {
+                    Served::Done => *served += 1,
+                    Served::Later => return Progress::Waiting,
+                }
+                continue;
+            }
+            ahead.advance(&self.state, self.reader.unread());
+            match self.process_frame(env, &mut ahead) {
+                Some(Served::Done) => *served += 1,
                 Some(Served::Later) => return Progress::Waiting,
                 None if self.state.closing.is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
@@ -207,13 +219,14 @@ impl Connection {
     }
 
     /// Serves the frame at the head of the buffer; `None` when it is not complete or not acceptable.
-    fn process_frame(&mut self, env: &mut Environment) -> Option<Served> {
+    fn process_frame(&mut self, env: &mut Environment, ahead: &mut Lookahead) -> Option<Served> {
         let Connection { id, reader, writer, state, timing, skip_bytes, .. } = self;
         match frame::decode(reader.unread()) {
             Ok(Decoded::Complete { frame, consumed }) => {
                 timing.partial_since_ms = 0;
+                let pending_bytes = writer.pending_bytes();
                 let served = match admit(state, env, &frame.header) {
-                    Admission::Serve => serve_frame(*id, state, writer, env, frame),
+                    Admission::Serve => serve_frame(*id, state, writer, env, frame, ahead.key()),
                     Admission::Skip(status) => {
                         answer(state, writer, &frame.header, status);
                         Served::Done
@@ -224,6 +237,7 @@ impl Connection {
                     }
                 };
                 if served == Served::Done {
+                    ahead.served(consumed, writer.pending_bytes() - pending_bytes);
                     reader.consume(consumed);
                 }
                 Some(served)
@@ -236,7 +250,11 @@ impl Connection {
                 let header = reader.unread().first_chunk::<HEADER_BYTES>()?;
                 let header = Header::decode(header).ok()?;
                 match admit(state, env, &header) {
-                    Admission::Serve => reader.reserve_frame(needed),
+                    Admission::Serve => match Incoming::head_bytes(&header) {
+                        Some(head) if reader.unread().len() < head => reader.reserve_frame(head),
+                        Some(head) if self.begin_incoming(env, header, head) => {}
+                        _ => self.reader.reserve_frame(needed),
+                    },
                     Admission::Skip(status) => {
                         answer(state, writer, &header, status);
                         *skip_bytes = needed;
@@ -253,6 +271,40 @@ impl Connection {
                 None
             }
         }
+    }
+
+    /// Starts receiving a value into its item; false when the request is to be received as usual. The
+    /// head of the request, `head_bytes` long, has been received.
+    fn begin_incoming(&mut self, env: &mut Environment, header: Header, head_bytes: usize) -> bool {
+        let Connection { id, reader, writer, state, .. } = self;
+        let Some(opcode) = dispatch::opcode_of(header.opcode) else { return false };
+        let (head, value) = reader.unread().split_at(head_bytes);
+        let frame = incoming::frame_of(header, &head[HEADER_BYTES..]);
+        let value_bytes = header.frame_bytes() - head_bytes;
+        let mut x = Exchange::new(*id, frame, opcode, state, writer, env);
+        let Some(mut item) = dispatch::begin_store(&mut x, value_bytes) else { return false };
+        item.append(value);
+        let received_bytes = head_bytes + value.len();
+        self.incoming = Some(Box::new(Incoming::new(header, head, item)));
+        reader.consume(received_bytes);
+        true
+    }
+
+    /// Serves the store request whose value has been received into its item.
+    fn serve_incoming(&mut self, env: &mut Environment) -> Served {
+        let Some(incoming) = self.incoming.take() else { return Served::Done };
+        let Incoming { header, parts, item } = *incoming;
+        let Some(opcode) = dispatch::opcode_of(header.opcode) else { return Served::Done };
+        let frame = incoming::frame_of(header, &parts);
+        let mut x = Exchange::new(self.id, frame, opcode, &mut self.state, &mut self.writer, env);
+        x.received = Some(item);
+        let served = dispatch::serve(&mut x);
+        if let (Served::Later, Some(item)) = (served, x.received.take()) {
+            self.incoming = Some(Box::new(Incoming { header, parts, item }));
+            return Served::Later;
+        }
+        self.timing.partial_since_ms = 0;
+        served
     }
 
     /// Passes over the rest of an oversized frame; true when its end was reached.
@@ -385,13 +437,15 @@ fn serve_frame(
     out: &mut WriteBuffer,
     env: &mut Environment,
     frame: Frame<'_>,
+    ahead: Option<KeyAhead>,
 ) -> Served {
     let Some(opcode) = dispatch::opcode_of(frame.header.opcode) else {
         answer(state, out, &frame.header, Status::UnknownCommand);
         return Served::Done;
     };
-    let infos = RequestFrames::default();
-    dispatch::serve(&mut Exchange { id, frame, opcode, infos, state, out, env })
+    let mut x = Exchange::new(id, frame, opcode, state, out, env);
+    x.ahead = ahead;
+    dispatch::serve(&mut x)
 }
 
 fn answer(state: &ConnectionState, out: &mut WriteBuffer, header: &Header, status: Status) {

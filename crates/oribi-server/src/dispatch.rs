@@ -15,6 +15,7 @@ mod rules;
 mod stats;
 mod writes;
 
+use oribi_engine::FillingItem;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame_info::{self, RequestFrames};
 use oribi_protocol::magic::Magic;
@@ -59,7 +60,7 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         x.fail(if x.state.identity.is_some() { Status::NotSupported } else { Status::Eaccess });
         return Served::Done;
     };
-    if let Err(refusal) = check(x, &rule) {
+    if let Err(refusal) = check(x, rule) {
         x.fail(refusal);
         return Served::Done;
     }
@@ -73,6 +74,14 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         None => call(x),
     }
     Served::Done
+}
+
+/// An item for the value of a store request, `value_bytes` long, of which all else is there. `None` when
+/// it would be refused; it is then received and answered as usual.
+pub(crate) fn begin_store(x: &mut Exchange<'_>, value_bytes: usize) -> Option<FillingItem> {
+    let rule = rules::rule(x.opcode)?;
+    check(x, rule).ok()?;
+    writes::begin_store(x, value_bytes)
 }
 
 /// Counts a command that is about to run; its weight when it is to be timed.
@@ -140,12 +149,16 @@ fn decode_infos(x: &Exchange<'_>, rule: &Rule) -> Result<RequestFrames, Status> 
     if infos.stream_id.is_some() {
         return Err(Status::Einval);
     }
-    if infos.durability.is_some() {
+    if let Some(durability) = infos.durability {
         if !rule.durable {
             return Err(Status::Einval);
         }
         if !features.has(Feature::SyncReplication) {
             return Err(Status::NotSupported);
+        }
+        let is_in_memory = x.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
+        if durability.level.needs_persistence() && is_in_memory {
+            return Err(Status::DurabilityInvalidLevel);
         }
     }
     if infos.preserve_expiry {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
 use std::sync::Arc;
 
-use oribi_engine::{BucketConfig, WarmupStep};
+use oribi_engine::{BucketConfig, Storage, WarmupStep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
@@ -131,9 +131,7 @@ impl ConnectionHarness {
         self.unread.extend(bytes);
         loop {
             if self.connection.wants_input() && !self.unread.is_empty() {
-                let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
-                let taken = self.unread.read(room).expect("memory can be read");
-                self.connection.reader().commit(taken);
+                self.receive();
             }
             let progress = self.connection.process(&mut self.environment);
             self.drain(answered);
@@ -149,6 +147,17 @@ impl ConnectionHarness {
                 return;
             }
         }
+    }
+
+    fn receive(&mut self) {
+        if let Some(item) = self.connection.incoming() {
+            let most = item.missing_bytes().min(self.unread.len());
+            let bytes: Vec<u8> = self.unread.drain(..most).collect();
+            return item.append(&bytes);
+        }
+        let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
+        let taken = self.unread.read(room).expect("memory can be read");
+        self.connection.reader().commit(taken);
     }
 
     /// One turn: receives `bytes`, which must fit, serves once, and returns what was answered. False: there
@@ -284,6 +293,7 @@ pub(crate) fn in_memory_server(
         flush_enabled: true,
         value_bytes_max: VALUE_BYTES_MAX,
         flush_interval_ms: 0,
+        storage: Storage::Embedded,
     };
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");

@@ -30,6 +30,18 @@ pub const STAT_SLICE_BYTES: usize = 64 * 1024;
 /// and twice what any processor loads at a time is enough.
 pub const PREFETCH_KEYS_MAX: usize = 32;
 
+/// Most cache lines of an item that are loaded ahead: 2 KiB. Longer values are read in order, which the
+/// processor's own prefetcher follows.
+pub const PREFETCH_LINES_MAX: usize = 32;
+
+/// Values from this size on are received straight into their item. Below it, copying the value once is
+/// cheaper than the system calls that receiving it apart from its neighbours would take.
+pub const RECEIVE_IN_PLACE_BYTES_MIN: usize = 32 * 1024;
+
+/// Bytes of a large value that are received, or sent, before the next connection gets its turn: some
+/// 50 µs of copying in the kernel.
+pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
+
 /// Writes of one connection that may wait for the store at once. It fits the 12 bits that a park token
 /// has for it, and bounds the memory of a client that never waits for its acknowledgements.
 pub const PARKED_MAX: usize = 4096;

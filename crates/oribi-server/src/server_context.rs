@@ -87,6 +87,7 @@ impl ServerContext {
         self.cluster.bucket_document(&BucketFacts {
             name: handle.name(),
             uuid: &handle.bucket().config().uuid,
+            bucket_type: handle.bucket_type(),
             vbuckets: handle.vbuckets(),
             manifest_uid: handle.bucket().manifest().uid().0,
         })

@@ -62,7 +62,9 @@ impl GroupHint {
     /// Address of the group that a look-up of `hash` reads first, most likely.
     pub(crate) fn address(&self, hash: KeyHash) -> *const u8 {
         let group = hash.0 as usize & self.mask.load(Ordering::Relaxed);
-        self.groups.load(Ordering::Relaxed).wrapping_add(group * size_of::<Group>())
+        // Pointer and mask may belong to different tables, so this may overflow and lead anywhere.
+        let offset = group.wrapping_mul(size_of::<Group>());
+        self.groups.load(Ordering::Relaxed).wrapping_add(offset)
     }
 }
 
@@ -128,7 +130,7 @@ impl Groups {
         let groups = self.0.as_ptr().cast_mut().cast::<u8>();
         if hint.groups.load(Ordering::Relaxed) != groups {
             hint.groups.store(groups, Ordering::Relaxed);
-            hint.mask.store(self.0.len().wrapping_sub(1), Ordering::Relaxed);
+            hint.mask.store(self.0.len().saturating_sub(1), Ordering::Relaxed);
         }
     }
 

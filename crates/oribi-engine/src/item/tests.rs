@@ -1,6 +1,6 @@
 //! The item block: layout, contents, sharing.
 
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
@@ -123,12 +123,25 @@ fn an_expiry_can_be_set_later_where_room_was_made() {
     );
 }
 
+fn fill<'a>(room: &'a mut [MaybeUninit<u8>], bytes: &[u8]) -> &'a mut [u8] {
+    assert_eq!(room.len(), bytes.len());
+    for (room, byte) in room.iter_mut().zip(bytes) {
+        room.write(*byte);
+    }
+    // SAFETY: all of the room was just written.
+    unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<u8>(), room.len()) }
+}
+
 #[test]
 fn a_value_is_received_straight_into_its_block() {
     let mut filling = FillingItem::new(key(b"k"), ItemFields::default(), 10);
     filling.append(b"0123");
-    assert_eq!((filling.missing_bytes(), filling.spare().len()), (6, 6));
-    filling.append(b"456789");
+    assert_eq!(filling.missing_bytes(), 6);
+    filling.append(b"45");
+    let failed = filling.fill_by(9, |_| Err("reset"));
+    assert_eq!((failed, filling.missing_bytes()), (Err("reset"), 4));
+    assert_eq!(filling.fill_by(9, |room| Ok::<_, ()>(fill(&mut room[..3], b"678"))), Ok(3));
+    assert_eq!(filling.fill_by(9, |room| Ok::<_, ()>(fill(room, b"9"))), Ok(1));
     assert_eq!(filling.finish().publish().value(), b"0123456789");
     // One that is given up halfway is freed like any other.
     drop(FillingItem::new(key(b"k"), ItemFields::default(), 1 << 20));

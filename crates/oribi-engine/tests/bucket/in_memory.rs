@@ -22,11 +22,13 @@ fn request(mode: StoreMode) -> StoreRequest<'static> {
 
 #[test]
 fn documents_in_memory_are_served_and_never_queued_or_stored() {
-    let disk = MemoryMedium::default();
-    let bucket = in_memory(Arc::new(MemoryStore::on(disk.clone())));
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = in_memory(Arc::new(MemoryStore::on(Arc::clone(&disk))));
     for number in 0..1000 {
-        done(set(&bucket, &format!("k{number}"), b"value"));
-        done(set(&bucket, &format!("k{number}"), b"newer"));
+        let name = format!("k{number}");
+        for value in ["value", "newer"] {
+            done(bucket.store(VB, key(&name), &set(value), NOW));
+        }
     }
     done(bucket.delete(VB, key("k7"), Cas(0), NOW));
     assert!(matches!(bucket.get(VB, key("k7"), NOW), GetOutcome::Miss));

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_engine::{BucketStats, FlushAllError};
+use oribi_engine::{BucketStats, FlushAllError, Storage};
 use serde_json::{Value, json};
 
 use super::AdminState;
@@ -151,6 +151,11 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     }
     check_honoured(form)?;
     let mut options = state.server.bucket_defaults.clone();
+    match form.get("bucketType") {
+        Some("ephemeral") => options.storage = Storage::Memory,
+        Some(_) => options.storage = Storage::Embedded,
+        None => {}
+    }
     if let Some(count) = form.number("numVBuckets")? {
         options.vbuckets = u16::try_from(count)
             .ok()
@@ -176,7 +181,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
 /// Refuses options whose absence the client would notice too late.
 fn check_honoured(form: &Form) -> Result<(), Refusal> {
     let accepted = [
-        ("bucketType", &["couchbase", "membase"][..]),
+        ("bucketType", &["couchbase", "membase", "ephemeral"][..]),
         ("conflictResolutionType", &["seqno"][..]),
         ("durabilityMinLevel", &["none", "majority"][..]),
         ("maxTTL", &["0"][..]),
@@ -212,6 +217,10 @@ fn bucket_json(
     let uri = format!("/pools/default/buckets/{name}");
     let status = if stats.warmup.done { "healthy" } else { "warmup" };
     let quota = config.memory_quota_bytes;
+    let eviction_policy = match config.storage {
+        Storage::Embedded => "valueOnly",
+        Storage::Memory => "noEviction",
+    };
     let mut controllers = json!({});
     if config.flush_enabled {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
@@ -221,10 +230,10 @@ fn bucket_json(
         "uuid": config.uuid,
         "uri": uri,
         "streamingUri": format!("/pools/default/bs/{name}"),
-        "bucketType": "membase",
+        "bucketType": handle.bucket_type(),
         "nodeLocator": "vbucket",
         "storageBackend": "couchstore",
-        "evictionPolicy": "valueOnly",
+        "evictionPolicy": eviction_policy,
         "conflictResolutionType": "seqno",
         "compressionMode": "off",
         "durabilityMinLevel": "none",

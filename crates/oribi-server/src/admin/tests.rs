@@ -186,7 +186,7 @@ fn buckets_are_created_and_deleted() {
         ("name=x&numVBuckets=48", "numVBuckets"),
         ("name=x&ramQuota=-1", "ramQuota"),
         ("name=x&ramQuotaMB=lots", "ramQuotaMB"),
-        ("name=x&bucketType=ephemeral", "bucketType"),
+        ("name=x&bucketType=memcached", "bucketType"),
         ("name=x&durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
         ("name=x&maxTTL=60", "maxTTL"),
         ("name=x&flushEnabled=maybe", "flushEnabled"),

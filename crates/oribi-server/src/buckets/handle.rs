@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketThreads};
+use oribi_engine::{Bucket, BucketThreads, Storage};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
@@ -36,6 +36,24 @@ impl BucketHandle {
     /// Name that clients select.
     pub fn name(&self) -> &str {
         &self.bucket.config().name
+    }
+
+    /// Where documents are kept.
+    pub fn storage(&self) -> Storage {
+        self.bucket.config().storage
+    }
+
+    /// True when no document is ever durable.
+    pub fn is_in_memory(&self) -> bool {
+        self.storage() == Storage::Memory
+    }
+
+    /// What clients call a bucket of this kind of storage.
+    pub fn bucket_type(&self) -> &'static str {
+        match self.storage() {
+            Storage::Embedded => "membase",
+            Storage::Memory => "ephemeral",
+        }
     }
 
     /// Number of vbuckets.

@@ -6,6 +6,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use oribi_engine::Storage;
+
 use super::Settings;
 use crate::limits::PREFETCH_KEYS_MAX;
 
@@ -32,6 +34,7 @@ pub(super) enum Form {
     Integer { min: u64, max: u64 },
     Flag,
     Names,
+    Choice(&'static [&'static str]),
 }
 
 /// A value on its way from text or TOML into a field, or back.
@@ -72,6 +75,7 @@ impl Form {
                 "false" | "0" => Ok(Value::Flag(false)),
                 _ => Err(format!("{text:?} is neither true nor false")),
             },
+            Form::Choice(_) => self.check(Value::Text(text.to_owned())),
             Form::Names => {
                 let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
                 Ok(Value::Names(names.map(str::to_owned).collect()))
@@ -83,7 +87,9 @@ impl Form {
     pub(super) fn take(self, value: &toml::Value) -> Result<Value, String> {
         let wrong = |expected: &str| Err(format!("{value} is not {expected}"));
         match (self, value) {
-            (Form::Text, toml::Value::String(text)) => self.check(Value::Text(text.clone())),
+            (Form::Text | Form::Choice(_), toml::Value::String(text)) => {
+                self.check(Value::Text(text.clone()))
+            }
             (Form::Address, toml::Value::String(text)) => self.parse(text),
             (Form::Integer { .. }, toml::Value::Integer(number)) => match u64::try_from(*number) {
                 Ok(number) => self.check(Value::Integer(number)),
@@ -95,7 +101,7 @@ impl Form {
                     entries.iter().map(|entry| entry.as_str().map(str::to_owned)).collect();
                 names.map_or_else(|| wrong("a list of strings"), |names| Ok(Value::Names(names)))
             }
-            (Form::Text, _) => wrong("a string"),
+            (Form::Text | Form::Choice(_), _) => wrong("a string"),
             (Form::Address, _) => wrong("an IP address in quotes"),
             (Form::Integer { .. }, _) => wrong("a whole number"),
             (Form::Flag, _) => wrong("true or false"),
@@ -112,6 +118,9 @@ impl Form {
             }
             (Form::Text, Value::Text(text)) if text.is_empty() => {
                 Err("it must not be empty".to_owned())
+            }
+            (Form::Choice(choices), Value::Text(text)) if !choices.contains(&text.as_str()) => {
+                Err(format!("{text:?} is not one of {}", choices.join(", ")))
             }
             _ => Ok(value),
         }
@@ -224,6 +233,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Names,
         get: |s| Some(Value::Names(s.buckets.clone())),
         set: |s, value| s.buckets = value.names(),
+    },
+    Setting {
+        name: "storage",
+        heading: DATA,
+        value_name: "embedded|memory",
+        help: "Where a new bucket keeps documents: on disk too, or in memory only and gone at the end",
+        form: Form::Choice(&["embedded", "memory"]),
+        get: |s| Some(Value::Text(s.storage.name().to_owned())),
+        set: |s, value| {
+            s.storage = Storage::from_name(&value.text()).expect("the choices are the names");
+        },
     },
     Setting {
         name: "vbuckets",

@@ -80,6 +80,7 @@ fn mistakes_are_named_with_their_source() {
         ("listen = \"localhost\"", "\"localhost\" is not an IP address"),
         ("buckets = [1]", "a list of strings"),
         ("flush_enabled = 1", "true or false"),
+        ("storage = \"disk\"", "\"disk\" is not one of embedded, memory"),
         ("workers = ", "oribi.toml"),
         ("vbuckets = 48", "power of two"),
         ("buckets = [\"a b\"]", "not a bucket name"),
@@ -121,6 +122,9 @@ fn every_row_sets_and_shows_its_own_field() {
     for setting in SETTINGS {
         let value = match setting.form {
             Form::Text => Value::Text("x".to_owned()),
+            Form::Choice(choices) => {
+                Value::Text(choices.last().expect("there is a choice").to_string())
+            }
             Form::Address => Value::Address("10.0.0.1".parse().unwrap()),
             Form::Integer { max, .. } => Value::Integer(max),
             Form::Flag => Value::Flag(true),

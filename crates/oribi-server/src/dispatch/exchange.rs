@@ -8,7 +8,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use oribi_engine::{ItemRef, Refused};
+use oribi_engine::{FillingItem, ItemRef, KeyAhead, Refused};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
 use oribi_protocol::frame_info::RequestFrames;
@@ -47,9 +47,26 @@ pub(crate) struct Exchange<'a> {
     pub out: &'a mut WriteBuffer,
     /// The worker.
     pub env: &'a mut Environment,
+    /// The key, if it was announced to the engine.
+    pub ahead: Option<KeyAhead>,
+    /// The item of a store request that has the value already; the frame's is empty then.
+    pub received: Option<FillingItem>,
 }
 
 impl<'a> Exchange<'a> {
+    /// A request as it came.
+    pub fn new(
+        id: ConnectionId,
+        frame: Frame<'a>,
+        opcode: Opcode,
+        state: &'a mut ConnectionState,
+        out: &'a mut WriteBuffer,
+        env: &'a mut Environment,
+    ) -> Exchange<'a> {
+        let infos = RequestFrames::default();
+        Exchange { id, frame, opcode, infos, state, out, env, ahead: None, received: None }
+    }
+
     /// The selected bucket. Only for opcodes whose rule demands one.
     pub fn bucket(&self) -> &BucketHandle {
         self.state.bucket.as_deref().expect("the rule of this opcode demands a selected bucket")

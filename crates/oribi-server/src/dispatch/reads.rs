@@ -28,8 +28,12 @@ pub(super) fn get_with_key(x: &mut Exchange<'_>) {
 fn read(x: &mut Exchange<'_>, with_key: bool) {
     let Some(key) = x.doc_key() else { return };
     x.counters().cmd_get.add(1);
-    let vbid = x.vbid(key);
-    match x.bucket().bucket().get(vbid, key, x.env.now) {
+    let bucket = x.bucket().bucket();
+    let outcome = match x.ahead {
+        Some(ahead) => bucket.get_announced(ahead, key, x.env.now),
+        None => bucket.get(x.vbid(key), key, x.env.now),
+    };
+    match outcome {
         GetOutcome::Hit(item) => {
             x.counters().get_hits.add(1);
             x.collection_counters(key.collection).gets.add(1);

@@ -131,8 +131,25 @@ const SASL: Rule =
 const COLLECTION_ID: Rule =
     Rule { key: Part::Either, value: Part::Either, ..Rule::new(Privilege::Read) };
 
+/// The rules by opcode, made by the compiler.
+static RULES: [Option<Rule>; 256] = {
+    let mut rules = [None; 256];
+    let mut code = 0;
+    while code < rules.len() {
+        if let Some(opcode) = Opcode::from_u8(code as u8) {
+            rules[code] = find(opcode);
+        }
+        code += 1;
+    }
+    rules
+};
+
 /// The rule of an opcode; `None` when it is not implemented.
-pub(crate) const fn rule(opcode: Opcode) -> Option<Rule> {
+pub(crate) fn rule(opcode: Opcode) -> Option<&'static Rule> {
+    RULES[usize::from(opcode as u8)].as_ref()
+}
+
+const fn find(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
     use Privilege::{Admin, Anybody, Authenticated, Read};
     Some(match opcode {

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use oribi_engine::{ConcatMode, ConcatRequest, MutationOutcome, StoreMode, StoreRequest};
+use oribi_engine::{
+    ConcatMode, ConcatRequest, FillingItem, MutationOutcome, StoreMode, StoreRequest,
+};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::{ExpiryExtras, SetExtras};
 use oribi_protocol::status::Status;
@@ -37,25 +39,42 @@ pub(super) fn replace(x: &mut Exchange<'_>) {
 
 fn store(x: &mut Exchange<'_>, mode: StoreMode) {
     let Some(key) = x.doc_key() else { return };
-    let Some(SetExtras { flags, expiry }) = SetExtras::decode(x.frame.extras) else {
-        return x.fail(Status::Einval);
-    };
+    let Some(request) = store_request(x, mode) else { return x.fail(Status::Einval) };
     if !admit_durable(x) {
         return;
     }
     x.counters().cmd_set.add(1);
-    let request = StoreRequest {
+    let vbid = x.vbid(key);
+    let received = x.received.take();
+    let bucket = x.bucket().bucket();
+    let outcome = match (received, x.ahead) {
+        (Some(received), _) => bucket.store_received(vbid, received, &request, x.env.now),
+        (None, Some(ahead)) => bucket.store_announced(ahead, key, &request, x.env.now),
+        (None, None) => bucket.store(vbid, key, &request, x.env.now),
+    };
+    count_store(x, key.collection, &outcome);
+    answer_mutation(x, vbid, outcome);
+}
+
+/// What a request asks to be stored; `None` when its extras are not valid.
+fn store_request<'a>(x: &Exchange<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
+    let SetExtras { flags, expiry } = SetExtras::decode(x.frame.extras)?;
+    Some(StoreRequest {
         mode,
         value: x.frame.value,
         flags,
         expiry,
         cas: Cas(x.frame.header.cas),
         preserve_expiry: x.infos.preserve_expiry,
-    };
-    let vbid = x.vbid(key);
-    let outcome = x.bucket().bucket().store(vbid, key, &request, x.env.now);
-    count_store(x, key.collection, &outcome);
-    answer_mutation(x, vbid, outcome);
+    })
+}
+
+/// An item for a value of `value_bytes` that is still to come; `None` when it would be refused.
+pub(super) fn begin_store(x: &Exchange<'_>, value_bytes: usize) -> Option<FillingItem> {
+    let key = x.state.doc_key(x.frame.key)?;
+    // The mode is looked at when the value is there.
+    let request = store_request(x, StoreMode::Set)?;
+    x.bucket().bucket().begin_store(key, &request, value_bytes, x.env.now)
 }
 
 /// Append.

@@ -10,7 +10,7 @@ use super::connections::Slot;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::{Connection, Progress};
 use crate::environment::Environment;
-use crate::limits::{POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN};
+use crate::limits::{POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN, TRANSFER_SLICE_BYTES};
 use oribi_protocol::limits::READ_BLOCK_BYTES;
 use oribi_protocol::write_buffer::SLICES_MAX;
 
@@ -86,7 +86,9 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
     }
     let progress = slot.connection.process(env);
     slot.is_hungry = progress == Progress::NeedInput;
-    send(slot, env)?;
+    if send(slot, env)? == Sent::Slice {
+        return Ok(Turn::Again);
+    }
     Ok(match progress {
         Progress::Closing => match slot.connection.closing() {
             Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason),
@@ -131,15 +133,30 @@ fn linger(slot: &mut Slot) -> Result<Turn, CloseReason> {
 /// Reads once. Less than there was room for means that the socket is empty; readiness is
 /// edge-triggered, so whatever comes later is announced, unless the end was announced already.
 fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
-    let room = slot.connection.reader().spare(READ_ROOM_BYTES_MIN);
-    let room_bytes = room.len();
-    match slot.stream.read(room) {
+    let Slot { stream, connection, .. } = slot;
+    let (room_bytes, received) = match connection.incoming() {
+        Some(item) => {
+            let room_bytes = item.missing_bytes().min(TRANSFER_SLICE_BYTES);
+            let received = item.fill_by(room_bytes, |room| {
+                let (received, _) = rustix::io::read(&*stream, room)?;
+                Ok(received)
+            });
+            (room_bytes, received)
+        }
+        None => {
+            let room = connection.reader().spare(READ_ROOM_BYTES_MIN);
+            let room_bytes = room.len();
+            let received = stream.read(room);
+            connection.reader().commit(*received.as_ref().unwrap_or(&0));
+            (room_bytes, received)
+        }
+    };
+    match received {
         Ok(0) => {
             slot.readable = false;
             slot.end_of_input = true;
         }
         Ok(received) => {
-            slot.connection.reader().commit(received);
             env.counters.bytes_read.add(received as u64);
             slot.connection.record().bytes_received.add(received as u64);
             slot.readable = received == room_bytes || slot.read_closed;
@@ -151,12 +168,25 @@ fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
     Ok(())
 }
 
-/// Sends what the socket takes.
-fn send(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
+/// How sending ended.
+#[derive(PartialEq, Eq)]
+enum Sent {
+    /// Everything is sent, or the socket takes no more for now.
+    All,
+    /// A slice of more is sent, and others should get their turn.
+    Slice,
+}
+
+/// Sends what the socket takes, up to a slice.
+fn send(slot: &mut Slot, env: &Environment) -> Result<Sent, CloseReason> {
+    let mut left = TRANSFER_SLICE_BYTES;
     while slot.writable && !slot.connection.writer().is_empty() {
+        if left == 0 {
+            return Ok(Sent::Slice);
+        }
         let Slot { stream, connection, .. } = slot;
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let filled = connection.writer().gather(&mut slices);
+        let filled = connection.writer().gather_up_to(&mut slices, left);
         let written = match filled {
             1 => stream.write(&slices[0]),
             _ => stream.write_vectored(&slices[..filled]),
@@ -167,6 +197,7 @@ fn send(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
                 env.counters.bytes_written.add(sent as u64);
                 connection.record().bytes_sent.add(sent as u64);
                 connection.sent(sent, env.now_ms);
+                left -= sent;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 slot.writable = false;
@@ -176,7 +207,7 @@ fn send(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
             Err(error) => return Err(reason_of(&error)),
         }
     }
-    Ok(())
+    Ok(Sent::All)
 }
 
 fn reason_of(error: &io::Error) -> CloseReason {
