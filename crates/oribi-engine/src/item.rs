@@ -23,20 +23,22 @@
 //! lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an addition per read.
 //!
 //! Unsafe invariants, cited below by number:
-//! 1. A block is allocated by `NewItem::allocate` with `block_layout` of what its header says: both
-//!    lengths and which optional fields there are never change, and it is freed with the same layout.
+//! 1. A block is allocated by `NewItem::allocate` with `block_bytes` of what its header says: both
+//!    lengths and which optional fields there are never change, and it is freed with the same length.
+//!    It is aligned to 8 bytes, as the arena's blocks are.
 //! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value before
 //!    `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it has
 //!    become an `ItemRef` nothing but the reference count is ever written.
 //! 4. Each `ItemRef` owns one count; the block is freed by whoever takes the count to zero.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
+
+use crate::block_arena;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,7 @@ const OPTIONAL_BYTES: usize = 4;
 /// Revisions and seqnos have 48 bits, as on the wire of change streams.
 const U48_MAX: u64 = (1 << 48) - 1;
 const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
+const _: () = assert!(align_of::<Header>() == 8);
 const _: () = assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == !DATATYPE_BITS & !0x08);
 
 impl Header {
@@ -105,11 +108,6 @@ fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
     (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
-fn block_layout(block_bytes: usize) -> Layout {
-    Layout::from_size_align(block_bytes, align_of::<Header>())
-        .expect("lengths are u8 and u32, far below isize::MAX")
-}
-
 /// A filled block that nobody else can see yet: the checkpoint manager still writes CAS and seqno.
 pub struct NewItem(ItemRef);
 
@@ -146,10 +144,8 @@ impl NewItem {
             optional.iter().fold(fields.datatype.0 & DATATYPE_BITS | deleted, |kind, part| {
                 if part.2 { kind | part.0 } else { kind }
             });
-        let layout = block_layout(block_bytes(kind, key.key.len(), value_len));
-        // SAFETY: the layout has a non-zero size because it covers at least the header.
-        let block = unsafe { alloc(layout) };
-        let Some(header) = NonNull::new(block.cast::<Header>()) else { handle_alloc_error(layout) };
+        let block = block_arena::allocate(block_bytes(kind, key.key.len(), value_len));
+        let header = block.cast::<Header>();
         // SAFETY: (1) the block is large and aligned enough for the header, then optional fields, key
         // and value from HEADER_BYTES on; the header goes first because its padding overlaps them.
         unsafe {
@@ -164,7 +160,7 @@ impl NewItem {
                 key_bytes,
                 kind,
             });
-            let mut at = block.add(HEADER_BYTES);
+            let mut at = block.add(HEADER_BYTES).as_ptr();
             for (_, value, _) in optional.iter().filter(|part| part.2) {
                 at.cast::<u32>().write_unaligned(*value);
                 at = at.add(OPTIONAL_BYTES);
@@ -387,9 +383,9 @@ impl ItemRef {
         !self.is_deleted() && !self.is_expired(now_s)
     }
 
-    /// Bytes that the block occupies, without the allocator's own overhead.
+    /// Bytes of memory that the block takes, all in: those of its class in the arena.
     pub fn block_bytes(&self) -> usize {
-        self.header().block_bytes()
+        block_arena::occupied_bytes(self.header().block_bytes())
     }
 
     /// Bytes of key and value.
@@ -427,9 +423,9 @@ impl Drop for ItemRef {
         // Only the last holder must see every other holder's reads finished. A load instead of a
         // fence, because ThreadSanitizer does not follow fences.
         header.refcount.load(Ordering::Acquire);
-        let layout = block_layout(header.block_bytes());
-        // SAFETY: (1, 4) this was the last count, and the layout is the one of the allocation.
-        unsafe { dealloc(self.0.as_ptr().cast::<u8>(), layout) }
+        let bytes = header.block_bytes();
+        // SAFETY: (1, 4) this was the last count, and the length is the one of the allocation.
+        unsafe { block_arena::free(self.0.cast(), bytes) }
     }
 }
 

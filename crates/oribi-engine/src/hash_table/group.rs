@@ -2,14 +2,18 @@
 //!
 //! Owns: the array of groups and the probe sequence. Called only by the hash table.
 //!
-//! Unsafe invariant: 1. a [`Group`] of all zero bytes is a valid empty group (`None` is the null
-//! pointer by the niche of `ItemRef`, tag 0 means empty, overflow 0).
+//! Unsafe invariants:
+//! 1. A [`Group`] of all zero bytes is a valid empty group (`None` is the null pointer by the niche of
+//!    `ItemRef`, tag 0 means empty, overflow 0).
+//! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the items in
+//!    them; it drops these when it is dropped.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use oribi_types::DocKey;
 
 use super::KeyHash;
+use crate::block_arena::ZeroedMemory;
 use crate::item::ItemRef;
 
 /// Slots per group: eight words of a cache line, less one for the tags.
@@ -69,42 +73,58 @@ impl GroupHint {
 }
 
 /// A power of two of groups, or none at all.
-pub(super) struct Groups(Box<[Group]>);
+pub(super) struct Groups {
+    memory: ZeroedMemory,
+    count: usize,
+}
+
+// SAFETY: (2) it owns its groups, and items may be sent and shared.
+unsafe impl Send for Groups {}
+// SAFETY: (2) as above.
+unsafe impl Sync for Groups {}
 
 impl Groups {
     pub(super) fn empty() -> Groups {
-        Groups(Box::new([]))
+        Groups { memory: ZeroedMemory::new(0), count: 0 }
     }
 
     /// `count` empty groups; a power of two.
     pub(super) fn with_groups(count: usize) -> Groups {
         assert!(count.is_power_of_two());
-        let zeroed = Box::<[Group]>::new_zeroed_slice(count);
-        // SAFETY: (1) zero bytes are valid empty groups.
-        Groups(unsafe { zeroed.assume_init() })
+        Groups { memory: ZeroedMemory::new(count * size_of::<Group>()), count }
+    }
+
+    fn all(&self) -> &[Group] {
+        // SAFETY: (1, 2) the memory holds `count` groups, is aligned to a cache line, and began as zero.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast().as_ptr(), self.count) }
+    }
+
+    fn all_mut(&mut self) -> &mut [Group] {
+        // SAFETY: (1, 2) as above, and this is the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().cast().as_ptr(), self.count) }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.count
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.0.len() * SLOTS
+        self.count * SLOTS
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.0.len() * size_of::<Group>()
+        self.memory.occupied_bytes()
     }
 
     /// Group indexes in probe order, each once.
     fn probe(&self, hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
-        let (home, mask) = (hash.0 as usize, self.0.len().wrapping_sub(1));
-        (0..self.0.len()).map(move |step| home.wrapping_add(step) & mask)
+        let (home, mask) = (hash.0 as usize, self.count.wrapping_sub(1));
+        (0..self.count).map(move |step| home.wrapping_add(step) & mask)
     }
 
     pub(super) fn position(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Position> {
         for index in self.probe(hash) {
-            let group = &self.0[index];
+            let group = &self.all()[index];
             let mut matches = group.matches(tag_of(hash));
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / 8) as usize;
@@ -122,21 +142,21 @@ impl Groups {
 
     /// Groups that a look-up of `hash` reads until it has read group `index`.
     pub(super) fn probes(&self, hash: KeyHash, index: usize) -> usize {
-        (index.wrapping_sub(hash.0 as usize) & self.0.len().wrapping_sub(1)) + 1
+        (index.wrapping_sub(hash.0 as usize) & self.count.wrapping_sub(1)) + 1
     }
 
     /// Tells `hint` where the groups are.
     pub(super) fn show_to(&self, hint: &GroupHint) {
-        let groups = self.0.as_ptr().cast_mut().cast::<u8>();
+        let groups = self.memory.as_ptr().as_ptr();
         if hint.groups.load(Ordering::Relaxed) != groups {
             hint.groups.store(groups, Ordering::Relaxed);
-            hint.mask.store(self.0.len().saturating_sub(1), Ordering::Relaxed);
+            hint.mask.store(self.count.saturating_sub(1), Ordering::Relaxed);
         }
     }
 
     /// The first item in the home group whose tag fits.
     pub(super) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
-        let group = &self.0[self.probe(hash).next()?];
+        let group = &self.all()[self.probe(hash).next()?];
         let matches = group.matches(tag_of(hash));
         if matches == 0 {
             return None;
@@ -146,17 +166,17 @@ impl Groups {
 
     pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
         let at = self.position(hash, key)?;
-        self.0[at.group].slots[at.slot].as_ref()
+        self.all()[at.group].slots[at.slot].as_ref()
     }
 
     pub(super) fn slot_mut(&mut self, at: Position) -> Option<&mut ItemRef> {
-        self.0[at.group].slots[at.slot].as_mut()
+        self.all_mut()[at.group].slots[at.slot].as_mut()
     }
 
     /// Inserts an item whose key is known to be absent. The caller keeps the load below full.
     pub(super) fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
         for index in self.probe(hash) {
-            let group = &mut self.0[index];
+            let group = &mut self.all_mut()[index];
             let empty = group.matches(0);
             if empty != 0 {
                 let slot = (empty.trailing_zeros() / 8) as usize;
@@ -172,7 +192,7 @@ impl Groups {
     pub(super) fn remove(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<ItemRef> {
         let at = self.position(hash, key)?;
         for index in self.probe(hash).take_while(|index| *index != at.group) {
-            let count = &mut self.0[index].tags[OVERFLOW_BYTE];
+            let count = &mut self.all_mut()[index].tags[OVERFLOW_BYTE];
             if *count != OVERFLOW_STUCK {
                 *count -= 1;
             }
@@ -182,13 +202,21 @@ impl Groups {
 
     /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
     pub(super) fn take(&mut self, group: usize, slot: usize) -> Option<ItemRef> {
-        let group = &mut self.0[group];
+        let group = &mut self.all_mut()[group];
         group.tags[slot] = 0;
         group.slots[slot].take()
     }
 
     pub(super) fn items(&self, group: usize) -> impl Iterator<Item = &ItemRef> {
-        self.0[group].slots.iter().flatten()
+        self.all()[group].slots.iter().flatten()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for group in self.all_mut() {
+            group.slots.iter_mut().for_each(|slot| drop(slot.take()));
+        }
     }
 }
 
