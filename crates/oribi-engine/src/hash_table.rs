@@ -30,7 +30,7 @@ mod tests;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
 pub(crate) use group::GroupHint;
-use group::{Groups, SLOTS};
+use group::{Groups, Position, SLOTS};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
 /// before the next growth; two finish early.
@@ -57,6 +57,13 @@ impl HashSeed {
         hasher.write(key.key);
         KeyHash(hasher.finish())
     }
+}
+
+/// Place of one item.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    is_old: bool,
+    position: Position,
 }
 
 struct Migration {
@@ -111,18 +118,57 @@ impl HashTable {
         self.current.candidate(hash)
     }
 
+    /// Where the item stored under `key` is. Good until the table changes.
+    pub(crate) fn locate(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Place> {
+        if let Some(position) = self.current.position(hash, key) {
+            return Some(Place { is_old: false, position });
+        }
+        let position = self.old.as_ref()?.groups.position(hash, key)?;
+        Some(Place { is_old: true, position })
+    }
+
+    /// The item at a place.
+    pub(crate) fn at(&self, place: Place) -> Option<&ItemRef> {
+        match (place.is_old, &self.old) {
+            (true, Some(old)) => old.groups.at(place.position),
+            _ => self.current.at(place.position),
+        }
+    }
+
+    /// Stores `item` under its key, which is at `place` or, without one, not in the table. Returns what
+    /// was there before.
+    pub(crate) fn put(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        item: ItemRef,
+    ) -> Option<ItemRef> {
+        let Some(place) = place else {
+            self.insert_new(hash, item);
+            return None;
+        };
+        let slot = match (place.is_old, &mut self.old) {
+            (true, Some(old)) => old.groups.slot_mut(place.position),
+            _ => self.current.slot_mut(place.position),
+        };
+        let replaced = slot.map(|slot| std::mem::replace(slot, item));
+        self.migrate(MIGRATE_GROUPS);
+        replaced
+    }
+
     /// Stores `item` under its key and returns what was there before.
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
+        let place = self.locate(hash, item.key());
+        self.put(hash, place, item)
+    }
+
+    fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
         self.migrate(MIGRATE_GROUPS);
-        if let Some(slot) = self.slot_mut(hash, item.key()) {
-            return Some(std::mem::replace(slot, item));
-        }
         if (self.len + 1) * 5 > self.current.capacity() * 4 {
             self.grow();
         }
         self.current.insert_new(hash, item);
         self.len += 1;
-        None
     }
 
     /// Removes the item stored under `key`.
@@ -149,15 +195,6 @@ impl HashTable {
         } else if let Some(old) = &self.old {
             old.groups.items(index - current).for_each(&mut visit);
         }
-    }
-
-    fn slot_mut(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<&mut ItemRef> {
-        if let Some(at) = self.current.position(hash, key) {
-            return self.current.slot_mut(at);
-        }
-        let old = self.old.as_mut()?;
-        let at = old.groups.position(hash, key)?;
-        old.groups.slot_mut(at)
     }
 
     fn grow(&mut self) {

@@ -134,16 +134,12 @@ impl NewItem {
     fn allocate(key: DocKey<'_>, fields: &ItemFields, value_len: usize) -> (NewItem, NonNull<u8>) {
         let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
         let value_bytes = u32::try_from(value_len).expect("the caller checked the value limit");
-        let optional = [
-            (HAS_FLAGS, fields.flags, fields.flags != 0),
-            (HAS_EXPIRY, fields.expiry, fields.expiry != 0 || fields.keeps_expiry),
-            (HAS_COLLECTION, key.collection.0, key.collection != CollectionId::DEFAULT),
-        ];
-        let deleted = if fields.deleted { DELETED } else { 0 };
-        let kind =
-            optional.iter().fold(fields.datatype.0 & DATATYPE_BITS | deleted, |kind, part| {
-                if part.2 { kind | part.0 } else { kind }
-            });
+        let given = |is_given: bool, bit: u8| if is_given { bit } else { 0 };
+        let kind = fields.datatype.0 & DATATYPE_BITS
+            | given(fields.deleted, DELETED)
+            | given(fields.flags != 0, HAS_FLAGS)
+            | given(fields.expiry != 0 || fields.keeps_expiry, HAS_EXPIRY)
+            | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
         let block = block_arena::allocate(block_bytes(kind, key.key.len(), value_len));
         let header = block.cast::<Header>();
         // SAFETY: (1) the block is large and aligned enough for the header, then optional fields, key
@@ -161,9 +157,16 @@ impl NewItem {
                 kind,
             });
             let mut at = block.add(HEADER_BYTES).as_ptr();
-            for (_, value, _) in optional.iter().filter(|part| part.2) {
-                at.cast::<u32>().write_unaligned(*value);
-                at = at.add(OPTIONAL_BYTES);
+            let optional = [
+                (HAS_FLAGS, fields.flags),
+                (HAS_EXPIRY, fields.expiry),
+                (HAS_COLLECTION, key.collection.0),
+            ];
+            for (bit, value) in optional {
+                if kind & bit != 0 {
+                    at.cast::<u32>().write_unaligned(value);
+                    at = at.add(OPTIONAL_BYTES);
+                }
             }
             at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
             (NewItem(ItemRef(header)), NonNull::new_unchecked(at.add(key.key.len())))
@@ -326,6 +329,15 @@ impl ItemRef {
         let header = self.header();
         let key = self.bytes(header.key_at(), usize::from(header.key_bytes));
         DocKey { collection: CollectionId(self.optional(HAS_COLLECTION)), key }
+    }
+
+    /// True for the block of this key. Cheaper than comparing what [`ItemRef::key`] returns.
+    #[inline]
+    pub(crate) fn has_key(&self, key: DocKey<'_>) -> bool {
+        let header = self.header();
+        usize::from(header.key_bytes) == key.key.len()
+            && self.bytes(header.key_at(), key.key.len()) == key.key
+            && self.optional(HAS_COLLECTION) == key.collection.0
     }
 
     /// Document body; empty for a tombstone.

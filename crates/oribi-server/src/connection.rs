@@ -221,12 +221,19 @@ impl Connection {
     /// Serves the frame at the head of the buffer; `None` when it is not complete or not acceptable.
     fn process_frame(&mut self, env: &mut Environment, ahead: &mut Lookahead) -> Option<Served> {
         let Connection { id, reader, writer, state, timing, skip_bytes, .. } = self;
-        match frame::decode(reader.unread()) {
+        let (decoded, key) = match ahead.next(reader.unread()) {
+            Some((frame, key)) => {
+                let consumed = frame.header.frame_bytes();
+                (Ok(Decoded::Complete { frame, consumed }), key)
+            }
+            None => (frame::decode(reader.unread()), None),
+        };
+        match decoded {
             Ok(Decoded::Complete { frame, consumed }) => {
                 timing.partial_since_ms = 0;
                 let pending_bytes = writer.pending_bytes();
                 let served = match admit(state, env, &frame.header) {
-                    Admission::Serve => serve_frame(*id, state, writer, env, frame, ahead.key()),
+                    Admission::Serve => serve_frame(*id, state, writer, env, frame, key),
                     Admission::Skip(status) => {
                         answer(state, writer, &frame.header, status);
                         Served::Done
@@ -237,7 +244,7 @@ impl Connection {
                     }
                 };
                 if served == Served::Done {
-                    ahead.served(consumed, writer.pending_bytes() - pending_bytes);
+                    ahead.served(writer.pending_bytes() - pending_bytes);
                     reader.consume(consumed);
                 }
                 Some(served)

@@ -123,12 +123,15 @@ impl Groups {
     }
 
     pub(super) fn position(&self, hash: KeyHash, key: DocKey<'_>) -> Option<Position> {
-        for index in self.probe(hash) {
-            let group = &self.all()[index];
-            let mut matches = group.matches(tag_of(hash));
+        let (groups, tag) = (self.all(), tag_of(hash));
+        let mask = groups.len().wrapping_sub(1);
+        let mut index = hash.0 as usize & mask;
+        for _ in 0..groups.len() {
+            let group = &groups[index];
+            let mut matches = group.matches(tag);
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / 8) as usize;
-                if group.slots[slot].as_ref().is_some_and(|item| item.key() == key) {
+                if group.slots[slot].as_ref().is_some_and(|item| item.has_key(key)) {
                     return Some(Position { group: index, slot });
                 }
                 matches &= matches - 1;
@@ -136,6 +139,7 @@ impl Groups {
             if group.overflow() == 0 {
                 return None;
             }
+            index = (index + 1) & mask;
         }
         None
     }
@@ -165,7 +169,10 @@ impl Groups {
     }
 
     pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
-        let at = self.position(hash, key)?;
+        self.at(self.position(hash, key)?)
+    }
+
+    pub(super) fn at(&self, at: Position) -> Option<&ItemRef> {
         self.all()[at.group].slots[at.slot].as_ref()
     }
 

@@ -373,14 +373,15 @@ impl VBucket {
             if !context.knows(key_collection) {
                 return Err(Denied::Refused(Refused::UnknownCollection));
             }
-            let current = table.index.get(hash, new.as_item().key());
+            let place = table.index.locate(hash, new.as_item().key());
+            let current = place.and_then(|place| table.index.at(place));
             condition(current, &mut new).map_err(Denied::Condition)?;
             let (previous, rev) = match current {
                 Some(current) => (Some(current.seqno()), current.rev_seqno().0 + 1),
                 None => (None, table.max_deleted_rev().0 + 1),
             };
             let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);
-            let replaced = table.write(hash, queued.item.clone());
+            let replaced = table.write(hash, place, queued.item.clone());
             if self.persistence_cursor.is_none() && queued.item.is_deleted() {
                 // No flush will come to remove it, and nothing on disk needs to be told.
                 table.remove_same(hash, &queued.item);

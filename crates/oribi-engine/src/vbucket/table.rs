@@ -8,7 +8,7 @@ use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
 use super::collection_figures::{CollectionFigures, CollectionStats, Share};
-use crate::hash_table::{HashTable, KeyHash};
+use crate::hash_table::{HashTable, KeyHash, Place};
 use crate::item::ItemRef;
 
 /// Writes by what they did to the table, since it was made.
@@ -64,15 +64,20 @@ impl Table {
         &self.collections
     }
 
-    /// Stores a version that a client's operation made; returns the one it replaced, to be dropped
+    /// Stores a version that a client's operation made, at the place of its key if that has one; returns the one it replaced, to be dropped
     /// after the lock.
-    pub(super) fn write(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
+    pub(super) fn write(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        item: ItemRef,
+    ) -> Option<ItemRef> {
         let (new, seqno) = (Share::of(&item), item.seqno());
         if new.tombstones > 0 {
             self.max_deleted_rev = self.max_deleted_rev.max(item.rev_seqno().0);
         }
         let collection = item.key().collection;
-        let replaced = self.index.insert(hash, item);
+        let replaced = self.index.put(hash, place, item);
         let old = replaced.as_ref().map_or(Share::default(), Share::of);
         self.writes.deleted += new.tombstones;
         self.writes.updated += new.items & old.items;

@@ -2,17 +2,18 @@
 //!
 //! A read delivers many pipelined requests. While they are served in order, the keys of later ones are
 //! announced to the engine, which starts loading what it will need, in two steps at two distances: a
-//! key's place in the hash table first, its item some requests later. The hash that this takes is kept
-//! for the operation itself.
+//! key's place in the hash table first, its item some requests later. The header that was decoded and the
+//! hash that was computed for this are kept for the operation itself.
 //!
 //! This is a hint: whatever is malformed or not about a document is passed over here and judged when it
 //! is served. Invariants: entries stand for complete frames in the order in which they will be served,
-//! starting with the next one; after a request that is not about a document everything is forgotten,
-//! because it may have changed what keys mean; nothing is allocated, changed or reordered. It lives as
+//! starting with the next one; nothing behind a request that is not about a document is announced
+//! before that is served, because it may change what keys mean; nothing is allocated, changed or reordered. It lives as
 //! long as one turn, so that an idle connection holds none.
 
 use oribi_engine::{KeyAhead, LINE_BYTES};
-use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::frame::{self, Decoded, Frame, Header};
+use oribi_protocol::limits::HEADER_BYTES;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
 
@@ -25,24 +26,29 @@ const HEAD_LINES: usize = 2;
 #[derive(Clone, Copy)]
 struct Entry {
     key: Option<KeyAhead>,
-    frame_bytes: usize,
-    reads_value: bool,
+    header: Header,
 }
 
-const NO_ENTRY: Entry = Entry { key: None, frame_bytes: 0, reads_value: false };
+impl Entry {
+    /// A request without extras and value reads; one that stores has both.
+    fn reads_value(&self) -> bool {
+        usize::from(self.header.key_bytes) == self.header.body_bytes as usize
+    }
+}
 
 /// See the module text.
 pub(super) struct Lookahead {
     /// Requests to look ahead; 0 for none.
     distance: usize,
-    ring: [Entry; PREFETCH_KEYS_MAX],
+    ring: [Option<Entry>; PREFETCH_KEYS_MAX],
     /// Requests served, located and announced so far; the first never exceeds the others.
     served: usize,
     located: usize,
     announced: usize,
     /// Bytes of the announced requests that are not served yet.
     ahead_bytes: usize,
-    /// Nothing complete stands behind the last announced request.
+    /// Nothing complete stands behind the last announced request, or that request has to be served before
+    /// it is known what the keys behind it mean.
     is_exhausted: bool,
     /// Cache lines of the documents that were read lately.
     lines: usize,
@@ -53,7 +59,7 @@ impl Lookahead {
     pub(super) fn new(distance: usize) -> Lookahead {
         Lookahead {
             distance: distance.min(PREFETCH_KEYS_MAX),
-            ring: [NO_ENTRY; PREFETCH_KEYS_MAX],
+            ring: [None; PREFETCH_KEYS_MAX],
             served: 0,
             located: 0,
             announced: 0,
@@ -75,53 +81,54 @@ impl Lookahead {
                 break;
             };
             let document = document_of(state, vbuckets, &frame);
-            self.ring[self.announced % PREFETCH_KEYS_MAX] = Entry {
-                key: document.and_then(|(vbid, key)| bucket.announce(vbid, key)),
-                frame_bytes: consumed,
-                reads_value: frame.value.is_empty(),
-            };
+            let key = document.and_then(|(vbid, key)| bucket.announce(vbid, key));
+            self.ring[self.announced % PREFETCH_KEYS_MAX] =
+                Some(Entry { key, header: frame.header });
+            self.is_exhausted = key.is_none();
             self.announced += 1;
             self.ahead_bytes += consumed;
         }
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
-            if let Some(key) = &entry.key {
-                bucket.locate(key, if entry.reads_value { self.lines } else { HEAD_LINES });
+            if let Some(Entry { key: Some(key), .. }) = entry {
+                let reads_value = entry.as_ref().is_some_and(Entry::reads_value);
+                bucket.locate(key, if reads_value { self.lines } else { HEAD_LINES });
             }
             self.located += 1;
         }
     }
 
-    /// The announced key of the request that is served next.
+    /// The request that is served next and its announced key, if it was looked at. `received` begins
+    /// with it.
     #[inline]
-    pub(super) fn key(&self) -> Option<KeyAhead> {
+    pub(super) fn next<'r>(&self, received: &'r [u8]) -> Option<(Frame<'r>, Option<KeyAhead>)> {
         if self.served == self.announced {
             return None;
         }
-        self.ring[self.served % PREFETCH_KEYS_MAX].key
+        let entry = self.ring[self.served % PREFETCH_KEYS_MAX].as_ref()?;
+        let frame = Frame::from_body(entry.header, received.get(HEADER_BYTES..)?)?;
+        Some((frame, entry.key))
     }
 
     /// The next request was served and answered with `answer_bytes`.
     #[inline]
-    pub(super) fn served(&mut self, frame_bytes: usize, answer_bytes: usize) {
+    pub(super) fn served(&mut self, answer_bytes: usize) {
         if self.served == self.announced {
             return;
         }
-        let entry = &self.ring[self.served % PREFETCH_KEYS_MAX];
-        if entry.key.is_none() || entry.frame_bytes != frame_bytes {
-            *self = Lookahead::new(self.distance);
-            return;
-        }
-        if entry.reads_value {
+        let Some(entry) = self.ring[self.served % PREFETCH_KEYS_MAX].as_ref() else { return };
+        if entry.key.is_none() {
+            self.is_exhausted = false;
+        } else if entry.reads_value() {
             // An answer is about as long as its item. Longer ones count at once, shorter ones slowly.
             let lines = answer_bytes.div_ceil(LINE_BYTES) + 1;
             let shrunk = self.lines - self.lines / 8;
             self.lines = lines.max(shrunk).clamp(HEAD_LINES, PREFETCH_LINES_MAX);
         }
+        self.ahead_bytes -= entry.header.frame_bytes();
         self.served += 1;
         self.located = self.located.max(self.served);
-        self.ahead_bytes -= frame_bytes;
     }
 }
 
