@@ -88,6 +88,11 @@ pub fn occupied_bytes(bytes: usize) -> usize {
     Class::of(bytes).map_or_else(|| large::occupied_bytes(bytes), Class::block_bytes)
 }
 
+/// Blocks of a class that this thread has allocated since it began: for tests that count.
+pub fn allocations_of_this_thread() -> u64 {
+    magazine::allocations()
+}
+
 /// What the process's arena holds now. Takes every depot's lock for a moment.
 pub fn stats() -> ArenaStats {
     ARENA.stats()

@@ -25,6 +25,11 @@ pub(super) fn allocate(class: Class) -> NonNull<u8> {
     taken.unwrap_or_else(|_| ARENA.take_one(class))
 }
 
+/// Blocks that this thread has taken since it began.
+pub(super) fn allocations() -> u64 {
+    MAGAZINES.try_with(|magazines| magazines.taken.get()).unwrap_or_default()
+}
+
 /// Frees a block.
 ///
 /// # Safety
@@ -49,19 +54,22 @@ struct Magazine {
 /// All magazines of one thread.
 pub(super) struct Magazines<'a> {
     arena: &'a Arena,
+    /// Blocks taken since the thread began.
+    taken: Cell<u64>,
     by_class: [Magazine; CLASSES],
 }
 
 impl<'a> Magazines<'a> {
     pub(super) const fn new(arena: &'a Arena) -> Magazines<'a> {
         let by_class = [const { Magazine::new() }; CLASSES];
-        Magazines { arena, by_class }
+        Magazines { arena, taken: Cell::new(0), by_class }
     }
 
     /// Takes one block out.
     #[inline]
     pub(super) fn take(&self, class: Class) -> NonNull<u8> {
         let magazine = &self.by_class[class.index()];
+        self.taken.set(self.taken.get() + 1);
         magazine.pop().unwrap_or_else(|| self.refill(class))
     }
 
