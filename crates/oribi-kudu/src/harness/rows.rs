@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::Message;
+
 use super::input::Input;
 use crate::proto::common::RowOperationsPb;
+use crate::proto::tserver::WriteResponsePb;
 use crate::row_operation::{EncodedRows, RowLayout, decode_bounds};
 use crate::schema::Schema;
+use crate::session;
 
 /// Checks that rows are refused or can be read, and that the errors of a server find rows or nothing. The
 /// input is a schema, rows, their indirect data and an answer.
@@ -28,4 +32,7 @@ pub fn check(input: &[u8]) {
     let bounds =
         RowOperationsPb { rows: Some(rows.clone()), indirect_data: Some(indirect.clone()) };
     let _ = decode_bounds(&schema, &bounds);
+    if let Ok(answer) = WriteResponsePb::decode(input.rest()) {
+        session::harness::check_row_errors(&layout, &rows, &indirect, answer);
+    }
 }
