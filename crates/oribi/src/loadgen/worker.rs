@@ -173,7 +173,7 @@ async fn apply_rows(
     // Without end is more rows than there will ever be time for.
     let rows = u64::try_from(job.args.num_rows_per_thread).unwrap_or(u64::MAX);
     for index in 0..rows {
-        if index % ROWS_PER_TURN == 0 {
+        if index.is_multiple_of(ROWS_PER_TURN) {
             if job.control.is_stopped() {
                 break;
             }
@@ -190,7 +190,7 @@ async fn apply_rows(
         }
         row.apply().await?;
         *applied = index + 1;
-        if flush_rows != 0 && index != 0 && index % flush_rows == 0 {
+        if flush_rows != 0 && index != 0 && index.is_multiple_of(flush_rows) {
             session.start_flush();
         }
     }
