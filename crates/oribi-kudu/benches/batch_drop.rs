@@ -33,8 +33,18 @@ fn main() {
     };
     // The ways take turns, so that a machine that slows down slows all of them.
     for round in 0..size.rounds {
-        report("heap_objects", round, size, measure(heap_rows::batch(size.rows), heap_rows::Batch::drop_plainly));
-        report("heap_objects_prefetched", round, size, measure(heap_rows::batch(size.rows), heap_rows::Batch::drop_prefetched));
+        report(
+            "heap_objects",
+            round,
+            size,
+            measure(heap_rows::batch(size.rows), heap_rows::Batch::drop_plainly),
+        );
+        report(
+            "heap_objects_prefetched",
+            round,
+            size,
+            measure(heap_rows::batch(size.rows), heap_rows::Batch::drop_prefetched),
+        );
         let runtime = session_rows::runtime();
         let session = session_rows::filled_session(&runtime, size.rows);
         report("session_buffers", round, size, measure(session, drop));

@@ -23,7 +23,10 @@ impl Table {
         let cells = key.iter().zip(columns).map(|(value, column)| value.to_cell(column));
         let cells = Cells(cells.collect::<Result<_, _>>()?);
         let tablets = self.snapshot(Instant::now() + self.client().rpc_timeout()).await?;
-        let map = TabletMap::new(self.partition_schema(), tablets.iter().map(|tablet| tablet.partition()));
+        let map = TabletMap::new(
+            self.partition_schema(),
+            tablets.iter().map(|tablet| tablet.partition()),
+        );
         match map.locate(&cells, &mut Vec::new()) {
             Some(number) => Ok(tablets[number].id().to_owned()),
             None => Err(Error::NonCoveredRange { table: self.name().to_owned() }),

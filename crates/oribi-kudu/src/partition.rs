@@ -24,7 +24,9 @@ pub(crate) use tablet_map::TabletMap;
 pub(crate) use tablet_partition::Partition;
 
 use crate::proto::common::column_identifier_pb::Identifier;
-use crate::proto::common::{ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeWithHashSchemaPb};
+use crate::proto::common::{
+    ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeWithHashSchemaPb,
+};
 use crate::row_operation::{BoundKind, RangeBound, decode_bounds};
 use crate::schema::{DataType, Schema, SchemaError};
 
@@ -81,7 +83,8 @@ impl HashDimension {
     #[inline]
     pub(crate) fn bucket(&self, cells: &impl KeyCells, scratch: &mut Vec<u8>) -> u32 {
         // One 64-bit integer is by far the most common key, and needs no memory for its encoding.
-        if let [KeyColumn { index, data_type: DataType::Int64 | DataType::UnixtimeMicros }] = *self.columns
+        if let [KeyColumn { index, data_type: DataType::Int64 | DataType::UnixtimeMicros }] =
+            *self.columns
             && let Some(cell) = cells.cell(index).and_then(|cell| cell.first_chunk::<8>())
         {
             return bucket_of(&key_encoding::order_preserving(*cell), self.seed, self.num_buckets);
@@ -137,7 +140,10 @@ impl PartitionSchema {
         PartitionKey::new(&hash_key, &range_key)
     }
 
-    pub(crate) fn from_pb(pb: &PartitionSchemaPb, schema: &Schema) -> Result<PartitionSchema, SchemaError> {
+    pub(crate) fn from_pb(
+        pb: &PartitionSchemaPb,
+        schema: &Schema,
+    ) -> Result<PartitionSchema, SchemaError> {
         let range_columns: Arc<[KeyColumn]> = match &pb.range_schema {
             Some(range) => key_columns(&range.columns, schema)?.into(),
             // What the server assumes as well.
@@ -177,7 +183,8 @@ impl CustomRange {
         schema: &Schema,
     ) -> Result<CustomRange, SchemaError> {
         let bounds = pb.range_bounds.as_ref().ok_or_else(|| bad("a range has no bounds"))?;
-        let rows = decode_bounds(schema, bounds).ok_or_else(|| bad("a range's bounds cannot be decoded"))?;
+        let rows = decode_bounds(schema, bounds)
+            .ok_or_else(|| bad("a range's bounds cannot be decoded"))?;
         let [lower, upper] = &rows[..] else { return Err(bad("a range has not two bounds")) };
         let encode = |bound: &RangeBound| {
             let mut key = Vec::new();
@@ -209,7 +216,10 @@ fn encode_columns(columns: &[KeyColumn], cells: &impl KeyCells, key: &mut Vec<u8
     }
 }
 
-fn hash_dimensions(pb: &[HashBucketSchemaPb], schema: &Schema) -> Result<Arc<[HashDimension]>, SchemaError> {
+fn hash_dimensions(
+    pb: &[HashBucketSchemaPb],
+    schema: &Schema,
+) -> Result<Arc<[HashDimension]>, SchemaError> {
     let mut tablets: u32 = 1;
     pb.iter()
         .map(|dimension| {
@@ -230,16 +240,22 @@ fn hash_dimensions(pb: &[HashBucketSchemaPb], schema: &Schema) -> Result<Arc<[Ha
         .collect()
 }
 
-fn key_columns(identifiers: &[ColumnIdentifierPb], schema: &Schema) -> Result<Vec<KeyColumn>, SchemaError> {
+fn key_columns(
+    identifiers: &[ColumnIdentifierPb],
+    schema: &Schema,
+) -> Result<Vec<KeyColumn>, SchemaError> {
     identifiers
         .iter()
         .map(|identifier| {
             let index = match &identifier.identifier {
-                Some(Identifier::Id(id)) => u32::try_from(*id).ok().and_then(|id| schema.column_index_of_id(id)),
+                Some(Identifier::Id(id)) => {
+                    u32::try_from(*id).ok().and_then(|id| schema.column_index_of_id(id))
+                }
                 Some(Identifier::Name(name)) => schema.column_index(name),
                 None => None,
             };
-            let index = index.ok_or_else(|| bad(&format!("there is no column {:?}", identifier.identifier)))?;
+            let index = index
+                .ok_or_else(|| bad(&format!("there is no column {:?}", identifier.identifier)))?;
             Ok(KeyColumn { index, data_type: schema.columns()[index].data_type() })
         })
         .collect()

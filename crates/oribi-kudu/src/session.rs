@@ -132,7 +132,11 @@ impl Session {
     /// # Panics
     ///
     /// Outside of a Tokio runtime.
-    pub fn dry_run(schema: &Schema, num_buckets: u32, options: SessionOptions) -> Result<Session, SchemaError> {
+    pub fn dry_run(
+        schema: &Schema,
+        num_buckets: u32,
+        options: SessionOptions,
+    ) -> Result<Session, SchemaError> {
         let target = Arc::new(DryRunTarget::new(schema, num_buckets)?);
         let partition_schema = target.partition_schema().clone();
         Ok(Session::with_target(schema, &partition_schema, target, options))
@@ -148,13 +152,17 @@ impl Session {
         let sent_schema = SentSchema::described(&layout);
         let batch_bytes_max =
             target.request_bytes_max().saturating_sub(sent_schema.field.len() + OVERHEAD_BYTES_MAX);
-        let strings = layout.columns.iter().filter(|column| column.data_type.is_variable_length()).count();
+        let strings =
+            layout.columns.iter().filter(|column| column.data_type.is_variable_length()).count();
         let limits = FillingLimits {
             watermark_bytes: options.watermark_bytes(),
             batch_bytes_max,
-            row_bytes_max: strings.saturating_mul(options.cell_bytes_max).saturating_add(layout.full_row_bytes),
+            row_bytes_max: strings
+                .saturating_mul(options.cell_bytes_max)
+                .saturating_add(layout.full_row_bytes),
         };
-        let encoder = RowEncoder::new(layout.clone(), partition_schema.columns(), options.cell_bytes_max);
+        let encoder =
+            RowEncoder::new(layout.clone(), partition_schema.columns(), options.cell_bytes_max);
         let shared = Arc::new(SessionShared {
             timeout: options.timeout.unwrap_or_else(|| target.timeout()),
             layout,
@@ -172,8 +180,8 @@ impl Session {
             options,
         });
         let is_background = shared.options.flush_mode == FlushMode::Background;
-        let timer =
-            is_background.then(|| shared.runtime.spawn(flush_timer::run(shared.clone())).abort_handle());
+        let timer = is_background
+            .then(|| shared.runtime.spawn(flush_timer::run(shared.clone())).abort_handle());
         Session { shared, timer, at_last_flush: SessionStatistics::default() }
     }
 

@@ -16,7 +16,8 @@ static CLUSTER: SharedKuduCluster = SharedKuduCluster::new(1, 1);
 /// A client of the shared cluster, unless there is no Kudu.
 async fn connect() -> Option<(&'static KuduCluster, Client)> {
     let cluster = CLUSTER.get()?;
-    let client = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap().build().await.unwrap();
+    let client =
+        ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap().build().await.unwrap();
     Some((cluster, client))
 }
 

@@ -56,7 +56,11 @@ pub(crate) fn batch(rows: usize) -> Batch {
                 _string_val: Box::from(&STRING[..]),
             };
             let operation = WriteOperation { _table: table.clone(), _kind: 1, row: Box::new(row) };
-            Box::new(InFlightOperation { _state: 1, _tablet: number % 8, operation: Box::new(operation) })
+            Box::new(InFlightOperation {
+                _state: 1,
+                _tablet: number % 8,
+                operation: Box::new(operation),
+            })
         })
         .collect();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;

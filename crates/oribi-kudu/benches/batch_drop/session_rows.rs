@@ -6,13 +6,18 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use oribi_kudu::{ColumnSchema, DataType, FlushMode, Schema, Session, SessionError, SessionOptions};
+use oribi_kudu::{
+    ColumnSchema, DataType, FlushMode, Schema, Session, SessionError, SessionOptions,
+};
 use tokio::runtime::Runtime;
 
 const STRING: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
 pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime needs only memory")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime needs only memory")
 }
 
 /// A session that holds all its rows.
@@ -29,16 +34,18 @@ pub(crate) fn filled_session(runtime: &Runtime, rows: usize) -> Session {
 
 /// Time for `rows` rows from their first cell to the laid-out request, with warm buffers.
 pub(crate) fn time_of_rows(runtime: &Runtime, rows: usize) -> Duration {
-    let mut session = session(runtime, SessionOptions { buffer_bytes_max: 4 << 20, ..SessionOptions::default() });
-    runtime.block_on(async {
-        apply(&mut session, rows.min(100_000)).await?;
-        session.flush().await?;
-        let started = Instant::now();
-        apply(&mut session, rows).await?;
-        session.flush().await?;
-        Ok::<_, SessionError>(started.elapsed())
-    })
-    .expect("the rows fit their table")
+    let mut session =
+        session(runtime, SessionOptions { buffer_bytes_max: 4 << 20, ..SessionOptions::default() });
+    runtime
+        .block_on(async {
+            apply(&mut session, rows.min(100_000)).await?;
+            session.flush().await?;
+            let started = Instant::now();
+            apply(&mut session, rows).await?;
+            session.flush().await?;
+            Ok::<_, SessionError>(started.elapsed())
+        })
+        .expect("the rows fit their table")
 }
 
 fn session(runtime: &Runtime, options: SessionOptions) -> Session {

@@ -33,7 +33,10 @@ struct Range {
 
 impl TabletMap {
     /// Builds the index over partitions. A tablet's number is its place among them.
-    pub(crate) fn new<'a>(schema: &PartitionSchema, partitions: impl IntoIterator<Item = &'a Partition>) -> TabletMap {
+    pub(crate) fn new<'a>(
+        schema: &PartitionSchema,
+        partitions: impl IntoIterator<Item = &'a Partition>,
+    ) -> TabletMap {
         TabletMap::numbered(schema, (0..NO_TABLET).zip(partitions))
     }
 

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use crate::partition::{Partition, PartitionSchema};
 use crate::proto::common::column_identifier_pb::Identifier;
-use crate::proto::common::{ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb};
+use crate::proto::common::{
+    ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
+};
 use crate::proto::tserver::WriteResponsePb;
 use crate::schema::{Schema, SchemaError};
 
@@ -26,17 +28,25 @@ pub(super) struct DryRunTarget {
 impl DryRunTarget {
     /// A table that is hashed by its whole key; with one bucket it is not divided.
     pub(super) fn new(schema: &Schema, num_buckets: u32) -> Result<DryRunTarget, SchemaError> {
-        let identify = |name: &str| ColumnIdentifierPb { identifier: Some(Identifier::Name(name.to_owned())) };
+        let identify =
+            |name: &str| ColumnIdentifierPb { identifier: Some(Identifier::Name(name.to_owned())) };
         let pb = PartitionSchemaPb {
             hash_schema: vec![HashBucketSchemaPb {
-                columns: schema.key_columns().iter().map(|column| identify(column.name())).collect(),
+                columns: schema
+                    .key_columns()
+                    .iter()
+                    .map(|column| identify(column.name()))
+                    .collect(),
                 num_buckets: i32::try_from(num_buckets).unwrap_or(i32::MAX),
                 seed: None,
             }],
             range_schema: Some(RangeSchemaPb::default()),
             custom_hash_schema_ranges: Vec::new(),
         };
-        Ok(DryRunTarget { schema: schema.clone(), partition_schema: PartitionSchema::from_pb(&pb, schema)? })
+        Ok(DryRunTarget {
+            schema: schema.clone(),
+            partition_schema: PartitionSchema::from_pb(&pb, schema)?,
+        })
     }
 
     pub(super) fn partition_schema(&self) -> &PartitionSchema {
@@ -46,10 +56,19 @@ impl DryRunTarget {
 
 impl WriteTarget for DryRunTarget {
     fn view(&self, _reload: bool, _deadline: Instant) -> TargetFuture<'_, TableView> {
-        let num_buckets = self.partition_schema.hash_dimensions().iter().map(|dimension| dimension.num_buckets).product();
+        let num_buckets = self
+            .partition_schema
+            .hash_dimensions()
+            .iter()
+            .map(|dimension| dimension.num_buckets)
+            .product();
         let tablets = (0..num_buckets).map(|bucket| TabletView {
             id: format!("{bucket:032x}"),
-            partition: Partition { hash_buckets: vec![bucket], start: Bytes::new(), end: Bytes::new() },
+            partition: Partition {
+                hash_buckets: vec![bucket],
+                start: Bytes::new(),
+                end: Bytes::new(),
+            },
         });
         let view = TableView {
             schema: self.schema.clone(),

@@ -11,7 +11,9 @@ pub enum SessionError {
     #[error(transparent)]
     Row(#[from] RowError),
     /// There is no room for the row and the program alone decides when to flush. It was not taken.
-    #[error("no room in the session's buffer of {buffer_bytes_max} bytes: flush first, or let the session flush in the background")]
+    #[error(
+        "no room in the session's buffer of {buffer_bytes_max} bytes: flush first, or let the session flush in the background"
+    )]
     BufferFull {
         /// Size of the buffer, in bytes.
         buffer_bytes_max: usize,

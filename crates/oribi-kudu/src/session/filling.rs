@@ -129,7 +129,8 @@ impl Filling {
     /// Rows that are here.
     pub(super) fn rows(&self) -> usize {
         let rows = |lane: &FillingLane| -> usize {
-            lane.full.iter().map(|buffers| buffers.row_count).sum::<usize>() + lane.buffers.row_count
+            lane.full.iter().map(|buffers| buffers.row_count).sum::<usize>()
+                + lane.buffers.row_count
         };
         self.lanes.iter().map(rows).sum()
     }
@@ -192,7 +193,9 @@ impl Filling {
     /// Bytes that the open row has so far besides its fixed part.
     fn open_string_bytes(&self) -> usize {
         match self.place {
-            Place::Tablet(number) => self.lanes[number].buffers.indirect.len() - self.indirect_start,
+            Place::Tablet(number) => {
+                self.lanes[number].buffers.indirect.len() - self.indirect_start
+            }
             Place::Unknown | Place::Nowhere => self.encoder.staged_bytes(),
         }
     }
@@ -214,13 +217,15 @@ impl Filling {
         let lane = &mut self.lanes[number];
         let row_start = lane.buffers.rows.len();
         self.encoder.finish(operation.wire(), &mut lane.buffers.rows);
-        self.bytes += lane.buffers.rows.len() - row_start + lane.buffers.indirect.len() - self.indirect_start;
+        self.bytes +=
+            lane.buffers.rows.len() - row_start + lane.buffers.indirect.len() - self.indirect_start;
         lane.buffers.row_count += 1;
         self.rows_taken += 1;
         self.place = Place::Unknown;
         let is_first = lane.buffers.row_count == 1 && lane.full.is_empty();
         let lane_bytes = lane.buffers.bytes();
-        let is_full = lane_bytes.saturating_add(self.limits.row_bytes_max) > self.limits.batch_bytes_max;
+        let is_full =
+            lane_bytes.saturating_add(self.limits.row_bytes_max) > self.limits.batch_bytes_max;
         if is_first {
             lane.since = Instant::now();
         }

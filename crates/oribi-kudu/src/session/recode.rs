@@ -66,12 +66,17 @@ impl Recoder {
     }
 
     /// Encodes one row. Fails with the column that has no place, or that cannot hold the cell any more.
-    pub(super) fn row(&mut self, row: &EncodedRow<'_>, target: &mut RowBuffers) -> Result<(), usize> {
+    pub(super) fn row(
+        &mut self,
+        row: &EncodedRow<'_>,
+        target: &mut RowBuffers,
+    ) -> Result<(), usize> {
         let indirect_start = target.indirect.len();
         self.encoder.clear();
         for (column, cell) in row.cells().map_while(Result::ok) {
-            let placed = self.columns[column]
-                .and_then(|place| self.encoder.put_cell(place, cell, Some(&mut target.indirect)).ok());
+            let placed = self.columns[column].and_then(|place| {
+                self.encoder.put_cell(place, cell, Some(&mut target.indirect)).ok()
+            });
             if placed.is_none() {
                 target.indirect.truncate(indirect_start);
                 return Err(column);

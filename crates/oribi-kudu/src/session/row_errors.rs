@@ -95,7 +95,10 @@ impl RowErrors {
         bytes_max: usize,
     ) {
         self.rows += buffers.row_count as u64;
-        self.keep(FailedBatch { layout: layout.clone(), buffers, causes: Causes::Whole(failure) }, bytes_max);
+        self.keep(
+            FailedBatch { layout: layout.clone(), buffers, causes: Causes::Whole(failure) },
+            bytes_max,
+        );
     }
 
     /// Takes some rows of a batch, each with its number there.
@@ -114,13 +117,18 @@ impl RowErrors {
         let mut failures = failures.into_iter().peekable();
         let rows = EncodedRows::new(layout, &batch.rows, &batch.indirect).map_while(Result::ok);
         for (number, row) in rows.enumerate() {
-            let Some((_, failure)) = failures.next_if(|(wanted, _)| *wanted == number) else { continue };
+            let Some((_, failure)) = failures.next_if(|(wanted, _)| *wanted == number) else {
+                continue;
+            };
             if recoder.row(&row, &mut buffers).is_ok() {
                 causes.push(failure);
             }
         }
         let causes = Causes::Each(causes);
-        self.keep(FailedBatch { layout: layout.clone(), buffers: Arc::new(buffers), causes }, bytes_max);
+        self.keep(
+            FailedBatch { layout: layout.clone(), buffers: Arc::new(buffers), causes },
+            bytes_max,
+        );
     }
 
     /// The first failure, in words.
@@ -192,7 +200,9 @@ impl fmt::Display for RowFailure {
         match self {
             RowFailure::Refused { code, message } => write!(f, "{code:?}: {message}"),
             RowFailure::Batch(error) => error.fmt(f),
-            RowFailure::ColumnDropped { column } => write!(f, "the table has no column {column:?} any more"),
+            RowFailure::ColumnDropped { column } => {
+                write!(f, "the table has no column {column:?} any more")
+            }
         }
     }
 }

@@ -39,7 +39,9 @@ impl ColumnReference for usize {
 
 impl ColumnReference for &str {
     fn index(&self, schema: &Schema) -> Result<usize, RowError> {
-        schema.column_index(self).ok_or_else(|| RowError::UnknownColumn { column: (*self).to_owned() })
+        schema
+            .column_index(self)
+            .ok_or_else(|| RowError::UnknownColumn { column: (*self).to_owned() })
     }
 }
 
@@ -53,43 +55,71 @@ impl<'s> RowWriter<'s> {
 
     /// Sets a boolean.
     #[inline]
-    pub fn set_bool(&mut self, column: impl ColumnReference, value: bool) -> Result<&mut Self, RowError> {
+    pub fn set_bool(
+        &mut self,
+        column: impl ColumnReference,
+        value: bool,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Bool, [u8::from(value)])
     }
 
     /// Sets an 8-bit integer.
     #[inline]
-    pub fn set_i8(&mut self, column: impl ColumnReference, value: i8) -> Result<&mut Self, RowError> {
+    pub fn set_i8(
+        &mut self,
+        column: impl ColumnReference,
+        value: i8,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Int8, value.to_le_bytes())
     }
 
     /// Sets a 16-bit integer.
     #[inline]
-    pub fn set_i16(&mut self, column: impl ColumnReference, value: i16) -> Result<&mut Self, RowError> {
+    pub fn set_i16(
+        &mut self,
+        column: impl ColumnReference,
+        value: i16,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Int16, value.to_le_bytes())
     }
 
     /// Sets a 32-bit integer.
     #[inline]
-    pub fn set_i32(&mut self, column: impl ColumnReference, value: i32) -> Result<&mut Self, RowError> {
+    pub fn set_i32(
+        &mut self,
+        column: impl ColumnReference,
+        value: i32,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Int32, value.to_le_bytes())
     }
 
     /// Sets a 64-bit integer.
     #[inline]
-    pub fn set_i64(&mut self, column: impl ColumnReference, value: i64) -> Result<&mut Self, RowError> {
+    pub fn set_i64(
+        &mut self,
+        column: impl ColumnReference,
+        value: i64,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Int64, value.to_le_bytes())
     }
 
     /// Sets a 32-bit float.
     #[inline]
-    pub fn set_f32(&mut self, column: impl ColumnReference, value: f32) -> Result<&mut Self, RowError> {
+    pub fn set_f32(
+        &mut self,
+        column: impl ColumnReference,
+        value: f32,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Float, value.to_le_bytes())
     }
 
     /// Sets a 64-bit float.
     #[inline]
-    pub fn set_f64(&mut self, column: impl ColumnReference, value: f64) -> Result<&mut Self, RowError> {
+    pub fn set_f64(
+        &mut self,
+        column: impl ColumnReference,
+        value: f64,
+    ) -> Result<&mut Self, RowError> {
         self.fixed(column, DataType::Double, value.to_le_bytes())
     }
 
@@ -104,14 +134,22 @@ impl<'s> RowWriter<'s> {
     }
 
     /// Sets a date, in days since 1970-01-01.
-    pub fn set_date(&mut self, column: impl ColumnReference, days: i32) -> Result<&mut Self, RowError> {
+    pub fn set_date(
+        &mut self,
+        column: impl ColumnReference,
+        days: i32,
+    ) -> Result<&mut Self, RowError> {
         let column = column.index(self.schema())?;
         self.filling.put_with(|encoder, _| encoder.put_date(column, days))?;
         Ok(self)
     }
 
     /// Sets a decimal from its digits without the point: 1.23 of scale 2 is 123.
-    pub fn set_decimal(&mut self, column: impl ColumnReference, digits: i128) -> Result<&mut Self, RowError> {
+    pub fn set_decimal(
+        &mut self,
+        column: impl ColumnReference,
+        digits: i128,
+    ) -> Result<&mut Self, RowError> {
         let column = column.index(self.schema())?;
         self.filling.put_with(|encoder, _| encoder.put_decimal(column, digits))?;
         Ok(self)
@@ -119,7 +157,11 @@ impl<'s> RowWriter<'s> {
 
     /// Sets a string or varchar. A varchar with too many characters is cut, as Kudu's other clients do.
     #[inline]
-    pub fn set_string(&mut self, column: impl ColumnReference, text: &str) -> Result<&mut Self, RowError> {
+    pub fn set_string(
+        &mut self,
+        column: impl ColumnReference,
+        text: &str,
+    ) -> Result<&mut Self, RowError> {
         let column = column.index(self.schema())?;
         self.filling.put_with(|encoder, indirect| encoder.put_text(column, text, indirect))?;
         Ok(self)
@@ -127,7 +169,11 @@ impl<'s> RowWriter<'s> {
 
     /// Sets a binary cell.
     #[inline]
-    pub fn set_binary(&mut self, column: impl ColumnReference, bytes: &[u8]) -> Result<&mut Self, RowError> {
+    pub fn set_binary(
+        &mut self,
+        column: impl ColumnReference,
+        bytes: &[u8],
+    ) -> Result<&mut Self, RowError> {
         let column = column.index(self.schema())?;
         self.filling.put_with(|encoder, indirect| encoder.put_binary(column, bytes, indirect))?;
         Ok(self)

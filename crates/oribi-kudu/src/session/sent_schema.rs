@@ -27,7 +27,11 @@ pub(super) struct SentSchema {
 impl SentSchema {
     /// The schema that the program knows.
     pub(super) fn described(layout: &Arc<RowLayout>) -> SentSchema {
-        SentSchema { layout: layout.clone(), field: schema_field(&layout.schema), is_as_described: true }
+        SentSchema {
+            layout: layout.clone(),
+            field: schema_field(&layout.schema),
+            is_as_described: true,
+        }
     }
 
     /// A schema that the table has got meanwhile.

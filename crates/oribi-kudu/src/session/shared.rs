@@ -110,7 +110,11 @@ impl SessionShared {
         (used > self.options.buffer_bytes_max).then_some(FollowUp::WaitForRoom)
     }
 
-    fn send_all(self: &Arc<Self>, mut filling: MutexGuard<'_, Filling>, follow_up: FollowUp) -> FollowUp {
+    fn send_all(
+        self: &Arc<Self>,
+        mut filling: MutexGuard<'_, Filling>,
+        follow_up: FollowUp,
+    ) -> FollowUp {
         let sealed = filling.seal_all();
         self.send(sealed);
         follow_up
@@ -153,7 +157,10 @@ impl SessionShared {
     }
 
     /// Asks for the table's tablets and takes the row that is still open once one is known for it.
-    async fn find_tablet(self: &Arc<Self>, operation: RowOperation) -> Result<Option<FollowUp>, SessionError> {
+    async fn find_tablet(
+        self: &Arc<Self>,
+        operation: RowOperation,
+    ) -> Result<Option<FollowUp>, SessionError> {
         let mut is_second_look = self.filling.lock().has_view;
         loop {
             if let Err(error) = self.load_view(is_second_look).await {

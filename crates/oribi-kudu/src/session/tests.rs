@@ -1,7 +1,7 @@
 //! Sessions on a table in memory: modes, order, room, errors, altered tables.
 
-mod altered_table;
 mod allocations;
+mod altered_table;
 mod memory_table;
 mod model;
 
@@ -40,7 +40,11 @@ async fn put(session: &mut Session, operation: RowOperation, key: i64) -> Result
 }
 
 fn timed_out() -> Error {
-    Error::Timeout { operation: crate::error::Operation::Write, subject: "tablet".to_owned(), last: None }
+    Error::Timeout {
+        operation: crate::error::Operation::Write,
+        subject: "tablet".to_owned(),
+        last: None,
+    }
 }
 
 /// Polls once; true if it is not ready.
@@ -64,11 +68,20 @@ fn pieces_are_the_message() {
         Arc::new(RowBuffers { rows: b"rows".to_vec(), indirect: vec![b'i'; 300], row_count: 2 });
     let schema = loadgen_schema();
     let request = WriteRequest::new(schema_field(&schema), &buffers);
-    let token = SignedTokenPb { token_data: Some(Bytes::from_static(b"token")), ..SignedTokenPb::default() };
+    let token = SignedTokenPb {
+        token_data: Some(Bytes::from_static(b"token")),
+        ..SignedTokenPb::default()
+    };
     for (token, timestamp) in [(None, None), (Some(&token), None), (Some(&token), Some(1 << 40))] {
         let pieces = request.pieces("0123", token, timestamp);
-        assert!(pieces.iter().any(|piece| piece.as_ptr() == buffers.indirect.as_ptr()), "strings are copied");
-        assert!(pieces.iter().any(|piece| piece.as_ptr() == buffers.rows.as_ptr()), "rows are copied");
+        assert!(
+            pieces.iter().any(|piece| piece.as_ptr() == buffers.indirect.as_ptr()),
+            "strings are copied"
+        );
+        assert!(
+            pieces.iter().any(|piece| piece.as_ptr() == buffers.rows.as_ptr()),
+            "rows are copied"
+        );
         let message = WriteRequestPb::decode(&pieces.concat()[..]).unwrap();
         assert_eq!(message.tablet_id, "0123");
         assert_eq!(message.schema, Some(schema.to_pb()));
@@ -83,7 +96,11 @@ fn pieces_are_the_message() {
 #[tokio::test]
 async fn rows_reach_their_tablets_in_batches() {
     let table = MemoryTable::new(loadgen_schema(), 4);
-    let mut session = session(&table, 4, SessionOptions { buffer_bytes_max: 64 << 10, ..options(FlushMode::Background) });
+    let mut session = session(
+        &table,
+        4,
+        SessionOptions { buffer_bytes_max: 64 << 10, ..options(FlushMode::Background) },
+    );
     for key in 0..10_000 {
         put(&mut session, RowOperation::Insert, key).await.unwrap();
     }
@@ -115,7 +132,8 @@ async fn each_row_is_answered_in_sync_mode() {
 #[tokio::test]
 async fn nothing_is_sent_by_itself_in_manual_mode() {
     let table = MemoryTable::new(loadgen_schema(), 2);
-    let mut session = session(&table, 2, SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Manual) });
+    let mut session =
+        session(&table, 2, SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Manual) });
     let mut taken = 0;
     let refused = loop {
         match put(&mut session, RowOperation::Insert, taken).await {
@@ -144,7 +162,8 @@ async fn nothing_is_sent_by_itself_in_manual_mode() {
 async fn one_row_always_fits() {
     for mode in [FlushMode::Background, FlushMode::Manual, FlushMode::Sync] {
         let table = MemoryTable::new(loadgen_schema(), 2);
-        let mut session = session(&table, 2, SessionOptions { buffer_bytes_max: 10, ..options(mode) });
+        let mut session =
+            session(&table, 2, SessionOptions { buffer_bytes_max: 10, ..options(mode) });
         for key in 0..3 {
             put(&mut session, RowOperation::Upsert, key).await.unwrap();
             session.flush().await.unwrap();
@@ -157,7 +176,11 @@ async fn one_row_always_fits() {
 async fn a_slow_tablet_holds_up_its_own_rows_only_until_the_buffer_is_full() {
     let table = MemoryTable::new(loadgen_schema(), 4);
     let limit = 64 << 10;
-    let mut session = session(&table, 4, SessionOptions { buffer_bytes_max: limit, ..options(FlushMode::Background) });
+    let mut session = session(
+        &table,
+        4,
+        SessionOptions { buffer_bytes_max: limit, ..options(FlushMode::Background) },
+    );
     table.pause(2);
     let mut key = 0;
     loop {
@@ -224,10 +247,16 @@ async fn failed_rows_come_back_with_their_cells() {
         keys.push(key);
         let RowFailure::Refused { code, .. } = row.failure() else { panic!("{row}") };
         if key == 1000 {
-            assert_eq!((row.operation(), *code), (Some(RowOperation::Delete), StatusCode::NotFound));
+            assert_eq!(
+                (row.operation(), *code),
+                (Some(RowOperation::Delete), StatusCode::NotFound)
+            );
             assert_eq!(row.cell(2), None);
         } else {
-            assert_eq!((row.operation(), *code), (Some(RowOperation::Insert), StatusCode::AlreadyPresent));
+            assert_eq!(
+                (row.operation(), *code),
+                (Some(RowOperation::Insert), StatusCode::AlreadyPresent)
+            );
             assert_eq!(row.cell(1), Some(Value::Int32(key as i32)));
             assert_eq!(row.cell(2), Some(Value::String("a string of thirty-two characters")));
         }
@@ -255,7 +284,9 @@ async fn a_failed_batch_gives_all_its_rows_back() {
         Value::Int64(key) => *key,
         other => panic!("{other:?}"),
     }));
-    assert!(errors.iter().all(|row| matches!(row.failure(), RowFailure::Batch(Error::Timeout { .. }))));
+    assert!(
+        errors.iter().all(|row| matches!(row.failure(), RowFailure::Batch(Error::Timeout { .. })))
+    );
 
     // The rows can be applied again from what came back.
     table.break_tablet(1, None);
@@ -275,7 +306,8 @@ async fn a_failed_batch_gives_all_its_rows_back() {
 #[tokio::test]
 async fn failures_beyond_the_limit_are_counted() {
     let table = MemoryTable::new(loadgen_schema(), 1);
-    let mut session = session(&table, 1, SessionOptions { error_bytes_max: 0, ..options(FlushMode::Manual) });
+    let mut session =
+        session(&table, 1, SessionOptions { error_bytes_max: 0, ..options(FlushMode::Manual) });
     put(&mut session, RowOperation::Update, 5).await.unwrap();
     let error = session.flush().await.unwrap_err().to_string();
     assert_eq!(error, "1 rows failed, the first: lost, because there was no room to keep it");
@@ -292,12 +324,19 @@ async fn no_request_is_larger_than_servers_take() {
         let text = "x".repeat(5000);
         for key in 0..100 {
             let mut row = session.insert();
-            row.set_string("string_val", &text[key as usize..]).unwrap().set_i64("key", key).unwrap();
+            row.set_string("string_val", &text[key as usize..])
+                .unwrap()
+                .set_i64("key", key)
+                .unwrap();
             row.apply().await.unwrap();
         }
         session.flush().await.unwrap();
         assert_eq!(table.row_count(), 100);
-        assert!(table.largest_request() <= 150 << 10, "a request of {} bytes", table.largest_request());
+        assert!(
+            table.largest_request() <= 150 << 10,
+            "a request of {} bytes",
+            table.largest_request()
+        );
         assert!(table.writes() >= 3);
     }
 }
@@ -359,7 +398,11 @@ async fn a_tablet_that_is_gone_is_asked_for_again() {
     table.add_tablet(other);
     session.flush().await.unwrap_err();
     let errors = session.take_errors();
-    assert!(errors.iter().all(|row| matches!(row.failure(), RowFailure::Batch(Error::TabletGone { .. }))));
+    assert!(
+        errors
+            .iter()
+            .all(|row| matches!(row.failure(), RowFailure::Batch(Error::TabletGone { .. })))
+    );
     put(&mut session, RowOperation::Insert, 1).await.unwrap();
     session.flush().await.unwrap();
     assert_eq!((errors.len(), table.row_count()), (1, 1));
@@ -383,7 +426,11 @@ async fn cells_without_a_limit_are_sent_one_row_at_a_time() {
 async fn a_row_can_be_held_over_an_await() {
     let table = MemoryTable::new(loadgen_schema(), 2);
     let interval = std::time::Duration::from_millis(1);
-    let mut session = session(&table, 2, SessionOptions { flush_interval: interval, ..options(FlushMode::Background) });
+    let mut session = session(
+        &table,
+        2,
+        SessionOptions { flush_interval: interval, ..options(FlushMode::Background) },
+    );
     put(&mut session, RowOperation::Insert, 1).await.unwrap();
     session.start_flush();
     put(&mut session, RowOperation::Insert, 2).await.unwrap();

@@ -39,7 +39,11 @@ pub(crate) struct WriteRequest {
 impl WriteRequest {
     /// A request for rows that were encoded by the schema in `schema_field`.
     pub(crate) fn new(schema_field: Bytes, buffers: &Arc<RowBuffers>) -> WriteRequest {
-        WriteRequest { schema_field, rows: buffers.rows_piece(), indirect: buffers.indirect_piece() }
+        WriteRequest {
+            schema_field,
+            rows: buffers.rows_piece(),
+            indirect: buffers.indirect_piece(),
+        }
     }
 
     /// About how large the body is.
@@ -67,11 +71,18 @@ impl WriteRequest {
         }
         let indirect_head = length_field(INDIRECT_DATA, self.indirect.len());
         let rows_head = length_field(ROWS, self.rows.len());
-        let operations = rows_head.len() + self.rows.len() + indirect_head.len() + self.indirect.len();
+        let operations =
+            rows_head.len() + self.rows.len() + indirect_head.len() + self.indirect.len();
         put_length_field(ROW_OPERATIONS, operations, &mut head);
         head.extend_from_slice(&rows_head);
         let (rows, indirect) = (self.rows.clone(), self.indirect.clone());
-        vec![self.schema_field.clone(), Bytes::from(head), rows, Bytes::from(indirect_head), indirect]
+        vec![
+            self.schema_field.clone(),
+            Bytes::from(head),
+            rows,
+            Bytes::from(indirect_head),
+            indirect,
+        ]
     }
 }
 

@@ -92,7 +92,10 @@ impl ClusterTarget {
             partition_schema: table.partition_schema().clone(),
             tablets: snapshot
                 .iter()
-                .map(|tablet| TabletView { id: tablet.id().to_owned(), partition: tablet.partition().clone() })
+                .map(|tablet| TabletView {
+                    id: tablet.id().to_owned(),
+                    partition: tablet.partition().clone(),
+                })
                 .collect(),
         })
     }

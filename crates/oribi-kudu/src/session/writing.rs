@@ -83,7 +83,9 @@ impl SessionShared {
         let bytes_max = self.options.error_bytes_max;
         match outcome {
             Ok(written) if written.failures.is_empty() => {}
-            Ok(written) => self.errors.lock().push_rows(&self.layout, batch, written.failures, bytes_max),
+            Ok(written) => {
+                self.errors.lock().push_rows(&self.layout, batch, written.failures, bytes_max)
+            }
             Err(error) => {
                 if let Error::TabletGone { .. } = error {
                     self.view_is_stale.store(true, Ordering::Release);
@@ -154,7 +156,11 @@ impl SessionShared {
     }
 
     /// Asks for the table's schema. True if there is another one than the one that was refused.
-    async fn has_other_schema(&self, refused: &Arc<SentSchema>, deadline: Instant) -> Result<bool, Error> {
+    async fn has_other_schema(
+        &self,
+        refused: &Arc<SentSchema>,
+        deadline: Instant,
+    ) -> Result<bool, Error> {
         let is_newest = Arc::ptr_eq(&self.sent_schema.lock(), refused);
         if !is_newest {
             return Ok(true);
@@ -163,7 +169,10 @@ impl SessionShared {
         if view.schema == refused.layout.schema {
             return Ok(false);
         }
-        tracing::info!(columns = view.schema.columns().len(), "the table was altered, its rows are encoded again");
+        tracing::info!(
+            columns = view.schema.columns().len(),
+            "the table was altered, its rows are encoded again"
+        );
         *self.sent_schema.lock() = Arc::new(SentSchema::altered(&view.schema));
         Ok(true)
     }

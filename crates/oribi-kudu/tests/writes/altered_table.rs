@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use oribi_kudu::{
-    ColumnSchema, DataType, FlushMode, HashPartition, RangePartition, RowFailure, Schema, Session, SessionError,
-    TableAlterer, TableCreator, Value,
+    ColumnSchema, DataType, FlushMode, HashPartition, RangePartition, RowFailure, Schema, Session,
+    SessionError, TableAlterer, TableCreator, Value,
 };
 
 use crate::{connect, options, scan};
@@ -21,8 +21,9 @@ fn schema() -> Schema {
 #[tokio::test]
 async fn rows_are_encoded_again_or_come_back() {
     let Some((cluster, client)) = connect().await else { return };
-    let creator =
-        TableCreator::new("altered", schema()).hash_partition(HashPartition::new(["key"], 2)).num_replicas(1);
+    let creator = TableCreator::new("altered", schema())
+        .hash_partition(HashPartition::new(["key"], 2))
+        .num_replicas(1);
     let table = client.create_table(creator).await.unwrap();
     let mut session = Session::new(&table, options(FlushMode::Manual));
     for key in 0..6 {
@@ -36,7 +37,11 @@ async fn rows_are_encoded_again_or_come_back() {
     let alterer = TableAlterer::new(&table)
         .drop_column("gone")
         .rename_column("name", "title")
-        .add_column(ColumnSchema::builder("added", DataType::Int8).nullable(false).default_value(Value::Int8(4)))
+        .add_column(
+            ColumnSchema::builder("added", DataType::Int8)
+                .nullable(false)
+                .default_value(Value::Int8(4)),
+        )
         .unwrap();
     client.alter_table(alterer).await.unwrap();
 
@@ -46,14 +51,21 @@ async fn rows_are_encoded_again_or_come_back() {
     let mut lost: Vec<_> = errors.iter().map(|row| (row.cell(0), row.cell(1))).collect();
     lost.sort_by_key(|(key, _)| format!("{key:?}"));
     assert_eq!(lost, [0, 3].map(|key| (Some(Value::Int64(key)), Some(Value::Int32(key as i32)))));
-    assert!(errors.iter().all(|row| matches!(row.failure(), RowFailure::ColumnDropped { column } if column == "gone")));
+    assert!(errors.iter().all(
+        |row| matches!(row.failure(), RowFailure::ColumnDropped { column } if column == "gone")
+    ));
 
     let mut row = session.upsert();
     row.set_i64("key", 1).unwrap().set_string("name", "after").unwrap();
     row.apply().await.unwrap();
     session.flush().await.unwrap();
-    let row = |key: i64, title: &str| format!("(int64 key={key}, string title=\"{title}\", int8 added=4)");
-    assert_eq!(scan(cluster, "altered"), [row(1, "after"), row(2, "before"), row(4, "before"), row(5, "before")]);
+    let row = |key: i64, title: &str| {
+        format!("(int64 key={key}, string title=\"{title}\", int8 added=4)")
+    };
+    assert_eq!(
+        scan(cluster, "altered"),
+        [row(1, "after"), row(2, "before"), row(4, "before"), row(5, "before")]
+    );
 }
 
 #[tokio::test]

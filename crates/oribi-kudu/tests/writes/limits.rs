@@ -1,7 +1,8 @@
 //! What servers refuse for its size: a session refuses it first, or sends it in parts, and is usable after.
 
 use oribi_kudu::{
-    ColumnSchema, DataType, FlushMode, RowError, Schema, Session, SessionError, SessionOptions, TableCreator,
+    ColumnSchema, DataType, FlushMode, RowError, Schema, Session, SessionError, SessionOptions,
+    TableCreator,
 };
 
 use crate::{connect, options};
@@ -17,22 +18,32 @@ fn schema() -> Schema {
 #[tokio::test]
 async fn an_oversize_cell_is_refused_and_the_session_goes_on() {
     let Some((_, client)) = connect().await else { return };
-    let table = client.create_table(TableCreator::new("oversize", schema()).num_replicas(1)).await.unwrap();
+    let table =
+        client.create_table(TableCreator::new("oversize", schema()).num_replicas(1)).await.unwrap();
     let mut session = Session::new(&table, options(FlushMode::Background));
     let bytes = vec![7; 65_537];
     let mut row = session.insert();
     row.set_i64(0, 1).unwrap();
     let error = row.set_binary(1, &bytes).unwrap_err();
-    assert_eq!(error, RowError::CellTooLarge { column: "blob".to_owned(), bytes: 65_537, bytes_max: 65_536 });
+    assert_eq!(
+        error,
+        RowError::CellTooLarge { column: "blob".to_owned(), bytes: 65_537, bytes_max: 65_536 }
+    );
     drop(row);
     // The limit is the server's: without the session's the server says the same of the row, and takes others.
-    let mut unlimited = Session::new(&table, SessionOptions { cell_bytes_max: usize::MAX, ..options(FlushMode::Manual) });
+    let mut unlimited = Session::new(
+        &table,
+        SessionOptions { cell_bytes_max: usize::MAX, ..options(FlushMode::Manual) },
+    );
     for (key, size) in [(2, 65_536), (3, 65_537)] {
         let mut row = unlimited.insert();
         row.set_i64(0, key).unwrap().set_binary(1, &bytes[..size]).unwrap();
         row.apply().await.unwrap();
     }
-    assert!(matches!(unlimited.flush().await, Err(SessionError::RowsFailed { failed_rows: 1, .. })));
+    assert!(matches!(
+        unlimited.flush().await,
+        Err(SessionError::RowsFailed { failed_rows: 1, .. })
+    ));
     let mut row = session.insert();
     row.set_i64(0, 1).unwrap().set_binary(1, &bytes[1..]).unwrap();
     row.apply().await.unwrap();
@@ -44,7 +55,10 @@ async fn an_oversize_cell_is_refused_and_the_session_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_51_mib_is_sent_in_parts() {
     let Some((_, client)) = connect().await else { return };
-    let table = client.create_table(TableCreator::new("large_batch", schema()).num_replicas(1)).await.unwrap();
+    let table = client
+        .create_table(TableCreator::new("large_batch", schema()).num_replicas(1))
+        .await
+        .unwrap();
     let large = SessionOptions {
         buffer_bytes_max: 64 << 20,
         timeout: Some(std::time::Duration::from_secs(60)),

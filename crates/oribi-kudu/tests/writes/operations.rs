@@ -1,8 +1,8 @@
 //! Every operation, in every mode, on keys that are there and on keys that are not.
 
 use oribi_kudu::{
-    ColumnSchema, DataType, FlushMode, RowFailure, RowOperation, Schema, SchemaBuilder, Session, StatusCode,
-    TableCreator, Value,
+    ColumnSchema, DataType, FlushMode, RowFailure, RowOperation, Schema, SchemaBuilder, Session,
+    StatusCode, TableCreator, Value,
 };
 
 use crate::{connect, options, scan};
@@ -32,7 +32,9 @@ async fn run(session: &mut Session, operation: RowOperation) -> Vec<(i64, Status
     for row in session.take_errors().iter() {
         assert_eq!(row.operation(), Some(operation));
         match (row.cell(0), row.failure()) {
-            (Some(Value::Int64(key)), RowFailure::Refused { code, .. }) => failed.push((key, *code)),
+            (Some(Value::Int64(key)), RowFailure::Refused { code, .. }) => {
+                failed.push((key, *code))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -42,9 +44,13 @@ async fn run(session: &mut Session, operation: RowOperation) -> Vec<(i64, Status
 #[tokio::test]
 async fn every_operation_does_what_it_says() {
     let Some((cluster, client)) = connect().await else { return };
-    let columns = schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
-    for (mode, name) in [(FlushMode::Sync, "sync"), (FlushMode::Background, "background"), (FlushMode::Manual, "manual")]
-    {
+    let columns =
+        schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
+    for (mode, name) in [
+        (FlushMode::Sync, "sync"),
+        (FlushMode::Background, "background"),
+        (FlushMode::Manual, "manual"),
+    ] {
         for operation in RowOperation::ALL {
             let name = format!("operations_{name}_{operation}");
             let creator = TableCreator::new(&name, columns.clone()).num_replicas(1);
@@ -68,7 +74,11 @@ async fn every_operation_does_what_it_says() {
                 RowOperation::Delete => (vec![], vec![(2, StatusCode::NotFound)]),
                 RowOperation::DeleteIgnore => (vec![], vec![]),
             };
-            assert_eq!((scan(cluster, &name), failed), (rows.iter().map(|row| row.to_string()).collect(), failures), "{name}");
+            assert_eq!(
+                (scan(cluster, &name), failed),
+                (rows.iter().map(|row| row.to_string()).collect(), failures),
+                "{name}"
+            );
             client.delete_table(&name).await.unwrap();
         }
     }
@@ -77,14 +87,23 @@ async fn every_operation_does_what_it_says() {
 #[tokio::test]
 async fn an_immutable_cell_is_kept() {
     let Some((cluster, client)) = connect().await else { return };
-    let columns = schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
-    let table = client.create_table(TableCreator::new("immutable", columns).num_replicas(1)).await.unwrap();
+    let columns =
+        schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
+    let table =
+        client.create_table(TableCreator::new("immutable", columns).num_replicas(1)).await.unwrap();
     let mut session = Session::new(&table, options(FlushMode::Manual));
-    for (operation, text) in
-        [(RowOperation::Insert, "first"), (RowOperation::Upsert, "second"), (RowOperation::UpsertIgnore, "third")]
-    {
+    for (operation, text) in [
+        (RowOperation::Insert, "first"),
+        (RowOperation::Upsert, "second"),
+        (RowOperation::UpsertIgnore, "third"),
+    ] {
         let mut row = session.row(operation);
-        row.set_i64(0, 1).unwrap().set_i32(1, text.len() as i32).unwrap().set_string(2, text).unwrap();
+        row.set_i64(0, 1)
+            .unwrap()
+            .set_i32(1, text.len() as i32)
+            .unwrap()
+            .set_string(2, text)
+            .unwrap();
         row.apply().await.unwrap();
     }
     session.flush().await.unwrap_err();
@@ -97,9 +116,13 @@ async fn an_immutable_cell_is_kept() {
 #[tokio::test]
 async fn keys_that_are_not_unique_are_numbered() {
     let Some((cluster, client)) = connect().await else { return };
-    let columns =
-        schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()).non_unique_key());
-    let table = client.create_table(TableCreator::new("numbered", columns).num_replicas(1)).await.unwrap();
+    let columns = schema(
+        Schema::builder()
+            .column(ColumnSchema::builder("key", DataType::Int64).key())
+            .non_unique_key(),
+    );
+    let table =
+        client.create_table(TableCreator::new("numbered", columns).num_replicas(1)).await.unwrap();
     let mut session = Session::new(&table, options(FlushMode::Background));
     for a in 0..3 {
         let mut row = session.insert();
@@ -108,7 +131,12 @@ async fn keys_that_are_not_unique_are_numbered() {
     }
     session.flush().await.unwrap();
     let mut row = session.update();
-    row.set_i64("key", 7).unwrap().set_i64("auto_incrementing_id", 2).unwrap().set_i32("a", 50).unwrap();
+    row.set_i64("key", 7)
+        .unwrap()
+        .set_i64("auto_incrementing_id", 2)
+        .unwrap()
+        .set_i32("a", 50)
+        .unwrap();
     row.apply().await.unwrap();
     session.flush().await.unwrap();
     let rows = scan(cluster, "numbered");
@@ -122,9 +150,12 @@ async fn keys_that_are_not_unique_are_numbered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_row_of_a_key_wins() {
     let Some((cluster, client)) = connect().await else { return };
-    let columns = schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
-    let table = client.create_table(TableCreator::new("order", columns).num_replicas(1)).await.unwrap();
-    let small = oribi_kudu::SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Background) };
+    let columns =
+        schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
+    let table =
+        client.create_table(TableCreator::new("order", columns).num_replicas(1)).await.unwrap();
+    let small =
+        oribi_kudu::SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Background) };
     let mut session = Session::new(&table, small);
     for round in 0..5000 {
         let mut row = session.upsert();
@@ -134,7 +165,8 @@ async fn the_last_row_of_a_key_wins() {
     let summary = session.flush().await.unwrap();
     assert!(summary.writes > 50, "{summary:?}");
     let expected = [4998, 4999, 4997].iter().enumerate();
-    let expected: Vec<_> =
-        expected.map(|(key, a)| format!("(int64 key={key}, int32 a={a}, string fixed=NULL)")).collect();
+    let expected: Vec<_> = expected
+        .map(|(key, a)| format!("(int64 key={key}, int32 a={a}, string fixed=NULL)"))
+        .collect();
     assert_eq!(scan(cluster, "order"), expected);
 }

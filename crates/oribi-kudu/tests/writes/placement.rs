@@ -6,8 +6,8 @@
 use std::ops::Bound;
 
 use oribi_kudu::{
-    ColumnSchema, ColumnSchemaBuilder, DataType, FlushMode, HashPartition, RangePartition, Schema, Session,
-    TableCreator, Value,
+    ColumnSchema, ColumnSchemaBuilder, DataType, FlushMode, HashPartition, RangePartition, Schema,
+    Session, TableCreator, Value,
 };
 
 use crate::{connect, options};
@@ -26,7 +26,9 @@ impl Numbers {
     /// Bytes of which many are zero, which the encoding of keys treats specially.
     fn bytes(&mut self) -> Vec<u8> {
         let length = self.next() % 12;
-        (0..length).map(|_| if self.next().is_multiple_of(3) { 0 } else { self.next() as u8 }).collect()
+        (0..length)
+            .map(|_| if self.next().is_multiple_of(3) { 0 } else { self.next() as u8 })
+            .collect()
     }
 }
 
@@ -55,8 +57,10 @@ async fn random_composite_keys_are_written_to_their_tablets() {
         .range_partition(RangePartition::new(Bound::Included(&low), Bound::Excluded(&middle)))
         .unwrap()
         .range_partition(
-            RangePartition::new(Bound::Included(&middle), Bound::Excluded(&high))
-                .with_hash([HashPartition::new(["raw"], 2), HashPartition::new(["name", "day"], 5).with_seed(3)]),
+            RangePartition::new(Bound::Included(&middle), Bound::Excluded(&high)).with_hash([
+                HashPartition::new(["raw"], 2),
+                HashPartition::new(["name", "day"], 5).with_seed(3),
+            ]),
         )
         .unwrap()
         .range_partition(RangePartition::new(Bound::Included(&high), Bound::Unbounded))
@@ -104,8 +108,14 @@ async fn locate_row_agrees() {
     for _ in 0..25 {
         let (id, name) = (numbers.next() as i64, format!("n{}", numbers.next() % 1000));
         let key = format!("[{id}, \"{name}\"]");
-        let located = cluster.tool_stdout(&["table", "locate_row", &cluster.master_addresses(), "located", &key]).unwrap();
+        let located = cluster
+            .tool_stdout(&["table", "locate_row", &cluster.master_addresses(), "located", &key])
+            .unwrap();
         let tablet = located.lines().next().unwrap_or_default().trim().to_owned();
-        assert_eq!(table.tablet_id_of(&[Value::Int64(id), Value::String(&name)]).await.unwrap(), tablet, "{key}");
+        assert_eq!(
+            table.tablet_id_of(&[Value::Int64(id), Value::String(&name)]).await.unwrap(),
+            tablet,
+            "{key}"
+        );
     }
 }

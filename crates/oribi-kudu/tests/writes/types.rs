@@ -1,7 +1,8 @@
 //! Cells of every type: the least and the greatest value, something in between, NULL, and the default.
 
 use oribi_kudu::{
-    ColumnSchema, ColumnSchemaBuilder, DataType, FlushMode, HashPartition, Schema, Session, TableCreator, Value,
+    ColumnSchema, ColumnSchemaBuilder, DataType, FlushMode, HashPartition, Schema, Session,
+    TableCreator, Value,
 };
 
 use crate::{connect, options, scan};
@@ -43,23 +44,54 @@ async fn every_type_is_what_the_tool_reads() {
     let mut session = Session::new(&table, options(FlushMode::Background));
 
     let mut row = session.insert();
-    row.set_i8("k8", i8::MIN).unwrap().set_string("k_text", "").unwrap().set_date("k_day", -719_162).unwrap();
+    row.set_i8("k8", i8::MIN)
+        .unwrap()
+        .set_string("k_text", "")
+        .unwrap()
+        .set_date("k_day", -719_162)
+        .unwrap();
     row.set_decimal("k_dec", -(10_i128.pow(30) - 1)).unwrap();
-    row.set_i8("i8", i8::MIN).unwrap().set_i16("i16", i16::MIN).unwrap().set_i32("i32", i32::MIN).unwrap();
+    row.set_i8("i8", i8::MIN)
+        .unwrap()
+        .set_i16("i16", i16::MIN)
+        .unwrap()
+        .set_i32("i32", i32::MIN)
+        .unwrap();
     row.set_i64("i64", i64::MIN).unwrap().set_bool("b", false).unwrap().set_f32("f", -1.5).unwrap();
-    row.set_f64("d", -1e-300).unwrap().set_string("text", "").unwrap().set_binary("raw", b"").unwrap();
+    row.set_f64("d", -1e-300)
+        .unwrap()
+        .set_string("text", "")
+        .unwrap()
+        .set_binary("raw", b"")
+        .unwrap();
     row.set_unixtime_micros("at", 0).unwrap().set_decimal("d9", -999_999_999).unwrap();
-    row.set_decimal("d18", -(10_i128.pow(18) - 1)).unwrap().set_decimal("d38", -(10_i128.pow(38) - 1)).unwrap();
-    row.set_string("short", "").unwrap().set_date("day", -719_162).unwrap().set_i32("given", 1).unwrap();
+    row.set_decimal("d18", -(10_i128.pow(18) - 1))
+        .unwrap()
+        .set_decimal("d38", -(10_i128.pow(38) - 1))
+        .unwrap();
+    row.set_string("short", "")
+        .unwrap()
+        .set_date("day", -719_162)
+        .unwrap()
+        .set_i32("given", 1)
+        .unwrap();
     row.apply().await.unwrap();
 
     let mut row = session.insert();
     row.set_i8("k8", i8::MAX).unwrap().set_string("k_text", "g\u{e4}n\u{17e}").unwrap();
     row.set_date("k_day", 2_932_896).unwrap().set_decimal("k_dec", 12_345).unwrap();
-    row.set_i8("i8", i8::MAX).unwrap().set_i16("i16", i16::MAX).unwrap().set_i32("i32", i32::MAX).unwrap();
+    row.set_i8("i8", i8::MAX)
+        .unwrap()
+        .set_i16("i16", i16::MAX)
+        .unwrap()
+        .set_i32("i32", i32::MAX)
+        .unwrap();
     row.set_i64("i64", i64::MAX).unwrap().set_bool("b", true).unwrap().set_f32("f", 0.25).unwrap();
     row.set_f64("d", 1.5).unwrap().set_string("text", "some text").unwrap();
-    row.set_binary("raw", &[0, 1, 0xff]).unwrap().set_unixtime_micros("at", 1_700_000_000_123_456).unwrap();
+    row.set_binary("raw", &[0, 1, 0xff])
+        .unwrap()
+        .set_unixtime_micros("at", 1_700_000_000_123_456)
+        .unwrap();
     row.set_decimal("d9", 123).unwrap().set_decimal("d18", 5).unwrap();
     row.set_decimal("d38", 10_i128.pow(38) - 1).unwrap().set_string("short", "too long").unwrap();
     row.set_date("day", 20_000).unwrap();

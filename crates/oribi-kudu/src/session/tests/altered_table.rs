@@ -91,9 +91,14 @@ async fn errors_of_an_altered_table_name_the_right_rows() {
     let errors = session.take_errors();
     let failed: Vec<_> = errors
         .iter()
-        .map(|row| (row.cell(0).unwrap(), matches!(row.failure(), RowFailure::ColumnDropped { .. })))
+        .map(|row| {
+            (row.cell(0).unwrap(), matches!(row.failure(), RowFailure::ColumnDropped { .. }))
+        })
         .collect();
-    assert_eq!(failed, [(Value::Int64(1), true), (Value::Int64(3), false), (Value::Int64(4), true)]);
+    assert_eq!(
+        failed,
+        [(Value::Int64(1), true), (Value::Int64(3), false), (Value::Int64(4), true)]
+    );
 }
 
 /// A mismatch that a new look does not explain fails the batch instead of being tried for ever.

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
 use crate::partition::{KeyCells, Partition, PartitionSchema, TabletMap};
 use crate::proto::common::{
-    AppStatusPb, ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb, SchemaPb,
-    column_identifier_pb::Identifier,
+    AppStatusPb, ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
+    SchemaPb, column_identifier_pb::Identifier,
 };
 use crate::proto::tserver::{PerRowErrorPb, ResourceMetricsPb, WriteRequestPb, WriteResponsePb};
 use crate::row_operation::{EncodedRow, EncodedRows, RowLayout, RowOperation};
@@ -65,7 +65,8 @@ pub(super) fn with_ids(columns: &[(&str, DataType)], ids: &[u32]) -> Schema {
         let column = ColumnSchema::builder(*name, *data_type);
         if index == 0 { column.key() } else { column }
     };
-    let schema = columns.iter().enumerate().map(describe).fold(Schema::builder(), SchemaBuilder::column);
+    let schema =
+        columns.iter().enumerate().map(describe).fold(Schema::builder(), SchemaBuilder::column);
     let mut pb = schema.build().unwrap().to_pb();
     for (column, id) in pb.columns.iter_mut().zip(ids) {
         column.id = Some(*id);
@@ -96,7 +97,11 @@ impl MemoryTable {
     ) -> Arc<MemoryTable> {
         let tablets = (0..buckets).map(|bucket| TabletView {
             id: format!("{bucket:032x}"),
-            partition: Partition { hash_buckets: vec![bucket], start: Bytes::new(), end: Bytes::new() },
+            partition: Partition {
+                hash_buckets: vec![bucket],
+                start: Bytes::new(),
+                end: Bytes::new(),
+            },
         });
         Arc::new(MemoryTable {
             state: Mutex::new(State {
@@ -212,13 +217,17 @@ impl State {
             return Err(error.clone());
         }
         if self.tablets.iter().all(|tablet| tablet.id != tablet_id) {
-            return Err(Error::TabletGone { table: "t".to_owned(), tablet_id: tablet_id.to_owned() });
+            return Err(Error::TabletGone {
+                table: "t".to_owned(),
+                tablet_id: tablet_id.to_owned(),
+            });
         }
         let request = WriteRequestPb::decode(body).expect("the pieces are a request");
         assert_eq!(request.tablet_id, tablet_id.as_bytes());
         let sent = self.sent_layout(&request.schema.unwrap())?;
         let operations = request.row_operations.unwrap();
-        let (rows, indirect) = (operations.rows.unwrap(), operations.indirect_data.unwrap_or_default());
+        let (rows, indirect) =
+            (operations.rows.unwrap(), operations.indirect_data.unwrap_or_default());
         let mut response = WriteResponsePb::default();
         let mut ignored = 0;
         for (number, row) in EncodedRows::new(&sent, &rows, &indirect).enumerate() {
@@ -226,12 +235,18 @@ impl State {
             self.check_tablet(tablet_id, &row);
             let operation = RowOperation::from_wire(row.operation()).unwrap();
             if let Err(code) = self.apply(&sent, operation, &row, &mut ignored) {
-                let error = AppStatusPb { code: code as i32, message: Some(format!("{code:?}")), posix_code: None };
+                let error = AppStatusPb {
+                    code: code as i32,
+                    message: Some(format!("{code:?}")),
+                    posix_code: None,
+                };
                 response.per_row_errors.push(PerRowErrorPb { row_index: number as i32, error });
             }
         }
-        response.resource_metrics =
-            Some(ResourceMetricsPb { insert_ignore_errors: Some(ignored), ..ResourceMetricsPb::default() });
+        response.resource_metrics = Some(ResourceMetricsPb {
+            insert_ignore_errors: Some(ignored),
+            ..ResourceMetricsPb::default()
+        });
         Ok(response)
     }
 
@@ -240,7 +255,9 @@ impl State {
         let mut pb = pb.clone();
         for column in &mut pb.columns {
             assert_eq!(column.id, None, "a client does not send ids");
-            let Some(known) = self.schema.column(&column.name) else { return Err(mismatched_schema()) };
+            let Some(known) = self.schema.column(&column.name) else {
+                return Err(mismatched_schema());
+            };
             column.id = known.id();
         }
         Ok(RowLayout::new(Schema::from_pb(&pb).unwrap()))
@@ -268,9 +285,14 @@ impl State {
     ) -> Result<(), StatusCode> {
         use RowOperation::*;
         let id = |column: usize| layout.schema.columns()[column].id().unwrap();
-        let cells: StoredRow =
-            row.cells().map(|cell| cell.unwrap()).map(|(column, cell)| (id(column), cell.map(<[u8]>::to_vec))).collect();
-        let key: Vec<u8> = (0..layout.schema.num_key_columns()).flat_map(|column| row.cell(column).flatten().unwrap().to_vec()).collect();
+        let cells: StoredRow = row
+            .cells()
+            .map(|cell| cell.unwrap())
+            .map(|(column, cell)| (id(column), cell.map(<[u8]>::to_vec)))
+            .collect();
+        let key: Vec<u8> = (0..layout.schema.num_key_columns())
+            .flat_map(|column| row.cell(column).flatten().unwrap().to_vec())
+            .collect();
         let is_present = self.rows.contains_key(&key);
         match (operation, is_present) {
             (Insert, true) => return Err(StatusCode::AlreadyPresent),
@@ -279,7 +301,9 @@ impl State {
             (Delete | DeleteIgnore, true) => {
                 self.rows.remove(&key);
             }
-            (Upsert | UpsertIgnore | Update | UpdateIgnore, true) => self.rows.entry(key).or_default().extend(cells),
+            (Upsert | UpsertIgnore | Update | UpdateIgnore, true) => {
+                self.rows.entry(key).or_default().extend(cells)
+            }
             (Insert | InsertIgnore | Upsert | UpsertIgnore, false) => {
                 self.rows.insert(key, cells);
             }

@@ -56,9 +56,12 @@ fn apply_to_model(model: &mut Contents, operation: RowOperation, key: i64, row: 
 fn contents(table: &MemoryTable) -> Contents {
     let decode = |(key, row): (Vec<u8>, memory_table::StoredRow)| {
         let number = row.get(&11).map(|cell| {
-            cell.as_ref().map(|cell| i32::from_le_bytes(cell[..].try_into().expect("an INT32 has four bytes")))
+            cell.as_ref().map(|cell| {
+                i32::from_le_bytes(cell[..].try_into().expect("an INT32 has four bytes"))
+            })
         });
-        let text = row.get(&12).map(|cell| String::from_utf8(cell.clone().expect("never NULL")).unwrap());
+        let text =
+            row.get(&12).map(|cell| String::from_utf8(cell.clone().expect("never NULL")).unwrap());
         (i64::from_le_bytes(key[..].try_into().expect("an INT64 has eight bytes")), (number, text))
     };
     table.rows().into_iter().map(decode).collect()
@@ -75,8 +78,10 @@ async fn run(steps: Vec<Step>, options: SessionOptions, buckets: u32) {
             Step::Row { operation, key, number, text } => {
                 let mut row = session.row(operation);
                 row.set_i64(0, key).unwrap();
-                let is_delete = matches!(operation, RowOperation::Delete | RowOperation::DeleteIgnore);
-                let is_update = matches!(operation, RowOperation::Update | RowOperation::UpdateIgnore);
+                let is_delete =
+                    matches!(operation, RowOperation::Delete | RowOperation::DeleteIgnore);
+                let is_update =
+                    matches!(operation, RowOperation::Update | RowOperation::UpdateIgnore);
                 // What a session would refuse is not the subject here.
                 let number = if is_delete { None } else { number.or(is_update.then_some(None)) };
                 let text = if is_delete { None } else { text };
