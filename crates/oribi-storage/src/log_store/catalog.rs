@@ -137,6 +137,7 @@ impl Catalog {
     /// As [`Catalog::put`] for many entries of one table, without looking it up for each.
     pub(super) fn put_all(&mut self, table: TableKey, entries: &[Entry]) {
         let table = self.tables.entry(table).or_default();
+        table.touch(entries);
         for entry in entries {
             let replaced = table.put(*entry);
             if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
@@ -194,6 +195,19 @@ impl Catalog {
     fn forget(&mut self, entry: Entry) {
         self.segment_mut(entry.place().slot).live -= 1;
         self.purged -= u64::from(entry.mark() == Mark::Purged);
+    }
+
+    /// Places of everything that is shown, in units and sorted, for each slot.
+    pub(super) fn shown_places(&self) -> Vec<Vec<u32>> {
+        let live = self.segments.iter().map(|segment| segment.as_ref().map_or(0, |one| one.live));
+        let mut units: Vec<Vec<u32>> = live.map(|live| Vec::with_capacity(live as usize)).collect();
+        for entry in self.tables.values().flat_map(Table::iter) {
+            if entry.mark() != Mark::Purged {
+                units[usize::from(entry.place().slot)].push(entry.place().unit);
+            }
+        }
+        units.iter_mut().for_each(|units| units.sort_unstable());
+        units
     }
 
     /// Takes away a segment that nothing points into.

@@ -12,7 +12,9 @@
 use super::catalog::{Catalog, Segment, TableKey};
 use super::hint::Version;
 use super::index::{Entry, Fingerprint, Mark, Place};
-use super::layout::{Kind, RECORD_CHECKSUM_AT, RECORD_HEADER_BYTES, Stored, UNIT_BYTES};
+use super::layout::{
+    Kind, RECORD_CHECKSUM_AT, RECORD_HEADER_BYTES, Stored, UNIT_BYTES, decode_record,
+};
 use super::log::{Log, write_error};
 use super::planted::Bug;
 use super::read::{damaged, read_error};
@@ -116,6 +118,7 @@ impl Log {
     fn victim(&self, slot: u16, segment: &Segment) -> Victim {
         let (id, seed, file) = (segment.id, self.catalog.read().seed, segment.file.clone());
         let reader = SegmentReader::new(file, id, seed, segment.bytes, self.planted);
+        let reader = reader.lazy();
         Victim { slot, id, reader, skips_damage: false }
     }
 
@@ -140,7 +143,9 @@ impl Log {
         let is_due = self.garbage_percent() >= self.options.garbage_percent;
         let catalog = self.catalog.read();
         let (entries, purged) = catalog.entries();
-        let is_swept = purged > PURGED_MIN.max(entries / PURGED_SHARE);
+        // What a damaged segment pins would be swept for again and again.
+        let is_swept = purged > PURGED_MIN.max(entries / PURGED_SHARE)
+            && !catalog.segments.iter().flatten().any(|segment| segment.is_damaged);
         let sealed = catalog.segments_by_age();
         let newest = sealed.last().map_or(0, |(_, segment)| segment.id);
         let mut sealed = sealed
@@ -166,7 +171,8 @@ impl Log {
         while victim.reader.offset() - begun < SLICE_BYTES {
             match victim.reader.next() {
                 Ok(Step::Record { at, raw, stored }) if stored.kind.is_version() => {
-                    self.consider(&mut slice, Place::at(slot, at), raw, &stored);
+                    self.consider(&mut slice, Place::at(slot, at), raw, &stored)
+                        .map_err(|what| damaged(id, at, what))?;
                 }
                 Ok(Step::End) => {
                     slice.is_last = true;
@@ -186,7 +192,14 @@ impl Log {
         Ok(slice)
     }
 
-    fn consider(&self, slice: &mut Slice, from: Place, raw: &[u8], stored: &Stored<'_>) {
+    /// Takes the record over when it counts. Only then is its checksum compared.
+    fn consider(
+        &self,
+        slice: &mut Slice,
+        from: Place,
+        raw: &[u8],
+        stored: &Stored<'_>,
+    ) -> Result<(), &'static str> {
         let key = stored.record.key;
         let catalog = self.catalog.read();
         let fingerprint = Catalog::fingerprint(catalog.seed, key.key);
@@ -194,9 +207,10 @@ impl Log {
         let entry = catalog.points_at(table, fingerprint, from);
         let entry = match entry {
             None if self.planted.has(Bug::MovesWithoutLooking) => None,
-            None => return,
+            None => return Ok(()),
             some => some,
         };
+        decode_record(raw)?;
         let mark = entry.map_or(Mark::Document, Entry::mark);
         let begin = slice.bytes.len();
         let mut kind = stored.kind;
@@ -211,6 +225,7 @@ impl Log {
         }
         let (end, expiry) = (slice.bytes.len(), stored.record.expiry);
         slice.moves.push(Move { table, fingerprint, from, begin, end, kind, expiry });
+        Ok(())
     }
 
     /// True when no segment but the one in `slot` can have a version that is older than a tombstone
@@ -279,7 +294,9 @@ impl Log {
         if self.planted.has(Bug::RemovesBeforeTheSync) {
             self.exclusive(|writer| {
                 writer.write_controls(&[gone]).map_err(|error| write_error(writer, &error))?;
-                self.catalog.write().remove_segment(victim.slot);
+                let mut catalog = self.catalog.write();
+                catalog.segment_mut(writer.active.slot).bytes = writer.active.end;
+                catalog.remove_segment(victim.slot);
                 Ok(())
             })?;
         } else {

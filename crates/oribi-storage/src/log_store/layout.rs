@@ -77,6 +77,10 @@ pub(super) const RECORD_CHECKSUM_AT: usize = 52;
 /// Length of the header, and offset of the key; the value follows, then zeros up to a unit.
 pub(super) const RECORD_HEADER_BYTES: usize = 56;
 
+/// Length of a segment's entry in the list of segments: number u32, length u64. The length of the
+/// segment that has the list is not known yet and 0.
+pub(super) const LISTED_SEGMENT_BYTES: usize = 12;
+
 /// Unit of places in a segment.
 pub(super) const UNIT_BYTES: u64 = 8;
 /// Largest segment that a place in the index can point into.
@@ -112,7 +116,7 @@ pub(super) enum Kind {
     PurgeTombstones = 8,
     /// The segment whose number is in the field of the seqno is gone.
     RemoveSegment = 9,
-    /// The numbers of all segments, u32 each, in the value. First record of a segment.
+    /// All segments, number and length each, in the value. First record of a segment.
     Segments = 10,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Log {
     pub(super) options: LogOptions,
     pub(super) writer: Mutex<Writer>,
     pub(super) catalog: RwLock<Catalog>,
-    /// Held for reading by who must not miss a record that compaction moves meanwhile.
+    /// Held for reading by a purge of tombstones, which none may move meanwhile.
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) counters: Counters,
@@ -120,7 +120,7 @@ impl Log {
         payload_bytes: u64,
     ) -> Result<(), StoreError> {
         let end = writer.active.end + frame_bytes(payload_bytes);
-        let is_fresh = self.catalog.read().segment(writer.active.slot).versions == 0;
+        let is_fresh = writer.active.end == writer.active.root_end;
         // A frame that is longer than a segment gets one of its own.
         if (end > self.options.segment_bytes && !is_fresh) || end > SEGMENT_BYTES_MAX {
             writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))?;

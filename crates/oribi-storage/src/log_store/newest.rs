@@ -6,7 +6,7 @@
 //! the frame was never acknowledged, or was the last one of a store that was not closed.
 //! Callers: opening. It changes nothing on disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use super::catalog::Catalog;
 use super::files::LogFile;
 use super::hint::Version;
 use super::layout::{
-    FrameHeader, Kind, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, decode_segment_header,
+    FrameHeader, Kind, LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES,
+    decode_segment_header,
 };
 use super::planted::{Bug, Planted};
 use super::reader::{ReadFault, SegmentReader, Step, find_frame};
@@ -29,8 +30,8 @@ pub(super) struct Newest {
     pub(super) id: u32,
     pub(super) file: Arc<dyn LogFile>,
     pub(super) seed: u64,
-    /// Numbers of all segments but those that are gone.
-    pub(super) segments: BTreeSet<u32>,
+    /// Numbers and lengths of all segments but those that are gone.
+    pub(super) segments: BTreeMap<u32, u64>,
     pub(super) bounds: Bounds,
     pub(super) states: BTreeMap<Vbid, VbucketState>,
     pub(super) locals: BTreeMap<String, Vec<u8>>,
@@ -174,7 +175,7 @@ impl Frames {
             id,
             file,
             seed,
-            segments: BTreeSet::new(),
+            segments: BTreeMap::new(),
             bounds: Bounds::default(),
             states: BTreeMap::new(),
             locals: BTreeMap::new(),
@@ -279,8 +280,10 @@ impl Newest {
                 self.segments.remove(&u32::try_from(control.number).ok()?);
             }
             Kind::Segments => {
-                let ids = control.value.chunks_exact(4);
-                self.segments = ids.map(|id| u32::from_le_bytes(take(id, 0))).collect();
+                let listed = control.value.chunks_exact(LISTED_SEGMENT_BYTES);
+                let id = |one| u32::from_le_bytes(take(one, 0));
+                let bytes = |one| u64::from_le_bytes(take(one, 4));
+                self.segments = listed.map(|one| (id(one), bytes(one))).collect();
             }
             Kind::Document | Kind::Tombstone | Kind::PurgedTombstone => return None,
         }

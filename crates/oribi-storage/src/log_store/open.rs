@@ -90,8 +90,8 @@ impl Opening<'_> {
         catalog.states = newest.states.clone();
         catalog.locals = newest.locals.clone();
         let mut to_evacuate = Vec::new();
-        for id in newest.segments.iter().filter(|id| **id != newest.id) {
-            if self.take_older(*id, &newest, &mut catalog)? {
+        for (id, bytes) in newest.segments.iter().filter(|(id, _)| **id != newest.id) {
+            if self.take_older(*id, *bytes, &newest, &mut catalog)? {
                 to_evacuate.push(*id);
             }
         }
@@ -105,7 +105,8 @@ impl Opening<'_> {
         }
         self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
-        let active = Active { id: newest.id, slot, file, end: newest.end, hint };
+        let (id, end) = (newest.id, newest.end);
+        let active = Active { id, slot, file, end, root_end: 0, hint };
         let mut writer =
             self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
         writer.is_closed = newest.is_closed;
@@ -165,6 +166,7 @@ impl Opening<'_> {
     fn take_older(
         &self,
         id: u32,
+        listed_bytes: u64,
         newest: &Newest,
         catalog: &mut Catalog,
     ) -> Result<bool, StoreError> {
@@ -178,15 +180,19 @@ impl Opening<'_> {
         }
         let file = self.directory.open(&name).map_err(|error| system_error(&error))?;
         let bytes = file.bytes().map_err(|error| system_error(&error))?;
-        if bytes > SEGMENT_BYTES_MAX {
-            return Err(damaged(id, SEGMENT_BYTES_MAX, "more than a segment holds"));
-        }
         let mut header = [0; SEGMENT_HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(|error| system_error(&error))?;
         let is_of_store = decode_segment_header(&header, id).is_ok_and(|seed| seed == newest.seed);
-        if !is_of_store && !self.options.accepts_damage {
-            return Err(damaged(id, 0, "no segment header of this store"));
+        let is_whole = is_of_store && bytes == listed_bytes && bytes <= SEGMENT_BYTES_MAX;
+        if !is_whole && !self.options.accepts_damage {
+            return Err(match is_of_store {
+                true => {
+                    damaged(id, bytes.min(listed_bytes), "another length than it had, from here")
+                }
+                false => damaged(id, 0, "no segment header of this store"),
+            });
         }
+        let bytes = bytes.min(SEGMENT_BYTES_MAX);
         let slot = add_segment(catalog, Segment::new(id, Arc::clone(&file), bytes))?;
         if let Some(hint) = self.hint_of(id) {
             let listed = hint::read(&hint, id, bytes, newest.seed);
@@ -201,7 +207,7 @@ impl Opening<'_> {
         let is_damaged = self.scan_older(&file, id, bytes, newest, &mut |version| {
             take_version(catalog, &newest.bounds, id, slot, version);
         })?;
-        Ok(is_damaged || !is_of_store)
+        Ok(is_damaged || !is_whole)
     }
 
     /// The content of a segment's index file, when index files are used.
@@ -280,12 +286,12 @@ impl Opening<'_> {
         }
         file.sync()?;
         for id in self.ids.iter().filter(|id| **id < newest.id) {
-            if !newest.segments.contains(id) {
+            if !newest.segments.contains_key(id) {
                 self.directory.remove(&segment_name(*id))?;
             }
         }
         // An index file of the newest segment was written just before a crash and ends too early.
-        let kept = newest.segments.iter().filter(|id| **id != newest.id);
+        let kept = newest.segments.keys().filter(|id| **id != newest.id);
         let kept: Vec<String> = kept.map(|id| hint_name(*id)).collect();
         for name in self.names.iter().filter(|name| name.ends_with(".idx")) {
             if !kept.contains(name) {

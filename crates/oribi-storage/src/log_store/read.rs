@@ -5,18 +5,20 @@
 //! when compaction removes their names; purged tombstones are never shown.
 
 use std::io;
-use std::ops::ControlFlow;
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::catalog::{Catalog, Segment};
 use super::index::{Entry, Mark, Place};
-use super::layout::{RECORD_HEADER_BYTES, Stored, decode_record, stored_bytes_of};
+use super::layout::{RECORD_HEADER_BYTES, Stored, UNIT_BYTES, decode_record, stored_bytes_of};
 use super::log::Log;
-use super::reader::{ReadFault, SegmentReader, Step};
+use super::reader::ReadFault;
 use super::writer::segment_name;
 use crate::counters::ReadCount;
 use crate::{LoadVisitor, Record, RecordVisitor, StoreError};
+
+/// Bytes that a load reads at a time: few enough to stay in a core's own cache.
+const WINDOW_BYTES: u64 = 512 << 10;
 
 /// First read of a record of unknown length: one read is enough for most.
 const FIRST_READ_BYTES: usize = 1024;
@@ -188,18 +190,25 @@ impl Log {
         self.counters.read(&count, result)
     }
 
-    /// Visits all records as they lie, each segment once from beginning to end. Compaction stands
-    /// still meanwhile, so that no record is missed.
+    /// Visits all records as they lie, each segment once from beginning to end. The places are
+    /// collected first (four bytes a record), so nothing is looked up, and what does not count is
+    /// neither checked nor, where there is much of it in a row, read.
     pub(super) fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
-        let _none_moves = self.moves.read();
-        let segments = self.catalog.read().segments_by_age();
+        let (segments, mut places) = {
+            let catalog = self.catalog.read();
+            (catalog.segments_by_age(), catalog.shown_places())
+        };
         let mut count = ReadCount::default();
         let mut load = || {
+            let mut window = Window::default();
             for (slot, segment) in &segments {
-                if segment.live > 0
-                    && self.load_segment(*slot, segment, &mut count, visit)?.is_break()
-                {
-                    break;
+                for unit in std::mem::take(&mut places[usize::from(*slot)]) {
+                    let offset = u64::from(unit) * UNIT_BYTES;
+                    let stored = window.record(segment, offset)?;
+                    count.add(&stored.record);
+                    if visit(stored.vbid, stored.record).is_break() {
+                        return Ok(());
+                    }
                 }
             }
             Ok(())
@@ -207,36 +216,48 @@ impl Log {
         let result = load();
         self.counters.read(&count, result)
     }
+}
 
-    fn load_segment(
-        &self,
-        slot: u16,
-        segment: &Segment,
-        count: &mut ReadCount,
-        visit: &mut LoadVisitor<'_>,
-    ) -> Result<ControlFlow<()>, StoreError> {
-        let seed = self.catalog.read().seed;
-        let file = segment.file.clone();
-        let mut reader = SegmentReader::new(file, segment.id, seed, segment.bytes, self.planted);
-        loop {
-            let step = reader.next().map_err(|fault| read_error(segment.id, &fault))?;
-            let (at, stored) = match step {
-                Step::Record { at, stored, .. } if stored.kind.is_version() => (at, stored),
-                Step::End => return Ok(ControlFlow::Continue(())),
-                _ => continue,
-            };
-            let table = (stored.vbid, stored.record.key.collection);
-            let fingerprint = Catalog::fingerprint(seed, stored.record.key.key);
-            let place = Place::at(slot, at);
-            let entry = self.catalog.read().points_at(table, fingerprint, place);
-            if entry.is_none_or(|entry| entry.mark() == Mark::Purged) {
-                continue;
-            }
-            count.add(&stored.record);
-            if visit(stored.vbid, stored.record).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+/// Part of a segment in memory, for reading records in the order in which they lie.
+#[derive(Default)]
+struct Window {
+    id: u32,
+    /// Offset of the first byte.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// Reads and checks the record at `offset` of the segment.
+    fn record(&mut self, segment: &Segment, offset: u64) -> Result<Stored<'_>, StoreError> {
+        self.cover(segment, offset, RECORD_HEADER_BYTES as u64)?;
+        let cut_off = || damaged(segment.id, offset, "a record that is cut off");
+        let begin = (offset - self.offset) as usize;
+        let head = self.bytes.get(begin..).and_then(|bytes| bytes.first_chunk());
+        let stored_bytes = stored_bytes_of(head.ok_or_else(cut_off)?);
+        if offset + stored_bytes > segment.bytes {
+            return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
         }
+        self.cover(segment, offset, stored_bytes)?;
+        let begin = (offset - self.offset) as usize;
+        let raw = self.bytes.get(begin..begin + stored_bytes as usize).ok_or_else(cut_off)?;
+        let decoded = decode_record(raw);
+        decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
+    }
+
+    /// Has `wanted` bytes from `offset` on, as far as the segment goes.
+    fn cover(&mut self, segment: &Segment, offset: u64, wanted: u64) -> Result<(), StoreError> {
+        let end = self.offset + self.bytes.len() as u64;
+        if self.id == segment.id && self.offset <= offset && offset + wanted <= end {
+            return Ok(());
+        }
+        let left = segment.bytes.saturating_sub(offset);
+        let length = wanted.max(WINDOW_BYTES).min(left) as usize;
+        self.bytes.resize(length, 0);
+        (self.id, self.offset) = (segment.id, offset);
+        let read = segment.file.read_at(&mut self.bytes, offset);
+        self.bytes.truncate(read.map_err(|error| io_error(segment.id, &error))?);
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the read-ahead buffer and every check of what is read. Invariants: a length is compared with
 //! what is left of its frame or file before it is used; a record is shown only after its checksum
-//! was right; reading stops at the first thing that is wrong and says where. It allocates per segment
+//! was right, unless the caller has said that it checks the few that it needs; reading stops at the first thing that is wrong and says where. It allocates per segment
 //! and for records larger than the buffer, never per record.
 //! Callers: opening, warmup and compaction.
 
@@ -60,6 +60,8 @@ pub(super) struct SegmentReader {
     /// What comes next, in the buffer.
     start: usize,
     frame: Option<OpenFrame>,
+    /// Records are shown before their checksum was compared; the frame's own is compared anyway.
+    is_lazy: bool,
     planted: Planted,
 }
 
@@ -73,6 +75,7 @@ impl SegmentReader {
         planted: Planted,
     ) -> SegmentReader {
         SegmentReader {
+            is_lazy: false,
             planted,
             file,
             id,
@@ -83,6 +86,11 @@ impl SegmentReader {
             start: 0,
             frame: None,
         }
+    }
+
+    /// Leaves it to the caller to check the records that matter, with [`decode_record`].
+    pub(super) fn lazy(self) -> SegmentReader {
+        SegmentReader { is_lazy: true, ..self }
     }
 
     /// Reads on at a frame that begins at `offset`.
@@ -161,7 +169,7 @@ impl SegmentReader {
         let start = self.start;
         self.advance(stored_bytes);
         let raw = &self.buffer[start..start + stored_bytes];
-        let (stored, checksum) = match self.planted.has(Bug::IgnoresChecksums) {
+        let (stored, checksum) = match self.is_lazy || self.planted.has(Bug::IgnoresChecksums) {
             false => decode_record(raw).map_err(bad)?,
             true => decode_unchecked(raw).map_err(bad)?,
         };

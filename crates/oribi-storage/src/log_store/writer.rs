@@ -19,13 +19,14 @@ use super::files::{LogDirectory, LogFile};
 use super::hint::{Hint, Version};
 use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
-    SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
+    LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
 };
 use super::planted::{Bug, Planted};
 use crate::state_layout::encode_state;
 
-/// Bytes that collect before they are written.
-const STAGING_BYTES: usize = 1 << 20;
+/// Bytes that collect before they are written: few enough to stay in a core's own cache until the
+/// system has copied them, many enough that a call for each costs next to nothing.
+const STAGING_BYTES: usize = 256 << 10;
 
 /// Values from this size on are written from where they are. Below, the copy is cheaper than
 /// splitting the write; a copy of this size costs a few microseconds.
@@ -48,6 +49,8 @@ pub(super) struct Active {
     pub(super) file: Arc<dyn LogFile>,
     /// Where the next frame begins.
     pub(super) end: u64,
+    /// Where its root ends: nothing follows yet when that is where the next frame begins.
+    pub(super) root_end: u64,
     /// The versions in it.
     pub(super) hint: Hint,
 }
@@ -57,7 +60,7 @@ impl Active {
     pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<Active> {
         let file = directory.create(&segment_name(id))?;
         let end = SEGMENT_HEADER_BYTES as u64;
-        Ok(Active { id, slot: 0, file, end, hint: Hint::default() })
+        Ok(Active { id, slot: 0, file, end, root_end: end, hint: Hint::default() })
     }
 }
 
@@ -147,6 +150,7 @@ impl Writer {
         let header = encode_segment_header(self.active.id, self.seed);
         self.active.file.write_at(&[&header], 0)?;
         self.write_root(&catalog.read())?;
+        self.active.root_end = self.active.end;
         self.sync()?;
         self.directory.sync()?;
         let (id, file, bytes) = (self.active.id, Arc::clone(&self.active.file), self.active.end);
@@ -160,11 +164,15 @@ impl Writer {
     /// Writes everything that is not a document, as of now, so that earlier segments are needed for
     /// documents only.
     fn write_root(&mut self, catalog: &Catalog) -> io::Result<()> {
-        let mut ids: Vec<u32> =
-            catalog.segments_by_age().iter().map(|(_, segment)| segment.id).collect();
-        ids.push(self.active.id);
-        self.bounds.forget_before(ids[0]);
-        let list: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let segments = catalog.segments_by_age();
+        let oldest = segments.first().map_or(self.active.id, |(_, segment)| segment.id);
+        self.bounds.forget_before(oldest);
+        let mut list = Vec::with_capacity((segments.len() + 1) * LISTED_SEGMENT_BYTES);
+        let listed = segments.iter().map(|(_, segment)| (segment.id, segment.bytes));
+        for (id, bytes) in listed.chain([(self.active.id, 0)]) {
+            list.extend_from_slice(&id.to_le_bytes());
+            list.extend_from_slice(&bytes.to_le_bytes());
+        }
         let states: Vec<(Vbid, Vec<u8>)> =
             catalog.states.iter().map(|(vbid, state)| (*vbid, encode_state(state))).collect();
         let bounds = self.bounds.clone();

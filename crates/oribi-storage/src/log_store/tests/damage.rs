@@ -126,6 +126,22 @@ fn a_missing_segment_is_refused() {
     assert!(error.contains(&name), "{error}");
 }
 
+/// A segment that ends early is damaged even when it ends with a whole frame.
+#[test]
+fn a_shortened_segment_is_refused() {
+    let original = filled();
+    let name = logs(&original)[0].clone();
+    let sound = original.content(&name);
+    for length in 0..sound.len() {
+        let files = original.copy();
+        files.replace(&name, &sound[..length]);
+        for options in [options(), unhinted()] {
+            let error = reopen(&files, &options).err().expect("the segment is too short");
+            assert!(error.to_string().contains(&name), "{error}");
+        }
+    }
+}
+
 /// The operator may take what is left. It is moved out of the damaged files at once.
 #[test]
 fn damage_is_accepted_when_the_operator_says_so() {
