@@ -38,8 +38,10 @@ use crate::rpc::{CallOptions, Method, Reply, RpcError};
 use crate::table::Table;
 use crate::types::HostPort;
 
-/// How long one attempt of a small request may take.
+/// How long the first attempt of a small request may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often that time is doubled at most.
+const DOUBLINGS_MAX: u32 = 3;
 /// A silence that lasted less than this says nothing about the server: the caller had no time to wait.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// A slow network must have time to carry a large request: the least throughput that is waited for.
@@ -97,6 +99,7 @@ where
         request: call.exactly_once.then(|| shared.requests().start()),
         attempt: 0,
         began: Instant::now(),
+        silences: 0,
         last: None,
     };
     shared.masters().renew_if_due(call.deadline).await;
@@ -177,6 +180,8 @@ struct Execution<'a> {
     attempt: u32,
     /// When the last of them began.
     began: Instant,
+    /// How many of them ended without an answer.
+    silences: u32,
     /// The last failure, for the error that says that time ran out.
     last: Option<Error>,
 }
@@ -212,8 +217,7 @@ impl Execution<'_> {
     /// How long the next attempt may take, and under which id it runs.
     fn options(&mut self) -> CallOptions {
         self.began = Instant::now();
-        let seconds = self.call.body_bytes / BYTES_PER_SECOND_MIN;
-        let bounded = self.began + ATTEMPT_TIMEOUT + Duration::from_secs(seconds as u64);
+        let bounded = self.began + attempt_timeout(self.call.body_bytes, self.silences);
         let mut options = CallOptions::new(self.call.deadline.min(bounded));
         options.required_feature_flags = self.call.features;
         options.request_id = self.request.as_mut().map(TrackedRequest::next_attempt);
@@ -230,6 +234,7 @@ impl Execution<'_> {
         let Execution { call, .. } = *self;
         let replicas = call.tablet.replicas();
         self.attempt += 1;
+        self.silences += u32::from(matches!(failure.error, Error::NoAnswer { .. }));
         tracing::debug!(tablet = call.tablet.id(), attempt = self.attempt, error = %failure.error, remedy = ?failure.remedy, "a call to a tablet failed");
         match failure.remedy {
             Remedy::GiveUp => return Err(failure.error),
@@ -277,4 +282,11 @@ impl Execution<'_> {
             format!("tablet {} of table {:?}", self.call.tablet.id(), self.call.table.name());
         Error::timeout(self.call.operation, &subject, self.last.take())
     }
+}
+
+/// How long an attempt may take. After each silence it is twice as long: a server that is only slow must not
+/// get the same large request every few seconds.
+fn attempt_timeout(body_bytes: usize, silences: u32) -> Duration {
+    let carried = Duration::from_secs((body_bytes / BYTES_PER_SECOND_MIN) as u64);
+    (ATTEMPT_TIMEOUT + carried) * (1 << silences.min(DOUBLINGS_MAX))
 }

@@ -201,6 +201,13 @@ fn locations(addresses: &[HostPort], place: Place) -> master_pb::GetTableLocatio
     }
 }
 
+#[test]
+fn an_attempt_has_time_for_its_bytes_and_more_after_each_silence() {
+    let seconds = |body_bytes, silences| attempt_timeout(body_bytes, silences).as_secs();
+    assert_eq!((seconds(0, 0), seconds(0, 1), seconds(0, 3), seconds(0, 1000)), (3, 6, 24, 24));
+    assert_eq!((seconds(49 << 20, 0), seconds(49 << 20, 1)), (15, 30));
+}
+
 #[tokio::test]
 async fn a_write_goes_to_the_leader_and_its_timestamp_is_kept() {
     let fixture = Fixture::start().await;
