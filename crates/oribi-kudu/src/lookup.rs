@@ -271,7 +271,7 @@ impl Inner {
         let reply = call_tablet::<ScanResponsePb>(call, build).await?;
         let malformed = |reason: String| Error::Malformed { server: reply.server.clone(), reason };
         let TabletReply { message, sidecars, .. } = &reply;
-        let rows = message.data.clone().unwrap_or_default();
+        let rows = message.data.unwrap_or_default();
         let block = RowwiseBlock::decode(&rows, sidecars, &self.projection)
             .map_err(|fault| malformed(format!("a row of {:?}: {fault}", self.table.name())))?;
         match block.num_rows() {

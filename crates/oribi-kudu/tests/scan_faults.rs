@@ -1,5 +1,7 @@
 //! Scans while tablet servers die, come back and stand still.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
 use std::time::Duration;
 
 use oribi_kudu::{

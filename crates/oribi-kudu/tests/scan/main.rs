@@ -3,6 +3,8 @@
 //!
 //! All tests share one cluster; each has tables of its own.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
 #[cfg(feature = "arrow")]
 mod arrow;
 mod lookups;

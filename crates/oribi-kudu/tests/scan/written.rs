@@ -23,7 +23,7 @@ fn values<'t>(id: i32, text: &'t str) -> Vec<Value<'t>> {
         Value::Decimal(i128::from(wide) * 1_000_000_007),
         Value::String(text),
     ];
-    let is_null = |column: usize| column != 3 && (id as usize + column) % 3 == 0;
+    let is_null = |column: usize| column != 3 && (id as usize + column).is_multiple_of(3);
     values
         .into_iter()
         .enumerate()
