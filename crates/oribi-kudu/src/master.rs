@@ -24,9 +24,11 @@ use crate::retry::backoff::{Backoff, pause};
 use crate::rpc::{CallOptions, Method, RpcError};
 use crate::types::HostPort;
 
-/// How long one attempt may take; a paused master must not cost the whole deadline. Creating a table with
-/// very many tablets takes the master about a second.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one question may take; a paused master must not cost the whole deadline.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one attempt at a change may take. It is longer, because a change that is sent twice may be refused
+/// as done already, and a table with thousands of tablets takes the master seconds to create.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The method of the master service with this name.
 pub(crate) const fn method(name: &'static str) -> Method {
@@ -145,7 +147,8 @@ impl ClientShared {
         Q: prost::Message,
         R: MasterResponse,
     {
-        let mut options = CallOptions::new(call.deadline.min(Instant::now() + ATTEMPT_TIMEOUT));
+        let mut options =
+            CallOptions::new(call.deadline.min(Instant::now() + attempt_timeout(call.operation)));
         options.required_feature_flags = call.features;
         match self.messenger().call::<Q, R>(leader, method, request, &options).await {
             Err(error) => {
@@ -161,6 +164,16 @@ impl ClientShared {
                 }),
             },
         }
+    }
+}
+
+fn attempt_timeout(operation: Operation) -> Duration {
+    match operation {
+        Operation::CreateTable
+        | Operation::AlterTable
+        | Operation::DeleteTable
+        | Operation::RecallTable => CHANGE_TIMEOUT,
+        _ => QUESTION_TIMEOUT,
     }
 }
 

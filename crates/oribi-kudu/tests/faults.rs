@@ -144,6 +144,13 @@ async fn the_client_follows_the_leading_master() {
         cluster.restart(master).unwrap();
         cluster.wait_healthy().unwrap();
     }
+    for position in 0..3 {
+        let master = KuduServer::Master(position);
+        cluster.pause(master).unwrap();
+        assert!(client.table_exists("without_0").await.unwrap());
+        cluster.resume(master).unwrap();
+        cluster.wait_healthy().unwrap();
+    }
     assert_eq!(client.list_tables("without_").await.unwrap().len(), 3);
 }
 
