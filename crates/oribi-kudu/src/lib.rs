@@ -19,11 +19,9 @@ mod lookup;
 mod master;
 mod meta_cache;
 mod partition;
-#[allow(dead_code, reason = "until every caller of the messages is written")]
 mod proto;
 mod retry;
 mod row_operation;
-#[allow(dead_code, reason = "until every caller of the messenger is written")]
 mod rpc;
 mod scanner;
 mod schema;

@@ -25,6 +25,10 @@ impl<'a> Input<'a> {
         }
     }
 
+    pub(super) fn bool(&mut self) -> bool {
+        self.u8() & 1 == 1
+    }
+
     pub(super) fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.u8(), self.u8()])
     }

@@ -24,13 +24,13 @@ pub fn check(input: &[u8]) {
     let Ok(schema) = Schema::from_pb(&input.schema_pb()) else { return };
     let columns = usize::from(input.u8()) % (schema.columns().len() + 1);
     let projection = Arc::new(Projection::new(schema.columns()[..columns].iter().cloned()));
-    let message = if input.u8() % 2 == 0 {
-        plausible(&mut input, columns)
-    } else {
+    let message = if input.bool() {
         let bytes = input.piece();
         let _ = ScanToken::deserialize(&bytes);
         let Ok(message) = ScanResponsePb::decode(bytes) else { return };
         message
+    } else {
+        plausible(&mut input, columns)
     };
     let mut sidecars = Vec::new();
     while !input.is_empty() {

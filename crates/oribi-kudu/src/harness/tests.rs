@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::{check_frames, check_negotiation, check_rows, check_scan, check_table};
 
-const TARGETS: [(&str, fn(&[u8])); 5] = [
+type Check = fn(&[u8]);
+
+const TARGETS: [(&str, Check); 5] = [
     ("kudu_frames", check_frames),
     ("kudu_negotiation", check_negotiation),
     ("kudu_rows", check_rows),

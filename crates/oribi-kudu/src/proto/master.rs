@@ -22,11 +22,7 @@ pub(crate) const SERVICE_NAME: &str = "kudu.master.MasterService";
 pub(crate) mod feature {
     pub(crate) const RANGE_PARTITION_BOUNDS: u32 = 1;
     pub(crate) const ADD_DROP_RANGE_PARTITIONS: u32 = 2;
-    pub(crate) const CONNECT_TO_MASTER: u32 = 3;
-    pub(crate) const GENERATE_AUTHZ_TOKEN: u32 = 5;
     pub(crate) const RANGE_SPECIFIC_HASH_SCHEMA: u32 = 8;
-    pub(crate) const IMMUTABLE_COLUMN_ATTRIBUTE: u32 = 10;
-    pub(crate) const AUTO_INCREMENTING_COLUMN: u32 = 11;
 }
 
 /// Why a master refused a request.
@@ -513,40 +509,6 @@ pub(crate) struct TsInfoPb {
     pub rpc_addresses: Vec<HostPortPb>,
     #[prost(string, optional, tag = "3")]
     pub location: Option<String>,
-}
-
-/// Asks for the places of tablets by their ids.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct GetTabletLocationsRequestPb {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub tablet_ids: Vec<Bytes>,
-    /// See [`ReplicaTypeFilterPb`].
-    #[prost(enumeration = "ReplicaTypeFilterPb", optional, tag = "2")]
-    pub replica_type_filter: Option<i32>,
-    #[prost(bool, optional, tag = "3")]
-    pub intern_ts_infos_in_response: Option<bool>,
-}
-
-/// The reply to [`GetTabletLocationsRequestPb`].
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct GetTabletLocationsResponsePb {
-    #[prost(message, optional, tag = "1")]
-    pub error: Option<MasterErrorPb>,
-    #[prost(message, repeated, tag = "2")]
-    pub tablet_locations: Vec<TabletLocationsPb>,
-    #[prost(message, repeated, tag = "3")]
-    pub errors: Vec<TabletErrorPb>,
-    #[prost(message, repeated, tag = "4")]
-    pub ts_infos: Vec<TsInfoPb>,
-}
-
-/// Why the place of one tablet is missing in [`GetTabletLocationsResponsePb`].
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct TabletErrorPb {
-    #[prost(bytes = "bytes", required, tag = "1")]
-    pub tablet_id: Bytes,
-    #[prost(message, required, tag = "2")]
-    pub status: AppStatusPb,
 }
 
 /// Asks for all tablet servers.

@@ -1,4 +1,4 @@
-//! Messages of `kudu.tserver.TabletServerService`: writes, scans, lookups, checksums.
+//! Messages of `kudu.tserver.TabletServerService`: writes, scans, lookups.
 //!
 //! Called by the session, the scanner and the lookup code. A Write is not built from
 //! [`WriteRequestPb`] where speed counts: the session lays its pieces out itself and a test compares the
@@ -63,11 +63,13 @@ pub(crate) enum TabletServerErrorCodePb {
     TxnLockedRetryOp = 25,
 }
 
-/// Asks whether the server answers.
+/// Asks whether the server answers; the client itself has no use for it.
+#[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct PingRequestPb {}
 
 /// The reply to [`PingRequestPb`].
+#[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct PingResponsePb {}
 
@@ -298,45 +300,4 @@ pub(crate) struct KeyRangePb {
     pub stop_primary_key: Option<Bytes>,
     #[prost(uint64, required, tag = "3")]
     pub size_bytes_estimates: u64,
-}
-
-/// Asks for a checksum over the rows of a scan.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct ChecksumRequestPb {
-    #[prost(message, optional, tag = "1")]
-    pub new_request: Option<NewScanRequestPb>,
-    #[prost(message, optional, tag = "2")]
-    pub continue_request: Option<ContinueChecksumRequestPb>,
-    #[prost(uint32, optional, tag = "3")]
-    pub call_seq_id: Option<u32>,
-    #[prost(uint32, optional, tag = "4")]
-    pub batch_size_bytes: Option<u32>,
-    #[prost(bool, optional, tag = "5")]
-    pub close_scanner: Option<bool>,
-}
-
-/// Goes on with a checksum where the last reply ended.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct ContinueChecksumRequestPb {
-    #[prost(bytes = "bytes", required, tag = "1")]
-    pub scanner_id: Bytes,
-    #[prost(uint64, required, tag = "2")]
-    pub previous_checksum: u64,
-}
-
-/// The reply to [`ChecksumRequestPb`].
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct ChecksumResponsePb {
-    #[prost(message, optional, tag = "1")]
-    pub error: Option<TabletServerErrorPb>,
-    #[prost(uint64, optional, tag = "2")]
-    pub checksum: Option<u64>,
-    #[prost(bytes = "bytes", optional, tag = "3")]
-    pub scanner_id: Option<Bytes>,
-    #[prost(bool, optional, tag = "4")]
-    pub has_more_results: Option<bool>,
-    #[prost(fixed64, optional, tag = "5")]
-    pub snap_timestamp: Option<u64>,
-    #[prost(int64, optional, tag = "6")]
-    pub rows_checksummed: Option<i64>,
 }

@@ -43,8 +43,6 @@ pub(crate) struct Connection {
     queue_room_bytes: usize,
     /// Calls that may wait for a reply.
     call_room: Semaphore,
-    #[cfg(test)]
-    calls_in_flight_max: usize,
 }
 
 /// A call on its way to the task.
@@ -70,8 +68,6 @@ impl Connection {
             queue_room: Arc::new(Semaphore::new(queue_room_bytes)),
             queue_room_bytes,
             call_room: Semaphore::new(options.calls_in_flight_max),
-            #[cfg(test)]
-            calls_in_flight_max: options.calls_in_flight_max,
         };
         let opener = Opener::new(server.clone(), shared.clone(), primary_credentials);
         tokio::spawn(Task { server, shared, opener, calls }.run());
@@ -81,12 +77,6 @@ impl Connection {
     /// True when the task has ended, because the runtime that it ran on has.
     pub(crate) fn is_dead(&self) -> bool {
         self.calls.is_closed()
-    }
-
-    /// Calls that have a place among those in flight.
-    #[cfg(test)]
-    pub(crate) fn calls_in_flight(&self) -> usize {
-        self.calls_in_flight_max - self.call_room.available_permits()
     }
 
     /// Sends a call and waits for its reply, at most until the deadline.
