@@ -9,6 +9,7 @@
 
 mod key_encoding;
 mod murmur2;
+#[cfg(any(test, feature = "harness"))]
 mod partition_key;
 mod tablet_map;
 mod tablet_partition;
@@ -19,9 +20,10 @@ use std::sync::Arc;
 
 pub(crate) use key_encoding::{KeyCells, encode_key_cell, encode_least};
 pub(crate) use murmur2::murmur2_64a;
-pub(crate) use partition_key::{BUCKET_BYTES, PartitionKey};
+#[cfg(any(test, feature = "harness"))]
+pub(crate) use partition_key::PartitionKey;
 pub(crate) use tablet_map::TabletMap;
-pub(crate) use tablet_partition::Partition;
+pub(crate) use tablet_partition::{BUCKET_BYTES, Partition};
 
 use crate::proto::common::column_identifier_pb::Identifier;
 use crate::proto::common::{
@@ -111,11 +113,6 @@ impl PartitionSchema {
         &self.range_columns
     }
 
-    /// Whether some range is hashed differently from the rest of the table.
-    pub(crate) fn has_custom_hash_schemas(&self) -> bool {
-        !self.custom.is_empty()
-    }
-
     /// Every column on which a row's tablet depends.
     pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
         let custom = self.custom.iter().flat_map(|range| range.hash.iter());
@@ -128,7 +125,8 @@ impl PartitionSchema {
         encode_columns(&self.range_columns, cells, key);
     }
 
-    /// The partition key of a row.
+    /// The partition key of a row. Sessions and lookups find tablets without it, by their [`TabletMap`].
+    #[cfg(any(test, feature = "harness"))]
     pub(crate) fn partition_key_of(&self, cells: &impl KeyCells) -> PartitionKey {
         let mut range_key = Vec::new();
         self.encode_range_key(cells, &mut range_key);

@@ -1,5 +1,7 @@
 //! Sessions against a real Kudu: what they write is read back by Kudu's own C++ tool.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests do")]
+
 mod writes {
     mod altered_table;
     mod limits;

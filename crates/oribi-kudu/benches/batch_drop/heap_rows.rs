@@ -39,10 +39,12 @@ struct InFlightOperation {
 }
 
 /// A batch, in the order in which it is walked when it is done.
+#[expect(clippy::vec_box, reason = "each row is an object of its own, that is the point")]
 pub(crate) struct Batch {
     operations: Vec<Box<InFlightOperation>>,
 }
 
+#[expect(clippy::vec_box, reason = "as above")]
 /// Makes a batch: the objects one row after the other, the order of the walk shuffled.
 pub(crate) fn batch(rows: usize) -> Batch {
     let table = Arc::new(Table);

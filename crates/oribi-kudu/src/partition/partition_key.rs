@@ -2,14 +2,12 @@
 //!
 //! Invariant: the hash part has four bytes for each hash dimension of the row's range, the rest is the
 //! range part; keys are ordered by the one, then by the other. A key of usual size is held in place,
-//! without an allocation. Used by the cache of tablets and by lookups; sessions go through [`super::TabletMap`].
+//! without an allocation. The tests' and fuzz targets' way to check what [`super::TabletMap`] finds.
 
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-/// Bytes of one hash bucket's number in a key.
-pub(crate) const BUCKET_BYTES: usize = 4;
 /// Keys up to this size are not on the heap: one hash dimension and a string of 32 bytes.
 const INLINE_BYTES: usize = 36;
 

@@ -9,7 +9,8 @@ use bytes::Bytes;
 
 use crate::proto::common::PartitionPb;
 
-use super::partition_key::BUCKET_BYTES;
+/// Bytes of one hash bucket's number in a partition key.
+pub(crate) const BUCKET_BYTES: usize = 4;
 
 /// The hash buckets and the range of one tablet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -132,7 +132,6 @@ fn a_range_can_have_a_hash_schema_of_its_own() {
         }],
     };
     let schema = PartitionSchema::from_pb(&pb, &schema()).unwrap();
-    assert!(schema.has_custom_hash_schemas());
     let buckets = |value: i32| -> Vec<u32> {
         let key = key_encoding::order_preserving(value.to_le_bytes());
         schema

@@ -203,7 +203,7 @@ impl ColumnSchema {
                 ));
             }
         }
-        if self.data_type == DataType::Varchar && !length.is_some_and(|length| length > 0) {
+        if self.data_type == DataType::Varchar && length.is_none_or(|length| length == 0) {
             return bad(format!("a varchar needs a length from 1 to {VARCHAR_LENGTH_MAX}"));
         }
         Ok(())
