@@ -12,9 +12,7 @@
 use super::catalog::{Catalog, Segment, TableKey};
 use super::hint::Version;
 use super::index::{Entry, Fingerprint, Mark, Place};
-use super::layout::{
-    Kind, RECORD_CHECKSUM_AT, RECORD_HEADER_BYTES, Stored, UNIT_BYTES, decode_record,
-};
+use super::layout::{Kind, RECORD_CHECKSUM_AT, Stored, UNIT_BYTES, decode_record};
 use super::log::{Log, write_error};
 use super::planted::Bug;
 use super::read::{damaged, read_error};
@@ -353,5 +351,5 @@ fn push(out: &mut Vec<u8>, stored: &Stored<'_>) {
     stored.push_head(out);
     out.extend_from_slice(stored.record.value);
     out.resize(begin + stored.stored_bytes() as usize, 0);
-    debug_assert!(out.len() - begin >= RECORD_HEADER_BYTES && out.len() as u64 % UNIT_BYTES == 0);
+    debug_assert!((out.len() as u64).is_multiple_of(UNIT_BYTES));
 }

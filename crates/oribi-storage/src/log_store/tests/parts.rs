@@ -29,9 +29,9 @@ use crate::{FjallOptions, FjallStore, SeededRandom, StoreError};
 fn a_table_is_a_map() {
     let sources: [fn(u128) -> u128; 3] = [
         |number| number,
-        |number| number % 701 << 100,
+        |number| (number % 701) << 100,
         // All homes are the same one, the last.
-        |number| u128::MAX << 60 | (number % 401) << 46,
+        |number| (u128::MAX << 60) | ((number % 401) << 46),
     ];
     for (seed, source) in (1..).zip(sources) {
         let mut random = SeededRandom::new(seed);
