@@ -1,6 +1,6 @@
 //! Replies of a server: frames out of a stream in pieces, their parts, and the messages in them.
 
-use bytes::{BufMut, Bytes};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
 use super::input::Input;
@@ -17,11 +17,16 @@ const FRAME_BYTES_MAX: usize = 100_000;
 /// # Panics
 /// When an invariant is violated.
 pub fn check(input: &[u8]) {
+    check_with(input, |room, piece| room.put_slice(piece));
+}
+
+/// [`check`] with the step that puts a piece into the block handed in, so that a test can plant a bug there.
+pub(super) fn check_with(input: &[u8], deliver: impl Fn(&mut BytesMut, &[u8])) {
     let mut input = Input::new(input);
     let piece_bytes = usize::from(input.u8()) + 1;
     let stream = input.rest();
-    let whole = read(stream, stream.len().max(1));
-    let pieces = read(stream, piece_bytes);
+    let whole = read(stream, stream.len().max(1), |room, piece| room.put_slice(piece));
+    let pieces = read(stream, piece_bytes, deliver);
     assert_eq!(whole, pieces, "pieces of a stream are the same frames as the whole");
     for frame in whole.0 {
         check_frame(frame);
@@ -29,7 +34,11 @@ pub fn check(input: &[u8]) {
 }
 
 /// The frames of a stream, and why there are no more.
-fn read(mut stream: &[u8], piece_bytes: usize) -> (Vec<Bytes>, Option<FrameError>) {
+fn read(
+    mut stream: &[u8],
+    piece_bytes: usize,
+    deliver: impl Fn(&mut BytesMut, &[u8]),
+) -> (Vec<Bytes>, Option<FrameError>) {
     let mut block = ReadBlock::new(FRAME_BYTES_MAX);
     let mut frames = Vec::new();
     while !stream.is_empty() {
@@ -37,7 +46,7 @@ fn read(mut stream: &[u8], piece_bytes: usize) -> (Vec<Bytes>, Option<FrameError
             Ok(room) => {
                 let bytes = stream.len().min(piece_bytes).min(room.capacity() - room.len());
                 assert!(bytes > 0, "there is always room");
-                room.put_slice(&stream[..bytes]);
+                deliver(room, &stream[..bytes]);
                 stream = &stream[bytes..];
             }
             Err(error) => return (frames, Some(error)),

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{check_frames, check_negotiation, check_rows, check_scan, check_table};
+use super::{check_frames, check_negotiation, check_rows, check_scan, check_table, frames};
 
 type Check = fn(&[u8]);
 
@@ -30,6 +30,19 @@ fn the_corpora_hold() {
         }
         assert!(inputs > 0, "{} is empty", directory.display());
     }
+}
+
+/// A check that finds nothing may be one that looks at nothing.
+#[test]
+#[should_panic(expected = "pieces of a stream are the same frames")]
+fn a_piece_that_arrives_damaged_is_found() {
+    let input = std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/kudu_frames/two_frames"),
+    );
+    frames::check_with(&input.expect("a seed"), |room, piece| {
+        let damaged: Vec<u8> = piece.iter().map(|byte| byte ^ u8::from(*byte == b'b')).collect();
+        room.extend_from_slice(&damaged);
+    });
 }
 
 proptest! {
