@@ -34,18 +34,21 @@
 
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic;
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::block_arena;
 
+mod reference_count;
 #[cfg(test)]
 mod tests;
 
+use reference_count::ReferenceCount;
+
 #[repr(C)]
 struct Header {
-    refcount: AtomicU32,
+    refcount: ReferenceCount,
     value_bytes: u32,
     cas: u64,
     seqno_low: u32,
@@ -146,7 +149,7 @@ impl NewItem {
         // and value from HEADER_BYTES on; the header goes first because its padding overlaps them.
         unsafe {
             header.write(Header {
-                refcount: AtomicU32::new(1),
+                refcount: ReferenceCount::one(),
                 value_bytes,
                 cas: 0,
                 seqno_low: 0,
@@ -419,9 +422,7 @@ impl ItemRef {
 
 impl Clone for ItemRef {
     fn clone(&self) -> ItemRef {
-        let before = self.header().refcount.fetch_add(1, Ordering::Relaxed);
-        // A count that wraps would free a block in use; half the range is out of any real reach.
-        assert!(before < u32::MAX / 2, "item reference count overflow");
+        self.header().refcount.acquire();
         ItemRef(self.0)
     }
 }
@@ -429,12 +430,9 @@ impl Clone for ItemRef {
 impl Drop for ItemRef {
     fn drop(&mut self) {
         let header = self.header();
-        if header.refcount.fetch_sub(1, Ordering::Release) != 1 {
+        if !header.refcount.release() {
             return;
         }
-        // Only the last holder must see every other holder's reads finished. A load instead of a
-        // fence, because ThreadSanitizer does not follow fences.
-        header.refcount.load(Ordering::Acquire);
         let bytes = header.block_bytes();
         // SAFETY: (1, 4) this was the last count, and the length is the one of the allocation.
         unsafe { block_arena::free(self.0.cast(), bytes) }
