@@ -43,7 +43,11 @@ fn every_length_has_the_tightest_class() {
         [48, 272, 576, 1152, 1152, 1280]
     );
     assert_eq!(occupied_bytes(100_000), 100_016);
-    assert_eq!(occupied_bytes(200_000), 200_704);
+    assert_eq!(
+        occupied_bytes(200_000),
+        204_800,
+        "rounded to 4096, then to a page behind the overhead"
+    );
 }
 
 #[test]
@@ -445,4 +449,32 @@ fn blocks_of_every_length_by_the_public_functions() {
         // SAFETY: the block is live and of this length.
         unsafe { free(live.block, live.bytes) }
     }
+}
+
+#[test]
+fn a_large_block_is_used_again_and_few_are_kept() {
+    const MIB: usize = 1 << 20;
+    let mut blocks = Vec::new();
+    for round in 0..40 {
+        // Lengths that are close share blocks; contents must not.
+        let bytes = 3 * MIB + round * 17;
+        let block = allocate(bytes);
+        // SAFETY: the block has that many bytes and nobody else has it.
+        unsafe { block.write_bytes(round as u8, bytes) };
+        blocks.push((block, bytes, round as u8));
+        let (block, bytes, byte) = blocks.swap_remove(round * 7 % blocks.len());
+        // SAFETY: it is live, was filled with one byte, and is freed once with its length.
+        unsafe {
+            let content = std::slice::from_raw_parts(block.as_ptr(), bytes);
+            assert!(content.iter().all(|found| *found == byte));
+            free(block, bytes);
+        }
+    }
+    // Far more is freed than is kept.
+    let many: Vec<_> = (0..30).map(|_| allocate(4 * MIB)).collect();
+    // SAFETY: each is freed once, with its length.
+    many.into_iter().for_each(|block| unsafe { free(block, 4 * MIB) });
+    let (kept, kept_bytes) = super::large::kept();
+    assert!(kept <= 16 && kept_bytes <= 48 * MIB, "{kept} blocks of {kept_bytes} bytes");
+    assert!(kept > 0 || super::SYSTEM_BLOCKS);
 }
