@@ -121,6 +121,8 @@ pub(super) fn read_newest(
     let mut reader = SegmentReader::new(Arc::clone(&file), id, seed, bytes, planted);
     loop {
         let fault = match frames.read(&mut reader) {
+            // A header without a root: power was lost between the two.
+            Ok(()) if frames.found.is_empty() => return Err(no_root(&*file, id, Some(seed))?),
             Ok(()) => break,
             Err(fault) => fault,
         };

@@ -86,6 +86,10 @@ impl Opening<'_> {
 
     fn recover(self) -> Result<Log, StoreError> {
         let newest = self.newest()?;
+        // Whatever is not listed is removed, so a list without the segment that it is in is no list.
+        if !newest.segments.contains_key(&newest.id) {
+            return Err(damaged(newest.id, SEGMENT_HEADER_BYTES as u64, "an impossible root"));
+        }
         let mut catalog = Catalog::new(newest.seed);
         catalog.states = newest.states.clone();
         catalog.locals = newest.locals.clone();

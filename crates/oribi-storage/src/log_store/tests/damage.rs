@@ -215,6 +215,28 @@ fn an_unfinished_commit_is_cut_off() {
     }
 }
 
+/// Regression 1: power was lost between the header and the root of a new segment. The opening took
+/// the segment for an empty log and removed all others.
+#[test]
+fn a_segment_that_was_still_being_made_is_removed() {
+    let original = filled();
+    let names = logs(&original);
+    let last = names.last().expect("there are segments");
+    let sound = original.content(last);
+    // The root, up to its last byte; the list of segments is in it, so it is over a hundred long.
+    for length in 0..150 {
+        for zeros in [0, 500] {
+            let files = original.copy();
+            let mut content = sound[..length].to_vec();
+            content.resize(length + zeros, 0);
+            files.replace(last, &content);
+            let store = reopen(&files, &options()).expect("the segment before it is the newest");
+            assert!(shown(&store) >= 10, "all was removed, cut at {length}");
+            assert!(!files.names().contains(last));
+        }
+    }
+}
+
 #[test]
 fn bad_index_files_are_as_good_as_none() {
     let original = filled();
