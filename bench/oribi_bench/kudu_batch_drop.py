@@ -2,7 +2,7 @@
 
 The first two are what the C++ client does, before and after it learnt to prefetch what it is about to
 destroy, rebuilt with the same chain of heap objects per operation; the third is a session of this client with as many
-rows in its buffers. The bench program of the crate makes each batch anew and takes the time of dropping it.
+rows in its buffers. The bench program of the crate makes each batch anew and takes the processor time of dropping it.
 """
 
 import json
@@ -29,7 +29,7 @@ def samples_of(rounds, rows):
 def measure(options):
     count = 20_000 if options.quick else 1_000_000
     samples = samples_of(options.rounds or (3 if options.quick else 15), count)
-    milliseconds = {way: [one["elapsed_us"] / 1e3 for one in samples if one["way"] == way] for way in NAMES}
+    milliseconds = {way: [one["ns_per_row"] * one["rows"] / 1e6 for one in samples if one["way"] == way] for way in NAMES}
     prefetched = ratios(milliseconds[PREFETCHED], milliseconds[OBJECTS])
     cheaper = ratios(milliseconds[OBJECTS], milliseconds[BUFFERS])
     figures = {way: spread(milliseconds[way]) for way in NAMES}
