@@ -29,7 +29,8 @@ def samples_of(rounds, rows):
 def measure(options):
     count = 20_000 if options.quick else 1_000_000
     samples = samples_of(options.rounds or (3 if options.quick else 15), count)
-    milliseconds = {way: [one["ns_per_row"] * one["rows"] / 1e6 for one in samples if one["way"] == way] for way in NAMES}
+    milliseconds = {way: [one["ns_per_row"] * one["rows"] / 1e6 for one in samples if one["way"] == way]
+                    for way in NAMES}
     prefetched = ratios(milliseconds[PREFETCHED], milliseconds[OBJECTS])
     cheaper = ratios(milliseconds[OBJECTS], milliseconds[BUFFERS])
     figures = {way: spread(milliseconds[way]) for way in NAMES}

@@ -1,7 +1,8 @@
 """Reading from Kudu: point lookups, and scans of a whole table, beside the C++ tool.
 
-The C++ client has no lookup and its tool none either: what it has is a scan with a predicate on the key, one process for
-each. So lookups are compared with what that scan takes once it runs, which it prints itself, in turn on the same table.
+The C++ client has no lookup and its tool none either: what it has is a scan with a predicate on the key, one process
+for each. So lookups are compared with what that scan takes once it runs, which it prints itself, in turn on the same
+table.
 """
 
 import json
