@@ -44,7 +44,6 @@ pub(crate) struct Batch {
     operations: Vec<Box<InFlightOperation>>,
 }
 
-#[expect(clippy::vec_box, reason = "as above")]
 /// Makes a batch: the objects one row after the other, the order of the walk shuffled.
 pub(crate) fn batch(rows: usize) -> Batch {
     let table = Arc::new(Table);
