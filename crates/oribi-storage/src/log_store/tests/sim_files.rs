@@ -68,7 +68,7 @@ impl Content {
 
     /// What a loss of power leaves.
     fn crash(&mut self, random: &mut SeededRandom) {
-        let mode = random.below(4);
+        let mode = random.below(5);
         if self.cache.len() < self.disk.len() && mode > 0 {
             self.disk.truncate(self.cache.len());
         }
@@ -79,6 +79,7 @@ impl Content {
                 0 => false,
                 1 => true,
                 2 => index < kept,
+                3 => index != kept,
                 _ => random.below(2) == 0,
             };
             if is_kept {
