@@ -20,6 +20,7 @@ use foldhash::fast::FixedState;
 use oribi_types::DocKey;
 use std::hash::{BuildHasher, Hasher};
 
+use crate::block_arena::ZeroedMemory;
 use crate::item::ItemRef;
 
 mod group;
@@ -75,6 +76,8 @@ struct Migration {
 pub struct HashTable {
     current: Groups,
     old: Option<Migration>,
+    /// Memory of the table before, once all of it has moved: to be freed after the lock.
+    retired: Option<ZeroedMemory>,
     len: usize,
     resizes: u64,
     seed: HashSeed,
@@ -83,7 +86,7 @@ pub struct HashTable {
 impl HashTable {
     /// An empty table that owns no memory until the first insert.
     pub fn new(seed: HashSeed) -> HashTable {
-        HashTable { current: Groups::empty(), old: None, len: 0, resizes: 0, seed }
+        HashTable { current: Groups::empty(), old: None, retired: None, len: 0, resizes: 0, seed }
     }
 
     /// Number of items, tombstones included.
@@ -94,6 +97,12 @@ impl HashTable {
     /// Bytes of the slot arrays.
     pub fn table_bytes(&self) -> usize {
         self.current.bytes() + self.old.as_ref().map_or(0, |old| old.groups.bytes())
+    }
+
+    /// Memory that the table does not need any more, to be dropped after the lock: giving back some MiB
+    /// is a system call.
+    pub(crate) fn take_retired(&mut self) -> Option<ZeroedMemory> {
+        self.retired.take()
     }
 
     /// The hash function's seed, for hashing before the lock is taken.
@@ -221,7 +230,7 @@ impl HashTable {
         }
         old.next = end;
         if end == old.groups.len() {
-            self.old = None;
+            self.retired = self.old.take().map(|old| old.groups.into_memory());
         }
     }
 }

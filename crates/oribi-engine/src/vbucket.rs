@@ -147,9 +147,13 @@ impl VBucket {
         let mut new = NewItem::new(record.key, fields, &[record.value]);
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         let hash = self.seed.hash(record.key);
-        let mut table = self.table.lock();
-        table.load(hash, new.publish());
-        table.index.show_to(&self.groups);
+        let retired = {
+            let mut table = self.table.lock();
+            table.load(hash, new.publish());
+            table.index.show_to(&self.groups);
+            table.index.take_retired()
+        };
+        drop(retired);
     }
 
     /// Takes note of a stored tombstone, which stays in the store. Only while loading.

@@ -94,6 +94,12 @@ impl Groups {
         Groups { memory: ZeroedMemory::new(count * size_of::<Group>()), count }
     }
 
+    /// The memory of groups that are all empty.
+    pub(super) fn into_memory(mut self) -> ZeroedMemory {
+        self.count = 0;
+        std::mem::replace(&mut self.memory, ZeroedMemory::new(0))
+    }
+
     fn all(&self) -> &[Group] {
         // SAFETY: (1, 2) the memory holds `count` groups, is aligned to a cache line, and began as zero.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast().as_ptr(), self.count) }

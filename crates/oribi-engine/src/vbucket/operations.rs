@@ -387,7 +387,7 @@ impl VBucket {
                 table.remove_same(hash, &queued.item);
             }
             table.index.show_to(&self.groups);
-            (queued.item, (queued.displaced, replaced))
+            (queued.item, (queued.displaced, replaced, table.index.take_retired()))
         };
         drop(garbage);
         self.mark_dirty(context.signal);
