@@ -38,17 +38,17 @@ pub use retry::ReplicaSelection;
 pub use row_operation::{RowError, RowOperation};
 pub use rpc::EncryptionPolicy;
 pub use scanner::{
-    BlockFault, BlockPart, BloomFilter, Cell, CellError, FromCell, Layout, Operand, OperandError, Predicate,
-    ProjectedColumn, Projection, ReadMode, Row, ScanBatch, ScanError, ScanMetrics, ScanToken, Scanner,
-    ScannerBuilder, TokenOptions,
+    BlockFault, BlockPart, BloomFilter, Cell, CellError, FromCell, Layout, Operand, OperandError,
+    Predicate, ProjectedColumn, Projection, ReadMode, Row, ScanBatch, ScanError, ScanMetrics,
+    ScanToken, Scanner, ScannerBuilder, TokenOptions,
 };
 pub use schema::{
     ColumnSchema, ColumnSchemaBuilder, ColumnTypeAttributes, Compression, DataType, Encoding,
     Schema, SchemaBuilder, SchemaError, Value, ValueError,
 };
 pub use session::{
-    ColumnReference, FailedRow, FlushMode, FlushSummary, RowErrors, RowFailure, RowWriter, Session, SessionError,
-    SessionOptions, SessionStatistics, WriteObserver, WriteReport,
+    ColumnReference, FailedRow, FlushMode, FlushSummary, RowErrors, RowFailure, RowWriter, Session,
+    SessionError, SessionOptions, SessionStatistics, WriteObserver, WriteReport,
 };
 pub use table::{
     ColumnChange, HashPartition, RangePartition, Table, TableAlterer, TableCreator,
