@@ -59,12 +59,11 @@ pub struct BucketConfig {
 }
 
 /// Where a bucket keeps its documents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Storage {
     /// In memory and in the store: what was flushed is there after a restart.
     #[default]
-    Embedded,
+    Persistent,
     /// In memory only, like memcached: a restart begins empty. The store holds the collections.
     Memory,
 }
@@ -142,24 +141,6 @@ pub struct Bucket {
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
 }
 
-impl Storage {
-    /// Every kind.
-    pub const ALL: [Storage; 2] = [Storage::Embedded, Storage::Memory];
-
-    /// Name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Storage::Embedded => "embedded",
-            Storage::Memory => "memory",
-        }
-    }
-
-    /// The kind of this name.
-    pub fn from_name(name: &str) -> Option<Storage> {
-        Storage::ALL.into_iter().find(|storage| storage.name() == name)
-    }
-}
-
 impl Bucket {
     /// Opens a bucket over its store: reads vbucket states and manifest, and makes the state of
     /// every vbucket durable. Documents come by warmup. Unless the last run ended with a clean
@@ -176,7 +157,7 @@ impl Bucket {
             None => Manifest::initial(),
             Some(bytes) => read_manifest(&bytes).map_err(OpenError::Manifest)?,
         };
-        let is_same_history = after_clean_shutdown && config.storage == Storage::Embedded;
+        let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
         let states = prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?;
         let seed = HashSeed::new(entropy());
         let vbuckets: Box<[VBucket]> = (0..config.vbuckets)

@@ -75,7 +75,7 @@ impl VBucket {
     ) -> VBucket {
         let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
         let persistence_cursor =
-            (storage == Storage::Embedded).then(|| queue.register_cursor("persistence"));
+            (storage == Storage::Persistent).then(|| queue.register_cursor("persistence"));
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
         VBucket {
             id,

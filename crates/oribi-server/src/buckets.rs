@@ -9,6 +9,7 @@
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
 mod handle;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError, Storage};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
-use oribi_storage::{FjallOptions, KvStore, StoreError};
+use oribi_storage::{KvStore, StoreError};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
 
 pub use handle::BucketHandle;
+pub use storage::BucketStorage;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
 const BUCKET_FILE: &str = "bucket.json";
@@ -41,7 +43,7 @@ const DELETED_PREFIX: &str = ".deleted-";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketOptions {
     /// Where documents are kept.
-    pub storage: Storage,
+    pub storage: BucketStorage,
     /// Power of two up to 1024.
     pub vbuckets: u16,
     /// Memory for items, in MiB.
@@ -125,7 +127,7 @@ struct BucketFile {
     uuid: String,
     /// Missing in files of the first release, whose buckets are all embedded.
     #[serde(default)]
-    storage: Storage,
+    storage: BucketStorage,
     vbuckets: u16,
     memory_quota_mib: u64,
     flush_enabled: bool,
@@ -297,7 +299,7 @@ impl Buckets {
         was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        self.register(config, store, None, was_clean, runs)
+        self.register(config, (store, BucketStorage::Embedded), None, was_clean, runs)
     }
 
     fn open_existing(
@@ -344,11 +346,9 @@ impl Buckets {
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
         let was_clean = marker.exists() || !store_dir.exists();
-        let store_options = FjallOptions {
-            accepts_damaged_journal: options.accepts_damaged_journal,
-            ..FjallOptions::default()
-        };
-        let store = oribi_storage::FjallStore::open(&store_dir, store_options)
+        let store = file
+            .storage
+            .open(&store_dir, options.accepts_damaged_journal)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
         if marker.exists() {
             std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;
@@ -362,15 +362,16 @@ impl Buckets {
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
             flush_interval_ms: options.flush_interval_ms,
-            storage: file.storage,
+            storage: file.storage.of_engine(),
         };
-        self.register(config, Arc::new(store), Some(directory), was_clean, true)
+        let kind = file.storage;
+        self.register(config, (store, kind), Some(directory), was_clean, true)
     }
 
     fn register(
         &self,
         config: BucketConfig,
-        store: Arc<dyn KvStore>,
+        (store, storage): (Arc<dyn KvStore>, BucketStorage),
         directory: Option<PathBuf>,
         was_clean: bool,
         runs: bool,
@@ -386,6 +387,7 @@ impl Buckets {
         };
         let handle = Arc::new(BucketHandle {
             bucket,
+            storage,
             threads: Mutex::new(threads),
             is_deleted: AtomicBool::new(false),
             operations: BucketOperations::default(),
@@ -394,6 +396,14 @@ impl Buckets {
         self.by_name.write().insert(name, Arc::clone(&handle));
         Ok(handle)
     }
+}
+
+/// How the bucket in a directory is stored. A file that is missing or cannot be understood says nothing,
+/// and the store then says itself whether it is one of the default kind.
+pub(crate) fn storage_in(directory: &Path) -> BucketStorage {
+    let json = std::fs::read(directory.join(BUCKET_FILE)).unwrap_or_default();
+    let file: Option<BucketFile> = serde_json::from_slice(&json).ok();
+    file.map_or_else(BucketStorage::default, |file| file.storage)
 }
 
 /// Names of the bucket directories, in order.

@@ -15,8 +15,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use oribi_engine::Storage;
-
+use crate::buckets::BucketStorage;
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 
@@ -28,7 +27,7 @@ pub struct Settings {
     /// Buckets created at start when they do not exist.
     pub buckets: Vec<String>,
     /// Where new buckets keep their documents.
-    pub storage: Storage,
+    pub storage: BucketStorage,
     /// vbuckets of a new bucket: a power of two, 1 to 1024.
     pub vbuckets: u16,
     /// Memory quota of a new bucket in MiB.
@@ -70,7 +69,7 @@ impl Default for Settings {
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
-            storage: Storage::Embedded,
+            storage: BucketStorage::Embedded,
             vbuckets: 64,
             memory_quota_mib: 1024,
             flush_enabled: false,

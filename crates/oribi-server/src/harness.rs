@@ -293,7 +293,7 @@ pub(crate) fn in_memory_server(
         flush_enabled: true,
         value_bytes_max: VALUE_BYTES_MAX,
         flush_interval_ms: 0,
-        storage: Storage::Embedded,
+        storage: Storage::Persistent,
     };
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");

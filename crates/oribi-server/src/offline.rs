@@ -10,12 +10,13 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
-use oribi_storage::{FjallOptions, FjallStore, KvStore, StoreError, VbucketPhase};
+use oribi_storage::{KvStore, StoreError, VbucketPhase};
 use oribi_types::{Cas, CollectionId, Vbid};
 
-use crate::buckets::{BUCKETS_DIR, STORE_DIR};
+use crate::buckets::{BUCKETS_DIR, STORE_DIR, storage_in};
 use crate::config::is_bucket_name;
 use crate::data_dir::{DataDir, DataDirError};
 
@@ -70,7 +71,7 @@ pub struct StoredDocument<'a> {
 /// A bucket of a stopped server.
 pub struct OfflineBucket {
     // The store is closed before the lock of the directory is released.
-    store: FjallStore,
+    store: Arc<dyn KvStore>,
     manifest: Manifest,
     _data_dir: DataDir,
 }
@@ -79,12 +80,13 @@ impl OfflineBucket {
     /// Locks the data directory and opens a bucket in it.
     pub fn open(data_dir: &Path, name: &str) -> Result<OfflineBucket, OfflineError> {
         let locked = DataDir::open_existing(data_dir)?;
-        let store_dir = data_dir.join(BUCKETS_DIR).join(name).join(STORE_DIR);
+        let bucket_dir = data_dir.join(BUCKETS_DIR).join(name);
+        let store_dir = bucket_dir.join(STORE_DIR);
         if !is_bucket_name(name) || !store_dir.is_dir() {
             let (name, data_dir) = (name.to_owned(), data_dir.to_owned());
             return Err(OfflineError::UnknownBucket { name, data_dir });
         }
-        let store = FjallStore::open(&store_dir, FjallOptions::default())?;
+        let store = storage_in(&bucket_dir).open(&store_dir, false)?;
         let manifest = match store.get_local(MANIFEST)? {
             None => Manifest::initial(),
             Some(bytes) => Manifest::from_stored_json(&String::from_utf8_lossy(&bytes))
@@ -145,7 +147,7 @@ mod tests {
     //! What is on disk comes out, and only what a reader would be given.
 
     use oribi_engine::collections::ManifestChange;
-    use oribi_storage::{Record, VbBatch, VbucketState};
+    use oribi_storage::{FjallOptions, FjallStore, Record, VbBatch, VbucketState};
     use oribi_types::{Datatype, DocKey, RevSeqno, Seqno};
 
     use super::*;

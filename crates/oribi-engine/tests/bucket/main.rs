@@ -29,7 +29,7 @@ fn config() -> BucketConfig {
         flush_enabled: true,
         value_bytes_max: 1 << 20,
         flush_interval_ms: 0,
-        storage: Storage::Embedded,
+        storage: Storage::Persistent,
     }
 }
 

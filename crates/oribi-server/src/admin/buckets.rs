@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_engine::{BucketStats, FlushAllError, Storage};
+use oribi_engine::{BucketStats, FlushAllError};
 use serde_json::{Value, json};
 
 use super::AdminState;
@@ -17,7 +17,7 @@ use super::message::{
 };
 use super::pools::node_entry;
 use super::routes::Asker;
-use crate::buckets::{BucketError, BucketHandle, BucketOptions};
+use crate::buckets::{BucketError, BucketHandle, BucketOptions, BucketStorage};
 use crate::config::is_bucket_name;
 
 /// Smallest memory quota of a bucket, in MiB.
@@ -152,9 +152,11 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     check_honoured(form)?;
     let mut options = state.server.bucket_defaults.clone();
     match form.get("bucketType") {
-        Some("ephemeral") => options.storage = Storage::Memory,
-        Some(_) => options.storage = Storage::Embedded,
-        None => {}
+        Some("ephemeral") => options.storage = BucketStorage::Memory,
+        Some(_) if options.storage == BucketStorage::Memory => {
+            options.storage = BucketStorage::Embedded;
+        }
+        _ => {}
     }
     if let Some(count) = form.number("numVBuckets")? {
         options.vbuckets = u16::try_from(count)
@@ -217,10 +219,7 @@ fn bucket_json(
     let uri = format!("/pools/default/buckets/{name}");
     let status = if stats.warmup.done { "healthy" } else { "warmup" };
     let quota = config.memory_quota_bytes;
-    let eviction_policy = match config.storage {
-        Storage::Embedded => "valueOnly",
-        Storage::Memory => "noEviction",
-    };
+    let eviction_policy = if handle.is_in_memory() { "noEviction" } else { "valueOnly" };
     let mut controllers = json!({});
     if config.flush_enabled {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));

@@ -9,17 +9,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketThreads, Storage};
+use oribi_engine::{Bucket, BucketThreads};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
-use super::{BUCKET_FILE_MODE, CLEAN_SHUTDOWN_FILE};
+use super::{BUCKET_FILE_MODE, BucketStorage, CLEAN_SHUTDOWN_FILE};
 use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
 
 /// An open bucket.
 pub struct BucketHandle {
     pub(super) bucket: Arc<Bucket>,
+    pub(super) storage: BucketStorage,
     pub(super) threads: Mutex<Option<BucketThreads>>,
     pub(super) is_deleted: AtomicBool,
     pub(super) operations: BucketOperations,
@@ -39,20 +40,20 @@ impl BucketHandle {
     }
 
     /// Where documents are kept.
-    pub fn storage(&self) -> Storage {
-        self.bucket.config().storage
+    pub fn storage(&self) -> BucketStorage {
+        self.storage
     }
 
     /// True when no document is ever durable.
     pub fn is_in_memory(&self) -> bool {
-        self.storage() == Storage::Memory
+        self.storage == BucketStorage::Memory
     }
 
     /// What clients call a bucket of this kind of storage.
     pub fn bucket_type(&self) -> &'static str {
-        match self.storage() {
-            Storage::Embedded => "membase",
-            Storage::Memory => "ephemeral",
+        match self.storage {
+            BucketStorage::Embedded | BucketStorage::Log => "membase",
+            BucketStorage::Memory => "ephemeral",
         }
     }
 

@@ -3,8 +3,12 @@
 use std::path::Path;
 
 use super::{
-    BUCKET_FILE, BucketError, BucketOptions, Buckets, CLEAN_SHUTDOWN_FILE, DELETED_PREFIX,
+    BUCKET_FILE, BucketError, BucketOptions, BucketStorage, Buckets, CLEAN_SHUTDOWN_FILE,
+    DELETED_PREFIX,
 };
+use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+
 use crate::config::Settings;
 
 fn open(data_dir: &Path) -> Result<Buckets, BucketError> {
@@ -40,6 +44,73 @@ fn a_bucket_keeps_its_identity_and_a_deleted_one_is_gone() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(names, ["default"]);
+}
+
+fn document(number: u32) -> String {
+    format!("document-{number}")
+}
+
+fn key(name: &str) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
+}
+
+/// Writes documents, restarts, and returns how many are there afterwards.
+fn documents_after_a_restart(storage: BucketStorage) -> u32 {
+    const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
+    let scratch = tempfile::tempdir().unwrap();
+    let settings = Settings { storage, vbuckets: 4, ..Settings::default() };
+    let buckets = Buckets::open_all(scratch.path(), &settings).unwrap();
+    let handle = buckets.get("default").unwrap();
+    for number in 0..500 {
+        let (name, vbid) = (document(number), Vbid((number % 4) as u16));
+        let request = StoreRequest {
+            mode: StoreMode::Set,
+            value: name.as_bytes(),
+            flags: number,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        };
+        let outcome = handle.bucket().store(vbid, key(&name), &request, NOW);
+        assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
+    }
+    stop(&buckets);
+    drop((handle, buckets));
+
+    // What the settings say now is for new buckets.
+    let buckets = open(scratch.path()).unwrap();
+    let handle = buckets.get("default").unwrap();
+    assert_eq!(handle.storage(), storage);
+    wait_until(|| handle.bucket().stats().warmup.done);
+    let found = (0..500).filter(|number| {
+        let (name, vbid) = (document(*number), Vbid((number % 4) as u16));
+        match handle.bucket().get(vbid, key(&name), NOW) {
+            GetOutcome::Hit(item) => {
+                assert_eq!((item.value(), item.flags()), (name.as_bytes(), *number));
+                true
+            }
+            _ => false,
+        }
+    });
+    let found = found.count() as u32;
+    stop(&buckets);
+    found
+}
+
+/// Waits until something holds, for a minute at most.
+fn wait_until(holds: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 60, "it never came true");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn documents_survive_a_restart_in_either_store_and_not_in_memory() {
+    assert_eq!(documents_after_a_restart(BucketStorage::Embedded), 500);
+    assert_eq!(documents_after_a_restart(BucketStorage::Log), 500);
+    assert_eq!(documents_after_a_restart(BucketStorage::Memory), 0);
 }
 
 /// Regression 2: a start used to take a bucket without `bucket.json` for an interrupted deletion

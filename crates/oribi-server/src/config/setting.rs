@@ -6,9 +6,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use oribi_engine::Storage;
-
 use super::Settings;
+use crate::buckets::BucketStorage;
 use crate::limits::PREFETCH_KEYS_MAX;
 
 /// One row of the table.
@@ -237,12 +236,13 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "storage",
         heading: DATA,
-        value_name: "embedded|memory",
-        help: "Where a new bucket keeps documents: on disk too, or in memory only and gone at the end",
-        form: Form::Choice(&["embedded", "memory"]),
+        value_name: "embedded|log|memory",
+        help: "Where a new bucket keeps documents: on disk too (in sorted tables, or in a log), or in memory \
+               only and gone at the end",
+        form: Form::Choice(&BucketStorage::NAMES),
         get: |s| Some(Value::Text(s.storage.name().to_owned())),
         set: |s, value| {
-            s.storage = Storage::from_name(&value.text()).expect("the choices are the names");
+            s.storage = BucketStorage::from_name(&value.text()).expect("the choices are the names");
         },
     },
     Setting {

@@ -80,7 +80,7 @@ fn mistakes_are_named_with_their_source() {
         ("listen = \"localhost\"", "\"localhost\" is not an IP address"),
         ("buckets = [1]", "a list of strings"),
         ("flush_enabled = 1", "true or false"),
-        ("storage = \"disk\"", "\"disk\" is not one of embedded, memory"),
+        ("storage = \"disk\"", "\"disk\" is not one of embedded, log, memory"),
         ("workers = ", "oribi.toml"),
         ("vbuckets = 48", "power of two"),
         ("buckets = [\"a b\"]", "not a bucket name"),
