@@ -25,6 +25,7 @@ mod hash_table;
 mod item;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "cells that the model checker watches")]
+#[allow(clippy::duplicate_mod, reason = "the same code over the model checker's atomics")]
 mod models;
 mod outcome;
 mod persistence;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+
 use super::{
     BUCKET_FILE, BucketError, BucketOptions, BucketStorage, Buckets, CLEAN_SHUTDOWN_FILE,
     DELETED_PREFIX,
 };
-use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
-
 use crate::config::Settings;
 
 fn open(data_dir: &Path) -> Result<Buckets, BucketError> {

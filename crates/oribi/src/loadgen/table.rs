@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn ranges_split_the_keys_evenly() {
-        assert_eq!(splits(&args(&["m"])), []);
+        assert!(splits(&args(&["m"])).is_empty());
         let arguments = ["m", "--table-num-range-partitions=4", "--seq-start=100"];
         assert_eq!(splits(&args(&arguments)), [600, 1100, 1600]);
         let arguments = ["m", "--table-num-range-partitions=2", "--num-rows-per-thread=-1"];
