@@ -64,7 +64,7 @@ impl Client {
         }
         let (scope, name) = ("_default".to_owned(), "named".to_owned());
         let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
-        harness.bucket().bucket().update_manifest(&change).unwrap();
+        harness.bucket().bucket().update_manifest(&change).expect("the name is free");
         let mut steps = Vec::new();
         let hello = RequestParts { value: &COLLECTIONS, ..RequestParts::new(Opcode::Hello) };
         let login = RequestParts {
