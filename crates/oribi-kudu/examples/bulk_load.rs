@@ -14,6 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     run(&masters).await
 }
 
+/// Many rows, written in the background.
 pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
     let client = ClientBuilder::from_addresses(masters)?
         .rpc_timeout(Duration::from_secs(60))

@@ -11,6 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     run(&masters).await
 }
 
+/// A table, some rows, and what is in it afterwards.
 pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
     let client = ClientBuilder::from_addresses(masters)?.build().await?;
     let schema = Schema::builder()

@@ -13,6 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     run(&masters).await
 }
 
+/// Scans and look-ups of the rows of a table.
 pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
     let client = ClientBuilder::from_addresses(masters)?.build().await?;
     let schema = Schema::builder()
