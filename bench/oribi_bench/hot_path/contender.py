@@ -11,7 +11,8 @@ from ..server import Memcached, Server
 from ..wire import Connection
 
 # What a thread is for, by the beginning of its name; anything else is the rest.
-THREAD_KINDS = {"oribi-worker": "worker", "mc-worker": "worker", "flusher": "flusher", "fjall": "store"}
+THREAD_KINDS = {"oribi-worker": "worker", "mc-worker": "worker", "flusher": "flusher", "fjall": "store",
+                "log-compaction": "store"}
 KINDS = ("worker", "flusher", "store", "rest")
 # Threads that go on with what was written after it was acknowledged.
 BACKGROUND_KINDS = ("flusher", "store")
@@ -106,6 +107,7 @@ class Contender:
 CONTENDERS = (
     Contender("oribi-memory", "Oribi (memory)", ("--storage", "memory")),
     Contender("oribi-embedded", "Oribi (embedded store)", ()),
+    Contender("oribi-log", "Oribi (log store)", ("--storage", "log")),
     Contender("memcached", "memcached", None),
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
