@@ -59,7 +59,7 @@ async fn many_lookups_come_back_in_the_order_of_their_keys() {
     let lookup = table
         .point_lookup()
         .columns(["int_val", "key"])
-        .read_mode(ReadMode::YourWrites)
+        .read_mode(ReadMode::Latest)
         .build()
         .unwrap();
     let wanted: Vec<i64> = present.iter().flat_map(|key| [*key, -1 - *key]).collect();
