@@ -40,7 +40,8 @@ use crate::connection_registry::ConnectionRecord;
 use crate::dispatch::{self, Exchange, Served, write_answer};
 use crate::environment::Environment;
 use crate::limits::{
-    FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, OUTPUT_FLUSH_BYTES, OUTPUT_PAUSE_BYTES,
+    FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
+    OUTPUT_PAUSE_BYTES,
 };
 use crate::mailbox::ConnectionId;
 use crate::server_context::ConnectionLimits;
@@ -80,6 +81,9 @@ struct Timing {
     stalled_since_ms: u64,
 }
 
+/// How many requests after a value received in place another one is still expected.
+const INCOMING_EXPECTED: u8 = 8;
+
 /// See the module text.
 pub(crate) struct Connection {
     id: ConnectionId,
@@ -91,6 +95,8 @@ pub(crate) struct Connection {
     skip_bytes: usize,
     /// A store request whose value is being received into its item.
     incoming: Option<Box<Incoming>>,
+    /// Requests to come that may well be such a one, because one was not long ago.
+    expects_incoming: u8,
 }
 
 impl Connection {
@@ -104,6 +110,7 @@ impl Connection {
             timing: Timing { opened_ms: now_ms, ..Timing::default() },
             skip_bytes: 0,
             incoming: None,
+            expects_incoming: 0,
         }
     }
 
@@ -125,6 +132,12 @@ impl Connection {
     /// The item that received bytes go into instead, while the value of a large store request comes.
     pub fn incoming(&mut self) -> Option<&mut FillingItem> {
         self.incoming.as_mut().map(|incoming| &mut incoming.item)
+    }
+
+    /// Most bytes to receive at once while no item is waiting for them. Behind a large value another one is
+    /// likely: then only its head is received here, and all of its value straight into its item.
+    pub fn receive_bytes_max(&self) -> usize {
+        if self.expects_incoming > 0 { HEAD_ROOM_BYTES } else { usize::MAX }
     }
 
     /// Where answers come from.
@@ -243,6 +256,7 @@ impl Connection {
                         return None;
                     }
                 };
+                self.expects_incoming = self.expects_incoming.saturating_sub(1);
                 if served == Served::Done {
                     ahead.served(writer.pending_bytes() - pending_bytes);
                     reader.consume(consumed);
@@ -311,6 +325,7 @@ impl Connection {
             return Served::Later;
         }
         self.timing.partial_since_ms = 0;
+        self.expects_incoming = INCOMING_EXPECTED;
         served
     }
 

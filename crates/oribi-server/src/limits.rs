@@ -38,6 +38,10 @@ pub const PREFETCH_LINES_MAX: usize = 32;
 /// cheaper than the system calls that receiving it apart from its neighbours would take.
 pub const RECEIVE_IN_PLACE_BYTES_MIN: usize = 32 * 1024;
 
+/// Bytes that are received of what follows a value received in place: enough for the head of another store
+/// request with the longest key, and for a few small requests.
+pub const HEAD_ROOM_BYTES: usize = 2048;
+
 /// Bytes of a large value that are received, or sent, before the next connection gets its turn: some
 /// 50 µs of copying in the kernel.
 pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;

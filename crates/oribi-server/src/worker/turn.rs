@@ -144,8 +144,10 @@ fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
             (room_bytes, received)
         }
         None => {
+            let bytes_max = connection.receive_bytes_max();
             let room = connection.reader().spare(READ_ROOM_BYTES_MIN);
-            let room_bytes = room.len();
+            let room_bytes = room.len().min(bytes_max);
+            let room = &mut room[..room_bytes];
             let received = stream.read(room);
             connection.reader().commit(*received.as_ref().unwrap_or(&0));
             (room_bytes, received)
