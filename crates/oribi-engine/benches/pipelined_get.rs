@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::{
-    Bucket, BucketConfig, GetOutcome, LINE_BYTES, MutationOutcome, Storage, StoreMode, StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, LINE_BYTES, MutationOutcome, Storage,
+    StoreMode, StoreRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -60,6 +61,9 @@ fn filled(items: usize, value_bytes: usize) -> Arc<Bucket> {
         value_bytes_max: 20 << 20,
         flush_interval_ms: 20,
         storage: Storage::Memory,
+        eviction: EvictionPolicy::None,
+        high_watermark_percent: 85,
+        low_watermark_percent: 75,
     };
     let mut next = 1;
     let entropy = Box::new(move || {

@@ -16,7 +16,9 @@ use oribi_storage::{FailoverEntry, KvStore, StoreError, VbBatch, VbucketPhase, V
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
 
+use crate::background_fetch::FetchQueue;
 use crate::collections::{Manifest, ManifestChange, ManifestError};
+use crate::eviction::EvictionPolicy;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::HashSeed;
 use crate::item::FillingItem;
@@ -56,6 +58,12 @@ pub struct BucketConfig {
     pub flush_interval_ms: u64,
     /// Where documents are kept.
     pub storage: Storage,
+    /// What leaves memory when it runs short.
+    pub eviction: EvictionPolicy,
+    /// Part of the quota, in per cent, beyond which the item pager begins to evict.
+    pub high_watermark_percent: u8,
+    /// Part of the quota, in per cent, at which it stops.
+    pub low_watermark_percent: u8,
 }
 
 /// Where a bucket keeps its documents.
@@ -136,6 +144,8 @@ pub struct Bucket {
     pub(crate) flush_next: AtomicUsize,
     pub(crate) warmup_next: AtomicUsize,
     pub(crate) warmup: Mutex<WarmupStats>,
+    /// Keys whose documents are to be read from the store.
+    pub(crate) fetches: FetchQueue,
     pub(crate) tasks: Tasks,
     pub(crate) timings: Mutex<BucketTimings>,
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
@@ -187,6 +197,7 @@ impl Bucket {
             flush_next: AtomicUsize::new(0),
             warmup_next: AtomicUsize::new(0),
             warmup: Mutex::new(warmup),
+            fetches: FetchQueue::default(),
             tasks,
             timings: Mutex::new(BucketTimings::default()),
             entropy: Mutex::new(entropy),
@@ -475,6 +486,15 @@ fn check_config(config: &BucketConfig) -> Result<(), OpenError> {
     }
     if config.value_bytes_max > VALUE_BYTES_MAX {
         let text = format!("value_bytes_max is over {VALUE_BYTES_MAX}");
+        return Err(OpenError::Config(text));
+    }
+    if !config.eviction.fits(config.storage) {
+        let text = format!("eviction {:?} with storage {:?}", config.eviction, config.storage);
+        return Err(OpenError::Config(text));
+    }
+    let (low, high) = (config.low_watermark_percent, config.high_watermark_percent);
+    if low >= high || high > 100 {
+        let text = format!("watermarks of {low} and {high} % are not in ascending order up to 100");
         return Err(OpenError::Config(text));
     }
     Ok(())

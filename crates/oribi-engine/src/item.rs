@@ -16,7 +16,7 @@
 //! | 24 | 2 | seqno, high 16 bits |
 //! | 26 | 2 | revision, high 16 bits |
 //! | 28 | 1 | key length |
-//! | 29 | 1 | datatype (low bits), which optional fields follow, deleted (top bit) |
+//! | 29 | 1 | datatype (low bits), evicted, which optional fields follow, deleted (top bit) |
 //! | 30 | n | optional fields, key, then value |
 //!
 //! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most documents
@@ -65,6 +65,8 @@ const DELETED: u8 = 0x80;
 const HAS_FLAGS: u8 = 0x40;
 const HAS_EXPIRY: u8 = 0x20;
 const HAS_COLLECTION: u8 = 0x10;
+/// The value is in the store only.
+const EVICTED: u8 = 0x08;
 /// The datatypes that there are: JSON, Snappy, extended attributes.
 const DATATYPE_BITS: u8 = 0x07;
 const OPTIONAL_BYTES: usize = 4;
@@ -72,7 +74,8 @@ const OPTIONAL_BYTES: usize = 4;
 const U48_MAX: u64 = (1 << 48) - 1;
 const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
 const _: () = assert!(align_of::<Header>() == 8);
-const _: () = assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == !DATATYPE_BITS & !0x08);
+const _: () =
+    assert!(DELETED | HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION | EVICTED == !DATATYPE_BITS);
 
 impl Header {
     /// Bytes of the optional fields that this kind of block has.
@@ -101,6 +104,8 @@ pub struct ItemFields {
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,
+    /// True for a document whose value is in the store only: the block has none.
+    pub evicted: bool,
     /// Make room for an expiry that [`NewItem::set_expiry`] will know.
     pub keeps_expiry: bool,
 }
@@ -140,6 +145,7 @@ impl NewItem {
         let given = |is_given: bool, bit: u8| if is_given { bit } else { 0 };
         let kind = fields.datatype.0 & DATATYPE_BITS
             | given(fields.deleted, DELETED)
+            | given(fields.evicted, EVICTED)
             | given(fields.flags != 0, HAS_FLAGS)
             | given(fields.expiry != 0 || fields.keeps_expiry, HAS_EXPIRY)
             | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
@@ -385,6 +391,11 @@ impl ItemRef {
     /// True for a tombstone.
     pub fn is_deleted(&self) -> bool {
         self.header().kind & DELETED != 0
+    }
+
+    /// True for a document whose value is in the store only.
+    pub fn is_evicted(&self) -> bool {
+        self.header().kind & EVICTED != 0
     }
 
     /// True for a document that its expiry has ended by `now_s`.

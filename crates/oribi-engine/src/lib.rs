@@ -14,9 +14,11 @@ pub mod block_arena;
 pub mod collections;
 pub mod limits;
 
+mod background_fetch;
 mod bucket;
 mod checkpoint;
 mod datatype;
+mod eviction;
 mod expiry;
 mod flusher;
 #[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
@@ -38,11 +40,13 @@ mod timings;
 mod vbucket;
 mod warmup;
 
+pub use background_fetch::{FetchOutcome, FetchSink};
 pub use bucket::{
     Bucket, BucketConfig, DiskState, FlushAllError, KeyOnDisk, ManifestUpdateError, OpenError,
     Storage,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
+pub use eviction::EvictionPolicy;
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, ItemRef};
@@ -52,7 +56,7 @@ pub use outcome::{
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::{KeyAhead, LINE_BYTES};
-pub use stats::{BucketStats, WarmupStats};
+pub use stats::{BucketStats, MemoryStats, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;
 pub use timings::BucketTimings;

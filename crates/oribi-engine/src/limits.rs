@@ -17,6 +17,11 @@ pub const FLUSH_ITEMS_PER_VBUCKET: usize = 8192;
 /// Bytes gathered over all vbuckets before a commit is made: bounds memory pinned by one flush.
 pub const FLUSH_BYTES_MAX: usize = 32 << 20;
 
+/// Per cent of the quota beyond which the item pager evicts, and at which it stops, unless set.
+pub const HIGH_WATERMARK_PERCENT: u8 = 85;
+/// As above.
+pub const LOW_WATERMARK_PERCENT: u8 = 75;
+
 /// Entries kept of a failover table; the number that Couchbase clients and streams expect.
 pub const FAILOVER_ENTRIES_MAX: usize = 25;
 

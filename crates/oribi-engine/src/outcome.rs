@@ -18,6 +18,9 @@ pub enum Refused {
     TemporaryFailure,
     /// The bucket's memory quota is used up.
     NoMemory,
+    /// It needs something that is only in the store: the value of an evicted version, or certainty that
+    /// there is no such document. [`crate::Bucket::fetch`] brings it into memory; then it is to be tried again.
+    NeedsFetch,
 }
 
 /// Identity of a change that was made.

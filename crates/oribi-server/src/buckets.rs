@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError};
+use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -363,6 +364,9 @@ impl Buckets {
             value_bytes_max: VALUE_BYTES_MAX,
             flush_interval_ms: options.flush_interval_ms,
             storage: file.storage.of_engine(),
+            eviction: EvictionPolicy::for_storage(file.storage.of_engine()),
+            high_watermark_percent: HIGH_WATERMARK_PERCENT,
+            low_watermark_percent: LOW_WATERMARK_PERCENT,
         };
         let kind = file.storage;
         self.register(config, (store, kind), Some(directory), was_clean, true)

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
 use std::sync::Arc;
 
-use oribi_engine::{BucketConfig, Storage, WarmupStep};
+use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
+use oribi_engine::{BucketConfig, EvictionPolicy, Storage, WarmupStep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
@@ -294,6 +295,9 @@ pub(crate) fn in_memory_server(
         value_bytes_max: VALUE_BYTES_MAX,
         flush_interval_ms: 0,
         storage: Storage::Persistent,
+        eviction: EvictionPolicy::Value,
+        high_watermark_percent: HIGH_WATERMARK_PERCENT,
+        low_watermark_percent: LOW_WATERMARK_PERCENT,
     };
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");

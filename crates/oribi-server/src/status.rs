@@ -17,6 +17,8 @@ pub fn of_refused(refused: Refused) -> Status {
         Refused::UnknownCollection => Status::UnknownCollection,
         Refused::TemporaryFailure => Status::Etmpfail,
         Refused::NoMemory => Status::Enomem,
+        // Who cannot wait for a fetch tells the client to come again.
+        Refused::NeedsFetch => Status::Etmpfail,
     }
 }
 
@@ -101,6 +103,7 @@ mod tests {
             (Refused::UnknownCollection, Status::UnknownCollection),
             (Refused::TemporaryFailure, Status::Etmpfail),
             (Refused::NoMemory, Status::Enomem),
+            (Refused::NeedsFetch, Status::Etmpfail),
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);

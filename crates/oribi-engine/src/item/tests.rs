@@ -32,7 +32,7 @@ fn layout_matches_the_table_in_the_module_docs() {
         (offset_of!(Header, key_bytes), "key length"),
         (
             offset_of!(Header, kind),
-            "datatype (low bits), which optional fields follow, deleted (top bit)",
+            "datatype (low bits), evicted, which optional fields follow, deleted (top bit)",
         ),
         (HEADER_BYTES, "optional fields, key, then value"),
     ];
@@ -90,7 +90,7 @@ fn a_block_is_shared_across_threads() {
 
 #[test]
 fn every_choice_of_optional_fields_reads_back() {
-    for choice in 0..32_u32 {
+    for choice in 0..64_u32 {
         let given = |bit: u32, value: u32| if choice >> bit & 1 == 1 { value } else { 0 };
         let collection = CollectionId(given(0, 0x1234));
         let fields = ItemFields {
@@ -98,6 +98,7 @@ fn every_choice_of_optional_fields_reads_back() {
             expiry: given(2, 1_800_000_000),
             datatype: Datatype(given(3, 7) as u8),
             deleted: choice >> 4 & 1 == 1,
+            evicted: choice >> 5 & 1 == 1,
             keeps_expiry: false,
         };
         let doc_key = DocKey { collection, key: b"some-key" };
@@ -105,6 +106,7 @@ fn every_choice_of_optional_fields_reads_back() {
         assert_eq!((item.key(), item.value()), (doc_key, &b"some value"[..]));
         assert_eq!((item.flags(), item.expiry()), (fields.flags, fields.expiry));
         assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
+        assert_eq!(item.is_evicted(), fields.evicted);
         let optional = (choice & 7).count_ones() as usize * 4;
         assert_eq!(item.header().block_bytes(), HEADER_BYTES + optional + 8 + 10);
         assert_eq!(item.block_bytes(), item.header().block_bytes().next_multiple_of(8).max(48));

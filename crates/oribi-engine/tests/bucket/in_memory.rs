@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, GetOutcome, MetaOutcome, MutationOutcome, Storage, StoreMode,
-    StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, Storage,
+    StoreMode, StoreRequest,
 };
 use oribi_storage::{KvStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
@@ -12,7 +12,8 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
 use crate::{NOW, VB, config, done, entropy, key, open, set};
 
 fn in_memory(store: Arc<dyn KvStore>) -> Arc<Bucket> {
-    let config = BucketConfig { storage: Storage::Memory, ..config() };
+    let config =
+        BucketConfig { storage: Storage::Memory, eviction: EvictionPolicy::None, ..config() };
     Bucket::open(config, store, entropy(), true).expect("the bucket opens")
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::{
-    Bucket, BucketConfig, Mutation, MutationOutcome, Storage, StoreMode, StoreRequest, WarmupStep,
+    Bucket, BucketConfig, EvictionPolicy, Mutation, MutationOutcome, Storage, StoreMode,
+    StoreRequest, WarmupStep,
 };
 use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -30,6 +31,9 @@ fn config() -> BucketConfig {
         value_bytes_max: 1 << 20,
         flush_interval_ms: 0,
         storage: Storage::Persistent,
+        eviction: EvictionPolicy::Value,
+        high_watermark_percent: 85,
+        low_watermark_percent: 75,
     }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Exchange<'a> {
         match refused {
             Refused::NotMyVbucket => self.not_my_vbucket(),
             Refused::UnknownCollection => self.unknown(Status::UnknownCollection),
-            Refused::TemporaryFailure | Refused::NoMemory => {
+            Refused::TemporaryFailure | Refused::NoMemory | Refused::NeedsFetch => {
                 let counters = self.counters();
                 match refused {
                     Refused::NoMemory => counters.ep_oom_errors.add(1),
