@@ -27,3 +27,9 @@ pub use kv_store::{
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use seeded_random::SeededRandom;
+
+/// What tests of the crates above need of this one: files that fail, and bugs to plant.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    pub use crate::log_store::{Bug, SimDirectory, Trouble};
+}

@@ -59,6 +59,8 @@ mod planted;
 mod read;
 mod reader;
 mod removal;
+#[cfg(any(test, feature = "testing"))]
+mod sim_files;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -73,12 +75,18 @@ use self::files::RealDirectory;
 use self::log::Log;
 use self::planted::Planted;
 use self::worker::Worker;
+#[cfg(any(test, feature = "testing"))]
+use crate::directory::Found;
 use crate::directory::{Directory, StoreKind};
 use crate::{
     KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
+#[cfg(any(test, feature = "testing"))]
+pub use planted::Bug;
+#[cfg(any(test, feature = "testing"))]
+pub use sim_files::{SimDirectory, Trouble};
 
 /// Marker and files of this kind of store.
 const STORE_KIND: StoreKind = StoreKind {
@@ -157,6 +165,23 @@ impl LogStore {
         let log = open::open(files, directory.found(), &options, Planted::default())?;
         directory.mark_ready()?;
         Ok(LogStore::on(log, options.compacts_in_background, Some(directory)))
+    }
+
+    /// Opens the store in simulated files, with a planted bug or without. `is_made` says that a store
+    /// was opened there before, which on real files the directory's marker tells. It never compacts by
+    /// itself.
+    ///
+    /// Errors: as [`LogStore::open`].
+    #[cfg(any(test, feature = "testing"))]
+    pub fn open_simulated(
+        files: &SimDirectory,
+        is_made: bool,
+        options: &LogOptions,
+        bug: Bug,
+    ) -> Result<LogStore, StoreError> {
+        let found = if is_made { Found::Ready } else { Found::New };
+        let log = open::open(Arc::new(files.clone()), found, options, Planted::with(bug))?;
+        Ok(LogStore::on(log, false, None))
     }
 
     fn on(log: Log, compacts_in_background: bool, directory: Option<Directory>) -> LogStore {

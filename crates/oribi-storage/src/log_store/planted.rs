@@ -1,11 +1,12 @@
 //! Bugs that tests plant to prove that the suite finds them. Outside of tests there are none.
 //!
 //! Owns: the switch. A store is made with at most one bug; the places that would have it ask for it
-//! by name, and without tests the answer is known when compiling.
+//! by name, and without tests (and the feature `testing`, with which the tests of the engine build this
+//! crate) the answer is known when compiling.
 
 /// What a store under test does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Bug {
+pub enum Bug {
     /// Nothing.
     #[default]
     None,
@@ -34,22 +35,22 @@ pub(super) enum Bug {
 /// The bug of one store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planted {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     bug: Bug,
 }
 
 impl Planted {
     /// A store with this bug.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn with(bug: Bug) -> Planted {
         Planted { bug }
     }
 
     /// True when the store has this bug.
     pub(super) fn has(self, bug: Bug) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         return self.bug == bug;
-        #[cfg(not(test))]
+        #[cfg(not(any(test, feature = "testing")))]
         {
             let _ = bug;
             false

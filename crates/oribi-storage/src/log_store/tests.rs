@@ -5,4 +5,3 @@ mod crash;
 mod damage;
 mod driver;
 mod parts;
-mod sim_files;

@@ -1,8 +1,8 @@
 //! Trouble at every step and at random ones, and the planted bugs that this has to find.
 
 use super::super::planted::Bug;
+use super::super::sim_files::Trouble;
 use super::driver::{Driver, options, passes, run_at_every_step, run_random};
-use super::sim_files::Trouble;
 
 /// Runs of random operations; `ORIBI_LOG_STORE_SEEDS` makes it a soak.
 const SEEDS: u64 = 100;

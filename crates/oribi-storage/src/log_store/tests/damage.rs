@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::super::planted::{Bug, Planted};
+use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore, open};
 use super::driver::{options, passes};
-use super::sim_files::SimDirectory;
 use crate::conformance::fixture::{Kept, commit, get, scan_keys};
 use crate::directory::Found;
 use crate::{KvStore, SeededRandom, StoreError};

@@ -5,16 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use oribi_types::{CollectionId, Vbid};
 
-use super::super::planted::{Bug, Planted};
-use super::super::{LogOptions, LogStore, open};
-use super::sim_files::{SimDirectory, Trouble};
+use super::super::planted::Bug;
+use super::super::sim_files::{SimDirectory, Trouble};
+use super::super::{LogOptions, LogStore};
 use crate::conformance::fixture::{Kept, batch, get, scan_keys, scan_seqnos, state, states};
 use crate::conformance::model::Model;
-use crate::directory::Found;
 use crate::{CompactionStep, KvStore, SeededRandom, StoreError, VbucketState};
 
 /// Few vbuckets, collections and keys, so that operations meet each other.
@@ -94,10 +92,7 @@ impl Driver {
     }
 
     fn try_open(&self) -> Result<LogStore, StoreError> {
-        let found = if self.is_made { Found::Ready } else { Found::New };
-        let files = Arc::new(self.files.clone());
-        let log = open::open(files, found, &self.options, Planted::with(self.bug))?;
-        Ok(LogStore::on(log, false, None))
+        LogStore::open_simulated(&self.files, self.is_made, &self.options, self.bug)
     }
 
     /// Closes the store in good order.

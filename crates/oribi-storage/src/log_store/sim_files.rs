@@ -4,6 +4,7 @@
 //! there, by sectors, in any order; names that were not synced may be there or not. A failed sync
 //! forgets what it should have written: it can still be read, is no longer written by a later sync,
 //! and is gone after a crash, as Linux does it. The bytes outlive the store that is crashed.
+//! Callers: tests of this crate and, through [`crate::testing`], of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,14 +12,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::files::{LogDirectory, LogFile};
+use super::files::{LogDirectory, LogFile};
 use crate::SeededRandom;
 
 const SECTOR_BYTES: usize = 512;
 
 /// What happens at a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trouble {
+pub enum Trouble {
     /// The power goes, in the middle of whatever the step is.
     PowerLoss,
     /// The step fails; nothing is known of what it left.
@@ -132,12 +133,13 @@ fn failed() -> io::Error {
 
 /// A directory that outlives the stores in it.
 #[derive(Clone)]
-pub(super) struct SimDirectory {
+pub struct SimDirectory {
     state: Arc<Mutex<State>>,
 }
 
 impl SimDirectory {
-    pub(super) fn new(seed: u64) -> SimDirectory {
+    /// An empty directory; `seed` decides what its crashes leave.
+    pub fn new(seed: u64) -> SimDirectory {
         let state = State {
             names: Names::new(),
             durable_names: Names::new(),
@@ -151,27 +153,28 @@ impl SimDirectory {
     }
 
     /// Steps so far.
-    pub(super) fn steps(&self) -> u64 {
+    pub fn steps(&self) -> u64 {
         self.state.lock().steps
     }
 
     /// Plans trouble for the step that is `after` steps ahead, 1 for the next one.
-    pub(super) fn plan(&self, after: u64, trouble: Trouble) {
+    pub fn plan(&self, after: u64, trouble: Trouble) {
         let mut state = self.state.lock();
         state.trouble = Some((state.steps + after, trouble));
     }
 
     /// From now on nothing works until [`SimDirectory::restart`].
-    pub(super) fn power_off(&self) {
+    pub fn power_off(&self) {
         self.state.lock().is_off = true;
     }
 
-    pub(super) fn is_off(&self) -> bool {
+    /// True while the power is off.
+    pub fn is_off(&self) -> bool {
         self.state.lock().is_off
     }
 
     /// What was not synced is partly gone, and everything works again.
-    pub(super) fn restart(&self) {
+    pub fn restart(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
         let all: BTreeSet<&String> = state.names.keys().chain(state.durable_names.keys()).collect();
@@ -192,7 +195,7 @@ impl SimDirectory {
     }
 
     /// No more trouble, and space again.
-    pub(super) fn heal(&self) {
+    pub fn heal(&self) {
         let mut state = self.state.lock();
         self.heal_in(&mut state);
     }
@@ -203,23 +206,23 @@ impl SimDirectory {
     }
 
     /// Names of all files.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         self.state.lock().names.keys().cloned().collect()
     }
 
     /// All files with their contents.
-    pub(super) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+    pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state.lock();
         state.names.iter().map(|(name, file)| (name.clone(), file.lock().cache.clone())).collect()
     }
 
     /// Content of a file, to be looked at and spoilt.
-    pub(super) fn content(&self, name: &str) -> Vec<u8> {
+    pub fn content(&self, name: &str) -> Vec<u8> {
         self.state.lock().names[name].lock().cache.clone()
     }
 
     /// Replaces a file's content, durably.
-    pub(super) fn replace(&self, name: &str, bytes: &[u8]) {
+    pub fn replace(&self, name: &str, bytes: &[u8]) {
         let state = self.state.lock();
         let mut content = state.names[name].lock();
         content.cache = bytes.to_vec();
@@ -228,14 +231,14 @@ impl SimDirectory {
     }
 
     /// Takes a file away, durably.
-    pub(super) fn lose(&self, name: &str) {
+    pub fn lose(&self, name: &str) {
         let mut state = self.state.lock();
         state.names.remove(name);
         state.durable_names.remove(name);
     }
 
     /// A directory with the same content and no history.
-    pub(super) fn copy(&self) -> SimDirectory {
+    pub fn copy(&self) -> SimDirectory {
         let copy = SimDirectory::new(0);
         for (name, content) in &self.state.lock().names {
             let bytes = content.lock().cache.clone();
