@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use oribi_storage::{FailoverEntry, Record, VbucketPhase, VbucketState};
+use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
@@ -23,11 +23,12 @@ use crate::bucket::Storage;
 use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
 use crate::flusher::FlusherSignal;
 use crate::hash_table::{GroupHint, HashSeed, HashTable, KeyHash};
-use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::item::ItemRef;
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
 mod collection_figures;
+mod loading;
 mod operations;
 mod stats;
 mod table;
@@ -134,40 +135,6 @@ impl VBucket {
     /// Histories, newest first.
     pub fn failover_table(&self) -> Vec<FailoverEntry> {
         self.failover_table.lock().clone()
-    }
-
-    /// Puts a stored document into the table. Only while loading, when nobody else writes.
-    pub(crate) fn load(&self, record: &Record<'_>) {
-        let fields = ItemFields {
-            flags: record.flags,
-            expiry: record.expiry,
-            datatype: record.datatype,
-            ..ItemFields::default()
-        };
-        let mut new = NewItem::new(record.key, fields, &[record.value]);
-        new.set_version(record.cas, record.seqno, record.rev_seqno);
-        let hash = self.seed.hash(record.key);
-        let retired = {
-            let mut table = self.table.lock();
-            table.load(hash, new.publish());
-            table.index.show_to(&self.groups);
-            table.index.take_retired()
-        };
-        drop(retired);
-    }
-
-    /// Takes note of a stored tombstone, which stays in the store. Only while loading.
-    pub(crate) fn load_tombstone(&self, record: &Record<'_>) {
-        self.table.lock().load_tombstone(record);
-    }
-
-    /// Ends loading: from here on the vbucket serves.
-    pub(crate) fn finish_loading(&self) {
-        self.phase.store(VbucketPhase::Active as u8, Ordering::Release);
-    }
-
-    pub(crate) fn is_loading(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == LOADING
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {

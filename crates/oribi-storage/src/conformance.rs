@@ -9,6 +9,7 @@
 
 mod checks;
 pub(crate) mod fixture;
+mod lookups;
 pub(crate) mod model;
 mod random;
 #[cfg(test)]

@@ -16,7 +16,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
 use crate::{
-    KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
+    VbucketState,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -77,6 +78,18 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         self.inner.get(vbid, key, visit)
+    }
+
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        self.inner.may_contain(vbid, key)
+    }
+
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.get_many(keys, visit)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {

@@ -134,6 +134,9 @@ pub struct StoreStats {
 /// Receives records in scan order; `Break` ends the scan early without error.
 pub type RecordVisitor<'v> = dyn FnMut(Record<'_>) -> ControlFlow<()> + 'v;
 
+/// Receives the answer for the key at an index: its stored version, or `None` when there is none.
+pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) + 'v;
+
 /// Receives records with their vbuckets in no particular order; `Break` ends the load early
 /// without error.
 pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()> + 'v;
@@ -155,6 +158,29 @@ pub trait KvStore: Send + Sync {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError>;
+
+    /// False only when [`KvStore::get`] would find nothing; true says nothing. Never reads the disk
+    /// and never waits for it, so that whoever serves clients may ask.
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        let _ = (vbid, key);
+        true
+    }
+
+    /// [`KvStore::get`] for many keys, in whatever order is fastest: `visit` is told the index of
+    /// each key once. After an error the keys that were not visited are unknown, and a caller can
+    /// still ask for them one by one.
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        for (index, (vbid, key)) in keys.iter().enumerate() {
+            if !self.get(*vbid, *key, &mut |record| visit(index, Some(record)))? {
+                visit(index, None);
+            }
+        }
+        Ok(())
+    }
 
     /// Visits every record of the vbucket, tombstones included, in order of (collection, key).
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError>;

@@ -21,8 +21,8 @@ pub use conformance::Medium;
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
-    FailoverEntry, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
-    VbucketPhase, VbucketState,
+    FailoverEntry, GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats,
+    VbBatch, VbucketPhase, VbucketState,
 };
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};

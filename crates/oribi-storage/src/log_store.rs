@@ -49,6 +49,7 @@ mod bounds;
 mod catalog;
 mod compaction;
 mod files;
+mod get_many;
 mod hint;
 mod index;
 mod layout;
@@ -63,6 +64,7 @@ mod removal;
 mod sim_files;
 #[cfg(test)]
 mod tests;
+mod window;
 mod worker;
 mod writer;
 
@@ -79,7 +81,8 @@ use self::worker::Worker;
 use crate::directory::Found;
 use crate::directory::{Directory, StoreKind};
 use crate::{
-    KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
+    VbucketState,
 };
 
 pub use compaction::CompactionStep;
@@ -223,6 +226,18 @@ impl KvStore for LogStore {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         self.log.get(vbid, key, visit)
+    }
+
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        self.log.may_contain(vbid, key)
+    }
+
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.log.get_many(keys, visit)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {

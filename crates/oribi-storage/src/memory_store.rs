@@ -163,6 +163,12 @@ impl KvStore for MemoryStore {
         self.counters.read(&count, Ok(found.is_some()))
     }
 
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        let data = self.medium.data.lock();
+        let key = (key.collection, key.key.to_vec());
+        data.vbuckets.get(&vbid).is_some_and(|vbucket| vbucket.records.contains_key(&key))
+    }
+
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
         self.visit_all(self.vbucket(vbid).records.iter(), visit)
     }

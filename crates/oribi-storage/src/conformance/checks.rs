@@ -6,6 +6,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
+use super::lookups;
 use crate::{VbBatch, VbucketPhase, VbucketState};
 
 /// A check and what it is called in a failure.
@@ -17,6 +18,8 @@ pub(super) const CHECKS: &[Check] = &[
     ("every field survives a restart", fields_survive),
     ("a later version replaces an earlier one", overwrite),
     ("tombstones are kept and visited", tombstones),
+    ("many look-ups at once answer as one by one", lookups::get_many),
+    ("what may not be contained is not there", lookups::may_contain),
     ("vbuckets do not see each other", vbuckets_are_apart),
     ("scan_keys is in order of collection and key", key_order),
     ("scan_seqnos is in order and honours its bounds", seqno_order),

@@ -120,6 +120,7 @@ pub(crate) fn get(store: &dyn KvStore, vbid: Vbid, key: DocKey<'_>) -> Option<Ke
     let found = store.get(vbid, key, &mut |record| seen.push(Kept::of(record)));
     let found = found.expect("the store answers a get");
     assert_eq!(seen.len(), usize::from(found), "one visit for a hit and none for a miss");
+    assert!(!found || store.may_contain(vbid, key), "what is found may be contained");
     seen.pop()
 }
 

@@ -8,8 +8,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::{Medium, run};
 use crate::{
-    KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
-    VbucketState,
+    GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, StoreError, StoreStats,
+    VbBatch, VbucketState,
 };
 
 /// What the store under the suite does wrong.
@@ -25,6 +25,8 @@ enum Bug {
     PurgesYoungTombstones,
     PurgesTheWholeVbucket,
     LeavesRecordsOfADroppedVbucket,
+    DeniesLongKeys,
+    AnswersForTheNextKey,
 }
 
 struct BuggyMedium {
@@ -86,6 +88,21 @@ impl KvStore for BuggyStore {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         self.inner.get(vbid, key, visit)
+    }
+
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        let denies = self.bug == Bug::DeniesLongKeys && key.key.len() > 5;
+        !denies && self.inner.may_contain(vbid, key)
+    }
+
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let shift = usize::from(self.bug == Bug::AnswersForTheNextKey);
+        let count = keys.len().max(1);
+        self.inner.get_many(keys, &mut |index, record| visit((index + shift) % count, record))
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
@@ -162,6 +179,8 @@ fn the_suite_finds_every_planted_bug() {
         Bug::PurgesYoungTombstones,
         Bug::PurgesTheWholeVbucket,
         Bug::LeavesRecordsOfADroppedVbucket,
+        Bug::DeniesLongKeys,
+        Bug::AnswersForTheNextKey,
     ] {
         assert!(!passes(bug), "the suite does not notice a store that {bug:?}");
     }

@@ -13,15 +13,16 @@ use super::index::{Entry, Mark, Place};
 use super::layout::{RECORD_HEADER_BYTES, Stored, UNIT_BYTES, decode_record, stored_bytes_of};
 use super::log::Log;
 use super::reader::ReadFault;
+use super::window::Window;
 use super::writer::segment_name;
 use crate::counters::ReadCount;
 use crate::{LoadVisitor, Record, RecordVisitor, StoreError};
 
 /// Bytes that a load reads at a time: few enough to stay in a core's own cache.
-const WINDOW_BYTES: u64 = 512 << 10;
+const LOAD_BYTES: u64 = 512 << 10;
 
 /// First read of a record of unknown length: one read is enough for most.
-const FIRST_READ_BYTES: usize = 1024;
+pub(super) const FIRST_READ_BYTES: usize = 1024;
 
 /// Says which bytes are damaged.
 pub(super) fn damaged(id: u32, offset: u64, what: &str) -> StoreError {
@@ -36,7 +37,7 @@ pub(super) fn read_error(id: u32, fault: &ReadFault) -> StoreError {
     }
 }
 
-fn io_error(id: u32, error: &io::Error) -> StoreError {
+pub(super) fn io_error(id: u32, error: &io::Error) -> StoreError {
     StoreError::Io(format!("{}: {error}", segment_name(id)))
 }
 
@@ -200,7 +201,7 @@ impl Log {
         };
         let mut count = ReadCount::default();
         let mut load = || {
-            let mut window = Window::default();
+            let mut window = Window::ahead(LOAD_BYTES);
             for (slot, segment) in &segments {
                 for unit in std::mem::take(&mut places[usize::from(*slot)]) {
                     let offset = u64::from(unit) * UNIT_BYTES;
@@ -215,49 +216,6 @@ impl Log {
         };
         let result = load();
         self.counters.read(&count, result)
-    }
-}
-
-/// Part of a segment in memory, for reading records in the order in which they lie.
-#[derive(Default)]
-struct Window {
-    id: u32,
-    /// Offset of the first byte.
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
-impl Window {
-    /// Reads and checks the record at `offset` of the segment.
-    fn record(&mut self, segment: &Segment, offset: u64) -> Result<Stored<'_>, StoreError> {
-        self.cover(segment, offset, RECORD_HEADER_BYTES as u64)?;
-        let cut_off = || damaged(segment.id, offset, "a record that is cut off");
-        let begin = (offset - self.offset) as usize;
-        let head = self.bytes.get(begin..).and_then(|bytes| bytes.first_chunk());
-        let stored_bytes = stored_bytes_of(head.ok_or_else(cut_off)?);
-        if offset + stored_bytes > segment.bytes {
-            return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
-        }
-        self.cover(segment, offset, stored_bytes)?;
-        let begin = (offset - self.offset) as usize;
-        let raw = self.bytes.get(begin..begin + stored_bytes as usize).ok_or_else(cut_off)?;
-        let decoded = decode_record(raw);
-        decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
-    }
-
-    /// Has `wanted` bytes from `offset` on, as far as the segment goes.
-    fn cover(&mut self, segment: &Segment, offset: u64, wanted: u64) -> Result<(), StoreError> {
-        let end = self.offset + self.bytes.len() as u64;
-        if self.id == segment.id && self.offset <= offset && offset + wanted <= end {
-            return Ok(());
-        }
-        let left = segment.bytes.saturating_sub(offset);
-        let length = wanted.max(WINDOW_BYTES).min(left) as usize;
-        self.bytes.resize(length, 0);
-        (self.id, self.offset) = (segment.id, offset);
-        let read = segment.file.read_at(&mut self.bytes, offset);
-        self.bytes.truncate(read.map_err(|error| io_error(segment.id, &error))?);
-        Ok(())
     }
 }
 

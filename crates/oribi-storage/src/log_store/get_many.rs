@@ -1,0 +1,120 @@
+//! Look-ups of many keys at once, in the order in which their records lie.
+//!
+//! Owns: which of them are read together. The index has no lengths, so a read covers the beginning of
+//! each record and is repeated for the rest of a longer one. Invariants: each key is answered once;
+//! the catalog's lock is held for a few dozen keys at a time and never while the disk is read.
+//! Callers: background fetches, which come in batches.
+
+use std::collections::BTreeMap;
+
+use oribi_types::{DocKey, Vbid};
+
+use super::catalog::Segment;
+use super::index::{Entry, Mark};
+use super::log::Log;
+use super::read::FIRST_READ_BYTES;
+use super::window::Window;
+use crate::counters::ReadCount;
+use crate::{GetVisitor, StoreError};
+
+/// Keys that are looked up under one hold of the catalog's lock.
+const KEYS_PER_HOLD: usize = 32;
+
+/// Two records this near to each other are read together: what lies between costs less to read than
+/// another call costs.
+const GAP_BYTES_MAX: u64 = 8 << 10;
+
+/// Most bytes of one joined read.
+const JOINED_BYTES_MAX: u64 = 256 << 10;
+
+/// A record that is asked for; in order of place.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    segment: u32,
+    offset: u64,
+    /// Of its key.
+    index: usize,
+}
+
+impl Log {
+    /// False only when nothing is shown under the key.
+    pub(super) fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        let found = self.catalog.read().find(vbid, key);
+        found.is_some_and(|entry| entry.mark() != Mark::Purged)
+    }
+
+    pub(super) fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut count = ReadCount::default();
+        let (segments, wanted) = self.places_of(keys, visit);
+        let mut window = Window::ahead(FIRST_READ_BYTES as u64);
+        let mut read_all = || {
+            let mut left = wanted.as_slice();
+            while let [first, ..] = left {
+                let (run, rest) = left.split_at(joined(left));
+                let bytes = run.last().map_or(0, |last| last.offset - first.offset);
+                let segment = &segments[&first.segment];
+                window.cover(segment, first.offset, bytes + FIRST_READ_BYTES as u64)?;
+                for one in run {
+                    let stored = window.record(segment, one.offset)?;
+                    let (vbid, key) = keys[one.index];
+                    let is_it = stored.vbid == vbid && stored.record.key == key;
+                    if is_it {
+                        count.add(&stored.record);
+                    }
+                    visit(one.index, is_it.then_some(stored.record));
+                }
+                left = rest;
+            }
+            Ok(())
+        };
+        let result = read_all();
+        self.counters.read(&count, result)
+    }
+
+    /// Where the keys' records are, in that order, and their segments, whose files stay readable.
+    /// Keys of which there is nothing are answered at once.
+    fn places_of(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> (BTreeMap<u32, Segment>, Vec<Wanted>) {
+        let mut segments: BTreeMap<u32, Segment> = BTreeMap::new();
+        let mut wanted = Vec::with_capacity(keys.len());
+        let mut absent = Vec::new();
+        for (number, chunk) in keys.chunks(KEYS_PER_HOLD).enumerate() {
+            let catalog = self.catalog.read();
+            for (index, (vbid, key)) in (number * KEYS_PER_HOLD..).zip(chunk) {
+                let found = catalog.find(*vbid, *key).filter(|found| found.mark() != Mark::Purged);
+                let Some(place) = found.map(Entry::place) else {
+                    absent.push(index);
+                    continue;
+                };
+                let segment = catalog.segment(place.slot);
+                // By number, because a slot can have another segment at the next hold; and the
+                // active segment grows from hold to hold.
+                let kept = segments.entry(segment.id).or_insert_with(|| segment.clone());
+                kept.bytes = segment.bytes;
+                wanted.push(Wanted { segment: segment.id, offset: place.offset(), index });
+            }
+        }
+        absent.into_iter().for_each(|index| visit(index, None));
+        wanted.sort_unstable();
+        (segments, wanted)
+    }
+}
+
+/// How many of the first places, at least one, are read together.
+fn joined(places: &[Wanted]) -> usize {
+    let Some(first) = places.first() else { return 0 };
+    let is_joined = |pair: &&[Wanted]| {
+        let (left, right) = (&pair[0], &pair[1]);
+        left.segment == right.segment
+            && right.offset - left.offset <= GAP_BYTES_MAX
+            && right.offset - first.offset <= JOINED_BYTES_MAX
+    };
+    1 + places.windows(2).take_while(is_joined).count()
+}
