@@ -42,6 +42,12 @@ pub const RECEIVE_IN_PLACE_BYTES_MIN: usize = 32 * 1024;
 /// request with the longest key, and for a few small requests.
 pub const HEAD_ROOM_BYTES: usize = 2048;
 
+/// Turns for which the answers to large store requests may wait for those of the requests behind them, and
+/// the bytes of answers up to which they do.
+pub const DEFERRED_SENDS_MAX: u8 = 8;
+/// See [`DEFERRED_SENDS_MAX`].
+pub const DEFERRED_BYTES_MAX: usize = 4096;
+
 /// Bytes of a large value that are received, or sent, before the next connection gets its turn: some
 /// 50 µs of copying in the kernel.
 pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;

@@ -32,6 +32,8 @@ pub(super) struct Slot {
     pub end_of_input: bool,
     /// Every complete frame is served, so that more may be read.
     pub is_hungry: bool,
+    /// Turns in a row after which answers were held back.
+    pub deferred_sends: u8,
     /// The last answer is sent; what the client still sends is forgotten until it closes.
     pub is_lingering: bool,
     /// A deadline scan has seen it linger.
@@ -89,6 +91,7 @@ impl Connections {
             read_closed: false,
             end_of_input: false,
             is_hungry: true,
+            deferred_sends: 0,
             is_lingering: false,
             was_scanned_lingering: false,
             queued: false,
