@@ -286,18 +286,19 @@ impl Bucket {
     }
 
     /// Set, add or replace with a value that was received into its block; `request.value` is not
-    /// looked at.
+    /// looked at. The block is taken, unless the answer is [`Refused::NeedsFetch`]: it is needed again then.
     ///
     /// # Panics
-    /// When some of the value is missing.
+    /// When there is no block, or some of the value is missing.
     pub fn store_received(
         &self,
         vbid: Vbid,
-        received: FillingItem,
+        received: &mut Option<FillingItem>,
         request: &StoreRequest<'_>,
         now: Timestamp,
     ) -> MutationOutcome {
         self.mutate(vbid, now, |vbucket, context| {
+            let received = received.take().expect("the caller has received a value");
             vbucket.store_received(context, received, request)
         })
     }

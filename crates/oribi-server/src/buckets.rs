@@ -394,6 +394,7 @@ impl Buckets {
             storage,
             threads: Mutex::new(threads),
             is_deleted: AtomicBool::new(false),
+            fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
             directory,
         });

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - a STAT is answered in slices; between two of them the driver may send and serve others;
-//! - frames are served strictly in order; only writes that wait for the store are overtaken, and only
-//!   when the client negotiated that;
+//! - frames are served strictly in order; only what waits for the store, writes to be persisted and
+//!   requests whose document is fetched, is overtaken, and only when the client negotiated that;
 //! - no frame is served while something is waited for, while too much output is pending, or after the
 //!   connection began to close;
 //! - a frame is buffered only after its announced size passed the limits; a value over the limit is
@@ -20,6 +20,8 @@
 mod admission;
 pub mod close_reason;
 pub(crate) mod features;
+pub(crate) mod fetches;
+mod fetching;
 mod incoming;
 mod lookahead;
 pub(crate) mod parked;
@@ -48,6 +50,7 @@ use crate::server_context::ConnectionLimits;
 use crate::status;
 use admission::{Admission, admit};
 use close_reason::CloseReason;
+use fetches::Tries;
 use incoming::Incoming;
 use lookahead::Lookahead;
 use parked::{ParkToken, Parked};
@@ -145,6 +148,14 @@ impl Connection {
         &mut self.writer
     }
 
+    /// Bytes that are held for this connection alone: what is received and not served, parked requests,
+    /// a value on its way into its item, and the block of answers.
+    pub fn buffer_bytes(&mut self) -> usize {
+        let parked = self.state.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes());
+        let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.header.frame_bytes());
+        self.reader.capacity() + parked + incoming + self.writer.tail().capacity()
+    }
+
     /// Why the connection ends, once it does.
     pub fn closing(&self) -> Option<CloseReason> {
         self.state.closing
@@ -168,11 +179,17 @@ impl Connection {
 
     /// True while some write of this connection waits for the store.
     pub fn waits_for_store(&self) -> bool {
+        self.state.has_parked_writes()
+    }
+
+    /// True while some request is parked, and something will be answered without more input.
+    pub fn has_parked(&self) -> bool {
         self.state.has_parked()
     }
 
-    /// Serves complete frames until there is a reason to stop. A STAT that is being answered comes
-    /// before the next frame, and one slice of it is a whole turn's work.
+    /// Serves complete frames until there is a reason to stop. Parked requests that can go on come before
+    /// everything else, a STAT that is being answered before the next frame, and one slice of it is a whole
+    /// turn's work.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
         let progress = self.serve_frames(env, &mut served);
@@ -183,6 +200,9 @@ impl Connection {
     }
 
     fn serve_frames(&mut self, env: &mut Environment, served: &mut u64) -> Progress {
+        if let Some(progress) = self.serve_fetched(env) {
+            return progress;
+        }
         let mut ahead = Lookahead::new(env.server.limits.prefetch_keys);
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
@@ -201,14 +221,14 @@ impl Connection {
                 }
                 match self.serve_incoming(env) {
                     Served::Done => *served += 1,
-                    Served::Later => return Progress::Waiting,
+                    Served::Later | Served::Fetch { .. } => return Progress::Waiting,
                 }
                 continue;
             }
             ahead.advance(&self.state, self.reader.unread());
             match self.process_frame(env, &mut ahead) {
                 Some(Served::Done) => *served += 1,
-                Some(Served::Later) => return Progress::Waiting,
+                Some(Served::Later | Served::Fetch { .. }) => return Progress::Waiting,
                 None if self.state.closing.is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
             }
@@ -220,15 +240,19 @@ impl Connection {
         if self.state.closing.is_some() {
             return Some(Progress::Closing);
         }
-        if self.state.wait != Wait::Nothing {
+        if self.state.wait != Wait::Nothing && !self.state.has_ready() {
             return Some(Progress::Waiting);
         }
+        self.output_is_full().then_some(Progress::OutputFull)
+    }
+
+    fn output_is_full(&self) -> bool {
         // While the socket takes everything, output goes out in pieces that amortise a system call;
         // once it does not, a little more is collected before requests have to wait.
         // A STAT knows no end of output, so it waits at once.
         let collects = self.timing.stalled_since_ms != 0 && self.state.stat.is_none();
         let limit = if collects { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
-        (self.writer.pending_bytes() >= limit).then_some(Progress::OutputFull)
+        self.writer.pending_bytes() >= limit
     }
 
     /// Serves the frame at the head of the buffer; `None` when it is not complete or not acceptable.
@@ -245,8 +269,9 @@ impl Connection {
             Ok(Decoded::Complete { frame, consumed }) => {
                 timing.partial_since_ms = 0;
                 let pending_bytes = writer.pending_bytes();
-                let served = match admit(state, env, &frame.header) {
-                    Admission::Serve => serve_frame(*id, state, writer, env, frame, key),
+                let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+                let mut served = match admit(state, env, &frame.header) {
+                    Admission::Serve => serve_frame(*id, state, writer, env, frame, key, tries),
                     Admission::Skip(status) => {
                         answer(state, writer, &frame.header, status);
                         Served::Done
@@ -256,6 +281,14 @@ impl Connection {
                         return None;
                     }
                 };
+                if let Served::Fetch { overtakable, tries } = served {
+                    let (bytes, behind) = reader.unread().split_at(consumed);
+                    if overtakable && fetching::park(*id, state, env, bytes, &frame, tries) {
+                        served = Served::Done;
+                    } else {
+                        fetching::wait_at_head(*id, state, env, &frame, behind, tries);
+                    }
+                }
                 self.expects_incoming = self.expects_incoming.saturating_sub(1);
                 if served == Served::Done {
                     ahead.served(writer.pending_bytes() - pending_bytes);
@@ -317,15 +350,23 @@ impl Connection {
         let Incoming { header, parts, item } = *incoming;
         let Some(opcode) = dispatch::opcode_of(header.opcode) else { return Served::Done };
         let frame = incoming::frame_of(header, &parts);
-        let mut x = Exchange::new(self.id, frame, opcode, &mut self.state, &mut self.writer, env);
-        x.received = Some(item);
-        let served = dispatch::serve(&mut x);
-        if let (Served::Later, Some(item)) = (served, x.received.take()) {
-            self.incoming = Some(Box::new(Incoming { header, parts, item }));
-            return Served::Later;
-        }
+        // It is all there, whatever it may have to wait for.
         self.timing.partial_since_ms = 0;
-        self.expects_incoming = INCOMING_EXPECTED;
+        let tries = self.state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
+        let mut x = Exchange::new(self.id, frame, opcode, &mut self.state, &mut self.writer, env);
+        (x.received, x.tries) = (Some(item), tries);
+        let served = dispatch::serve(&mut x);
+        let received = x.received.take();
+        if let Served::Fetch { tries, .. } = served {
+            let behind = self.reader.unread();
+            fetching::wait_at_head(self.id, &mut self.state, env, &frame, behind, tries);
+        }
+        match (served, received) {
+            (Served::Later | Served::Fetch { .. }, Some(item)) => {
+                self.incoming = Some(Box::new(Incoming { header, parts, item }));
+            }
+            _ => self.expects_incoming = INCOMING_EXPECTED,
+        }
         served
     }
 
@@ -362,9 +403,7 @@ impl Connection {
             let parts = ResponseParts::new(parked.opcode, status, parked.opaque);
             write_response(self.writer.tail(), &parts);
         }
-        if self.state.wait == Wait::Parked && !self.state.has_parked() {
-            self.state.wait = Wait::Nothing;
-        }
+        self.state.release_parked();
     }
 
     /// The blocking thread has a result for the request that this connection waits with.
@@ -460,13 +499,14 @@ fn serve_frame(
     env: &mut Environment,
     frame: Frame<'_>,
     ahead: Option<KeyAhead>,
+    tries: Tries,
 ) -> Served {
     let Some(opcode) = dispatch::opcode_of(frame.header.opcode) else {
         answer(state, out, &frame.header, Status::UnknownCommand);
         return Served::Done;
     };
     let mut x = Exchange::new(id, frame, opcode, state, out, env);
-    x.ahead = ahead;
+    (x.ahead, x.tries) = (ahead, tries);
     dispatch::serve(&mut x)
 }
 

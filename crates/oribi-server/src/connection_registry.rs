@@ -20,6 +20,9 @@ use crate::auth::Identity;
 use crate::connection::features::Features;
 use crate::counters::Counter;
 
+/// Connections that are summed up at once.
+const SUM_PIECE: usize = 256;
+
 /// What a connection has agreed on.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Agreement {
@@ -50,6 +53,8 @@ pub(crate) struct ConnectionRecord {
     pub bytes_sent: Counter,
     /// Requests served.
     pub requests: Counter,
+    /// Bytes held for it alone after its last turn.
+    pub buffer_bytes: Counter,
     /// Wall clock of its last turn, in nanoseconds since 1970.
     pub active_unix_ns: Counter,
     agreement: Mutex<Agreement>,
@@ -90,6 +95,7 @@ impl ConnectionRegistry {
             bytes_received: Counter::default(),
             bytes_sent: Counter::default(),
             requests: Counter::default(),
+            buffer_bytes: Counter::default(),
             active_unix_ns: Counter::default(),
             agreement: Mutex::default(),
         });
@@ -106,6 +112,17 @@ impl ConnectionRegistry {
     /// One connection.
     pub fn get(&self, number: u64) -> Option<Arc<ConnectionRecord>> {
         self.records.lock().get(&number).cloned()
+    }
+
+    /// Bytes held for connections, all together. The lock is held for a piece of the list at a time.
+    pub fn buffer_bytes(&self) -> u64 {
+        let (mut sum, mut after) = (0, 0);
+        loop {
+            let piece = self.after(after, SUM_PIECE);
+            let Some(last) = piece.last() else { return sum };
+            after = last.number;
+            sum += piece.iter().map(|record| record.buffer_bytes.get()).sum::<u64>();
+        }
     }
 
     /// Up to `count` connections with numbers above `after`, ascending, so that a long list is read
@@ -133,6 +150,10 @@ mod tests {
             registry.add(worker, None, Timestamp::default());
         }
         registry.remove(3);
+        for record in registry.after(0, 10) {
+            record.buffer_bytes.set(record.number);
+        }
+        assert_eq!(registry.buffer_bytes(), (1..=10).sum::<u64>() - 3);
         let (mut seen, mut after) = (Vec::new(), 0);
         loop {
             let piece = registry.after(after, 4);

@@ -22,6 +22,7 @@ use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 
+use crate::connection::fetches::Tries;
 use crate::connection::state::Wait;
 use crate::counters::timings::CommandKind;
 use crate::status;
@@ -37,8 +38,15 @@ use rules::{Privilege, Rule};
 pub(crate) enum Served {
     /// It was dealt with.
     Done,
-    /// It has to wait until parked writes are answered; offer it again then.
+    /// It has to wait until what is parked is answered; offer it again then.
     Later,
+    /// It needs something from the store; offer it again when that was fetched.
+    Fetch {
+        /// Later requests may be served meanwhile.
+        overtakable: bool,
+        /// What is to be known of it then.
+        tries: Tries,
+    },
 }
 
 /// True when this opcode, sent by a client that has not said HELLO, makes it a memcached client.
@@ -55,7 +63,10 @@ pub(crate) fn opcode_of(code: u8) -> Option<Opcode> {
 
 /// Serves one request.
 pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
-    x.env.counters.cmd_total.add(1);
+    let is_first = x.tries.is_first();
+    if is_first {
+        x.env.counters.cmd_total.add(1);
+    }
     let Some(rule) = rules::rule(x.opcode) else {
         x.fail(if x.state.identity.is_some() { Status::NotSupported } else { Status::Eaccess });
         return Served::Done;
@@ -69,9 +80,16 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         x.state.wait = Wait::Parked;
         return Served::Later;
     }
-    match rule.timed.and_then(|kind| Some((kind, sample(x, kind)?))) {
-        Some((kind, weight)) => call_timed(x, kind, weight),
+    if is_first {
+        x.tries.weight = rule.timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
+    }
+    match rule.timed.filter(|_| x.tries.weight != 0) {
+        Some(kind) => call_timed(x, kind),
         None => call(x),
+    }
+    if x.needs_fetch {
+        let overtakable = !in_order && x.state.features.has(Feature::UnorderedExecution);
+        return Served::Fetch { overtakable, tries: x.tries };
     }
     Served::Done
 }
@@ -85,16 +103,17 @@ pub(crate) fn begin_store(x: &mut Exchange<'_>, value_bytes: usize) -> Option<Fi
 }
 
 /// Counts a command that is about to run; its weight when it is to be timed.
-fn sample(x: &Exchange<'_>, kind: CommandKind) -> Option<u64> {
+fn sample(x: &Exchange<'_>, kind: CommandKind) -> Option<u8> {
     x.state.operations.as_ref()?.timings().sample(kind)
 }
 
-fn call_timed(x: &mut Exchange<'_>, kind: CommandKind, weight: u64) {
+/// Records how long the try took that was the last one.
+fn call_timed(x: &mut Exchange<'_>, kind: CommandKind) {
     let begun_ns = x.env.latency_clock.now_ns();
     call(x);
     let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
-    if let Some(operations) = &x.state.operations {
-        operations.timings().record(kind, elapsed_ns, weight);
+    if let Some(operations) = x.state.operations.as_ref().filter(|_| !x.needs_fetch) {
+        operations.timings().record(kind, elapsed_ns, x.tries.weight);
     }
 }
 

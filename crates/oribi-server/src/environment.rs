@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::PersistenceSink;
+use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
 use crate::blocking_thread::Job;
@@ -54,6 +54,8 @@ pub(crate) struct Environment {
     pub mailbox: Arc<Mailbox>,
     /// The same mailbox, as the engine knows it.
     pub sink: Arc<dyn PersistenceSink>,
+    /// The same again, for fetches.
+    pub fetch_sink: Arc<dyn FetchSink>,
     /// Jobs that connections asked for and the driver has not submitted yet.
     pub jobs: Vec<(ConnectionId, Job)>,
     /// Wall clock of this batch.
@@ -74,6 +76,7 @@ impl Environment {
         latency_clock: LatencyClock,
     ) -> Environment {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
+        let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
         Environment {
             server,
@@ -81,6 +84,7 @@ impl Environment {
             counters,
             mailbox,
             sink,
+            fetch_sink,
             jobs: Vec::new(),
             now: Timestamp::default(),
             now_ms: 1,
@@ -89,9 +93,9 @@ impl Environment {
         }
     }
 
-    /// A serial number for a parked write.
+    /// A serial number for something that is parked; never 0.
     pub fn park_serial(&mut self) -> u32 {
-        self.next_park_serial = self.next_park_serial.wrapping_add(1);
+        self.next_park_serial = self.next_park_serial.wrapping_add(1).max(1);
         self.next_park_serial
     }
 }

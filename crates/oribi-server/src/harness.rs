@@ -57,6 +57,8 @@ pub struct ConnectionHarness {
     bucket: Arc<BucketHandle>,
     /// The flusher runs by itself whenever a write waits for it.
     flushes: bool,
+    /// The fetcher runs by itself whenever a request waits for it.
+    fetches: bool,
     /// The blocking thread's queue is full.
     refuses_jobs: bool,
     /// Received while the connection did not read.
@@ -115,6 +117,7 @@ impl ConnectionHarness {
             environment,
             bucket,
             flushes: true,
+            fetches: true,
             refuses_jobs: false,
             unread: VecDeque::new(),
         }
@@ -201,6 +204,7 @@ impl ConnectionHarness {
         self.environment.now_ms += ms;
         self.environment.now.unix_ns += ms * 1_000_000;
         self.connection.expire_parked(self.environment.now_ms);
+        self.connection.expire_fetches(self.environment.now_ms);
         let server = &self.environment.server;
         let is_development = server.users.is_development();
         let now_ms = self.environment.now_ms;
@@ -213,6 +217,11 @@ impl ConnectionHarness {
     /// Turns the flusher off, so that writes wait, or on again.
     pub fn set_flushes(&mut self, flushes: bool) {
         self.flushes = flushes;
+    }
+
+    /// Turns the fetcher off, so that requests wait for what was evicted, or on again.
+    pub fn set_fetches(&mut self, fetches: bool) {
+        self.fetches = fetches;
     }
 
     /// Makes the queue of the blocking thread full, or empty again.
@@ -257,14 +266,22 @@ impl ConnectionHarness {
             // A failed commit reaches the connection through its waiting writes.
             let _ = self.bucket.bucket().flush_step();
         }
+        if self.fetches && self.connection.waits_for_fetch() {
+            self.bucket.bucket().fetch_step();
+        }
         let mut messages = Vec::new();
         self.environment.mailbox.take(&mut messages);
         for message in messages {
-            if let Message::Persisted { token, outcome } = message {
-                let token = ParkToken::decode(token);
-                self.connection.persisted(token, outcome);
-                told = true;
+            match message {
+                Message::Persisted { token, outcome } => {
+                    self.connection.persisted(ParkToken::decode(token), outcome);
+                }
+                Message::Fetched { token, outcome } => {
+                    self.connection.fetched(ParkToken::decode(token), outcome);
+                }
+                _ => continue,
             }
+            told = true;
         }
         told
     }

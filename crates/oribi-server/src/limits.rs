@@ -59,6 +59,28 @@ pub const PARKED_MAX: usize = 4096;
 /// Connections of one worker: the bits that a park token has for them.
 pub const WORKER_CONNECTIONS_MAX: usize = 1 << 20;
 
+/// Requests of one connection that may be parked, overtaken by later ones, while the store is read for them.
+/// Enough for the fetcher to make batches of; a request beyond waits at the head of the input.
+pub const PARKED_REQUESTS_MAX: usize = 128;
+
+/// Bytes of these requests. Reads take some 50 bytes each; a write with a long value does not fit, and waits
+/// at the head of the input, which holds it anyway.
+pub const PARKED_REQUEST_BYTES_MAX: usize = 64 * 1024;
+
+/// Documents that are fetched ahead while a request at the head of the input waits for its own: as many as the
+/// fetcher makes a batch of, and no more values than that come into memory before they are asked for.
+pub const FETCH_AHEAD_MAX: usize = 64;
+
+/// Requests behind it that are looked at for that: a turn's worth.
+pub const FETCH_AHEAD_FRAMES_MAX: usize = FRAMES_PER_TURN;
+
+/// Fetches that one request waits for, at most. One is the rule; more are needed when what was fetched is
+/// evicted, or the document changed, before the request is served again.
+pub const FETCH_ATTEMPTS_MAX: u8 = 64;
+
+/// Longest wait for a fetch: a store that takes longer to read one document does not answer any more.
+pub const FETCH_TIMEOUT_MS: u64 = 30_000;
+
 /// Timeout of a durable write that names none.
 pub const DURABILITY_TIMEOUT_DEFAULT_MS: u64 = 10_000;
 

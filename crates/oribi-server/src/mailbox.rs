@@ -2,12 +2,12 @@
 //!
 //! Owns: messages that a worker has not taken yet. Invariant: the waker is used once per batch, when
 //! the list turns from empty to not empty, so that a flusher that completes ten thousand writes costs
-//! one wake-up. Posted to by the acceptor (sockets), flusher threads (persistence), the blocking thread
+//! one wake-up. Posted to by the acceptor (sockets), flusher threads (persistence), fetcher threads (fetches), the blocking thread
 //! (its results) and the server (stop); taken by the worker. The worker never posts to itself.
 
 use std::sync::Arc;
 
-use oribi_engine::{PersistOutcome, PersistenceSink};
+use oribi_engine::{FetchOutcome, FetchSink, PersistOutcome, PersistenceSink};
 use parking_lot::Mutex;
 
 use crate::blocking_thread::JobResult;
@@ -32,6 +32,13 @@ pub enum Message {
         token: u64,
         /// How it went.
         outcome: PersistOutcome,
+    },
+    /// A fetch from the store that a request waits for.
+    Fetched {
+        /// Token given with the request.
+        token: u64,
+        /// How it went.
+        outcome: FetchOutcome,
     },
     /// A job that a connection had given to the blocking thread.
     JobDone {
@@ -84,6 +91,12 @@ impl Mailbox {
 impl PersistenceSink for Mailbox {
     fn persisted(&self, token: u64, outcome: PersistOutcome) {
         self.post(Message::Persisted { token, outcome });
+    }
+}
+
+impl FetchSink for Mailbox {
+    fn fetched(&self, token: u64, outcome: FetchOutcome) {
+        self.post(Message::Fetched { token, outcome });
     }
 }
 

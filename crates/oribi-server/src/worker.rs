@@ -189,6 +189,12 @@ impl WorkerLoop {
                     connection.persisted(token, outcome);
                 });
             }
+            Message::Fetched { token, outcome } => {
+                let token = ParkToken::decode(token);
+                self.connections.with_slot(token.slot, |connection| {
+                    connection.fetched(token, outcome);
+                });
+            }
             Message::JobDone { connection, result } => {
                 let environment = &mut self.environment;
                 self.connections.with_id(connection, |connection| {

@@ -78,13 +78,13 @@ fn a_value_received_in_place_is_stored_like_any_other() {
     for piece in value.as_bytes().chunks(4096) {
         receiving.append(piece);
     }
-    done(bucket.store_received(VB, receiving, &request(StoreMode::Set), NOW));
+    done(bucket.store_received(VB, &mut Some(receiving), &request(StoreMode::Set), NOW));
     let GetOutcome::Hit(item) = bucket.get(VB, name, NOW) else { panic!("a miss") };
     assert_eq!((item.value(), item.flags()), (value.as_bytes(), 5));
     assert_eq!(item.datatype(), Datatype::JSON);
     let mut second = bucket.begin_store(name, &request(StoreMode::Add), 1, NOW).expect("it fits");
     second.append(b"x");
-    let refused = bucket.store_received(VB, second, &request(StoreMode::Add), NOW);
+    let refused = bucket.store_received(VB, &mut Some(second), &request(StoreMode::Add), NOW);
     assert_eq!(refused, MutationOutcome::Exists);
     assert!(bucket.begin_store(name, &request(StoreMode::Set), (1 << 20) + 1, NOW).is_none());
 }

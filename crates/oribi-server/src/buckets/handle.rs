@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketThreads};
+use oribi_engine::{Bucket, BucketThreads, FetchOutcome};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
@@ -23,6 +23,8 @@ pub struct BucketHandle {
     pub(super) storage: BucketStorage,
     pub(super) threads: Mutex<Option<BucketThreads>>,
     pub(super) is_deleted: AtomicBool,
+    /// Fetches from the store fail, and that was logged.
+    pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
     /// `None` for a bucket that lives in memory only.
     pub(super) directory: Option<PathBuf>,
@@ -70,6 +72,23 @@ impl BucketHandle {
     /// True once the bucket was deleted; a connection that still has it selected has no bucket.
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Logs when fetches from the store begin to fail, and when they succeed again.
+    pub(crate) fn note_fetch(&self, outcome: FetchOutcome) {
+        let is_failure = outcome == FetchOutcome::Failed;
+        if self.fetches_fail.load(Ordering::Relaxed) == is_failure {
+            return;
+        }
+        let did_fail = self.fetches_fail.swap(is_failure, Ordering::Relaxed);
+        if is_failure && !did_fail && !self.is_deleted() {
+            tracing::error!(
+                bucket = self.name(),
+                "documents cannot be read from the store; requests for them get a temporary failure"
+            );
+        } else if !is_failure && did_fail {
+            tracing::info!(bucket = self.name(), "documents can be read from the store again");
+        }
     }
 
     /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.

@@ -73,14 +73,14 @@ impl Lookahead {
     #[inline]
     pub(super) fn advance(&mut self, state: &ConnectionState, received: &[u8]) {
         let Some(bucket) = state.bucket.as_ref().filter(|_| self.distance > 0) else { return };
-        let (vbuckets, bucket) = (bucket.vbuckets(), bucket.bucket());
+        let bucket = bucket.bucket();
         while !self.is_exhausted && self.announced - self.served < self.distance {
             let rest = received.get(self.ahead_bytes..).unwrap_or_default();
             let Ok(Decoded::Complete { frame, consumed }) = frame::decode(rest) else {
                 self.is_exhausted = true;
                 break;
             };
-            let document = document_of(state, vbuckets, &frame);
+            let document = document_of(state, &frame);
             let key = document.and_then(|(vbid, key)| bucket.announce(vbid, key));
             self.ring[self.announced % PREFETCH_KEYS_MAX] =
                 Some(Entry { key, header: frame.header });
@@ -133,20 +133,15 @@ impl Lookahead {
 }
 
 /// Vbucket and key of a request about one document.
-fn document_of<'a>(
-    state: &ConnectionState,
-    vbuckets: u16,
-    frame: &Frame<'a>,
-) -> Option<(Vbid, DocKey<'a>)> {
+fn document_of<'a>(state: &ConnectionState, frame: &Frame<'a>) -> Option<(Vbid, DocKey<'a>)> {
     if !is_about_document(frame.header.opcode) {
         return None;
     }
-    let key = state.doc_key(frame.key)?;
-    Some((state.vbid(frame.header.vbucket_or_status, key, vbuckets), key))
+    state.document(&frame.header, frame.key)
 }
 
 /// True for the common requests that read or write one document.
-fn is_about_document(opcode: u8) -> bool {
+pub(super) fn is_about_document(opcode: u8) -> bool {
     // All of memcached's requests that have a key, but STAT, whose key is none of a document.
     opcode <= Opcode::Gatq as u8 && opcode != Opcode::Stat as u8
 }

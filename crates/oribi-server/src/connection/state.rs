@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Header;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::leb128::split_collection_key;
 use oribi_protocol::limits::KEY_BYTES_MAX;
@@ -17,6 +18,7 @@ use crate::auth::{Identity, SaslServer};
 use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
+use crate::connection::fetches::Fetches;
 use crate::connection::parked::ParkedWrites;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
@@ -37,8 +39,10 @@ pub(crate) enum Wait {
         /// Opaque of the request.
         opaque: u32,
     },
-    /// Every parked write has to be answered first: the client wants order.
+    /// Every parked write and request has to be answered first: the client wants order.
     Parked,
+    /// The request at the head of the input is tried again when the store was read for it.
+    Fetch,
 }
 
 /// What the user may do with the selected bucket.
@@ -78,6 +82,8 @@ pub(crate) struct ConnectionState {
     pub sasl: Option<Box<SaslServer>>,
     /// Writes that wait for the store.
     pub parked: Option<Box<ParkedWrites>>,
+    /// Requests that wait for a document from the store.
+    pub fetches: Option<Box<Fetches>>,
     /// What is waited for.
     pub wait: Wait,
     /// Set once: the rest of the output is sent, then the connection ends.
@@ -102,6 +108,7 @@ impl ConnectionState {
             stat: None,
             sasl: None,
             parked: None,
+            fetches: None,
             wait: Wait::Nothing,
             closing: None,
             config_rev_sent: 0,
@@ -181,9 +188,33 @@ impl ConnectionState {
         if self.features.has(Feature::XError) { status } else { status::for_legacy(status) }
     }
 
-    /// True while some write waits for the store.
+    /// True while some write waits for the store, or some request was overtaken while it waits for a fetch.
     pub fn has_parked(&self) -> bool {
+        self.has_parked_writes() || self.fetches.as_ref().is_some_and(|all| all.has_parked())
+    }
+
+    /// True while some write waits for the store.
+    pub fn has_parked_writes(&self) -> bool {
         self.parked.as_ref().is_some_and(|parked| !parked.is_empty())
+    }
+
+    /// True when a parked request is to be tried again.
+    pub fn has_ready(&self) -> bool {
+        self.fetches.as_ref().is_some_and(|all| all.has_ready())
+    }
+
+    /// Ends the wait for everything that is parked, if nothing is any more.
+    pub fn release_parked(&mut self) {
+        if self.wait == Wait::Parked && !self.has_parked() {
+            self.wait = Wait::Nothing;
+        }
+    }
+
+    /// Vbucket and key of a request about one document; `None` when its key field is not valid.
+    pub fn document<'k>(&self, header: &Header, field: &'k [u8]) -> Option<(Vbid, DocKey<'k>)> {
+        let vbuckets = self.bucket.as_ref()?.vbuckets();
+        let key = self.doc_key(field)?;
+        Some((self.vbid(header.vbucket_or_status, key, vbuckets), key))
     }
 
     /// Starts the end of the connection; the first reason stays.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::Counter;
 
 /// One in these many commands of a kind is timed.
-pub const SAMPLE_EVERY: u64 = 64;
+pub const SAMPLE_EVERY: u8 = 64;
 
 /// Longest time that is told apart; longer ones count as this.
 const TIMED_US_MAX: u64 = 60_000_000;
@@ -82,23 +82,23 @@ impl CommandTimings {
     /// Counts a command that is about to run. `Some`: it is to be timed, and recorded with this
     /// weight. Only the worker that owns the timings may call it.
     #[inline]
-    pub fn sample(&self, kind: CommandKind) -> Option<u64> {
+    pub fn sample(&self, kind: CommandKind) -> Option<u8> {
         let countdown = &self.countdowns[kind as usize];
         let left = countdown.get();
         if left > 1 {
             countdown.set(left - 1);
             return None;
         }
-        countdown.set(SAMPLE_EVERY);
+        countdown.set(SAMPLE_EVERY.into());
         Some(if left == 0 { 1 } else { SAMPLE_EVERY })
     }
 
     /// Records a command that took `elapsed_ns`, as `weight` commands.
-    pub fn record(&self, kind: CommandKind, elapsed_ns: u64, weight: u64) {
+    pub fn record(&self, kind: CommandKind, elapsed_ns: u64, weight: u8) {
         let mut histograms = self.histograms.lock();
         let histogram =
             histograms[kind as usize].get_or_insert_with(|| Box::new(empty_histogram()));
-        histogram.saturating_record_n(elapsed_ns / 1000, weight);
+        histogram.saturating_record_n(elapsed_ns / 1000, weight.into());
     }
 
     /// Adds the times of one kind to `sum`.
@@ -130,7 +130,7 @@ mod tests {
             let mut sum = empty_histogram();
             timings.add_to(CommandKind::Get, &mut sum);
             assert!(
-                sum.len() <= done && done - sum.len() < SAMPLE_EVERY,
+                sum.len() <= done && done - sum.len() < u64::from(SAMPLE_EVERY),
                 "{} of {done}",
                 sum.len()
             );

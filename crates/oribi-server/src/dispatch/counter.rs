@@ -28,7 +28,7 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
     if !admit_durable(x) {
         return;
     }
-    x.counters().cmd_set.add(1);
+    x.count(|counters| &counters.cmd_set);
     let creates = extras.expiry != COUNTER_DO_NOT_CREATE;
     let request = CounterRequest {
         delta: extras.delta,

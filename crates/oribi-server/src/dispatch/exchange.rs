@@ -22,11 +22,12 @@ use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 
 use crate::buckets::BucketHandle;
 use crate::connection::features::Features;
+use crate::connection::fetches::Tries;
 use crate::connection::parked::Answer;
 use crate::connection::state::ConnectionState;
 use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
-use crate::counters::OperationCounters;
 use crate::counters::collections::CollectionCounters;
+use crate::counters::{Counter, OperationCounters};
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
 use crate::status;
@@ -51,6 +52,10 @@ pub(crate) struct Exchange<'a> {
     pub ahead: Option<KeyAhead>,
     /// The item of a store request that has the value already; the frame's is empty then.
     pub received: Option<FillingItem>,
+    /// What became of it before, if it is tried again.
+    pub tries: Tries,
+    /// It was not done, and not answered: it needs something from the store.
+    pub needs_fetch: bool,
 }
 
 impl<'a> Exchange<'a> {
@@ -64,7 +69,8 @@ impl<'a> Exchange<'a> {
         env: &'a mut Environment,
     ) -> Exchange<'a> {
         let infos = RequestFrames::default();
-        Exchange { id, frame, opcode, infos, state, out, env, ahead: None, received: None }
+        let (ahead, received, tries, needs_fetch) = (None, None, Tries::default(), false);
+        Exchange { id, frame, opcode, infos, state, out, env, ahead, received, tries, needs_fetch }
     }
 
     /// The selected bucket. Only for opcodes whose rule demands one.
@@ -76,6 +82,13 @@ impl<'a> Exchange<'a> {
     pub fn counters(&self) -> &OperationCounters {
         let operations = self.state.operations.as_ref();
         operations.expect("they are selected with the bucket").counters()
+    }
+
+    /// Counts a request, once however often it is tried.
+    pub fn count(&self, counter: impl FnOnce(&OperationCounters) -> &Counter) {
+        if self.tries.is_first() {
+            counter(self.counters()).add(1);
+        }
     }
 
     /// Counters of this worker for a collection that the engine found.
@@ -144,11 +157,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Answers that the engine did not look at the key, with what the client needs to do better.
+    /// Answers that the engine did not look at the key, with what the client needs to do better. What
+    /// needs a fetch is not answered but waits for it, unless that was to no avail before.
     pub fn refuse(&mut self, refused: Refused) {
         match refused {
             Refused::NotMyVbucket => self.not_my_vbucket(),
             Refused::UnknownCollection => self.unknown(Status::UnknownCollection),
+            Refused::NeedsFetch if !self.tries.is_over() => self.needs_fetch = true,
             Refused::TemporaryFailure | Refused::NoMemory | Refused::NeedsFetch => {
                 let counters = self.counters();
                 match refused {

@@ -27,7 +27,7 @@ pub(super) fn get_with_key(x: &mut Exchange<'_>) {
 
 fn read(x: &mut Exchange<'_>, with_key: bool) {
     let Some(key) = x.doc_key() else { return };
-    x.counters().cmd_get.add(1);
+    x.count(|counters| &counters.cmd_get);
     let bucket = x.bucket().bucket();
     let outcome = match x.ahead {
         Some(ahead) => bucket.get_announced(ahead, key, x.env.now),
@@ -65,8 +65,8 @@ pub(super) fn get_and_touch(x: &mut Exchange<'_>) {
     if !super::writes::admit_durable(x) {
         return;
     }
-    x.counters().cmd_touch.add(1);
-    x.counters().cmd_get.add(1);
+    x.count(|counters| &counters.cmd_touch);
+    x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
     match x.bucket().bucket().get_and_touch(vbid, key, expiry, x.env.now) {
         GetOutcome::Hit(item) => {

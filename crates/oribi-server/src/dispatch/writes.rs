@@ -43,15 +43,16 @@ fn store(x: &mut Exchange<'_>, mode: StoreMode) {
     if !admit_durable(x) {
         return;
     }
-    x.counters().cmd_set.add(1);
+    x.count(|counters| &counters.cmd_set);
     let vbid = x.vbid(key);
-    let received = x.received.take();
+    let mut received = x.received.take();
     let bucket = x.bucket().bucket();
-    let outcome = match (received, x.ahead) {
-        (Some(received), _) => bucket.store_received(vbid, received, &request, x.env.now),
+    let outcome = match (&mut received, x.ahead) {
+        (received @ Some(_), _) => bucket.store_received(vbid, received, &request, x.env.now),
         (None, Some(ahead)) => bucket.store_announced(ahead, key, &request, x.env.now),
         (None, None) => bucket.store(vbid, key, &request, x.env.now),
     };
+    x.received = received;
     count_store(x, key.collection, &outcome);
     answer_mutation(x, vbid, outcome);
 }
@@ -93,7 +94,7 @@ fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
     if !admit_durable(x) {
         return;
     }
-    x.counters().cmd_set.add(1);
+    x.count(|counters| &counters.cmd_set);
     let request = ConcatRequest { mode, value: x.frame.value, cas: Cas(x.frame.header.cas) };
     let vbid = x.vbid(key);
     let outcome = x.bucket().bucket().concat(vbid, key, &request, x.env.now);
@@ -135,7 +136,7 @@ pub(super) fn touch(x: &mut Exchange<'_>) {
     if !admit_durable(x) {
         return;
     }
-    x.counters().cmd_touch.add(1);
+    x.count(|counters| &counters.cmd_touch);
     let vbid = x.vbid(key);
     match x.bucket().bucket().touch(vbid, key, expiry, x.env.now) {
         MutationOutcome::Done(mutation) => {

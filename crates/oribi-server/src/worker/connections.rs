@@ -145,7 +145,7 @@ impl Connections {
         }
     }
 
-    /// Ends connections that are overdue and answers parked writes whose time is up.
+    /// Ends connections that are overdue and answers what is parked and whose time is up.
     pub fn scan(&mut self, env: &Environment) {
         let open_to_all = env.server.users.is_development();
         let mut overdue = Vec::new();
@@ -160,7 +160,8 @@ impl Connections {
                 slot.was_scanned_lingering = true;
                 continue;
             }
-            if slot.connection.expire_parked(env.now_ms) {
+            let has_answered = slot.connection.expire_parked(env.now_ms);
+            if slot.connection.expire_fetches(env.now_ms) || has_answered {
                 answered.push(key);
             }
             if let Some(reason) =

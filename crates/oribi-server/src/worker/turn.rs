@@ -48,6 +48,8 @@ impl Pools {
             Err(reason) => Turn::End(reason),
         };
         self.reclaim(&mut slot.connection);
+        let buffer_bytes = slot.connection.buffer_bytes() as u64;
+        slot.connection.record().buffer_bytes.set(buffer_bytes);
         turn
     }
 
@@ -104,11 +106,12 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
         },
         Progress::TurnOver => Turn::Again,
         Progress::OutputFull if !slot.connection.is_halted() => Turn::Again,
-        Progress::NeedInput if slot.end_of_input => {
+        // A client that has said all that it had to say may still read.
+        Progress::NeedInput if slot.end_of_input && !slot.connection.has_parked() => {
             slot.connection.close(CloseReason::PeerClosed);
             Turn::Again
         }
-        Progress::NeedInput if slot.readable => Turn::Again,
+        Progress::NeedInput if slot.readable && !slot.end_of_input => Turn::Again,
         Progress::NeedInput | Progress::OutputFull | Progress::Waiting => Turn::Idle,
     })
 }

@@ -97,6 +97,7 @@ fn describe(record: &ConnectionRecord, now: Timestamp) -> Value {
         "total_recv": record.bytes_received.get(),
         "total_send": record.bytes_sent.get(),
         "requests": record.requests.get(),
+        "buffer_bytes": record.buffer_bytes.get(),
         "created_s": record.created.unix_s(),
         "age_s": now.unix_s().saturating_sub(record.created.unix_s()),
         "idle_ms": now.unix_ns.saturating_sub(active_ns) / 1_000_000,

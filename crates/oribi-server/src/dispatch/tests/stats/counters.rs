@@ -105,13 +105,13 @@ fn refusals_are_counted_by_their_kind() {
 fn timings_are_sampled_histograms() {
     let mut client = Client::modern();
     client.set(b"k", b"v");
-    let gets = 10 * SAMPLE_EVERY;
+    let gets = 10 * u64::from(SAMPLE_EVERY);
     client.harness.feed(&bytes(&about(Opcode::Get, b"k")).repeat(gets as usize));
     group(&mut client, "uuid");
     let timings = group(&mut client, "timings");
     let histogram: Value = serde_json::from_str(&timings["get_cmd"]).unwrap();
     let total = histogram["total"].as_u64().unwrap();
-    assert!(total <= gets && total > gets - SAMPLE_EVERY, "{total} of {gets}");
+    assert!(total <= gets && total > gets - u64::from(SAMPLE_EVERY), "{total} of {gets}");
     assert_eq!(histogram["bucketsLow"], 1);
     assert_eq!(histogram["data"], json!([[1, total, 100.0]]));
     let stores: Value = serde_json::from_str(&timings["store_cmd"]).unwrap();
