@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, GetOutcome, LINE_BYTES, MutationOutcome, Storage,
-    StoreMode, StoreRequest,
+    StoreMode, StoreRequest, Upkeep,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -64,6 +64,7 @@ fn filled(items: usize, value_bytes: usize) -> Arc<Bucket> {
         eviction: EvictionPolicy::None,
         high_watermark_percent: 85,
         low_watermark_percent: 75,
+        upkeep: Upkeep::default(),
     };
     let mut next = 1;
     let entropy = Box::new(move || {

@@ -32,6 +32,7 @@ use crate::prefetch::KeyAhead;
 use crate::stats::WarmupStats;
 use crate::tasks::{Task, Tasks};
 use crate::timings::BucketTimings;
+use crate::upkeep::Upkeep;
 use crate::vbucket::{Context, VBucket, push_history, store_fields};
 
 pub use stats::{DiskState, KeyOnDisk};
@@ -50,7 +51,8 @@ pub struct BucketConfig {
     pub vbuckets: u16,
     /// Bytes of items and tables in memory beyond which writes are refused.
     pub memory_quota_bytes: u64,
-    /// Whether the memcached flush command may empty the bucket.
+    /// Whether the memcached flush command may empty the bucket, at first; see
+    /// [`Bucket::set_flush_enabled`].
     pub flush_enabled: bool,
     /// Longest value, at most 20 MiB.
     pub value_bytes_max: usize,
@@ -64,6 +66,8 @@ pub struct BucketConfig {
     pub high_watermark_percent: u8,
     /// Part of the quota, in per cent, at which it stops.
     pub low_watermark_percent: u8,
+    /// Of work in the background.
+    pub upkeep: Upkeep,
 }
 
 /// Where a bucket keeps its documents.
@@ -139,6 +143,7 @@ pub struct Bucket {
     /// Collections that left the manifest and are to be purged from memory and store.
     pub(crate) purges: Mutex<Vec<CollectionId>>,
     pressure: AtomicU8,
+    flush_enabled: AtomicBool,
     pub(crate) storage_failed: AtomicBool,
     /// Vbucket with which the next flush step begins.
     pub(crate) flush_next: AtomicUsize,
@@ -183,6 +188,7 @@ impl Bucket {
         if warmup.done {
             tasks.finish(Task::Warmup);
         }
+        let flush_enabled = AtomicBool::new(config.flush_enabled);
         Ok(Arc::new(Bucket {
             config,
             vbuckets,
@@ -193,6 +199,7 @@ impl Bucket {
             flush_lock: Mutex::new(()),
             purges: Mutex::new(Vec::new()),
             pressure: AtomicU8::new(Pressure::None as u8),
+            flush_enabled,
             storage_failed: AtomicBool::new(false),
             flush_next: AtomicUsize::new(0),
             warmup_next: AtomicUsize::new(0),
@@ -207,6 +214,16 @@ impl Bucket {
     /// Settings.
     pub fn config(&self) -> &BucketConfig {
         &self.config
+    }
+
+    /// True when a command may empty the bucket.
+    pub fn is_flush_enabled(&self) -> bool {
+        self.flush_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Lets commands empty the bucket, or not any more.
+    pub fn set_flush_enabled(&self, enabled: bool) {
+        self.flush_enabled.store(enabled, Ordering::Relaxed);
     }
 
     /// All vbuckets, by id.
@@ -402,7 +419,7 @@ impl Bucket {
     /// Removes every document, in memory and on disk. Seqnos and CAS values go on; every vbucket
     /// begins a new history. Blocks for the store.
     pub fn flush_all(&self) -> Result<(), FlushAllError> {
-        if !self.config.flush_enabled {
+        if !self.is_flush_enabled() {
             return Err(FlushAllError::Disabled);
         }
         if self.vbuckets.iter().any(VBucket::is_loading) {
@@ -496,6 +513,11 @@ fn check_config(config: &BucketConfig) -> Result<(), OpenError> {
     let (low, high) = (config.low_watermark_percent, config.high_watermark_percent);
     if low >= high || high > 100 {
         let text = format!("watermarks of {low} and {high} % are not in ascending order up to 100");
+        return Err(OpenError::Config(text));
+    }
+    let percent = config.upkeep.checkpoint_quota_percent;
+    if !(1..=100).contains(&percent) {
+        let text = format!("a checkpoint quota of {percent} % is not between 1 and 100");
         return Err(OpenError::Config(text));
     }
     Ok(())

@@ -37,6 +37,7 @@ mod stats;
 mod tasks;
 mod threads;
 mod timings;
+mod upkeep;
 mod vbucket;
 mod warmup;
 
@@ -60,5 +61,6 @@ pub use stats::{BucketStats, MemoryStats, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;
 pub use timings::BucketTimings;
+pub use upkeep::Upkeep;
 pub use vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
 pub use warmup::WarmupStep;

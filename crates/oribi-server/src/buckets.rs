@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -367,6 +367,7 @@ impl Buckets {
             eviction: EvictionPolicy::for_storage(file.storage.of_engine()),
             high_watermark_percent: HIGH_WATERMARK_PERCENT,
             low_watermark_percent: LOW_WATERMARK_PERCENT,
+            upkeep: Upkeep::default(),
         };
         let kind = file.storage;
         self.register(config, (store, kind), Some(directory), was_clean, true)

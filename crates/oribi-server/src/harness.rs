@@ -12,7 +12,7 @@ use std::io::{IoSlice, Read};
 use std::sync::Arc;
 
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
-use oribi_engine::{BucketConfig, EvictionPolicy, Storage, WarmupStep};
+use oribi_engine::{BucketConfig, EvictionPolicy, Storage, Upkeep, WarmupStep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
@@ -315,6 +315,7 @@ pub(crate) fn in_memory_server(
         eviction: EvictionPolicy::Value,
         high_watermark_percent: HIGH_WATERMARK_PERCENT,
         low_watermark_percent: LOW_WATERMARK_PERCENT,
+        upkeep: Upkeep::default(),
     };
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");

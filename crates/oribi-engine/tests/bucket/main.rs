@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, Mutation, MutationOutcome, Storage, StoreMode,
-    StoreRequest, WarmupStep,
+    StoreRequest, Upkeep, WarmupStep,
 };
 use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -34,6 +34,7 @@ fn config() -> BucketConfig {
         eviction: EvictionPolicy::Value,
         high_watermark_percent: 85,
         low_watermark_percent: 75,
+        upkeep: Upkeep::default(),
     }
 }
 

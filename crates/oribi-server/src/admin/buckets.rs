@@ -221,7 +221,7 @@ fn bucket_json(
     let quota = config.memory_quota_bytes;
     let eviction_policy = if handle.is_in_memory() { "noEviction" } else { "valueOnly" };
     let mut controllers = json!({});
-    if config.flush_enabled {
+    if handle.bucket().is_flush_enabled() {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
     }
     json!({

@@ -155,7 +155,7 @@ pub(super) fn touch(x: &mut Exchange<'_>) {
 /// Flush: the bucket is emptied on the blocking thread while the connection waits. A delay in the
 /// extras is not supported, only "now".
 pub(super) fn flush(x: &mut Exchange<'_>) {
-    if x.frame.extras.iter().any(|byte| *byte != 0) || !x.bucket().bucket().config().flush_enabled {
+    if x.frame.extras.iter().any(|byte| *byte != 0) || !x.bucket().bucket().is_flush_enabled() {
         return x.fail(Status::NotSupported);
     }
     x.counters().cmd_flush.add(1);
