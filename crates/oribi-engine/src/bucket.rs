@@ -29,11 +29,11 @@ use crate::outcome::{
 };
 use crate::persistence::PersistenceSink;
 use crate::prefetch::KeyAhead;
-use crate::stats::WarmupStats;
 use crate::tasks::{Task, Tasks};
 use crate::timings::BucketTimings;
 use crate::upkeep::Upkeep;
 use crate::vbucket::{Context, VBucket, push_history, store_fields};
+use crate::warmup::Warmup;
 
 pub use stats::{DiskState, KeyOnDisk};
 
@@ -147,8 +147,7 @@ pub struct Bucket {
     pub(crate) storage_failed: AtomicBool,
     /// Vbucket with which the next flush step begins.
     pub(crate) flush_next: AtomicUsize,
-    pub(crate) warmup_next: AtomicUsize,
-    pub(crate) warmup: Mutex<WarmupStats>,
+    pub(crate) warmup: Warmup,
     /// Keys whose documents are to be read from the store.
     pub(crate) fetches: FetchQueue,
     pub(crate) tasks: Tasks,
@@ -183,9 +182,9 @@ impl Bucket {
             })
             .collect();
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
-        let warmup = WarmupStats { vbuckets: to_load, done: to_load == 0, ..Default::default() };
+        let warmup = Warmup::of(to_load);
         let tasks = Tasks::default();
-        if warmup.done {
+        if warmup.stats().done {
             tasks.finish(Task::Warmup);
         }
         let flush_enabled = AtomicBool::new(config.flush_enabled);
@@ -202,8 +201,7 @@ impl Bucket {
             flush_enabled,
             storage_failed: AtomicBool::new(false),
             flush_next: AtomicUsize::new(0),
-            warmup_next: AtomicUsize::new(0),
-            warmup: Mutex::new(warmup),
+            warmup,
             fetches: FetchQueue::default(),
             tasks,
             timings: Mutex::new(BucketTimings::default()),

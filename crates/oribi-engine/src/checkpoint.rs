@@ -137,6 +137,11 @@ impl CheckpointManager {
         Cas(self.max_cas)
     }
 
+    /// The first seqno whose slot may still be in the queue.
+    pub fn lowest_needed(&self) -> Seqno {
+        Seqno(self.base)
+    }
+
     /// Bytes of live items and of the slots around them.
     pub fn queue_bytes(&self) -> usize {
         self.live_bytes + self.chunks.len() * CHUNK_SLOTS * size_of::<Option<ItemRef>>()

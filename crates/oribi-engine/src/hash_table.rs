@@ -165,7 +165,18 @@ impl HashTable {
         replaced
     }
 
+    /// Makes room for `items` items in an empty table, so that none has to move while it fills.
+    pub(crate) fn reserve(&mut self, items: usize) {
+        const ITEMS_MAX: usize = 1 << 32;
+        let capacity = items.min(ITEMS_MAX) * 5 / 4 + SLOTS;
+        let groups = capacity.div_ceil(SLOTS).next_power_of_two();
+        if items > 0 && self.len == 0 && self.old.is_none() && groups > self.current.len() {
+            self.current = Groups::with_groups(groups);
+        }
+    }
+
     /// Stores `item` under its key and returns what was there before.
+    #[cfg(test)]
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let place = self.locate(hash, item.key());
         self.put(hash, place, item)

@@ -57,7 +57,7 @@ pub use outcome::{
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::{KeyAhead, LINE_BYTES};
-pub use stats::{BucketStats, MemoryStats, WarmupStats};
+pub use stats::{BucketStats, MemoryStats, WarmupState, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;
 pub use timings::BucketTimings;

@@ -10,7 +10,7 @@
 //!
 //! Nothing is decided here: a hint that turns out wrong costs a line of cache and no more. The address
 //! of a group is read without the table's lock; it may be a moment old. Called by the server's
-//! connections.
+//! connections and by warmup.
 //!
 //! Unsafe invariant: 1. a prefetch instruction never faults, reads nothing that the program can
 //! observe, and is allowed on any address.
@@ -51,9 +51,9 @@ impl Bucket {
     }
 }
 
-/// Starts loading one cache line.
+/// Starts loading one cache line. Any address will do.
 #[inline(always)]
-fn load_line(address: *const u8) {
+pub(crate) fn load_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: (1)
     unsafe {

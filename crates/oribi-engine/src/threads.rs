@@ -15,6 +15,7 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::bucket::Bucket;
+use crate::stats::WarmupStats;
 use crate::tasks::Task;
 use crate::warmup::WarmupStep;
 
@@ -25,6 +26,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 /// Failed commits in a row after which a stopping bucket gives up.
 const STOP_TRIES: u32 = 3;
+/// Time between two lines about the progress of warmup.
+const WARMUP_REPORT: Duration = Duration::from_secs(1);
 /// Threads that load at the same time; more only contend for the same disk.
 const LOADERS_MAX: usize = 4;
 
@@ -54,13 +57,12 @@ impl BucketThreads {
         };
         bucket.signal.attach(flusher.thread().clone());
         let mut loaders = Vec::new();
-        if !bucket.warmup.lock().done {
+        if !bucket.warmup.stats().done {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let begun = Instant::now();
-            for _ in 0..cores.min(LOADERS_MAX) {
+            for number in 0..cores.min(LOADERS_MAX) {
                 let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
                 let builder = std::thread::Builder::new().name(format!("warmup {name}"));
-                loaders.push(builder.spawn(move || run_loader(&bucket, &stop, begun))?);
+                loaders.push(builder.spawn(move || run_loader(&bucket, &stop, number == 0))?);
             }
         }
         let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
@@ -182,25 +184,38 @@ fn sleep_unless_stopped(stop: &AtomicBool, pause: Duration) {
     }
 }
 
-fn run_loader(bucket: &Bucket, stop: &AtomicBool, begun: Instant) {
+fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
+    let name = &bucket.config().name;
+    let mut reported = Instant::now();
     while !stop.load(Ordering::Acquire) {
         match bucket.warmup_step_timed(&step_clock()) {
             WarmupStep::Loaded { .. } => {}
-            WarmupStep::Failed { vbid, error } => {
-                tracing::error!(bucket = bucket.config().name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");
+            WarmupStep::Failed { vbid: Some(vbid), error } => {
+                tracing::error!(bucket = name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");
             }
-            WarmupStep::Done => break,
+            WarmupStep::Failed { vbid: None, error } => {
+                tracing::error!(bucket = name, %error, "warmup met damage; vbuckets will be scanned one by one");
+            }
+            WarmupStep::Done => return,
         }
-        let mut warmup = bucket.warmup.lock();
-        warmup.elapsed_us = begun.elapsed().as_micros() as u64;
+        let warmup = bucket.warmup.stats();
         if warmup.done {
-            tracing::info!(
-                bucket = bucket.config().name,
-                items = warmup.items,
-                tombstones = warmup.tombstones,
-                elapsed_ms = warmup.elapsed_us / 1000,
-                "warmup is done"
-            );
+            report_warmup(name, &warmup, "warmup is done");
+        } else if reports && reported.elapsed() >= WARMUP_REPORT {
+            report_warmup(name, &warmup, "warming up");
+            reported = Instant::now();
         }
     }
+}
+
+fn report_warmup(bucket: &str, warmup: &WarmupStats, what: &str) {
+    tracing::info!(
+        bucket,
+        items = warmup.items,
+        values = warmup.values,
+        estimate = warmup.items_estimate,
+        tombstones = warmup.tombstones,
+        elapsed_ms = warmup.elapsed_us / 1000,
+        "{what}"
+    );
 }

@@ -40,6 +40,8 @@ use table::Table;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
 const LOADING: u8 = 0;
+/// They could not be loaded: nothing is served.
+const FAILED: u8 = u8::MAX;
 
 /// One partition of a bucket.
 pub struct VBucket {

@@ -1,40 +1,97 @@
-//! Warmup: brings the store's documents back into memory.
+//! Warmup: brings the store's documents back into memory, while clients are served.
 //!
-//! Owns: one step, which loads one vbucket and lets it serve. Steps may run on several threads. A
-//! vbucket that is not loaded yet answers "temporary failure", which clients retry; one that cannot
-//! be read stays that way, and the error is reported. Tombstones stay in the store: revisions of
-//! re-created documents continue from the highest revision of a deletion, which the vbucket's state
-//! carries. Documents of collections that left the manifest before a crash are purged afterwards.
+//! Owns: the plan of one load for all vbuckets, what of each record goes into memory, and the figures.
+//! A step loads one part of the plan; steps may run on several threads. The parts come newest first
+//! where the store knows, so values are there by recency: with eviction they are loaded until memory
+//! reaches the low watermark, then keys and metadata only (value eviction), or documents are only
+//! counted (full eviction).
+//!
+//! Vbuckets serve meanwhile. What an operation does not find may still be in the store, so it is fetched
+//! first; a stored record enters the table only if nothing is there under its key, and no tombstone leaves
+//! the table before loading ends. Revisions of re-created documents continue from the highest
+//! revision of a deletion, which the vbucket's state carries.
+//!
+//! When a part cannot be read, nothing says which vbuckets have records in the rest of it. So every vbucket
+//! that is not loaded is then scanned by itself; one whose scan fails stays in temporary failure, and
+//! the others serve. Documents of collections that left the manifest before a crash are purged
+//! afterwards.
 
-use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use oribi_storage::StoreError;
-use oribi_types::{CollectionId, Vbid};
+use oribi_storage::{LoadPart, LoadPlan, StoreError};
+use oribi_types::{CollectionId, ManifestUid, Timestamp, Vbid};
+use parking_lot::Mutex;
 
 use crate::bucket::Bucket;
-use crate::tasks::{StepClock, Task, no_clock};
+use crate::eviction::EvictionPolicy;
+use crate::stats::{WarmupState, WarmupStats};
+use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::VBucket;
+
+mod part;
+
+use part::{Extent, PartLoad};
 
 /// What one step did.
 #[derive(Debug)]
 pub enum WarmupStep {
-    /// Loaded one vbucket.
+    /// Loaded a part of the documents.
     Loaded {
-        /// Which one.
-        vbid: Vbid,
-        /// Documents loaded.
+        /// Documents among them.
         items: u64,
     },
-    /// Could not load one; it stays in temporary failure.
+    /// Could not read one.
     Failed {
-        /// Which one.
-        vbid: Vbid,
+        /// The vbucket that stays in temporary failure; `None` when vbuckets will be scanned one by
+        /// one to find out.
+        vbid: Option<Vbid>,
         /// Why.
         error: StoreError,
     },
-    /// Every vbucket was taken by this or another thread.
+    /// Every part was taken by this or another thread.
     Done,
+}
+
+/// Loading of one bucket.
+pub(crate) struct Warmup {
+    stats: Mutex<WarmupStats>,
+    work: Mutex<Work>,
+    /// How much of a document goes into memory, as [`Extent`].
+    extent: AtomicU8,
+}
+
+#[derive(Default)]
+struct Work {
+    is_planned: bool,
+    begun: Timestamp,
+    parts: VecDeque<LoadPart>,
+    /// Parts that some thread is loading.
+    running: usize,
+    /// A part of several vbuckets could not be read.
+    has_failed: bool,
+    /// Version of the manifest when the first record was read.
+    manifest_uid: ManifestUid,
+}
+
+impl Warmup {
+    /// Warmup of a bucket of which this many vbuckets have something to load.
+    pub(crate) fn of(vbuckets: usize) -> Warmup {
+        let done = vbuckets == 0;
+        let state = if done { WarmupState::Done } else { WarmupState::Values };
+        let stats = WarmupStats { vbuckets, done, state, ..WarmupStats::default() };
+        let extent = AtomicU8::new(Extent::Values as u8);
+        Warmup { stats: Mutex::new(stats), work: Mutex::default(), extent }
+    }
+
+    /// Progress so far.
+    pub(crate) fn stats(&self) -> WarmupStats {
+        *self.stats.lock()
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::of(self.extent.load(Ordering::Relaxed))
+    }
 }
 
 impl Bucket {
@@ -43,62 +100,151 @@ impl Bucket {
         self.warmup_step_timed(&no_clock)
     }
 
-    /// Loads the next vbucket that nobody has taken.
+    /// Loads the next part that nobody has taken.
     pub fn warmup_step_timed(&self, clock: StepClock<'_>) -> WarmupStep {
-        loop {
-            let index = self.warmup_next.fetch_add(1, Ordering::Relaxed);
-            let Some(vbucket) = self.vbuckets().get(index) else { return WarmupStep::Done };
-            if vbucket.is_loading() {
-                return self.tasks.run(Task::Warmup, clock, || self.load_vbucket(vbucket));
+        if self.warmup.stats().done {
+            return WarmupStep::Done;
+        }
+        let Some(part) = self.next_part(clock) else { return WarmupStep::Done };
+        let step = self.tasks.run(Task::Warmup, clock, || self.load_part(part));
+        self.part_ended(clock);
+        step
+    }
+
+    /// Takes a part; the first call makes the plan.
+    fn next_part(&self, clock: StepClock<'_>) -> Option<LoadPart> {
+        let mut work = self.warmup.work.lock();
+        if !work.is_planned {
+            work.is_planned = true;
+            work.begun = clock();
+            work.manifest_uid = self.manifest().uid();
+            work.parts = self.plan_warmup().into();
+        }
+        let part = work.parts.pop_front()?;
+        work.running += 1;
+        Some(part)
+    }
+
+    fn plan_warmup(&self) -> Vec<LoadPart> {
+        let plan = self.store.plan_load().unwrap_or_else(|error| {
+            tracing::warn!(bucket = self.config().name, %error, "no plan for loading; vbuckets are scanned one by one");
+            LoadPlan::by_vbucket(self.loading().map(VBucket::id))
+        });
+        self.warmup.stats.lock().items_estimate = plan.records_estimate;
+        if self.config().eviction != EvictionPolicy::Full {
+            // Every key will be in memory, so no table has to grow on the way.
+            for (vbid, records) in &plan.records {
+                if let Some(vbucket) = self.vbucket(*vbid) {
+                    vbucket.reserve(*records);
+                }
+            }
+        }
+        let is_wanted = |part: &LoadPart| match part.whole_vbucket() {
+            Some(vbid) => self.vbucket(vbid).is_some_and(VBucket::is_loading),
+            None => true,
+        };
+        let mut parts: Vec<LoadPart> = plan.parts.into_iter().filter(is_wanted).collect();
+        if parts.is_empty() {
+            // Nothing but tombstones that were purged: the scans find that out.
+            parts = self.loading().map(VBucket::id).map(LoadPart::vbucket).collect();
+        }
+        parts
+    }
+
+    fn loading(&self) -> impl Iterator<Item = &VBucket> {
+        self.vbuckets().iter().filter(|vbucket| vbucket.is_loading())
+    }
+
+    fn load_part(&self, part: LoadPart) -> WarmupStep {
+        let whole = part.whole_vbucket().and_then(|vbid| self.vbucket(vbid));
+        let manifest = self.manifest();
+        let mut load = PartLoad::new(self, &manifest);
+        let loaded = self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record));
+        let (counts, unknown) = load.finish();
+        self.schedule_purges(&unknown);
+        let mut stats = self.warmup.stats.lock();
+        stats.items += counts.items;
+        stats.values += counts.values;
+        stats.tombstones += counts.tombstones;
+        stats.overtaken += counts.overtaken;
+        match (loaded, whole) {
+            (Ok(()), Some(_)) => {
+                stats.vbuckets_done += 1;
+                drop(stats);
+                whole.into_iter().for_each(VBucket::finish_loading);
+                WarmupStep::Loaded { items: counts.items }
+            }
+            (Ok(()), None) => WarmupStep::Loaded { items: counts.items },
+            (Err(error), Some(vbucket)) => {
+                stats.failed += 1;
+                vbucket.fail_loading();
+                WarmupStep::Failed { vbid: Some(vbucket.id()), error }
+            }
+            (Err(error), None) => {
+                drop(stats);
+                self.warmup.work.lock().has_failed = true;
+                WarmupStep::Failed { vbid: None, error }
             }
         }
     }
 
-    fn load_vbucket(&self, vbucket: &VBucket) -> WarmupStep {
-        let (mut items, mut tombstones) = (0, 0);
-        let mut unknown: Vec<CollectionId> = Vec::new();
-        let manifest = self.manifest();
-        let scanned = self.store.scan_keys(vbucket.id(), &mut |record| {
-            let collection = record.key.collection;
-            if !manifest.contains(collection) {
-                // Records come in order of collection, so a repeat is next to its like.
-                if unknown.last() != Some(&collection) {
-                    unknown.push(collection);
-                }
-            } else if record.deleted {
-                vbucket.load_tombstone(&record);
-                tombstones += 1;
-            } else {
-                vbucket.load(&record);
-                items += 1;
-            }
-            ControlFlow::Continue(())
-        });
-        self.schedule_purges(&unknown);
-        let current = self.manifest();
-        if current.uid() != manifest.uid() {
-            // A collection may have been dropped, and purged from memory, during the scan.
-            vbucket.retain_collections(|collection| current.contains(collection));
+    /// A part is loaded or given up. After the last one vbuckets serve with certainty, or are scanned
+    /// one by one.
+    fn part_ended(&self, clock: StepClock<'_>) {
+        let mut work = self.warmup.work.lock();
+        work.running -= 1;
+        let elapsed_us = elapsed_us(work.begun, clock());
+        let is_last = work.running == 0 && work.parts.is_empty();
+        if is_last && std::mem::take(&mut work.has_failed) {
+            // What was loaded stays; counting begins anew.
+            work.parts = self.loading().map(VBucket::id).map(LoadPart::vbucket).collect();
+            let mut stats = self.warmup.stats.lock();
+            let (vbuckets, items_estimate) = (stats.vbuckets, stats.items_estimate);
+            let state = stats.state;
+            *stats = WarmupStats { vbuckets, items_estimate, state, ..WarmupStats::default() };
         }
-        let mut warmup = self.warmup.lock();
-        warmup.items += items;
-        warmup.tombstones += tombstones;
-        let step = match scanned {
-            Ok(()) => {
-                vbucket.finish_loading();
-                warmup.vbuckets_done += 1;
-                WarmupStep::Loaded { vbid: vbucket.id(), items }
-            }
-            Err(error) => {
-                warmup.failed += 1;
-                WarmupStep::Failed { vbid: vbucket.id(), error }
-            }
-        };
-        warmup.done = warmup.vbuckets_done + warmup.failed == warmup.vbuckets;
-        if warmup.done {
+        let is_over = is_last && work.parts.is_empty();
+        if is_over {
+            self.end_warmup(&work);
+        }
+        let mut stats = self.warmup.stats.lock();
+        stats.elapsed_us = elapsed_us;
+        if is_over {
+            stats.vbuckets_done = stats.vbuckets - stats.failed;
+            stats.state = WarmupState::Done;
+            stats.done = true;
             self.tasks.finish(Task::Warmup);
         }
-        step
+    }
+
+    fn end_warmup(&self, work: &Work) {
+        let current = self.manifest();
+        if current.uid() != work.manifest_uid {
+            // A collection may have been dropped, and purged from memory, while it was loaded.
+            for vbucket in self.vbuckets() {
+                vbucket.retain_collections(|collection| current.contains(collection));
+            }
+        }
+        self.loading().for_each(VBucket::finish_loading);
+    }
+
+    /// Decides how much of the documents that follow goes into memory.
+    fn review_extent(&self) {
+        let policy = self.config().eviction;
+        let next = match policy {
+            EvictionPolicy::Value => (Extent::Metadata, WarmupState::Metadata),
+            EvictionPolicy::Full => (Extent::Nothing, WarmupState::Counting),
+            EvictionPolicy::None | EvictionPolicy::Nru => return,
+        };
+        let low_watermark = u128::from(self.config().memory_quota_bytes)
+            * u128::from(self.config().low_watermark_percent)
+            / 100;
+        if self.warmup.extent() == Extent::Values
+            && u128::from(self.memory_stats().mem_used_bytes()) >= low_watermark
+        {
+            self.warmup.extent.store(next.0 as u8, Ordering::Relaxed);
+            self.warmup.stats.lock().state = next.1;
+        }
     }
 
     fn schedule_purges(&self, unknown: &[CollectionId]) {

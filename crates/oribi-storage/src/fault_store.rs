@@ -16,8 +16,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
 use crate::{
-    GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
-    VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, StoreError,
+    StoreStats, VbBatch, VbucketState,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -106,8 +106,12 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.scan_seqnos(vbid, from, to, visit)
     }
 
-    fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
-        self.inner.load(visit)
+    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
+        self.inner.plan_load()
+    }
+
+    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.load_part(part, visit)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::load_plan::{LoadPart, LoadPlan, Part};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
 
 /// One version of one document, or its tombstone, as it crosses the seam in either direction.
@@ -194,13 +195,27 @@ pub trait KvStore: Send + Sync {
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Visits every record of every vbucket that has a state, tombstones included, once and in
-    /// whatever order is fastest. A key that is committed meanwhile is shown as it was, as it is,
-    /// or not at all.
+    /// Splits a load of every record of every vbucket that has a state into parts.
+    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
+        let states = self.vbucket_states()?;
+        Ok(LoadPlan::by_vbucket(states.into_iter().map(|(vbid, _)| vbid)))
+    }
+
+    /// Visits every record of one part, tombstones included, once and in whatever order is fastest. A key that is
+    /// committed meanwhile is shown as it was, as it is, or not at all. An error may come after
+    /// some records; others of the same part may be readable by [`KvStore::scan_keys`].
+    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        match part.0 {
+            Part::Vbucket(vbid) => self.scan_keys(vbid, &mut |record| visit(vbid, record)),
+            Part::Stretch(_) => Err(StoreError::Foreign("a part of another store's load".into())),
+        }
+    }
+
+    /// All parts one after the other.
     fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
         let mut flow = ControlFlow::Continue(());
-        for (vbid, _) in self.vbucket_states()? {
-            self.scan_keys(vbid, &mut |record| {
+        for part in self.plan_load()?.parts {
+            self.load_part(part, &mut |vbid, record| {
                 flow = visit(vbid, record);
                 flow
             })?;

@@ -12,6 +12,7 @@ mod directory;
 mod fault_store;
 mod fjall_store;
 mod kv_store;
+mod load_plan;
 mod log_store;
 mod memory_store;
 mod seeded_random;
@@ -24,6 +25,7 @@ pub use kv_store::{
     FailoverEntry, GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats,
     VbBatch, VbucketPhase, VbucketState,
 };
+pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use seeded_random::SeededRandom;

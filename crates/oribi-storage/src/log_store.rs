@@ -53,6 +53,7 @@ mod get_many;
 mod hint;
 mod index;
 mod layout;
+mod load;
 mod log;
 mod newest;
 mod open;
@@ -80,12 +81,14 @@ use self::worker::Worker;
 #[cfg(any(test, feature = "testing"))]
 use crate::directory::Found;
 use crate::directory::{Directory, StoreKind};
+use crate::load_plan::Part;
 use crate::{
-    GetVisitor, KvStore, LoadVisitor, Record, RecordVisitor, StoreError, StoreStats, VbBatch,
-    VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, StoreError,
+    StoreStats, VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
+pub(crate) use load::Stretch;
 #[cfg(any(test, feature = "testing"))]
 pub use planted::Bug;
 #[cfg(any(test, feature = "testing"))]
@@ -254,8 +257,15 @@ impl KvStore for LogStore {
         self.log.scan_seqnos(vbid, from, to, visit)
     }
 
-    fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
-        self.log.load(visit)
+    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
+        Ok(self.log.plan_load())
+    }
+
+    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        match part.0 {
+            Part::Vbucket(vbid) => self.log.scan_keys(vbid, &mut |record| visit(vbid, record)),
+            Part::Stretch(stretch) => self.log.load_stretch(stretch, visit),
+        }
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

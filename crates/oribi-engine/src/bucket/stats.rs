@@ -62,9 +62,9 @@ impl Bucket {
     }
 
     /// As [`Bucket::stats`], without the store's figures, which may cost a look at the disk.
-    pub(super) fn memory_stats(&self) -> BucketStats {
+    pub(crate) fn memory_stats(&self) -> BucketStats {
         let mut stats = BucketStats {
-            warmup: *self.warmup.lock(),
+            warmup: self.warmup.stats(),
             storage_failed: self.storage_failed.load(Ordering::Relaxed),
             memory_quota_bytes: self.config.memory_quota_bytes,
             ..Default::default()

@@ -1,45 +1,96 @@
-//! What warmup does to a vbucket.
+//! What warmup does to a vbucket, and how its operations are told.
 //!
-//! Owns: how stored records enter the table, and the end of loading. Callers: warmup.
+//! Owns: how stored records enter the table, and the end of loading. A vbucket that loads serves; only
+//! that a key is absent is not certain, because the record may still come. Invariants: a record
+//! enters the table only if nothing is there under its key, for whatever is there is newer or the same;
+//! so nothing that was written, not even a tombstone, leaves the table before loading ends, or the record
+//! that it superseded would come in its place. Callers: warmup.
 
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{Record, VbucketPhase};
 
-use super::{LOADING, VBucket};
-use crate::item::{ItemFields, NewItem};
+use super::{FAILED, LOADING, VBucket};
+use crate::hash_table::KeyHash;
+use crate::item::ItemRef;
+
+/// Groups of the table that are looked at under one hold of its lock.
+const GROUPS_PER_SLICE: usize = 256;
 
 impl VBucket {
-    /// Puts a stored document into the table. Only while loading, when nobody else writes.
-    pub(crate) fn load(&self, record: &Record<'_>) {
-        let fields = ItemFields {
-            flags: record.flags,
-            expiry: record.expiry,
-            datatype: record.datatype,
-            ..ItemFields::default()
-        };
-        let mut new = NewItem::new(record.key, fields, &[record.value]);
-        new.set_version(record.cas, record.seqno, record.rev_seqno);
-        let hash = self.seed.hash(record.key);
+    /// Makes room for this many documents in a table that is still empty.
+    pub(crate) fn reserve(&self, items: u64) {
+        let mut table = self.table.lock();
+        table.index.reserve(usize::try_from(items).unwrap_or(usize::MAX));
+        table.index.show_to(&self.groups);
+    }
+
+    /// Puts stored documents into the table, each unless there is something under its key. Leaves
+    /// those in `batch`, and says how many they are.
+    pub(crate) fn load(&self, batch: &mut Vec<(KeyHash, ItemRef)>) -> u64 {
+        let mut overtaken = Vec::new();
         let retired = {
             let mut table = self.table.lock();
-            table.load(hash, new.publish());
+            for (hash, item) in batch.drain(..) {
+                if let Some(refused) = table.load(hash, item) {
+                    overtaken.push((hash, refused));
+                }
+            }
             table.index.show_to(&self.groups);
             table.index.take_retired()
         };
         drop(retired);
+        *batch = overtaken;
+        batch.len() as u64
     }
 
-    /// Takes note of a stored tombstone, which stays in the store. Only while loading.
+    /// Takes note of a stored record that stays in the store.
     pub(crate) fn load_tombstone(&self, record: &Record<'_>) {
         self.table.lock().load_tombstone(record);
     }
 
-    /// Ends loading: from here on the vbucket serves.
+    /// Ends loading: everything that the store has was in the table or is. Removes the tombstones
+    /// that stayed only because the vbucket was loading.
     pub(crate) fn finish_loading(&self) {
+        // First, so that a tombstone whose slot leaves the queue from here on is removed by whoever
+        // lets the slot go, and one whose slot has left already is removed here.
         self.phase.store(VbucketPhase::Active as u8, Ordering::Release);
+        let lowest_queued = self.queue.lock().lowest_needed();
+        let mut next = 0;
+        let mut seen_count = self.table.lock().index.group_count();
+        loop {
+            let mut table = self.table.lock();
+            let count = table.index.group_count();
+            if count != seen_count {
+                // The table grew meanwhile, and groups have new numbers.
+                (next, seen_count) = (0, count);
+            }
+            if next >= count {
+                return;
+            }
+            let mut gone = Vec::new();
+            for group in next..(next + GROUPS_PER_SLICE).min(count) {
+                table.index.visit_group(group, |item| {
+                    if item.is_deleted() && item.seqno() < lowest_queued {
+                        gone.push(item.clone());
+                    }
+                });
+            }
+            for item in &gone {
+                table.remove_same(self.seed.hash(item.key()), item);
+            }
+            next += GROUPS_PER_SLICE;
+            drop(table);
+            drop(gone);
+        }
     }
 
+    /// Gives loading up: the store cannot be read, so the vbucket serves nothing.
+    pub(crate) fn fail_loading(&self) {
+        self.phase.store(FAILED, Ordering::Release);
+    }
+
+    /// True while stored records may still come into the table.
     pub(crate) fn is_loading(&self) -> bool {
         self.phase.load(Ordering::Acquire) == LOADING
     }

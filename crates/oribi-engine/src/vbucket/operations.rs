@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use oribi_storage::VbucketPhase;
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
 
-use super::{LOADING, VBucket};
+use super::{FAILED, LOADING, VBucket};
 use crate::collections::Manifest;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
@@ -307,7 +307,7 @@ impl VBucket {
     fn check_phase(&self) -> Result<(), Refused> {
         match self.phase.load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
-            LOADING => Err(Refused::TemporaryFailure),
+            LOADING | FAILED => Err(Refused::TemporaryFailure),
             _ => Err(Refused::NotMyVbucket),
         }
     }

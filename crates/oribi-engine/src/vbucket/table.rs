@@ -86,13 +86,18 @@ impl Table {
         replaced
     }
 
-    /// Stores a document that was read from the store. Only while loading.
-    pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) {
+    /// Stores a document that was read from the store, unless there is something under its key:
+    /// then it is given back. Only while loading.
+    pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let (new, seqno) = (Share::of(&item), item.seqno());
         let collection = item.key().collection;
-        let replaced = self.index.insert(hash, item);
-        let old = replaced.as_ref().map_or(Share::default(), Share::of);
-        self.exchange(collection, &new, &old).stored(seqno);
+        if self.index.locate(hash, item.key()).is_some() {
+            self.collections.of(collection).stored(seqno);
+            return Some(item);
+        }
+        self.index.put(hash, None, item);
+        self.exchange(collection, &new, &Share::default()).stored(seqno);
+        None
     }
 
     /// Takes note of a tombstone that is and stays in the store. Only while loading.

@@ -15,6 +15,7 @@ mod collection_model;
 mod in_memory;
 mod operations;
 mod statistics;
+mod warmup;
 
 mod concurrent;
 

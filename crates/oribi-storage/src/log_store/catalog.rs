@@ -197,19 +197,6 @@ impl Catalog {
         self.purged -= u64::from(entry.mark() == Mark::Purged);
     }
 
-    /// Places of everything that is shown, in units and sorted, for each slot.
-    pub(super) fn shown_places(&self) -> Vec<Vec<u32>> {
-        let live = self.segments.iter().map(|segment| segment.as_ref().map_or(0, |one| one.live));
-        let mut units: Vec<Vec<u32>> = live.map(|live| Vec::with_capacity(live as usize)).collect();
-        for entry in self.tables.values().flat_map(Table::iter) {
-            if entry.mark() != Mark::Purged {
-                units[usize::from(entry.place().slot)].push(entry.place().unit);
-            }
-        }
-        units.iter_mut().for_each(|units| units.sort_unstable());
-        units
-    }
-
     /// Takes away a segment that nothing points into.
     pub(super) fn remove_segment(&mut self, slot: u16) {
         assert_eq!(self.segment(slot).live, 0, "a segment goes after its last record has moved");

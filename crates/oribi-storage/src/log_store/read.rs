@@ -1,4 +1,4 @@
-//! Reading documents back: one by key, a vbucket in order, or all of them as they lie.
+//! Reading documents back: one by key, or a vbucket in order.
 //!
 //! Owns: what a reader is shown. Invariants: every record is checked before it is shown; a reader
 //! works on a copy of the entries or segments that it began with, whose files stay readable for it even
@@ -10,16 +10,12 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::catalog::{Catalog, Segment};
 use super::index::{Entry, Mark, Place};
-use super::layout::{RECORD_HEADER_BYTES, Stored, UNIT_BYTES, decode_record, stored_bytes_of};
+use super::layout::{RECORD_HEADER_BYTES, Stored, decode_record, stored_bytes_of};
 use super::log::Log;
 use super::reader::ReadFault;
-use super::window::Window;
 use super::writer::segment_name;
 use crate::counters::ReadCount;
-use crate::{LoadVisitor, Record, RecordVisitor, StoreError};
-
-/// Bytes that a load reads at a time: few enough to stay in a core's own cache.
-const LOAD_BYTES: u64 = 512 << 10;
+use crate::{Record, RecordVisitor, StoreError};
 
 /// First read of a record of unknown length: one read is enough for most.
 pub(super) const FIRST_READ_BYTES: usize = 1024;
@@ -135,7 +131,7 @@ impl Log {
     }
 
     /// Reads the vbucket twice: once for the keys, which it sorts in memory (16 bytes and the key for
-    /// each), then each document. Who needs no order calls [`Log::load`].
+    /// each), then each document. Who needs no order loads.
     pub(super) fn scan_keys(
         &self,
         vbid: Vbid,
@@ -188,33 +184,6 @@ impl Log {
             visit_places(&view, order.iter().map(|(_, place)| *place), &mut count, visit)
         };
         let result = scan();
-        self.counters.read(&count, result)
-    }
-
-    /// Visits all records as they lie, each segment once from beginning to end. The places are
-    /// collected first (four bytes a record), so nothing is looked up, and what does not count is
-    /// neither checked nor, where there is much of it in a row, read.
-    pub(super) fn load(&self, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
-        let (segments, mut places) = {
-            let catalog = self.catalog.read();
-            (catalog.segments_by_age(), catalog.shown_places())
-        };
-        let mut count = ReadCount::default();
-        let mut load = || {
-            let mut window = Window::ahead(LOAD_BYTES);
-            for (slot, segment) in &segments {
-                for unit in std::mem::take(&mut places[usize::from(*slot)]) {
-                    let offset = u64::from(unit) * UNIT_BYTES;
-                    let stored = window.record(segment, offset)?;
-                    count.add(&stored.record);
-                    if visit(stored.vbid, stored.record).is_break() {
-                        return Ok(());
-                    }
-                }
-            }
-            Ok(())
-        };
-        let result = load();
         self.counters.read(&count, result)
     }
 }

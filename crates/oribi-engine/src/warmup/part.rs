@@ -1,0 +1,144 @@
+//! Loading one part: records become blocks and enter their tables in batches.
+//!
+//! Owns: the batch. A record's block is built, its hash computed and its group of the table prefetched when
+//! the record is read; the table's lock is taken once for a batch of one vbucket, when all its groups
+//! have arrived. Nothing is allocated per record but the block.
+
+use std::ops::ControlFlow;
+
+use oribi_storage::Record;
+use oribi_types::{CollectionId, Vbid};
+
+use crate::bucket::Bucket;
+use crate::collections::Manifest;
+use crate::hash_table::KeyHash;
+use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::prefetch::load_line;
+
+/// Most documents that enter a table under one hold of its lock: about two microseconds.
+const BATCH: usize = 32;
+
+/// Records between two looks at the memory that is used.
+const REVIEW_EVERY: u64 = 1024;
+
+/// How much of a document goes into memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Extent {
+    /// All of it.
+    Values = 0,
+    /// Key and metadata.
+    Metadata = 1,
+    /// Nothing; it is counted.
+    Nothing = 2,
+}
+
+impl Extent {
+    pub(super) fn of(number: u8) -> Extent {
+        match number {
+            0 => Extent::Values,
+            1 => Extent::Metadata,
+            _ => Extent::Nothing,
+        }
+    }
+}
+
+/// What a part had.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) items: u64,
+    pub(super) values: u64,
+    pub(super) tombstones: u64,
+    pub(super) overtaken: u64,
+}
+
+/// A part that is being loaded.
+pub(super) struct PartLoad<'b> {
+    bucket: &'b Bucket,
+    manifest: &'b Manifest,
+    extent: Extent,
+    counts: Counts,
+    /// Collections that are not in the manifest.
+    unknown: Vec<CollectionId>,
+    vbid: Vbid,
+    batch: Vec<(KeyHash, ItemRef)>,
+}
+
+impl<'b> PartLoad<'b> {
+    pub(super) fn new(bucket: &'b Bucket, manifest: &'b Manifest) -> PartLoad<'b> {
+        PartLoad {
+            bucket,
+            manifest,
+            extent: bucket.warmup.extent(),
+            counts: Counts::default(),
+            unknown: Vec::new(),
+            vbid: Vbid(0),
+            batch: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Takes a record up. A record of a vbucket that the bucket does not have is passed over; opening
+    /// has refused such a store.
+    pub(super) fn take(&mut self, vbid: Vbid, record: &Record<'_>) -> ControlFlow<()> {
+        let collection = record.key.collection;
+        let Some(vbucket) = self.bucket.vbucket(vbid) else { return ControlFlow::Continue(()) };
+        if collection != CollectionId::DEFAULT && !self.manifest.contains(collection) {
+            if !self.unknown.contains(&collection) {
+                self.unknown.push(collection);
+            }
+            return ControlFlow::Continue(());
+        }
+        if record.deleted {
+            self.counts.tombstones += 1;
+            vbucket.load_tombstone(record);
+            return ControlFlow::Continue(());
+        }
+        self.counts.items += 1;
+        if self.counts.items.is_multiple_of(REVIEW_EVERY) {
+            self.bucket.review_extent();
+            self.extent = self.bucket.warmup.extent();
+        }
+        if self.extent == Extent::Nothing {
+            vbucket.load_tombstone(record);
+            return ControlFlow::Continue(());
+        }
+        if vbid != self.vbid || self.batch.len() == BATCH {
+            self.insert();
+            self.vbid = vbid;
+        }
+        let hash = vbucket.hash_of(record.key);
+        load_line(vbucket.group_hint(hash));
+        let item = self.block(record);
+        self.batch.push((hash, item));
+        ControlFlow::Continue(())
+    }
+
+    fn block(&mut self, record: &Record<'_>) -> ItemRef {
+        let evicted = self.extent == Extent::Metadata;
+        let fields = ItemFields {
+            flags: record.flags,
+            expiry: record.expiry,
+            datatype: record.datatype,
+            evicted,
+            ..ItemFields::default()
+        };
+        let value = if evicted { &[] } else { record.value };
+        self.counts.values += u64::from(!evicted);
+        let mut new = NewItem::new(record.key, fields, &[value]);
+        new.set_version(record.cas, record.seqno, record.rev_seqno);
+        new.publish()
+    }
+
+    fn insert(&mut self) {
+        if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
+            self.counts.overtaken += vbucket.load(&mut self.batch);
+        }
+        self.batch.clear();
+    }
+
+    /// Puts in what is left and tells what there was.
+    pub(super) fn finish(mut self) -> (Counts, Vec<CollectionId>) {
+        self.insert();
+        (self.counts, self.unknown)
+    }
+}

@@ -1,0 +1,176 @@
+//! Warmup: in parts and by recency, up to the low watermark, and around damage.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use oribi_engine::{
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, Refused,
+    WarmupState, WarmupStep,
+};
+use oribi_storage::{KvStore, LogOptions, LogStore, MemoryStore};
+use oribi_types::{Cas, Vbid};
+
+use super::{NOW, config, done, entropy, key, set};
+
+const VBUCKETS: u16 = 4;
+
+fn small_segments() -> LogOptions {
+    LogOptions { segment_bytes: 16 << 10, compacts_in_background: false, ..LogOptions::default() }
+}
+
+fn open_log(path: &Path) -> Arc<dyn KvStore> {
+    Arc::new(LogStore::open(path, small_segments()).expect("the store opens"))
+}
+
+fn open(config: BucketConfig, store: Arc<dyn KvStore>) -> Arc<Bucket> {
+    Bucket::open(config, store, entropy(), false).expect("the bucket opens")
+}
+
+/// Documents `0..count` of each vbucket, their number in front of the value, one vbucket a commit.
+fn fill(store: Arc<dyn KvStore>, count: usize, value_bytes: usize) {
+    let bucket = open(config(), store);
+    for vbid in (0..VBUCKETS).map(Vbid) {
+        for number in 0..count {
+            let value = format!("{number}-{}", "v".repeat(value_bytes));
+            done(bucket.store(vbid, key(&format!("key-{number}")), &set(&value), NOW));
+        }
+        done(bucket.delete(vbid, key("key-0"), Cas(0), NOW));
+        bucket.flush_step().expect("flushed");
+    }
+}
+
+fn steps(bucket: &Bucket) -> Vec<WarmupStep> {
+    let mut steps = Vec::new();
+    loop {
+        match bucket.warmup_step() {
+            WarmupStep::Done => return steps,
+            step => steps.push(step),
+        }
+    }
+}
+
+#[test]
+fn documents_come_back_from_either_kind_of_store() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let stores: [Arc<dyn KvStore>; 2] =
+        [Arc::new(MemoryStore::new()), open_log(&directory.path().join("log"))];
+    for store in stores {
+        fill(Arc::clone(&store), 50, 100);
+        let bucket = open(config(), store);
+        assert!(!bucket.stats().warmup.done);
+        assert!(steps(&bucket).iter().all(|step| matches!(step, WarmupStep::Loaded { .. })));
+        let warmup = bucket.stats().warmup;
+        let all = u64::from(VBUCKETS) * 49;
+        assert_eq!((warmup.items, warmup.values, warmup.overtaken), (all, all, 0));
+        assert_eq!((warmup.tombstones, warmup.state), (u64::from(VBUCKETS), WarmupState::Done));
+        assert_eq!((warmup.vbuckets_done, warmup.failed), (usize::from(VBUCKETS), 0));
+        for number in 1..50 {
+            let found = bucket.get(Vbid(3), key(&format!("key-{number}")), NOW);
+            let GetOutcome::Hit(item) = found else { panic!("{number}: {found:?}") };
+            assert!(item.value().starts_with(format!("{number}-").as_bytes()));
+        }
+        assert!(matches!(bucket.get(Vbid(3), key("key-0"), NOW), GetOutcome::Miss));
+    }
+}
+
+/// What was written last has its value in memory, the rest of it only its metadata.
+#[test]
+fn values_are_loaded_by_recency_up_to_the_low_watermark() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("log");
+    fill(open_log(&path), 4000, 400);
+    let quota = 4 << 20;
+    let tight = BucketConfig { memory_quota_bytes: quota, ..config() };
+    let bucket = open(tight, open_log(&path));
+    steps(&bucket);
+    let stats = bucket.stats();
+    let all = u64::from(VBUCKETS) * 3999;
+    assert_eq!((stats.warmup.items, stats.warmup.items_estimate), (all, all + 4));
+    assert!(stats.warmup.values > all / 10, "{:?}", stats.warmup);
+    assert!(stats.warmup.values < all, "{:?}", stats.warmup);
+    let find = |vbid| match bucket.get_meta(vbid, key("key-1999"), NOW) {
+        MetaOutcome::Found(item) => !item.is_evicted(),
+        other => panic!("{other:?}"),
+    };
+    // The vbuckets were written one after the other.
+    assert!(find(Vbid(VBUCKETS - 1)), "the newest value is in memory");
+    assert!(!find(Vbid(0)), "the oldest value is not");
+}
+
+#[test]
+fn without_eviction_everything_is_loaded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("log");
+    fill(open_log(&path), 1000, 400);
+    let eviction = EvictionPolicy::None;
+    let tight = BucketConfig { memory_quota_bytes: 1 << 20, eviction, ..config() };
+    let bucket = open(tight, open_log(&path));
+    steps(&bucket);
+    assert_eq!(bucket.stats().warmup.values, u64::from(VBUCKETS) * 999);
+}
+
+/// Changes one byte wherever a segment has these bytes, and says how often that was.
+fn damage(path: &Path, wanted: &[u8]) -> usize {
+    let mut damaged = 0;
+    for entry in fs::read_dir(path).expect("the directory is read").flatten() {
+        if entry.path().extension().is_none_or(|extension| extension != "log") {
+            continue;
+        }
+        let mut bytes = fs::read(entry.path()).expect("the segment is read");
+        let places = bytes.windows(wanted.len()).zip(0..).filter(|(bytes, _)| *bytes == wanted);
+        let places: Vec<usize> = places.map(|(_, at)| at).collect();
+        places.iter().for_each(|at| bytes[*at] ^= 1);
+        damaged += places.len();
+        if !places.is_empty() {
+            fs::write(entry.path(), bytes).expect("the segment is written");
+        }
+    }
+    damaged
+}
+
+/// One damaged record costs one vbucket, which says so; the others serve.
+#[test]
+fn damage_in_one_vbucket_does_not_hide_the_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("log");
+    {
+        let store = open_log(&path);
+        fill(Arc::clone(&store), 100, 200);
+        let bucket = open(config(), store);
+        steps(&bucket);
+        done(bucket.store(Vbid(1), key("damaged"), &set("this-will-break"), NOW));
+        bucket.flush_step().expect("flushed");
+        // So that the segment with the record in it is sealed, and not read by opening.
+        for number in 0..200 {
+            let value = "w".repeat(200);
+            done(bucket.store(Vbid(2), key(&format!("later-{number}")), &set(&value), NOW));
+        }
+        bucket.flush_step().expect("flushed");
+    }
+    assert_eq!(damage(&path, b"this-will-break"), 1);
+    let bucket = open(config(), open_log(&path));
+    let failed: Vec<Option<Vbid>> = steps(&bucket)
+        .into_iter()
+        .filter_map(|step| match step {
+            WarmupStep::Failed { vbid, .. } => Some(vbid),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(failed, [None, Some(Vbid(1))], "first the part, then the vbucket");
+    let warmup = bucket.stats().warmup;
+    assert_eq!((warmup.vbuckets_done, warmup.failed, warmup.done), (3, 1, true));
+    for vbid in (0..VBUCKETS).map(Vbid) {
+        let found = bucket.get(vbid, key("key-7"), NOW);
+        match vbid {
+            Vbid(1) => {
+                assert!(matches!(found, GetOutcome::Refused(Refused::TemporaryFailure)));
+            }
+            _ => assert!(matches!(found, GetOutcome::Hit(_)), "{vbid}: {found:?}"),
+        }
+    }
+    let refused = bucket.store(Vbid(1), key("key-7"), &set("new"), NOW);
+    let is_refused =
+        matches!(refused, oribi_engine::MutationOutcome::Refused(Refused::TemporaryFailure));
+    assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
+}

@@ -1,0 +1,51 @@
+//! How a load of all records is split, so that several threads can share it.
+//!
+//! Owns: the plan and its parts. A part is either everything of one vbucket, which every store can
+//! visit, or what lies in one stretch of a log. Invariants: parts of one plan have every record once between
+//! them; a part stays readable whatever is committed or compacted meanwhile, and shows records as they were
+//! when the plan was made or later. Callers: warmup makes a plan, and its threads take part after part.
+
+use oribi_types::Vbid;
+
+use crate::log_store::Stretch;
+
+/// All records of a store, in parts.
+#[derive(Default)]
+pub struct LoadPlan {
+    /// In the order in which they are best visited: the newest records first, where the store knows.
+    pub parts: Vec<LoadPart>,
+    /// Records of each vbucket, tombstones included, where the store knows without reading them.
+    pub records: Vec<(Vbid, u64)>,
+    /// Records of all vbuckets; an estimate, and 0 when the store has none.
+    pub records_estimate: u64,
+}
+
+impl LoadPlan {
+    /// A plan that visits each vbucket by itself.
+    pub fn by_vbucket(vbids: impl Iterator<Item = Vbid>) -> LoadPlan {
+        LoadPlan { parts: vbids.map(LoadPart::vbucket).collect(), ..LoadPlan::default() }
+    }
+}
+
+/// A part of a plan, for [`crate::KvStore::load_part`] of the store that made it.
+pub struct LoadPart(pub(crate) Part);
+
+pub(crate) enum Part {
+    Vbucket(Vbid),
+    Stretch(Stretch),
+}
+
+impl LoadPart {
+    /// Everything of one vbucket. Any store can load this part.
+    pub fn vbucket(vbid: Vbid) -> LoadPart {
+        LoadPart(Part::Vbucket(vbid))
+    }
+
+    /// The vbucket of which this part is everything; `None` for a part that has some records of any.
+    pub fn whole_vbucket(&self) -> Option<Vbid> {
+        match &self.0 {
+            Part::Vbucket(vbid) => Some(*vbid),
+            Part::Stretch(_) => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Loading everything: all records as they lie, in stretches that threads take in turn.
+//!
+//! Owns: the split into stretches. The places of all records are collected first (four bytes a
+//! record), so nothing is looked up while reading, and what does not count is neither checked nor, where there is
+//! much of it in a row, read. Stretches come from the end of the log to its beginning, so what was
+//! written last comes first, but for what compaction has moved. Invariant: every record is
+//! checked before it is shown. Callers: warmup.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oribi_types::Vbid;
+
+use super::catalog::{Segment, TableKey};
+use super::index::{Mark, Place};
+use super::layout::UNIT_BYTES;
+use super::log::Log;
+use super::window::Window;
+use crate::counters::ReadCount;
+use crate::load_plan::Part;
+use crate::{LoadPart, LoadPlan, LoadVisitor, StoreError};
+
+/// Length of a stretch: some hundredths of a second of work for one thread, so that several end at
+/// about the same time and progress can be told between two.
+const STRETCH_BYTES: u64 = 8 << 20;
+
+/// Bytes that are read at a time: few enough to stay in a core's own cache.
+const LOAD_BYTES: u64 = 512 << 10;
+
+/// Some records of one segment, by place in no order.
+pub(crate) struct Stretch {
+    segment: Arc<Segment>,
+    units: Vec<u32>,
+}
+
+impl Log {
+    /// Splits everything that is shown. Takes the catalog a table at a time, so that nobody waits
+    /// for all of it; no segment goes meanwhile.
+    pub(super) fn plan_load(&self) -> LoadPlan {
+        let _nothing_moves = self.moves.read();
+        let tables: Vec<TableKey> = self.catalog.read().tables.keys().copied().collect();
+        let mut records: BTreeMap<Vbid, u64> = BTreeMap::new();
+        let mut units: BTreeMap<u16, Vec<Vec<u32>>> = BTreeMap::new();
+        for key in tables {
+            let catalog = self.catalog.read();
+            let Some(table) = catalog.tables.get(&key) else { continue };
+            *records.entry(key.0).or_default() += table.len() as u64;
+            for entry in table.iter().filter(|entry| entry.mark() != Mark::Purged) {
+                let (slot, stretch) = stretch_of(entry.place());
+                let of_slot = units.entry(slot).or_default();
+                if of_slot.len() <= stretch {
+                    of_slot.resize(stretch + 1, Vec::new());
+                }
+                of_slot[stretch].push(entry.place().unit);
+            }
+        }
+        let mut parts = Vec::new();
+        let segments = self.catalog.read().segments_by_age();
+        for (slot, segment) in segments.into_iter().rev() {
+            let segment = Arc::new(segment);
+            let of_slot = units.remove(&slot).unwrap_or_default();
+            for units in of_slot.into_iter().rev().filter(|units| !units.is_empty()) {
+                let segment = Arc::clone(&segment);
+                parts.push(LoadPart(Part::Stretch(Stretch { segment, units })));
+            }
+        }
+        let records_estimate = records.values().sum();
+        LoadPlan { parts, records: records.into_iter().collect(), records_estimate }
+    }
+
+    /// Visits the records of a stretch from its beginning to its end.
+    pub(super) fn load_stretch(
+        &self,
+        mut stretch: Stretch,
+        visit: &mut LoadVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut count = ReadCount::default();
+        let mut load = || {
+            let mut window = Window::ahead(LOAD_BYTES);
+            stretch.units.sort_unstable();
+            for unit in &stretch.units {
+                let offset = u64::from(*unit) * UNIT_BYTES;
+                let stored = window.record(&stretch.segment, offset)?;
+                count.add(&stored.record);
+                if visit(stored.vbid, stored.record).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let result = load();
+        self.counters.read(&count, result)
+    }
+}
+
+/// Slot and number of the stretch in which a place is.
+fn stretch_of(place: Place) -> (u16, usize) {
+    (place.slot, (place.offset() / STRETCH_BYTES) as usize)
+}
