@@ -12,8 +12,6 @@ pub enum WarmupState {
     Values,
     /// Memory has reached the low watermark: loads keys and metadata.
     Metadata,
-    /// Memory has reached the low watermark: only counts documents.
-    Counting,
     /// Nothing is left to load.
     Done,
 }
@@ -29,7 +27,7 @@ pub struct WarmupStats {
     pub vbuckets_done: usize,
     /// Documents and tombstones that the store has; an estimate, and 0 when the store has none.
     pub items_estimate: u64,
-    /// Documents loaded or counted.
+    /// Documents loaded.
     pub items: u64,
     /// Of these, loaded with their values.
     pub values: u64,

@@ -3,8 +3,9 @@
 //! Owns: the plan of one load for all vbuckets, what of each record goes into memory, and the figures.
 //! A step loads one part of the plan; steps may run on several threads. The parts come newest first
 //! where the store knows, so values are there by recency: with eviction they are loaded until memory
-//! reaches the low watermark, then keys and metadata only (value eviction), or documents are only
-//! counted (full eviction).
+//! reaches the low watermark, then keys and metadata only. That is so with full eviction, too, where
+//! the item pager takes them out again when everything is loaded: until then a key in the table is the only
+//! sign that its record was seen.
 //!
 //! Vbuckets serve meanwhile. What an operation does not find may still be in the store, so it is fetched
 //! first; a stored record enters the table only if nothing is there under its key, and no tombstone leaves
@@ -131,12 +132,10 @@ impl Bucket {
             LoadPlan::by_vbucket(self.loading().map(VBucket::id))
         });
         self.warmup.stats.lock().items_estimate = plan.records_estimate;
-        if self.config().eviction != EvictionPolicy::Full {
-            // Every key will be in memory, so no table has to grow on the way.
-            for (vbid, records) in &plan.records {
-                if let Some(vbucket) = self.vbucket(*vbid) {
-                    vbucket.reserve(*records);
-                }
+        // Every key will be in memory, so no table has to grow on the way.
+        for (vbid, records) in &plan.records {
+            if let Some(vbucket) = self.vbucket(*vbid) {
+                vbucket.reserve(*records);
             }
         }
         let is_wanted = |part: &LoadPart| match part.whole_vbucket() {
@@ -230,20 +229,17 @@ impl Bucket {
 
     /// Decides how much of the documents that follow goes into memory.
     fn review_extent(&self) {
-        let policy = self.config().eviction;
-        let next = match policy {
-            EvictionPolicy::Value => (Extent::Metadata, WarmupState::Metadata),
-            EvictionPolicy::Full => (Extent::Nothing, WarmupState::Counting),
-            EvictionPolicy::None | EvictionPolicy::Nru => return,
-        };
+        if matches!(self.config().eviction, EvictionPolicy::None | EvictionPolicy::Nru) {
+            return;
+        }
         let low_watermark = u128::from(self.config().memory_quota_bytes)
             * u128::from(self.config().low_watermark_percent)
             / 100;
         if self.warmup.extent() == Extent::Values
             && u128::from(self.memory_stats().mem_used_bytes()) >= low_watermark
         {
-            self.warmup.extent.store(next.0 as u8, Ordering::Relaxed);
-            self.warmup.stats.lock().state = next.1;
+            self.warmup.extent.store(Extent::Metadata as u8, Ordering::Relaxed);
+            self.warmup.stats.lock().state = WarmupState::Metadata;
         }
     }
 

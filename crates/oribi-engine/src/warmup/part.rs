@@ -29,16 +29,13 @@ pub(super) enum Extent {
     Values = 0,
     /// Key and metadata.
     Metadata = 1,
-    /// Nothing; it is counted.
-    Nothing = 2,
 }
 
 impl Extent {
     pub(super) fn of(number: u8) -> Extent {
         match number {
             0 => Extent::Values,
-            1 => Extent::Metadata,
-            _ => Extent::Nothing,
+            _ => Extent::Metadata,
         }
     }
 }
@@ -97,10 +94,6 @@ impl<'b> PartLoad<'b> {
         if self.counts.items.is_multiple_of(REVIEW_EVERY) {
             self.bucket.review_extent();
             self.extent = self.bucket.warmup.extent();
-        }
-        if self.extent == Extent::Nothing {
-            vbucket.load_tombstone(record);
-            return ControlFlow::Continue(());
         }
         if vbid != self.vbid || self.batch.len() == BATCH {
             self.insert();
