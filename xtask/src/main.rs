@@ -1,8 +1,9 @@
 //! Repository tasks, run as `cargo xtask NAME`.
 //!
 //! Owns the command line only; each task is a module. Tasks read the work tree and report; they never
-//! change a file and need neither network nor toolchain components beyond cargo itself.
+//! change a file of it and need neither network nor toolchain components beyond cargo itself.
 
+mod soak;
 mod tidy;
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY]\n\n  tidy   check layers, file headers and lengths, unsafe, links";
+const USAGE: &str = "usage: cargo xtask TASK\n\n  tidy [DIRECTORY]\n         check layers, file headers and lengths, unsafe, links";
 
 fn main() -> ExitCode {
     match run() {
@@ -32,12 +33,13 @@ fn run() -> Result<ExitCode> {
             };
             tidy::run(&root)
         }
+        Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
-            println!("{USAGE}");
+            println!("{USAGE}\n{}", soak::USAGE);
             Ok(ExitCode::SUCCESS)
         }
-        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}"),
-        None => bail!("no task given\n\n{USAGE}"),
+        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}\n{}", soak::USAGE),
+        None => bail!("no task given\n\n{USAGE}\n{}", soak::USAGE),
     }
 }
 

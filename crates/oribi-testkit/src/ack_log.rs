@@ -1,25 +1,28 @@
 //! The oracle of crash tests: what was attempted, what was acknowledged, and so what may be found.
 //!
-//! Each key has one writer, which issues one operation at a time. An attempt is noted before its
-//! request is sent and resolved by the answer; what has no answer when the server dies stays *in doubt*
-//! and may or may not have happened. After a restart the document of every key must be the result of one
-//! attempt, and that attempt must not be older than
+//! Each document has one writer, which issues one operation on it at a time. An attempt is noted before
+//! its request is sent and resolved by the answer; what has no answer when the server dies stays *in
+//! doubt* and may or may not have happened. After a restart the server says how far each vbucket came
+//! back, its high seqno `H`, and then everything follows:
 //!
-//! 1. the last one acknowledged as persisted,
-//! 2. the last acknowledged one whose seqno is at or below the highest seqno found in its vbucket (a
-//!    vbucket recovers a prefix of its history, it has no holes),
-//! 3. after a clean stop, the last acknowledged one.
+//! 1. `H` is at or above every seqno that was acknowledged or shown as persisted, and after an orderly
+//!    stop at or above every seqno that was given;
+//! 2. a vbucket recovers a prefix of its history: an acknowledged write at or below `H` is there, one
+//!    above is gone, and what is in doubt may be either;
+//! 3. there is no gap: between the high seqno of the life before and `H` there are no more seqnos than
+//!    writes that were acknowledged or are in doubt;
+//! 4. the failover table has grown by a history that begins at `H`, once for each start after a crash, and is
+//!    unchanged after an orderly stop;
+//! 5. in the new life seqnos are above `H`, CAS above every CAS up to `H`, and no seqno is given twice.
 //!
-//! An acknowledged attempt is found with the very CAS that was acknowledged. In the life after a restart,
-//! seqnos are above every persisted one, CAS above every surviving one, no seqno is given twice, and
-//! the vbucket uuid changes exactly when the server had crashed. What a check finds becomes the
-//! start of the next life, so that cycles can be chained on one directory.
-//!
-//! The oracle does no I/O: whoever uses it reads the documents back and hands them in.
+//! Whenever a document is read, after a restart or in between, it is the newest certain version with its
+//! exact CAS, or one that is in doubt since. Lives can be chained without reading anything back, so a
+//! server can also be killed while it warms up. The oracle does no I/O: whoever uses it reads and hands in.
 
 mod key_history;
 #[cfg(test)]
 mod tests;
+mod vbucket_history;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,8 +30,9 @@ use std::fmt;
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
 use key_history::{KeyHistory, Resolution};
+use vbucket_history::VbucketHistory;
 
-/// A document as it was read back: value and CAS, or `None` when there is none.
+/// A document as it was read: value and CAS, or `None` when there is none.
 pub type Found = Option<(Vec<u8>, Cas)>;
 
 /// What the server answered to a mutation.
@@ -44,13 +48,30 @@ pub struct Acknowledgement {
     pub persisted: bool,
 }
 
-/// How the server ended before the documents were read back.
+/// How the server ended before it was started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Killed: whatever was not acknowledged as persisted may be gone.
-    Crash,
-    /// Stopped in order: nothing acknowledged may be gone.
-    CleanStop,
+    /// Killed: whatever was not acknowledged as persisted may be gone. It was started this often since
+    /// and killed again each time but the last.
+    Crash {
+        /// Starts, at least 1.
+        starts: usize,
+    },
+    /// Stopped in order: nothing acknowledged may be gone. Perhaps it was killed while it started again,
+    /// before anybody could write.
+    CleanStop {
+        /// Starts that were killed; usually 0.
+        killed_starts: usize,
+    },
+}
+
+/// What the server says of a vbucket when it serves again.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Highest seqno that came back.
+    pub high_seqno: Seqno,
+    /// The failover table, newest first: identity and the seqno at which it began.
+    pub histories: Vec<(VbUuid, Seqno)>,
 }
 
 /// One broken promise, told for a person.
@@ -67,42 +88,32 @@ impl fmt::Display for Violation {
 #[derive(Clone, Debug)]
 pub struct AttemptId {
     vbid: Vbid,
-    key: Vec<u8>,
+    name: Vec<u8>,
     index: usize,
 }
 
-/// What a check looked at, to show that it looked at something.
+/// What the record has seen, to show that it looked at something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Keys read back.
-    pub keys: usize,
-    /// Keys for which a promise held that named one exact document or a later one.
-    pub bound: usize,
-    /// Keys whose last acknowledged write was not persisted and was rightly lost.
-    pub lost: usize,
-}
-
-/// What is known of one vbucket.
-#[derive(Debug, Default)]
-struct VbucketHistory {
-    /// Seqnos given since the last restart, to see that none is given twice.
-    seqnos: BTreeSet<Seqno>,
-    /// History identity of this life, once a mutation showed it.
-    uuid: Option<VbUuid>,
-    /// Identity and ending of the life before.
-    previous: Option<(VbUuid, Ending)>,
-    /// Every new seqno has to be above this one.
-    seqno_floor: Seqno,
-    /// Every new CAS has to be above this one.
-    cas_floor: Cas,
+pub struct Tally {
+    /// Mutations acknowledged.
+    pub acknowledged: u64,
+    /// Of these, as persisted.
+    pub persisted: u64,
+    /// Attempts that had no answer when the server ended.
+    pub in_doubt: u64,
+    /// Acknowledged, but not as persisted, and rightly lost by a crash.
+    pub lost: u64,
+    /// Documents read and found as they may be.
+    pub read: u64,
 }
 
 /// The record of one data directory's life. See the module's description.
 #[derive(Debug, Default)]
 pub struct AckLog {
-    keys: BTreeMap<(Vbid, Vec<u8>), KeyHistory>,
+    documents: BTreeMap<(Vbid, Vec<u8>), KeyHistory>,
     vbuckets: BTreeMap<Vbid, VbucketHistory>,
     violations: Vec<Violation>,
+    tally: Tally,
 }
 
 impl AckLog {
@@ -111,143 +122,100 @@ impl AckLog {
         AckLog::default()
     }
 
-    /// Notes that a mutation is about to be sent; `None` as value means deletion.
-    pub fn attempt(&mut self, vbid: Vbid, key: &[u8], value: Option<&[u8]>) -> AttemptId {
-        let history = self.keys.entry((vbid, key.to_vec())).or_default();
+    /// Notes that a mutation of the document `name` is about to be sent; `None` as value means deletion. A name is
+    /// any bytes that tell documents of a vbucket apart.
+    pub fn attempt(&mut self, vbid: Vbid, name: &[u8], value: Option<&[u8]>) -> AttemptId {
+        let history = self.documents.entry((vbid, name.to_vec())).or_default();
         let index = history.push(value.map(<[u8]>::to_vec));
-        AttemptId { vbid, key: key.to_vec(), index }
+        AttemptId { vbid, name: name.to_vec(), index }
     }
 
     /// Notes the success of an attempt and checks what its answer says.
     pub fn acknowledged(&mut self, attempt: &AttemptId, ack: Acknowledgement) {
-        if let Some(history) = self.keys.get_mut(&(attempt.vbid, attempt.key.clone())) {
-            history.resolve(attempt.index, Resolution::Acknowledged(ack));
-        }
+        self.tally.acknowledged += 1;
+        self.tally.persisted += u64::from(ack.persisted);
+        self.resolve(attempt, Resolution::Acknowledged(ack));
         let broken = self.vbuckets.entry(attempt.vbid).or_default().note(ack);
         for text in broken {
-            self.violations.push(Violation(format!(
-                "{} key {}: {text}",
-                attempt.vbid,
-                String::from_utf8_lossy(&attempt.key)
-            )));
+            self.complain(attempt.vbid, &attempt.name, &text);
         }
     }
 
     /// Notes that the server refused an attempt without doing it.
     pub fn refused(&mut self, attempt: &AttemptId) {
-        if let Some(history) = self.keys.get_mut(&(attempt.vbid, attempt.key.clone())) {
-            history.resolve(attempt.index, Resolution::Refused);
+        self.resolve(attempt, Resolution::NotDone);
+    }
+
+    /// Notes that the running server shows everything up to `persisted` as durable.
+    pub fn shown_as_persisted(&mut self, vbid: Vbid, persisted: Seqno) {
+        self.vbuckets.entry(vbid).or_default().shown_as_persisted(persisted);
+    }
+
+    /// Notes something else that no server may do.
+    pub fn complain(&mut self, vbid: Vbid, name: &[u8], text: &str) {
+        let name = String::from_utf8_lossy(name);
+        self.violations.push(Violation(format!("{vbid} document {name}: {text}")));
+    }
+
+    /// The document's value (`None`: there is no document), when it is certain.
+    pub fn certain(&self, vbid: Vbid, name: &[u8]) -> Option<Option<&[u8]>> {
+        match self.documents.get(&(vbid, name.to_vec())) {
+            Some(history) => history.certain(),
+            None => Some(None),
         }
     }
 
-    /// Number of acknowledgements of this life.
-    pub fn acknowledged_in_this_life(&self) -> usize {
-        self.vbuckets.values().map(|vbucket| vbucket.seqnos.len()).sum()
-    }
-
-    /// Compares what `read` finds after a restart with the record, and begins the next life.
-    ///
-    /// Returns every violation since the last check, those of the answers included.
-    pub fn verify(
-        &mut self,
-        ending: Ending,
-        mut read: impl FnMut(Vbid, &[u8]) -> Found,
-    ) -> Result<Verified, Vec<Violation>> {
-        let mut verified = Verified::default();
-        let mut readings = Vec::new();
-        for ((vbid, key), history) in &self.keys {
-            let found = read(*vbid, key);
-            let matched = history.matching(&found);
-            verified.keys += 1;
-            readings.push((*vbid, key.clone(), found, matched));
-        }
-        let found_high = self.highest_found(&readings);
-        for (vbid, key, found, matched) in &readings {
-            let Some(history) = self.keys.get(&(*vbid, key.clone())) else { continue };
-            let high = found_high.get(vbid).copied().unwrap_or_default();
-            let floor = history.floor(ending, high);
-            verified.bound += usize::from(floor.is_some());
-            verified.lost += usize::from(history.lost_an_acknowledged_write(*matched));
-            if let Some(text) = history.judge(found, *matched, floor) {
-                let key = String::from_utf8_lossy(key);
-                self.violations.push(Violation(format!("{vbid} key {key}: {text}")));
-            }
-        }
-        self.begin_next_life(ending, readings);
-        let violations = std::mem::take(&mut self.violations);
-        if violations.is_empty() { Ok(verified) } else { Err(violations) }
-    }
-
-    /// Highest seqno of a found acknowledged attempt, by vbucket.
-    fn highest_found(&self, readings: &[Reading]) -> BTreeMap<Vbid, Seqno> {
-        let mut highest = BTreeMap::new();
-        for (vbid, key, _, matched) in readings {
-            let ack = matched
-                .and_then(|index| self.keys.get(&(*vbid, key.clone()))?.acknowledgement(index));
-            if let Some(ack) = ack {
-                let high: &mut Seqno = highest.entry(*vbid).or_default();
-                *high = (*high).max(ack.seqno);
-            }
-        }
-        highest
-    }
-
-    fn begin_next_life(&mut self, ending: Ending, readings: Vec<Reading>) {
-        for (vbid, key, found, matched) in readings {
-            let Some(history) = self.keys.get_mut(&(vbid, key)) else { continue };
-            let vbucket = self.vbuckets.entry(vbid).or_default();
-            let survivor = matched.and_then(|index| history.acknowledgement(index));
-            for ack in history.persisted_acknowledgements().chain(survivor) {
-                vbucket.seqno_floor = vbucket.seqno_floor.max(ack.seqno);
-                vbucket.cas_floor = vbucket.cas_floor.max(ack.cas);
-            }
-            if let Some((_, cas)) = &found {
-                vbucket.cas_floor = vbucket.cas_floor.max(*cas);
-            }
-            *history = KeyHistory::starting_with(found);
-        }
-        for vbucket in self.vbuckets.values_mut() {
-            vbucket.seqnos.clear();
-            vbucket.previous = match (vbucket.uuid.take(), vbucket.previous) {
-                (Some(uuid), _) => Some((uuid, ending)),
-                // No mutation showed this life's identity: the older one is still what we know, and it
-                // changed if any ending since was a crash.
-                (None, Some((uuid, Ending::CleanStop))) => Some((uuid, ending)),
-                (None, previous) => previous,
-            };
+    /// Compares a document that was read, while no attempt on it was under way, with the record. From
+    /// then on what was found is certain.
+    pub fn read(&mut self, vbid: Vbid, name: &[u8], found: &Found) {
+        let history = self.documents.entry((vbid, name.to_vec())).or_default();
+        match history.judge(found) {
+            Ok(()) => self.tally.read += 1,
+            Err(text) => self.complain(vbid, name, &text),
         }
     }
-}
 
-/// Vbucket, key, document found, and the attempt that explains it.
-type Reading = (Vbid, Vec<u8>, Found, Option<usize>);
+    /// Begins the next life: the server ended, was started again and says what came back. Vbuckets that
+    /// are not mentioned came back empty.
+    pub fn restarted(&mut self, ending: Ending, recovered: &BTreeMap<Vbid, Recovered>) {
+        let mut in_doubt: BTreeMap<Vbid, u64> = BTreeMap::new();
+        for ((vbid, _), history) in &self.documents {
+            *in_doubt.entry(*vbid).or_default() += history.in_doubt();
+        }
+        let all = self.vbuckets.keys().chain(recovered.keys()).copied();
+        for vbid in all.collect::<BTreeSet<_>>() {
+            let found = recovered.get(&vbid).cloned().unwrap_or_default();
+            let doubtful = in_doubt.get(&vbid).copied().unwrap_or(0);
+            let broken = self.vbuckets.entry(vbid).or_default().restarted(ending, &found, doubtful);
+            self.violations
+                .extend(broken.into_iter().map(|text| Violation(format!("{vbid}: {text}"))));
+        }
+        for ((vbid, _), history) in &mut self.documents {
+            let high = recovered.get(vbid).map_or(Seqno(0), |found| found.high_seqno);
+            self.tally.lost += history.restarted(high);
+        }
+        self.tally.in_doubt += in_doubt.values().sum::<u64>();
+    }
 
-impl VbucketHistory {
-    /// Takes in one acknowledgement; returns what is wrong with it.
-    fn note(&mut self, ack: Acknowledgement) -> Vec<String> {
-        let mut broken = Vec::new();
-        if !self.seqnos.insert(ack.seqno) {
-            broken.push(format!("seqno {} was given twice", ack.seqno.0));
+    /// Identity of the vbucket's current life, once something showed it.
+    pub fn vb_uuid(&self, vbid: Vbid) -> Option<VbUuid> {
+        self.vbuckets.get(&vbid)?.uuid()
+    }
+
+    /// What was seen so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Takes the violations so far.
+    pub fn take_violations(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+
+    fn resolve(&mut self, attempt: &AttemptId, resolution: Resolution) {
+        let key = (attempt.vbid, attempt.name.clone());
+        if let Some(history) = self.documents.get_mut(&key) {
+            history.resolve(attempt.index, resolution);
         }
-        if ack.seqno <= self.seqno_floor {
-            broken.push(format!("seqno {} is not above {}", ack.seqno.0, self.seqno_floor.0));
-        }
-        if ack.cas <= self.cas_floor {
-            broken.push(format!("CAS {} is not above {}", ack.cas.0, self.cas_floor.0));
-        }
-        match (self.uuid, self.previous) {
-            (Some(uuid), _) if uuid != ack.vb_uuid => {
-                broken.push("the vbucket uuid changed while the server ran".to_owned());
-            }
-            (None, Some((uuid, Ending::Crash))) if uuid == ack.vb_uuid => {
-                broken.push("the vbucket uuid is the same after a crash".to_owned());
-            }
-            (None, Some((uuid, Ending::CleanStop))) if uuid != ack.vb_uuid => {
-                broken.push("the vbucket uuid changed over a clean stop".to_owned());
-            }
-            _ => {}
-        }
-        self.uuid = Some(ack.vb_uuid);
-        broken
     }
 }

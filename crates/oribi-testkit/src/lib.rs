@@ -11,9 +11,11 @@
 pub mod ack_log;
 mod development_server;
 pub mod http;
+pub mod kill_cycles;
 mod kudu_cluster;
 mod poll;
 mod process;
+mod random;
 pub mod raw_connection;
 mod signal;
 
@@ -24,4 +26,5 @@ pub use kudu_cluster::{
 };
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
+pub use random::Random;
 pub use raw_connection::{Mutation, RawConnection, Request, Response};

@@ -10,6 +10,7 @@ mod log_check;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -150,6 +151,20 @@ impl ServerProcess {
         Ok(())
     }
 
+    /// Starts an ended server again and kills it after `life`, ready or not.
+    pub fn restart_and_kill(&mut self, life: Duration) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            bail!("the server still runs");
+        }
+        let options = self.options.clone().ports(self.port, self.admin_port);
+        let mut next = ServerProcess::spawn(&options)?;
+        std::thread::sleep(life);
+        if let Some(status) = next.child.try_wait()? {
+            bail!("the server ended by itself ({status}):\n{}", next.output());
+        }
+        next.kill()
+    }
+
     /// True while the process has not ended.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -178,13 +193,17 @@ impl ServerProcess {
     /// or when it panicked.
     #[track_caller]
     pub fn assert_no_unlisted_warnings(&self, allowed: &[&str]) {
-        let log = self.log();
-        let unlisted = log_check::unlisted(&log, allowed);
+        let unlisted = self.unlisted_warnings(allowed);
         assert!(
             unlisted.is_empty(),
             "unlisted warnings in the server's log:\n{}",
             unlisted.join("\n")
         );
+    }
+
+    /// Lines of this run's log at level WARN or ERROR, and panics, that contain none of the `allowed` texts.
+    pub fn unlisted_warnings(&self, allowed: &[&str]) -> Vec<String> {
+        log_check::unlisted(&self.log(), allowed).into_iter().map(str::to_owned).collect()
     }
 
     fn spawn(options: &ServerOptions) -> Result<ServerProcess> {

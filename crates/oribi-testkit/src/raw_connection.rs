@@ -141,6 +141,33 @@ impl RawConnection {
         Ok(opaque)
     }
 
+    /// Sends some requests at once; their answers come in order.
+    pub fn send_all(&mut self, requests: &[&Request]) -> Result<()> {
+        let mut bytes = Vec::new();
+        for request in requests {
+            bytes.extend(self.encode(request, self.next_opaque));
+            self.next_opaque = self.next_opaque.wrapping_add(1);
+        }
+        self.send_bytes(&bytes)
+    }
+
+    /// Names and values of a group of statistics.
+    pub fn stat(&mut self, group: &str) -> Result<Vec<(String, String)>> {
+        self.send(&Request::new(Opcode::Stat).bare_key(group))?;
+        let mut entries = Vec::new();
+        loop {
+            let response = self.receive()?;
+            if response.status() != Status::Success {
+                bail!("stat {group}: {:?}", response.status());
+            }
+            if response.key.is_empty() {
+                return Ok(entries);
+            }
+            let name = String::from_utf8_lossy(&response.key).into_owned();
+            entries.push((name, response.text()));
+        }
+    }
+
     /// The bytes of a request as this connection would send it.
     pub fn encode(&self, request: &Request, opaque: u32) -> Vec<u8> {
         request.encode(opaque, self.vbuckets, self.collections)

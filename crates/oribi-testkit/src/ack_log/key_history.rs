@@ -1,11 +1,10 @@
-//! What one key may look like: its attempts since the last restart, in the order of their requests.
+//! What one document may look like: its certain state, and the attempts since, in the order of their requests.
 //!
-//! Index 0 is the state that the last check found (or "never written"); it is on disk by definition.
 //! One writer issues one operation at a time, so the order of requests is the order of effects.
 
 use oribi_types::{Cas, Seqno};
 
-use super::{Acknowledgement, Ending, Found};
+use super::{Acknowledgement, Found};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +13,8 @@ pub(super) enum Resolution {
     InDoubt,
     /// It happened.
     Acknowledged(Acknowledgement),
-    /// It did not happen.
-    Refused,
+    /// It did not happen, or was lost by a crash.
+    NotDone,
 }
 
 #[derive(Clone, Debug)]
@@ -23,122 +22,148 @@ struct Attempt {
     /// Value written; `None` is a deletion.
     value: Option<Vec<u8>>,
     resolution: Resolution,
+    /// Made in a life that has ended.
+    is_past: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct KeyHistory {
+    /// What is there when none of the attempts happened.
     start: Found,
     attempts: Vec<Attempt>,
 }
 
-impl Default for KeyHistory {
-    fn default() -> KeyHistory {
-        KeyHistory::starting_with(None)
-    }
-}
-
 impl KeyHistory {
-    pub(super) fn starting_with(start: Found) -> KeyHistory {
-        KeyHistory { start, attempts: Vec::new() }
-    }
-
     /// Adds an attempt in doubt; returns its index.
     pub(super) fn push(&mut self, value: Option<Vec<u8>>) -> usize {
-        self.attempts.push(Attempt { value, resolution: Resolution::InDoubt });
-        self.attempts.len()
+        self.attempts.push(Attempt { value, resolution: Resolution::InDoubt, is_past: false });
+        self.attempts.len() - 1
     }
 
     pub(super) fn resolve(&mut self, index: usize, resolution: Resolution) {
-        if let Some(attempt) = index.checked_sub(1).and_then(|at| self.attempts.get_mut(at)) {
+        if let Some(attempt) = self.attempts.get_mut(index) {
             attempt.resolution = resolution;
         }
     }
 
-    pub(super) fn acknowledgement(&self, index: usize) -> Option<Acknowledgement> {
-        match self.attempts.get(index.checked_sub(1)?)?.resolution {
-            Resolution::Acknowledged(ack) => Some(ack),
-            Resolution::InDoubt | Resolution::Refused => None,
-        }
+    /// Attempts of this life without an answer.
+    pub(super) fn in_doubt(&self) -> u64 {
+        let open =
+            |attempt: &&Attempt| attempt.resolution == Resolution::InDoubt && !attempt.is_past;
+        self.attempts.iter().filter(open).count() as u64
     }
 
-    pub(super) fn persisted_acknowledgements(&self) -> impl Iterator<Item = Acknowledgement> + '_ {
-        (1..=self.attempts.len())
-            .filter_map(|index| self.acknowledgement(index))
-            .filter(|ack| ack.persisted)
-    }
-
-    /// The latest attempt whose result is `found`, by value and, where it is known, by CAS.
-    pub(super) fn matching(&self, found: &Found) -> Option<usize> {
-        let of_attempts = (1..=self.attempts.len()).rev().find(|index| {
-            let attempt = &self.attempts[index - 1];
-            match (attempt.resolution, &attempt.value, found) {
-                (Resolution::Refused, _, _) => false,
-                (_, None, None) => true,
-                (resolution, Some(value), Some((found_value, cas))) => {
-                    value == found_value && cas_fits(resolution, *cas)
-                }
-                _ => false,
-            }
-        });
-        of_attempts.or_else(|| (self.start == *found).then_some(0))
-    }
-
-    /// The oldest attempt that may be what is found; `None` when nothing after the start is promised.
-    pub(super) fn floor(&self, ending: Ending, vbucket_high: Seqno) -> Option<usize> {
-        (1..=self.attempts.len()).rev().find(|index| {
-            self.acknowledgement(*index).is_some_and(|ack| {
-                ack.persisted || ending == Ending::CleanStop || ack.seqno <= vbucket_high
+    /// Index and answer of the newest acknowledged attempt.
+    fn newest(&self) -> Option<(usize, Acknowledgement)> {
+        let found = self.attempts.iter().enumerate().rev();
+        found
+            .filter_map(|(index, attempt)| match attempt.resolution {
+                Resolution::Acknowledged(ack) => Some((index, ack)),
+                Resolution::InDoubt | Resolution::NotDone => None,
             })
-        })
+            .next()
     }
 
-    /// True when a write that was acknowledged, but not as persisted, is not there any more.
-    pub(super) fn lost_an_acknowledged_write(&self, matched: Option<usize>) -> bool {
-        let last_acknowledged =
-            (1..=self.attempts.len()).rev().find(|index| self.acknowledgement(*index).is_some());
-        last_acknowledged > matched
-    }
-
-    /// What is wrong with finding `found`, which attempt `matched` explains, when nothing older than `floor` may be
-    /// there.
-    pub(super) fn judge(
-        &self,
-        found: &Found,
-        matched: Option<usize>,
-        floor: Option<usize>,
-    ) -> Option<String> {
-        let floor = floor.unwrap_or(0);
-        match matched {
-            Some(index) if index >= floor => None,
-            Some(index) => Some(format!(
-                "state {index} of {} is there although state {floor} was promised ({:?})",
-                self.attempts.len(),
-                self.acknowledgement(floor)
-            )),
-            None => Some(format!(
-                "no attempt explains {} (promised: state {floor} of {}, {:?})",
-                describe(found),
-                self.attempts.len(),
-                self.acknowledgement(floor)
-            )),
+    /// The state that is there unless an attempt that is in doubt happened after it.
+    fn newest_certain(&self) -> (Found, usize) {
+        match self.newest() {
+            Some((index, ack)) => {
+                (self.attempts[index].value.clone().map(|value| (value, ack.cas)), index + 1)
+            }
+            None => (self.start.clone(), 0),
         }
+    }
+
+    /// The value, when nothing in doubt came after it.
+    pub(super) fn certain(&self) -> Option<Option<&[u8]>> {
+        let newest = self.newest();
+        let after = newest.map_or(0, |(index, _)| index + 1);
+        let doubtful =
+            self.attempts[after..].iter().any(|attempt| attempt.resolution == Resolution::InDoubt);
+        let value = match newest {
+            Some((index, _)) => self.attempts[index].value.as_deref(),
+            None => self.start.as_ref().map(|(value, _)| value.as_slice()),
+        };
+        (!doubtful).then_some(value)
+    }
+
+    /// Takes what was found for certain; an error when it may not be there.
+    pub(super) fn judge(&mut self, found: &Found) -> Result<(), String> {
+        let (certain, after) = self.newest_certain();
+        let is_explained = *found == certain
+            || self.attempts[after..].iter().any(|attempt| {
+                attempt.resolution == Resolution::InDoubt && explains(attempt, found, &certain)
+            });
+        let judged = match is_explained {
+            true => Ok(()),
+            false => Err(format!(
+                "found {}, promised was {} and {} attempts are in doubt since; {}",
+                describe(found),
+                describe(&certain),
+                self.attempts[after..].len(),
+                self.past_of(found),
+            )),
+        };
+        *self = KeyHistory { start: found.clone(), attempts: Vec::new() };
+        judged
+    }
+
+    /// Where a state that should not be there comes from.
+    fn past_of(&self, found: &Found) -> String {
+        let value = found.as_ref().map(|(value, _)| value);
+        let from = self.attempts.iter().rposition(|attempt| attempt.value.as_ref() == value);
+        match from {
+            Some(index) => format!(
+                "attempt {index} of {} would look like that ({:?})",
+                self.attempts.len(),
+                self.attempts[index].resolution
+            ),
+            None if self.start.as_ref().map(|(value, _)| value) == value => {
+                "it looks like the state before all attempts".to_owned()
+            }
+            None => "no attempt explains it".to_owned(),
+        }
+    }
+
+    /// Everything above `high` is gone; returns how many acknowledged attempts that were.
+    pub(super) fn restarted(&mut self, high: Seqno) -> u64 {
+        let mut lost = 0;
+        for attempt in &mut self.attempts {
+            attempt.is_past = true;
+            if let Resolution::Acknowledged(ack) = attempt.resolution
+                && ack.seqno > high
+            {
+                attempt.resolution = Resolution::NotDone;
+                lost += 1;
+            }
+        }
+        let (certain, after) = self.newest_certain();
+        self.start = certain;
+        self.attempts.drain(..after);
+        self.attempts.retain(|attempt| attempt.resolution == Resolution::InDoubt);
+        lost
     }
 }
 
-fn cas_fits(resolution: Resolution, cas: Cas) -> bool {
-    match resolution {
-        Resolution::Acknowledged(ack) => ack.cas == cas,
-        Resolution::InDoubt => true,
-        Resolution::Refused => false,
+/// True when `found` can be the result of an attempt in doubt that came after `certain`.
+fn explains(attempt: &Attempt, found: &Found, certain: &Found) -> bool {
+    match (&attempt.value, found) {
+        (None, None) => true,
+        (Some(value), Some((found_value, cas))) => {
+            let before = certain.as_ref().map_or(Cas(0), |(_, cas)| *cas);
+            value == found_value && *cas > before
+        }
+        _ => false,
     }
 }
 
 fn describe(found: &Found) -> String {
     match found {
-        None => "that there is no document".to_owned(),
+        None => "no document".to_owned(),
         Some((value, cas)) => {
             let shown = &value[..value.len().min(40)];
-            format!("{:?} with CAS {}", String::from_utf8_lossy(shown), cas.0)
+            let shown = String::from_utf8_lossy(shown);
+            format!("{shown:?} ({} bytes) with CAS {}", value.len(), cas.0)
         }
     }
 }

@@ -1,143 +1,55 @@
 //! SIGKILL under load, again and again on one directory, judged by the oracle of the test kit.
 //!
-//! Four writers with keys of their own mix plain and durable writes and deletions. The server is killed
-//! after a random number of acknowledgements, so no clock decides what is tested. The seed is
-//! printed and can be set with the variable `ORIBI_TEST_SEED`.
+//! `oribi_testkit::kill_cycles` describes a cycle. The few cycles of an ordinary run become as many as
+//! the variable `ORIBI_KILL_CYCLES` says; `cargo xtask soak kill` runs thousands against a release binary. The
+//! seed is printed and can be set with the variable `ORIBI_TEST_SEED`.
 
-use std::sync::{Arc, Mutex};
-use std::thread;
+use oribi_testkit::ServerOptions;
+use oribi_testkit::kill_cycles::{KillCycles, KillOptions};
 
-use oribi_protocol::hash::vbucket_of;
-use oribi_protocol::status::Status;
-use oribi_testkit::ack_log::{Acknowledgement, Ending};
-use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
-use oribi_testkit::{AckLog, PATIENCE, RawConnection, Request, poll_until};
-use oribi_types::{DurabilityLevel, Vbid};
+use crate::fixture::{ORIBI, seed};
 
-use crate::fixture::{Fixture, Random, call_when_warm, seed};
+/// Cycles of an ordinary run, for each way to keep documents.
+const CYCLES: u64 = 20;
 
-const WRITERS: u64 = 4;
-const KEYS_PER_WRITER: u64 = 50;
-const KILLS: u64 = 15;
-
-/// Writes until the server is gone. Every write is noted before it is sent.
-fn write_until_killed(port: u16, writer: u64, mut random: Random, log: &Mutex<AckLog>) {
-    let Ok(mut connection) = RawConnection::login(port) else { return };
-    for count in 0.. {
-        let key = format!("writer-{writer}-key-{}", random.below(KEYS_PER_WRITER));
-        let vbid = vbucket_of(key.as_bytes(), DEFAULT_VBUCKETS);
-        let persisted = random.below(4) == 0;
-        let size = random.below(2000) as usize;
-        let value = format!(
-            "writer {writer} salt {} count {count} {}",
-            random.below(1 << 30),
-            "x".repeat(size)
-        );
-        let deletes = random.below(10) == 0;
-        let mut request = if deletes { Request::delete(&key) } else { Request::set(&key, &value) };
-        if persisted {
-            request = request.durable(DurabilityLevel::PersistToMajority);
-        }
-        let written = (!deletes).then_some(value.as_bytes());
-        let attempt = log.lock().unwrap().attempt(vbid, key.as_bytes(), written);
-        let Ok(response) = connection.call(&request) else { return };
-        let mut log = log.lock().unwrap();
-        match response.status() {
-            Status::Success => {
-                let mutation = response.mutation().unwrap();
-                let (cas, seqno, vb_uuid) = (mutation.cas, mutation.seqno, mutation.vb_uuid);
-                log.acknowledged(&attempt, Acknowledgement { cas, seqno, vb_uuid, persisted });
-            }
-            Status::KeyEnoent | Status::Etmpfail => log.refused(&attempt),
-            other => panic!("a write was answered {other:?}"),
-        }
-    }
+fn cycles() -> u64 {
+    let asked = std::env::var("ORIBI_KILL_CYCLES").ok();
+    asked.and_then(|cycles| cycles.parse().ok()).unwrap_or(CYCLES)
 }
 
-/// Reads every key back and lets the oracle judge.
-fn verify(port: u16, ending: Ending, log: &Mutex<AckLog>, life: u64) {
-    let mut connection = RawConnection::login(port).unwrap();
-    let read = |_: Vbid, key: &[u8]| {
-        let response = call_when_warm(&mut connection, &Request::get(key));
-        match response.status() {
-            Status::Success => Some((response.value, response.cas)),
-            Status::KeyEnoent => None,
-            other => panic!("a read was answered {other:?}"),
-        }
-    };
-    match log.lock().unwrap().verify(ending, read) {
-        Ok(verified) => {
-            println!("life {life} after {ending:?}: {verified:?}");
-            assert!(verified.keys > 0 && verified.bound > 0, "nothing was checked: {verified:?}");
-        }
-        Err(violations) => {
-            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            panic!("life {life} after {ending:?}:\n{}", lines.join("\n"));
-        }
-    }
-}
-
-/// One life: four writers run until `enough` writes are acknowledged, then `end` ends the server.
-fn live(
-    fixture: &mut Fixture,
-    log: &Arc<Mutex<AckLog>>,
-    random: &mut Random,
-    end: impl FnOnce(&mut Fixture),
+/// Runs `count` cycles; a broken promise fails the test with everything that is known of it.
+#[track_caller]
+fn run(
+    count: u64,
+    server: impl FnOnce(ServerOptions) -> ServerOptions,
+    configure: impl FnOnce(KillOptions) -> KillOptions,
 ) {
-    let port = fixture.server.port();
-    let enough = 50 + random.below(1500) as usize;
-    thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            let random = random.fork();
-            scope.spawn(move || write_until_killed(port, writer, random, log));
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(ServerOptions::new(ORIBI, directory.path().join("data")));
+    let mut lives = KillCycles::start(configure(KillOptions::new(server, seed()))).unwrap();
+    for _ in 0..count {
+        if let Err(error) = lives.cycle() {
+            panic!("{error:#}");
         }
-        poll_until(PATIENCE, || {
-            (log.lock().unwrap().acknowledged_in_this_life() >= enough).then_some(())
-        })
-        .expect("the writers make progress");
-        end(fixture);
-    });
+    }
+    let report = lives.finish().unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report:?}");
+    assert_eq!(report.cycles, count);
+    let tally = report.tally;
+    assert!(tally.persisted > 0 && tally.read > 0, "nothing was checked: {tally:?}");
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_over_fifteen_kills() {
-    let mut random = Random::new(seed());
-    let log = Arc::new(Mutex::new(AckLog::new()));
-    let mut fixture = Fixture::start();
-    for life in 0..KILLS {
-        live(&mut fixture, &log, &mut random, |fixture| fixture.server.kill().unwrap());
-        fixture.server.restart().unwrap();
-        verify(fixture.server.port(), Ending::Crash, &log, life);
-    }
-    fixture.finish(&[]);
+fn no_acknowledged_write_is_lost_when_the_server_is_killed() {
+    run(cycles(), |server| server, |options| options);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_by_the_log_store() {
+    run(cycles(), |server| server.setting("storage", "log"), |options| options);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_over_orderly_stops_under_load() {
-    let mut random = Random::new(seed());
-    let log = Arc::new(Mutex::new(AckLog::new()));
-    let mut fixture = Fixture::start();
-    for life in 0..3 {
-        live(&mut fixture, &log, &mut random, Fixture::stop);
-        fixture.server.restart().unwrap();
-        verify(fixture.server.port(), Ending::CleanStop, &log, life);
-    }
-    fixture.finish(&[]);
-}
-
-#[test]
-fn kills_and_orderly_stops_may_alternate() {
-    let mut random = Random::new(seed());
-    let log = Arc::new(Mutex::new(AckLog::new()));
-    let mut fixture = Fixture::start();
-    for life in 0..4 {
-        let ending = if life % 2 == 0 { Ending::Crash } else { Ending::CleanStop };
-        live(&mut fixture, &log, &mut random, |fixture| match ending {
-            Ending::Crash => fixture.server.kill().unwrap(),
-            Ending::CleanStop => fixture.stop(),
-        });
-        fixture.server.restart().unwrap();
-        verify(fixture.server.port(), ending, &log, life);
-    }
-    fixture.finish(&[]);
+    run(4, |server| server, |options| KillOptions { clean_stop_one_in: 1, ..options });
 }

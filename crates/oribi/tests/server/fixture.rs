@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use oribi_protocol::status::Status;
+pub use oribi_testkit::Random;
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{
@@ -118,34 +119,6 @@ pub fn seed() -> u64 {
     let seed = given.unwrap_or(clock);
     println!("seed {seed} (set ORIBI_TEST_SEED={seed} to repeat)");
     seed
-}
-
-/// xorshift64*: small, seedable, good enough to choose keys.
-pub struct Random(u64);
-
-impl Random {
-    /// A sequence that follows from `seed`.
-    pub fn new(seed: u64) -> Random {
-        // The state must not be zero.
-        Random(seed | 1)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Another sequence that follows from this one.
-    pub fn fork(&mut self) -> Random {
-        Random::new(self.next())
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 24
-    }
 }
 
 /// Sends a request again while the server answers "temporary failure", as it may while it warms up.

@@ -1,0 +1,75 @@
+//! `cargo xtask soak`: the long runs behind the tests, against release builds.
+//!
+//! Owns: what is built and started; the runs themselves are programs of the crates that they test. Everything
+//! after the name of a soak is handed on to it.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+/// Help for the list of tasks.
+pub(crate) const USAGE: &str = "\
+  soak kill [--cycles N] [--from CYCLE] [--seed N] [--storage log|embedded] [--eviction value|full] [--json]
+         kills a server under load again and again; every acknowledged write is accounted for
+  soak simulation [--seeds N] [--from SEED]
+         whole buckets over simulated disks, crashed at every kind of step";
+
+/// Runs the soak named by the first argument.
+pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    match arguments.next().as_deref() {
+        Some("kill") => kill(root, arguments),
+        Some("simulation") => simulation(root, arguments),
+        Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
+        None => bail!("which soak?\n\n{USAGE}"),
+    }
+}
+
+fn kill(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let build = ["build", "--release", "-p", "oribi", "-p", "oribi-testkit", "--bins"];
+    if !cargo(root).args(build).status().context("cannot run cargo")?.success() {
+        bail!("the release build failed");
+    }
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => root.join(directory),
+        None => root.join("target"),
+    };
+    let binaries = target.join("release");
+    let mut soak = Command::new(binaries.join("kill_soak"));
+    soak.arg("--server").arg(binaries.join("oribi")).args(arguments);
+    finish(&mut soak)
+}
+
+fn simulation(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let mut test = cargo(root);
+    test.args([
+        "test",
+        "--release",
+        "-p",
+        "oribi-engine",
+        "--lib",
+        "simulation::",
+        "--",
+        "--nocapture",
+    ]);
+    while let Some(word) = arguments.next() {
+        let variable = match word.as_str() {
+            "--seeds" => "ORIBI_SIMULATION_SEEDS",
+            "--from" => "ORIBI_SIMULATION_FROM",
+            _ => bail!("{word} is not known\n\n{USAGE}"),
+        };
+        test.env(variable, arguments.next().with_context(|| format!("{word} wants a number"))?);
+    }
+    finish(&mut test)
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+fn finish(command: &mut Command) -> Result<ExitCode> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
