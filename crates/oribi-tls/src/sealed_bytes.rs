@@ -1,0 +1,64 @@
+//! Sealed bytes on their way to a socket.
+//!
+//! Invariant: the block is initialised once to its whole length, so that sealing into it writes each byte
+//! once. Owned by whoever writes to sockets and lent to a [`crate::Session`]; a worker has one for all of
+//! its connections.
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub struct SealedBytes {
+    block: Vec<u8>,
+    head: usize,
+    tail: usize,
+}
+
+impl SealedBytes {
+    /// Bytes that are to be sent.
+    pub fn pending(&self) -> &[u8] {
+        &self.block[self.head..self.tail]
+    }
+
+    /// True when nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Forgets the next `count` bytes because they were sent.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.tail - self.head, "more was sent than there was");
+        self.head += count;
+        if self.head == self.tail {
+            self.clear();
+        }
+    }
+
+    /// Forgets everything; the block stays.
+    pub fn clear(&mut self) {
+        self.head = 0;
+        self.tail = 0;
+    }
+
+    /// Adds bytes as they are.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.commit(bytes.len());
+    }
+
+    /// At least `bytes_min` bytes of room behind what is pending, initialised.
+    pub(crate) fn room(&mut self, bytes_min: usize) -> &mut [u8] {
+        if self.block.len() - self.tail < bytes_min {
+            let block_bytes = (self.tail + bytes_min).next_power_of_two();
+            self.block.resize(block_bytes, 0);
+        }
+        &mut self.block[self.tail..]
+    }
+
+    /// Says that the first `bytes` of the room are filled.
+    pub(crate) fn commit(&mut self, bytes: usize) {
+        assert!(bytes <= self.block.len() - self.tail, "more was sealed than there was room for");
+        self.tail += bytes;
+    }
+}

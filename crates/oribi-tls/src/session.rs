@@ -1,0 +1,388 @@
+//! One connection's TLS as a state machine over bytes.
+//!
+//! How it is driven: receive into [`Session::room`], say how much by [`Session::open`], which hands out
+//! what the peer sent and appends what the protocol wants to say itself (handshake, tickets, key updates,
+//! alerts) to a [`SealedBytes`]; seal what is to be sent with [`Session::seal`]. Whoever owns the socket sends
+//! the sealed bytes in order.
+//!
+//! It stands on rustls' unbuffered connections: records are opened in the block that the socket filled,
+//! which the caller shares among its connections, and what is sealed goes to a block that is shared too. So
+//! an idle connection holds no buffer, and one in the middle of a record holds that part of it only.
+//!
+//! Invariants: `open` takes in every complete record, so that between two calls only part of a record or
+//! of a handshake message is held, and that is bounded; nothing is handed out before the handshake is
+//! complete; after an error only the alert about it can be sent. Bytes of the peer never panic.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus,
+};
+use rustls::{ClientConfig, CommonState, Error, ServerConfig};
+
+use crate::sealed_bytes::SealedBytes;
+
+/// Most bytes that are held for completion. A record has up to 16 KiB and some; a handshake message, such
+/// as a chain of client certificates, may have several.
+const PARTIAL_BYTES_MAX: usize = 48 * 1024;
+
+/// What sealing adds to each record of 16 KiB at most, in any version, and then some.
+const RECORD_OVERHEAD_BYTES: usize = 64;
+const RECORD_BYTES: usize = 16 * 1024;
+
+/// See the module text.
+pub struct Session {
+    side: Side,
+    /// Received, but not complete.
+    partial: Vec<u8>,
+    is_peer_done: bool,
+    has_said_goodbye: bool,
+    failed: Option<Error>,
+}
+
+enum Side {
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+}
+
+/// How far a call of rustls got.
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// Call it again.
+    Again,
+    /// It needs bytes of the peer.
+    Starved,
+}
+
+/// What a call of rustls is to do when application data may be sent.
+#[derive(Clone, Copy)]
+enum Wish<'a> {
+    Nothing,
+    Seal(&'a [u8]),
+    Goodbye,
+}
+
+impl Session {
+    /// The server's end of a new connection.
+    ///
+    /// # Errors
+    /// What rustls finds wrong with the configuration.
+    pub fn server(config: Arc<ServerConfig>) -> Result<Session, Error> {
+        let connection = UnbufferedServerConnection::new(config)?;
+        Ok(Session::new(Side::Server(Box::new(connection))))
+    }
+
+    /// The client's end of a new connection to a server that has to prove to be `name`. The first
+    /// [`Session::open`], of nothing, makes what is to be sent first.
+    ///
+    /// # Errors
+    /// What rustls finds wrong with the configuration.
+    pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Session, Error> {
+        let connection = UnbufferedClientConnection::new(config, name)?;
+        Ok(Session::new(Side::Client(Box::new(connection))))
+    }
+
+    fn new(side: Side) -> Session {
+        Session {
+            side,
+            partial: Vec::new(),
+            is_peer_done: false,
+            has_said_goodbye: false,
+            failed: None,
+        }
+    }
+
+    /// True until application data may be sent.
+    pub fn is_handshaking(&self) -> bool {
+        self.common().is_handshaking()
+    }
+
+    /// True once the peer has said that it sends no more.
+    pub fn is_peer_done(&self) -> bool {
+        self.is_peer_done
+    }
+
+    /// The chain that the peer has proved to own, its own certificate first.
+    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+        self.common().peer_certificates().unwrap_or_default()
+    }
+
+    /// Version of the protocol, as `TLSv1.3`, once it is agreed on.
+    pub fn version(&self) -> Option<&'static str> {
+        self.common().protocol_version()?.as_str().map(|name| match name {
+            "TLSv1_2" => "TLSv1.2",
+            "TLSv1_3" => "TLSv1.3",
+            other => other,
+        })
+    }
+
+    /// Name of the cipher suite, once it is agreed on.
+    pub fn cipher_suite(&self) -> Option<&'static str> {
+        self.common().negotiated_cipher_suite()?.suite().as_str()
+    }
+
+    /// Bytes held because what they belong to is not complete.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial.len()
+    }
+
+    fn common(&self) -> &CommonState {
+        match &self.side {
+            Side::Server(connection) => connection,
+            Side::Client(connection) => connection,
+        }
+    }
+
+    /// Room for `bytes` more sealed bytes of the peer, in a block of the caller's that is grown when it is
+    /// too small.
+    pub fn room<'b>(&self, block: &'b mut Vec<u8>, bytes: usize) -> &'b mut [u8] {
+        let held = self.partial.len();
+        if block.len() < held + bytes {
+            block.resize(held + bytes, 0);
+        }
+        block[..held].copy_from_slice(&self.partial);
+        &mut block[held..held + bytes]
+    }
+
+    /// Takes in `received` bytes that were put into [`Session::room`] of the same block. What the peer sent
+    /// goes to `deliver`, record by record; what has to be answered to the protocol itself to `out`.
+    ///
+    /// # Errors
+    /// Whatever makes the connection useless; the alert about it is in `out`.
+    pub fn open(
+        &mut self,
+        block: &mut [u8],
+        received: usize,
+        out: &mut SealedBytes,
+        mut deliver: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.has_said_goodbye {
+            return Ok(());
+        }
+        let end = self.partial.len() + received;
+        let mut start = 0;
+        let opened = loop {
+            let sealed = &mut block[start..end];
+            let (discard, step) = self.call(sealed, Wish::Nothing, out, &mut deliver);
+            start += discard;
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Starved) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let rest = &mut block[start..end];
+        if let Err(error) = opened {
+            self.collect_alert(rest, out);
+            return Err(self.fail(error));
+        }
+        if self.is_peer_done {
+            // Nothing behind the peer's last word counts.
+            self.partial = Vec::new();
+            return Ok(());
+        }
+        if rest.len() > PARTIAL_BYTES_MAX {
+            return Err(self.fail(Error::General("a handshake message is too long".to_owned())));
+        }
+        if rest.is_empty() {
+            self.partial = Vec::new();
+        } else {
+            self.partial.clear();
+            self.partial.extend_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Seals `plain` into `out`.
+    ///
+    /// # Errors
+    /// When the handshake is not complete, or the connection was closed.
+    pub fn seal(&mut self, plain: &[u8], out: &mut SealedBytes) -> Result<(), Error> {
+        if plain.is_empty() {
+            return Ok(());
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.has_said_goodbye {
+            return Err(Error::General("the session was closed".to_owned()));
+        }
+        self.fulfil(Wish::Seal(plain), out)
+    }
+
+    /// Says to the peer that nothing more will be sent, and from now on ignores what it sends. Best effort: before the end of the handshake there
+    /// is nothing to say.
+    pub fn close(&mut self, out: &mut SealedBytes) {
+        if self.failed.is_some() || self.is_handshaking() {
+            return;
+        }
+        if std::mem::replace(&mut self.has_said_goodbye, true) {
+            return;
+        }
+        // A connection that has failed has said so already.
+        let _ = self.fulfil(Wish::Goodbye, out);
+    }
+
+    /// Nothing but this error from now on.
+    fn fail(&mut self, error: Error) -> Error {
+        self.partial = Vec::new();
+        self.failed.get_or_insert(error).clone()
+    }
+
+    /// Calls rustls until it lets application data be sent.
+    fn fulfil(&mut self, wish: Wish<'_>, out: &mut SealedBytes) -> Result<(), Error> {
+        // rustls wants to see again what it has seen and could not use.
+        let mut partial = std::mem::take(&mut self.partial);
+        let result = loop {
+            let (discard, step) = self.call(&mut partial, wish, out, &mut |_| {});
+            partial.drain(..discard);
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Starved) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.partial = partial;
+        match self.is_handshaking() {
+            true => result.and(Err(Error::HandshakeNotComplete)),
+            false => result,
+        }
+    }
+
+    fn call(
+        &mut self,
+        sealed: &mut [u8],
+        wish: Wish<'_>,
+        out: &mut SealedBytes,
+        deliver: &mut impl FnMut(&[u8]),
+    ) -> (usize, Result<Step, Error>) {
+        let done = &mut self.is_peer_done;
+        match &mut self.side {
+            Side::Server(connection) => {
+                step(connection.process_tls_records(sealed), wish, done, out, deliver)
+            }
+            Side::Client(connection) => {
+                step(connection.process_tls_records(sealed), wish, done, out, deliver)
+            }
+        }
+    }
+
+    /// After a failure there may be an alert to send; anything else is of no use any more. rustls must not
+    /// see the same bytes again, so it is asked only for what it says is there.
+    fn collect_alert(&mut self, rest: &mut [u8], out: &mut SealedBytes) {
+        while self.common().wants_write() {
+            let (_, step) = self.call(rest, Wish::Nothing, out, &mut |_| {});
+            if step.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Without keys.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version();
+        f.debug_struct("Session").field("version", &version).finish_non_exhaustive()
+    }
+}
+
+/// Does what one call of rustls asks for. Returns how many of the sealed bytes are done with.
+fn step<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    wish: Wish<'_>,
+    is_peer_done: &mut bool,
+    out: &mut SealedBytes,
+    deliver: &mut impl FnMut(&[u8]),
+) -> (usize, Result<Step, Error>) {
+    let UnbufferedStatus { mut discard, state } = status;
+    let state = match state {
+        Ok(state) => state,
+        Err(error) => return (discard, Err(error)),
+    };
+    let step = match state {
+        ConnectionState::ReadTraffic(mut traffic) => loop {
+            match traffic.next_record() {
+                Some(Ok(record)) => {
+                    discard += record.discard;
+                    deliver(record.payload);
+                }
+                Some(Err(error)) => break Err(error),
+                None => break Ok(Step::Again),
+            }
+        },
+        ConnectionState::EncodeTlsData(message) => encode(message, out),
+        ConnectionState::TransmitTlsData(transmission) => {
+            transmission.done();
+            Ok(Step::Again)
+        }
+        ConnectionState::PeerClosed => {
+            *is_peer_done = true;
+            Ok(Step::Again)
+        }
+        ConnectionState::WriteTraffic(mut traffic) => match wish {
+            Wish::Nothing => Ok(Step::Starved),
+            Wish::Seal(plain) => {
+                let records = plain.len().div_ceil(RECORD_BYTES);
+                let room_bytes = plain.len() + records * RECORD_OVERHEAD_BYTES;
+                write(out, room_bytes, |room| traffic.encrypt(plain, room))
+            }
+            Wish::Goodbye => {
+                write(out, RECORD_OVERHEAD_BYTES, |room| traffic.queue_close_notify(room))
+            }
+        },
+        ConnectionState::BlockedHandshake => Ok(Step::Starved),
+        ConnectionState::Closed => match wish {
+            Wish::Seal(_) => Err(Error::General("the session was closed".to_owned())),
+            Wish::Nothing | Wish::Goodbye => Ok(Step::Starved),
+        },
+        // Early data is not enabled on either side, and there are no other states.
+        _ => Err(Error::General("an unexpected state".to_owned())),
+    };
+    (discard, step)
+}
+
+fn encode<Data>(
+    mut message: EncodeTlsData<'_, Data>,
+    out: &mut SealedBytes,
+) -> Result<Step, Error> {
+    let mut room_bytes = RECORD_BYTES + RECORD_OVERHEAD_BYTES;
+    loop {
+        match message.encode(out.room(room_bytes)) {
+            Ok(written) => {
+                out.commit(written);
+                return Ok(Step::Again);
+            }
+            Err(EncodeError::InsufficientSize(needed)) => room_bytes = needed.required_size,
+            Err(EncodeError::AlreadyEncoded) => return Ok(Step::Again),
+        }
+    }
+}
+
+/// Writes application data or an alert. Nothing remains to be done after that.
+fn write(
+    out: &mut SealedBytes,
+    mut room_bytes: usize,
+    mut seal: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<Step, Error> {
+    loop {
+        match seal(out.room(room_bytes)) {
+            Ok(written) => {
+                out.commit(written);
+                return Ok(Step::Starved);
+            }
+            Err(EncryptError::InsufficientSize(needed)) => room_bytes = needed.required_size,
+            Err(EncryptError::EncryptExhausted) => return Err(Error::EncryptError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
