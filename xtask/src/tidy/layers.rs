@@ -18,15 +18,27 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 11] = [
+const LAYERS: [Layer; 12] = [
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
+    Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
     Layer { name: "oribi-storage", links: &["oribi-types"], tests_use: &[] },
-    Layer { name: "oribi-engine", links: &["oribi-types", "oribi-storage"], tests_use: &[] },
+    Layer {
+        name: "oribi-engine",
+        links: &["oribi-types", "oribi-subdoc", "oribi-storage"],
+        tests_use: &[],
+    },
     Layer {
         name: "oribi-server",
-        links: &["oribi-types", "oribi-protocol", "oribi-tls", "oribi-storage", "oribi-engine"],
+        links: &[
+            "oribi-types",
+            "oribi-protocol",
+            "oribi-subdoc",
+            "oribi-tls",
+            "oribi-storage",
+            "oribi-engine",
+        ],
         tests_use: &[],
     },
     Layer {

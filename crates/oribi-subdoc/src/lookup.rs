@@ -1,0 +1,44 @@
+//! Operations that read: a value's span, whether there is one, how many members it has.
+
+use std::ops::Range;
+
+use crate::error::SubdocError;
+use crate::locate::{Located, Member, locate, members, span};
+use crate::path::Path;
+
+/// The span of the value at `path` in `text`, without the whitespace around it.
+///
+/// # Errors
+/// [`SubdocError::PathEnoent`], [`SubdocError::PathMismatch`], [`SubdocError::DocE2deep`],
+/// [`SubdocError::DocNotJson`].
+pub fn get(text: &[u8], path: &Path<'_>) -> Result<Range<usize>, SubdocError> {
+    span(text, &found(text, path)?, path.components().len())
+}
+
+/// Whether there is a value at `path`.
+///
+/// # Errors
+/// As [`get`], except that the value itself is not walked.
+pub fn exists(text: &[u8], path: &Path<'_>) -> Result<(), SubdocError> {
+    found(text, path).map(|_| ())
+}
+
+/// How many elements or members the container at `path` has.
+///
+/// # Errors
+/// As [`get`]; a value that is no container is a [`SubdocError::PathMismatch`].
+pub fn count(text: &[u8], path: &Path<'_>) -> Result<usize, SubdocError> {
+    let container = found(text, path)?;
+    let mut members = members(text, container.value, path.components().len())?;
+    while let Some(member) = members.next()? {
+        members.skip(&member)?;
+    }
+    Ok(members.skipped())
+}
+
+fn found(text: &[u8], path: &Path<'_>) -> Result<Member, SubdocError> {
+    match locate(text, path.components())? {
+        Located::Found(member) => Ok(member),
+        Located::Missing { .. } => Err(SubdocError::PathEnoent),
+    }
+}

@@ -1,0 +1,248 @@
+//! Extended attributes: the block before a document's body.
+//!
+//! A value with attributes begins with the big-endian length of what follows up to the body, then for
+//! each attribute the big-endian length of its pair, its key, a zero byte, its value (JSON) and a zero
+//! byte. The body comes behind. A value without attributes has no block at all, and its datatype says
+//! which it is.
+//!
+//! Keys that begin with an underscore are the system's, all others the user's. Both live through
+//! changes of the body; a deletion keeps the system's only.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::limits::XATTR_BYTES_MAX;
+
+/// Bytes of a length.
+const LENGTH_BYTES: usize = 4;
+/// Bytes of a pair besides its key and its value: its length and two zero bytes.
+const PAIR_BYTES: usize = LENGTH_BYTES + 2;
+
+/// A block that is not what its lengths say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+/// The attributes of one document, borrowed. All lengths were checked.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Xattrs<'a> {
+    /// The pairs, without the length before them.
+    pairs: &'a [u8],
+}
+
+/// True for the system's keys.
+pub fn is_system(key: &[u8]) -> bool {
+    key.first() == Some(&b'_')
+}
+
+/// The body of a value whose datatype says that it has attributes. Looks at the block's length only.
+///
+/// # Errors
+/// When the block is longer than the value.
+pub fn body_of(value: &[u8]) -> Result<&[u8], Malformed> {
+    block_and_body(value).map(|(_, body)| body)
+}
+
+/// The attributes and the body of a value whose datatype says that it has attributes.
+///
+/// # Errors
+/// When a length does not fit, a zero byte is missing, a key is empty or not UTF-8, or a value is not
+/// JSON.
+pub fn split(value: &[u8]) -> Result<(Xattrs<'_>, &[u8]), Malformed> {
+    let (pairs, body) = block_and_body(value)?;
+    let mut rest = pairs;
+    while !rest.is_empty() {
+        let (key, value, behind) = first_pair(rest).ok_or(Malformed)?;
+        if key.is_empty() || std::str::from_utf8(key).is_err() || !crate::json::is_json(value) {
+            return Err(Malformed);
+        }
+        rest = behind;
+    }
+    Ok((Xattrs { pairs }, body))
+}
+
+fn block_and_body(value: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let (length, rest) = value.split_first_chunk().ok_or(Malformed)?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(Malformed)
+}
+
+/// Key and value of the first pair, and what comes behind it.
+fn first_pair(pairs: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (length, rest) = pairs.split_first_chunk::<LENGTH_BYTES>()?;
+    let (pair, behind) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let zero = pair.iter().position(|byte| *byte == 0)?;
+    let value = pair[zero + 1..].strip_suffix(b"\0")?;
+    Some((&pair[..zero], value, behind))
+}
+
+impl<'a> Xattrs<'a> {
+    /// Keys and values, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut rest = self.pairs;
+        std::iter::from_fn(move || {
+            let (key, value, behind) = first_pair(rest)?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+
+    /// The value of a key; of equal keys the first counts.
+    pub fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
+        self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+}
+
+/// One attribute of a draft.
+type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
+/// Attributes that are being changed.
+#[derive(Clone, Default, Debug)]
+pub struct XattrDraft<'a> {
+    pairs: SmallVec<[Pair<'a>; 4]>,
+}
+
+impl<'a> XattrDraft<'a> {
+    /// Begins with what a document has.
+    pub fn new(xattrs: Xattrs<'a>) -> XattrDraft<'a> {
+        XattrDraft { pairs: xattrs.iter().map(|(key, value)| (key.into(), value.into())).collect() }
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.pairs.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
+    }
+
+    /// Puts a value under a key, where the key is or at the end.
+    pub fn set(&mut self, key: &[u8], value: Vec<u8>) {
+        match self.pairs.iter_mut().find(|(name, _)| **name == *key) {
+            Some((_, old)) => *old = value.into(),
+            None => self.pairs.push((key.to_vec().into(), value.into())),
+        }
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &[u8]) {
+        self.retain(|name| name != key);
+    }
+
+    /// Removes the keys that `keep` refuses: with [`is_system`], what a deletion does.
+    pub fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
+        self.pairs.retain(|(key, _)| keep(key));
+    }
+
+    /// True when there are none, and the value has no block.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Length of the whole block.
+    pub fn byte_count(&self) -> usize {
+        let pairs = self.pairs.iter().map(|(key, value)| PAIR_BYTES + key.len() + value.len());
+        if self.is_empty() { 0 } else { LENGTH_BYTES + pairs.sum::<usize>() }
+    }
+
+    /// True when the block is larger than the protocol allows.
+    pub fn is_too_large(&self) -> bool {
+        self.byte_count() > XATTR_BYTES_MAX
+    }
+
+    /// Appends the block, nothing when there are no attributes. Where the value of each attribute lies in
+    /// `out` is told to `place`, for what has to be put there later.
+    ///
+    /// # Panics
+    /// When the block is 4 GiB long; callers ask [`XattrDraft::is_too_large`] first.
+    pub fn write_with(&self, out: &mut Vec<u8>, mut place: impl FnMut(&[u8], usize)) {
+        if self.is_empty() {
+            return;
+        }
+        put_length(out, self.byte_count() - LENGTH_BYTES);
+        for (key, value) in &self.pairs {
+            put_length(out, key.len() + value.len() + 2);
+            out.extend_from_slice(key);
+            out.push(0);
+            place(key, out.len());
+            out.extend_from_slice(value);
+            out.push(0);
+        }
+    }
+
+    /// As [`XattrDraft::write_with`], when nobody asks for places.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.write_with(out, |_, _| {});
+    }
+}
+
+fn put_length(out: &mut Vec<u8>, length: usize) {
+    let length = u32::try_from(length).expect("callers keep to the limit of a block");
+    out.extend_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Malformed, XattrDraft, Xattrs, body_of, is_system, split};
+
+    /// The block that the protocol's description shows, and a body.
+    const VALUE: &[u8] = b"\0\0\0\x18\0\0\0\x09_sync\0{}\0\0\0\0\x07k\0\"v\"\0\0body";
+
+    #[test]
+    fn a_block_is_read_as_it_is_laid_out() {
+        let bad = split(VALUE);
+        assert_eq!(bad.unwrap_err(), Malformed, "two zero bytes behind a value");
+        let value = b"\0\0\0\x17\0\0\0\x09_sync\0{}\0\0\0\0\x06k\0\"v\"\0body";
+        let (xattrs, body) = split(value).unwrap();
+        assert_eq!(body, b"body");
+        assert_eq!(body_of(value), Ok(&b"body"[..]));
+        let pairs: Vec<_> = xattrs.iter().collect();
+        assert_eq!(pairs, [(&b"_sync"[..], &b"{}"[..]), (b"k", b"\"v\"")]);
+        assert_eq!(xattrs.get(b"k"), Some(&b"\"v\""[..]));
+        assert_eq!(xattrs.get(b"v"), None);
+        assert!(is_system(b"_sync") && !is_system(b"k"));
+        let mut written = Vec::new();
+        XattrDraft::new(xattrs).write(&mut written);
+        assert_eq!(written, value[..value.len() - 4]);
+    }
+
+    #[test]
+    fn lengths_are_checked() {
+        let value = b"\0\0\0\x0a\0\0\0\x06k\0\"v\"\0";
+        assert!(split(value).is_ok());
+        for cut in 0..value.len() {
+            assert_eq!(split(&value[..cut]).unwrap_err(), Malformed, "cut to {cut}");
+        }
+        for (at, byte) in [(3, 9), (3, 11), (7, 5), (7, 7), (8, 0), (9, 1), (10, b'x'), (13, 1)] {
+            let mut bad = value.to_vec();
+            bad[at] = byte;
+            assert_eq!(split(&bad).unwrap_err(), Malformed, "byte {at} is {byte}");
+        }
+        assert_eq!(split(b"\xff\xff\xff\xff").unwrap_err(), Malformed);
+        assert!(split(b"\0\0\0\0rest").unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_draft_keeps_order_and_tells_places() {
+        let mut draft = XattrDraft::new(Xattrs::default());
+        assert_eq!(draft.byte_count(), 0);
+        draft.set(b"a", b"1".to_vec());
+        draft.set(b"_b", b"2".to_vec());
+        draft.set(b"a", b"33".to_vec());
+        assert_eq!(draft.get(b"a"), Some(&b"33"[..]));
+        let mut out = b"before".to_vec();
+        let mut places = Vec::new();
+        draft.write_with(&mut out, |key, at| places.push((key.to_vec(), at)));
+        assert_eq!(out.len(), 6 + draft.byte_count());
+        assert_eq!(&out[places[0].1..][..2], b"33");
+        assert_eq!(&out[places[1].1..][..1], b"2");
+        draft.retain(is_system);
+        assert_eq!((draft.get(b"a"), draft.get(b"_b")), (None, Some(&b"2"[..])));
+        draft.remove(b"_b");
+        assert!(draft.is_empty() && !draft.is_too_large());
+        let mut out = Vec::new();
+        draft.write(&mut out);
+        assert!(out.is_empty());
+    }
+}

@@ -1,0 +1,6 @@
+//! Fuzz target of sub-document operations: hands the input to the check that the crate's own tests run, so that
+//! every file in `corpus/subdoc_operations` is also a unit test.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| oribi_subdoc::harness::check_operations(input));

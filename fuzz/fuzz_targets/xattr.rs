@@ -1,0 +1,6 @@
+//! Fuzz target of the block of extended attributes: hands the input to the check that the crate's own tests
+//! run, so that every file in `corpus/xattr` is also a unit test.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| oribi_subdoc::harness::check_xattrs(input));
