@@ -11,15 +11,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
 use oribi_storage::{Record, StoreError, VbBatch, VbucketState};
-use oribi_types::{CollectionId, Timestamp};
+use oribi_types::{CollectionId, Seqno, Timestamp};
 
 use crate::bucket::Bucket;
-use crate::checkpoint::CursorBatch;
+use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
 use crate::item::ItemRef;
-use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET};
+use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::VBucket;
+
+/// What one vbucket may bring into one commit.
+const VBUCKET_LIMITS: ReadLimits = ReadLimits {
+    items_max: FLUSH_ITEMS_PER_VBUCKET,
+    bytes_max: FLUSH_BYTES_MAX,
+    checkpoints_max: READ_CHECKPOINTS_MAX,
+};
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,11 +88,15 @@ impl FlusherSignal {
     }
 }
 
+/// What one vbucket brings into a commit.
 struct Reading<'a> {
     vbucket: &'a VBucket,
     batch: CursorBatch,
     state: VbucketState,
 }
+
+/// The highest seqno of each collection that one vbucket brings into a commit.
+type NewestSeqnos = Vec<(CollectionId, Seqno)>;
 
 impl Bucket {
     /// [`Bucket::flush_step_timed`] by a clock that stands still.
@@ -118,35 +129,42 @@ impl Bucket {
             return Ok(FlushReport { more: self.signal.is_set(), ..Default::default() });
         }
         let manifest = self.manifest();
-        let batches: Vec<VbBatch<'_>> =
-            readings.iter().map(|reading| to_batch(reading, &manifest)).collect();
-        let items = batches.iter().map(|batch| batch.records.len()).sum();
         let begun = clock();
+        let mut newest = Vec::with_capacity(readings.len());
+        let mut batches = Vec::with_capacity(readings.len());
+        for reading in &readings {
+            newest.push(reading.add_batches(&manifest, &mut batches));
+        }
+        let items = batches.iter().map(|batch| batch.records.len()).sum();
         if let Err(error) = self.store.commit(&batches) {
+            drop(batches);
             self.step_failed(&readings);
             return Err(error);
         }
+        drop(batches);
         self.storage_failed.store(false, Ordering::Relaxed);
-        self.finish_flush(&readings, items, begun, clock);
-        Ok(FlushReport { vbuckets: readings.len(), items, more: self.signal.is_set() })
+        let report = FlushReport { vbuckets: readings.len(), items, more: self.signal.is_set() };
+        self.finish_flush(readings, &newest, items, begun, clock);
+        Ok(report)
     }
 
     /// The commit that began at `begun` was a success.
     fn finish_flush(
         &self,
-        readings: &[Reading<'_>],
+        readings: Vec<Reading<'_>>,
+        newest: &[NewestSeqnos],
         items: usize,
         begun: Timestamp,
         clock: StepClock<'_>,
     ) {
         let committed = clock();
         let mut before = committed;
-        for reading in readings {
-            reading.vbucket.flushed(&reading.batch);
+        for (reading, newest) in readings.into_iter().zip(newest) {
+            self.timings.lock().flushed(reading.batch.items(), committed);
+            reading.vbucket.flushed(reading.batch, newest);
             let after = clock();
-            let mut timings = self.timings.lock();
-            timings.checkpoint_remover.saturating_record(elapsed_us(before, after));
-            timings.flushed(&reading.batch.items, committed);
+            let took_us = elapsed_us(before, after);
+            self.timings.lock().checkpoint_remover.saturating_record(took_us);
             before = after;
         }
         let mut timings = self.timings.lock();
@@ -184,12 +202,13 @@ impl Bucket {
                 continue;
             }
             let begun = clock();
-            let Some((batch, state)) = vbucket.read_for_flush(FLUSH_ITEMS_PER_VBUCKET) else {
+            let limits = ReadLimits { bytes_max: FLUSH_BYTES_MAX - bytes, ..VBUCKET_LIMITS };
+            let Some((batch, state)) = vbucket.read_for_flush(limits) else {
                 continue;
             };
             let took_us = elapsed_us(begun, clock());
             self.timings.lock().persistence_cursor_get_all_items.saturating_record(took_us);
-            bytes += batch.items.iter().map(ItemRef::block_bytes).sum::<usize>();
+            bytes += batch.item_bytes;
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
             }
@@ -220,12 +239,51 @@ impl Bucket {
     }
 }
 
-fn to_batch<'a>(reading: &'a Reading<'_>, manifest: &Manifest) -> VbBatch<'a> {
-    let kept = reading.batch.items.iter().filter(|item| manifest.contains(item.key().collection));
-    VbBatch {
-        vbid: reading.vbucket.id(),
-        records: kept.map(to_record).collect(),
-        state: reading.state.clone(),
+impl<'a> Reading<'a> {
+    /// Adds one batch for each checkpoint, because a key is at most once in each; what stands in an
+    /// earlier batch is never durable without the batches before it.
+    fn add_batches<'b>(
+        &'b self,
+        manifest: &Manifest,
+        batches: &mut Vec<VbBatch<'b>>,
+    ) -> NewestSeqnos {
+        let mut newest = NewestSeqnos::new();
+        // Where the collection of the last item stands in `newest`: runs of one collection search once.
+        let mut last = None;
+        for (end, item_count, items) in self.batch.checkpoints() {
+            let mut records = Vec::with_capacity(item_count);
+            for item in items {
+                let record = to_record(item);
+                let collection = record.key.collection;
+                match last {
+                    Some((known, at)) if known == collection => {
+                        let (_, seqno): &mut (_, Seqno) = &mut newest[at];
+                        *seqno = record.seqno;
+                    }
+                    _ => last = Some((collection, note(&mut newest, collection, record.seqno))),
+                }
+                if collection == CollectionId::DEFAULT || manifest.contains(collection) {
+                    records.push(record);
+                }
+            }
+            let state = VbucketState { high_seqno: end, ..self.state.clone() };
+            batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
+        }
+        newest
+    }
+}
+
+/// Sets the seqno of a collection; where it stands.
+fn note(newest: &mut NewestSeqnos, collection: CollectionId, seqno: Seqno) -> usize {
+    match newest.iter().position(|(known, _)| *known == collection) {
+        Some(at) => {
+            newest[at].1 = seqno;
+            at
+        }
+        None => {
+            newest.push((collection, seqno));
+            newest.len() - 1
+        }
     }
 }
 

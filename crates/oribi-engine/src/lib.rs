@@ -16,7 +16,7 @@ pub mod limits;
 
 mod background_fetch;
 mod bucket;
-mod checkpoint;
+pub mod checkpoint;
 mod datatype;
 mod eviction;
 mod expiry;
@@ -50,7 +50,7 @@ pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use eviction::EvictionPolicy;
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
-pub use item::{FillingItem, HEADER_BYTES, ItemRef};
+pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
 pub use outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
     MutationOutcome, Refused, StoreMode, StoreRequest,

@@ -1,15 +1,26 @@
 //! Every limit of the engine, each with where it comes from.
 
-/// Slots per chunk of the checkpoint queue: 2 KiB, so that 1024 idle vbuckets with one item each
-/// hold 2 MiB of slots, while a million queued items are still only 4096 pointers to splice.
+/// Slots per chunk of a checkpoint: 2 KiB, so that what a chunk is too long is little next to what is
+/// in it, and adding one copies nothing that is queued.
 pub const CHUNK_SLOTS: usize = 256;
 
 /// Items of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so this
-/// bounds the time under the queue lock to copy references out: about 0.1 ms.
-pub const CHECKPOINT_ITEMS_MAX: u64 = 8192;
+/// bounds what one vbucket can bring into a commit.
+pub const CHECKPOINT_ITEMS_MAX: usize = 8192;
 
 /// Bytes of one checkpoint before it closes, for the same reason with large documents.
 pub const CHECKPOINT_BYTES_MAX: usize = 8 << 20;
+
+/// Seqnos of one checkpoint before it closes. Slots of deduplicated mutations are freed by chunks, and
+/// this bounds the 32 bytes that are left of each: 32 KiB, which to enlarge takes a microsecond at most.
+pub const CHECKPOINT_SLOTS_MAX: u64 = 1 << 18;
+
+/// Age of a checkpoint, in nanoseconds, at which a write closes it: ten seconds, so that a stream that
+/// starts on a vbucket nobody else reads gets its changes in pieces.
+pub const CHECKPOINT_AGE_MAX_NS: u64 = 10_000_000_000;
+
+/// Checkpoints that one read takes: bounds the time under the queue lock to a microsecond or two.
+pub const READ_CHECKPOINTS_MAX: usize = 64;
 
 /// Items taken from one vbucket into one commit, as a soft limit at checkpoint boundaries.
 pub const FLUSH_ITEMS_PER_VBUCKET: usize = 8192;

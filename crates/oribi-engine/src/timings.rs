@@ -67,8 +67,8 @@ impl BucketTimings {
     }
 
     /// Samples items that a commit which ended at `now` has made durable.
-    pub(crate) fn flushed(&mut self, items: &[ItemRef], now: Timestamp) {
-        for item in items.iter().step_by(SAMPLE_EVERY) {
+    pub(crate) fn flushed<'a>(&mut self, items: impl Iterator<Item = &'a ItemRef>, now: Timestamp) {
+        for item in items.step_by(SAMPLE_EVERY) {
             // The upper 48 bits of a CAS are the wall clock at the time of the mutation.
             let queued = Timestamp { unix_ns: item.cas().0 & !0xffff };
             self.storage_age.saturating_record(elapsed_us(queued, now));

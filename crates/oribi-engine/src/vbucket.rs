@@ -20,14 +20,14 @@ use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::bucket::Storage;
-use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId};
-use crate::flusher::FlusherSignal;
+use crate::checkpoint::{CheckpointManager, CursorId};
 use crate::hash_table::{GroupHint, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
 mod collection_figures;
+mod flushing;
 mod loading;
 mod operations;
 mod stats;
@@ -77,8 +77,8 @@ impl VBucket {
         loading: bool,
     ) -> VBucket {
         let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
-        let persistence_cursor =
-            (storage == Storage::Persistent).then(|| queue.register_cursor("persistence"));
+        let persistence_cursor = (storage == Storage::Persistent)
+            .then(|| queue.register_cursor("persistence", state.high_seqno, false).id);
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
         VBucket {
             id,
@@ -143,68 +143,6 @@ impl VBucket {
         &self.waiters
     }
 
-    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
-    /// flush ever.
-    pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
-        if self.persistence_cursor.is_none() {
-            return;
-        }
-        if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
-            signal.notify();
-        }
-    }
-
-    /// Takes the flusher's mark away; true when there was one.
-    pub(crate) fn take_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
-    }
-
-    /// Reads what is to be persisted next, and the state that goes with it.
-    pub(crate) fn read_for_flush(&self, items_max: usize) -> Option<(CursorBatch, VbucketState)> {
-        let cursor = self.persistence_cursor?;
-        // Read first: the table's maximum may then only be too high, which costs nothing.
-        let batch = self.queue.lock().read(cursor, items_max);
-        let max_deleted_rev_seqno = self.table.lock().max_deleted_rev();
-        let state = VbucketState {
-            phase: VbucketPhase::Active,
-            high_seqno: batch.end,
-            max_cas: batch.max_cas,
-            max_deleted_rev_seqno,
-            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
-            failover_table: self.failover_table(),
-        };
-        Some((batch, state))
-    }
-
-    /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
-    /// leaves the queue, tombstones also the table.
-    pub(crate) fn flushed(&self, batch: &CursorBatch) {
-        let newest = newest_by_collection(&batch.items);
-        self.table.lock().persisted(&newest);
-        self.drained.fetch_add(batch.items.len() as u64, Ordering::Relaxed);
-        let expelled = {
-            let mut queue = self.queue.lock();
-            if let Some(cursor) = self.persistence_cursor {
-                queue.advance(cursor);
-            }
-            queue.expel()
-        };
-        for item in expelled.items().filter(|item| item.is_deleted()) {
-            let hash = self.seed.hash(item.key());
-            self.table.lock().remove_same(hash, item);
-        }
-        self.persisted_seqno.store(batch.end.0, Ordering::Release);
-        self.waiters.persisted(batch.end);
-    }
-
-    /// The batch that was read may not be durable: it will be read again.
-    pub(crate) fn flush_failed(&self) {
-        if let Some(cursor) = self.persistence_cursor {
-            self.queue.lock().rewind(cursor);
-        }
-        self.waiters.fail_all();
-    }
-
     /// Starts a new history, because the one before may have lost its end.
     pub(crate) fn begin_history(&self, uuid: VbUuid) {
         let mut table = self.failover_table.lock();
@@ -215,14 +153,15 @@ impl VBucket {
 
     /// Forgets every document; seqno and CAS go on. Returns the state to persist.
     pub(crate) fn clear(&self, uuid: VbUuid) -> VbucketState {
-        let (dropped, high_seqno, max_cas) = {
+        let (dropped, expelled, high_seqno, max_cas) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
-            let dropped = (table.clear(), queue.clear());
+            let (dropped, expelled) = (table.clear(), queue.clear());
             table.index.show_to(&self.groups);
-            (dropped, queue.high_seqno(), queue.max_cas())
+            (dropped, expelled, queue.high_seqno(), queue.max_cas())
         };
         drop(dropped);
+        self.settle(expelled);
         self.begin_history(uuid);
         self.persisted_seqno.store(high_seqno.0, Ordering::Release);
         VbucketState {
@@ -259,31 +198,17 @@ impl VBucket {
                     }
                 });
             }
+            let mut queue = self.queue.lock();
             for item in &gone {
                 table.remove_same(self.seed.hash(item.key()), item);
+                queue.orphaned(item);
             }
+            drop(queue);
             next += GROUPS_PER_SLICE;
             drop(table);
             drop(gone);
         }
     }
-}
-
-/// The highest seqno of each collection among `items`, which are in ascending order of seqno.
-fn newest_by_collection(items: &[ItemRef]) -> Vec<(CollectionId, Seqno)> {
-    let mut newest: Vec<(CollectionId, Seqno)> = Vec::new();
-    let mut last = None;
-    for item in items.iter().rev() {
-        let collection = item.key().collection;
-        if last == Some(collection) {
-            continue;
-        }
-        last = Some(collection);
-        if let Err(at) = newest.binary_search_by_key(&collection, |(known, _)| *known) {
-            newest.insert(at, (collection, item.seqno()));
-        }
-    }
-    newest
 }
 
 /// Puts a history in front of a failover table, dropping the oldest beyond the limit.

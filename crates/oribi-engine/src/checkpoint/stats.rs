@@ -1,13 +1,15 @@
 //! Figures of one vbucket's checkpoint queue.
 //!
-//! Owns: their types and how they are taken from the queue: from sums that are kept anyway, plus a
-//! look at the slots of the first chunk, so the queue lock is held for a time that depends on the
-//! number of checkpoints and never on the number of items. Called by the vbucket.
+//! Owns: their types and how they are taken from the queue: from sums that are kept anyway, so the queue
+//! lock is held for a time that depends on the number of checkpoints and cursors and never on the
+//! number of items. Called by the vbucket.
+
+use std::sync::Arc;
 
 use oribi_types::Seqno;
 
-use super::{CHUNK_SLOTS, CheckpointManager, Cursor};
-use crate::item::ItemRef;
+use super::CheckpointManager;
+use super::cursor::Cursor;
 
 /// Figures of one vbucket's queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +24,8 @@ pub struct CheckpointManagerStats {
     pub queue_bytes: usize,
     /// Bytes of the items' blocks, most of them shared with the hash table.
     pub item_bytes: usize,
+    /// Bytes that are the queue's alone: slots, and blocks that the hash table has let go of.
+    pub own_bytes: usize,
     /// Readers of the queue, in order of registration.
     pub cursors: Vec<CursorStats>,
     /// Oldest first; the last one is open.
@@ -29,10 +33,10 @@ pub struct CheckpointManagerStats {
 }
 
 /// Figures of one reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CursorStats {
     /// Name.
-    pub name: &'static str,
+    pub name: Arc<str>,
     /// Checkpoint that it reads from next.
     pub checkpoint_id: u64,
     /// Last seqno that it has finished.
@@ -58,8 +62,6 @@ pub struct CheckpointStats {
     pub snapshot_start: Seqno,
     /// Last seqno.
     pub snapshot_end: Seqno,
-    /// Last seqno of the checkpoint whose slot has left memory, 0 for none.
-    pub highest_expelled: Seqno,
     /// Readers that read from it next.
     pub cursors: usize,
     /// Bytes of the items' blocks.
@@ -68,26 +70,19 @@ pub struct CheckpointStats {
     pub queue_bytes: usize,
 }
 
-/// Number and bytes of some items.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    items: usize,
-    bytes: usize,
-}
-
 impl CheckpointManager {
     /// Figures at this moment.
     pub fn stats(&self) -> CheckpointManagerStats {
-        let checkpoints = self.checkpoint_stats();
-        let open = checkpoints.last().expect("there is always an open checkpoint");
+        let queued = self.queued();
         CheckpointManagerStats {
             open_checkpoint_id: self.open_id,
-            items: self.live_items,
-            open_items: open.items,
-            queue_bytes: self.chunks.len() * CHUNK_SLOTS * size_of::<Option<ItemRef>>(),
-            item_bytes: self.live_bytes,
+            items: queued.items as usize,
+            open_items: self.open.items,
+            queue_bytes: self.closed_held.slot_bytes + self.open.slots.bytes(),
+            item_bytes: queued.bytes as usize,
+            own_bytes: self.own_bytes(),
             cursors: self.cursors.iter().map(|cursor| self.cursor_stats(cursor)).collect(),
-            checkpoints,
+            checkpoints: self.checkpoint_stats(),
         }
     }
 
@@ -101,69 +96,53 @@ impl CheckpointManager {
         let index = self.closed.partition_point(|closed| closed.end < seqno);
         match self.closed.get(index) {
             Some(closed) => (self.first_id() + index as u64, closed.start),
-            None => (self.open_id, self.open_start),
+            None => (self.open_id, self.open.start),
         }
     }
 
     fn cursor_stats(&self, cursor: &Cursor) -> CursorStats {
-        let (checkpoint_id, start) = self.checkpoint_of(cursor.position + 1);
+        let next = cursor.position.seqno + 1;
+        let (checkpoint_id, start) = self.checkpoint_of(next);
         CursorStats {
-            name: cursor.name,
+            name: Arc::clone(&cursor.name),
             checkpoint_id,
-            seqno: Seqno(cursor.position),
+            seqno: Seqno(cursor.position.seqno),
             visits: cursor.visits,
-            remaining: cursor.remaining,
-            distance: (cursor.position + 1).saturating_sub(start),
+            remaining: self.remaining_of(cursor),
+            distance: next.saturating_sub(start),
         }
     }
 
     fn checkpoint_stats(&self) -> Vec<CheckpointStats> {
-        let closed = self.closed.iter().map(|closed| {
-            (closed.start, closed.end, Sums { items: closed.items, bytes: closed.bytes })
+        let mut all = Vec::with_capacity(self.checkpoint_count());
+        for (id, closed) in (self.first_id()..).zip(&self.closed) {
+            all.push(CheckpointStats {
+                id,
+                is_open: false,
+                items: closed.items,
+                snapshot_start: Seqno(closed.start),
+                snapshot_end: Seqno(closed.end),
+                cursors: self.cursors_in(id),
+                item_bytes: closed.item_bytes,
+                queue_bytes: closed.slot_bytes(),
+            });
+        }
+        all.push(CheckpointStats {
+            id: self.open_id,
+            is_open: true,
+            items: self.open.items,
+            snapshot_start: Seqno(self.open.start),
+            snapshot_end: Seqno(self.high_seqno),
+            cursors: self.cursors_in(self.open_id),
+            item_bytes: self.open.item_bytes,
+            queue_bytes: self.open.slots.bytes(),
         });
-        let open = Sums { items: self.open_items, bytes: self.open_bytes };
-        let ranges = closed.chain([(self.open_start, self.high_seqno, open)]);
-        let mut all: Vec<CheckpointStats> = (self.first_id()..)
-            .zip(ranges)
-            .map(|(id, (start, end, sums))| self.checkpoint(id, start, end, sums))
-            .collect();
-        self.correct_first(&mut all);
         all
     }
 
-    fn checkpoint(&self, id: u64, start: u64, end: u64, sums: Sums) -> CheckpointStats {
-        let kept_from = start.max(self.base);
-        let slots = (end + 1).saturating_sub(kept_from) as usize;
-        let reads_here = |cursor: &&Cursor| self.checkpoint_of(cursor.position + 1).0 == id;
-        CheckpointStats {
-            id,
-            is_open: id == self.open_id,
-            items: sums.items,
-            snapshot_start: Seqno(start),
-            snapshot_end: Seqno(end),
-            highest_expelled: Seqno(if self.base > start { self.base - 1 } else { 0 }),
-            cursors: self.cursors.iter().filter(reads_here).count(),
-            item_bytes: sums.bytes,
-            queue_bytes: slots * size_of::<Option<ItemRef>>(),
-        }
-    }
-
-    /// The sums of a checkpoint count what it ever held. Only the oldest one may have lost slots,
-    /// so it has what the others leave of the total; slots of checkpoints before it, which stay
-    /// until their whole chunk can go, are looked at one by one.
-    fn correct_first(&self, all: &mut [CheckpointStats]) {
-        let Some((first, others)) = all.split_first_mut() else { return };
-        let before = (self.base..first.snapshot_start.0).filter_map(|seqno| self.slot(seqno));
-        let mut elsewhere = Sums::default();
-        for item in before {
-            elsewhere.items += 1;
-            elsewhere.bytes += item.block_bytes();
-        }
-        for other in others {
-            elsewhere.items += other.items;
-            elsewhere.bytes += other.item_bytes;
-        }
-        first.items = self.live_items - elsewhere.items;
-        first.item_bytes = self.live_bytes - elsewhere.bytes;
+    /// Number of cursors that read from this checkpoint next.
+    fn cursors_in(&self, id: u64) -> usize {
+        let reads_here = |cursor: &&Cursor| self.checkpoint_of(cursor.position.seqno + 1).0 == id;
+        self.cursors.iter().filter(reads_here).count()
     }
 }

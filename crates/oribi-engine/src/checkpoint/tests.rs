@@ -1,145 +1,307 @@
-//! The checkpoint manager against a plain model: every invariant of the module after every step.
+//! The checkpoint manager against a plain model: a list of all mutations there ever were, the newest version of
+//! each key, and every invariant of the module after every step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
-use proptest::prelude::{ProptestConfig, Strategy, prop_oneof, proptest};
 
-use super::{CheckpointManager, CursorId};
+use super::expelled::Expelled;
+use super::{CheckpointLimits, CheckpointManager, CursorBatch, CursorId, Held, ReadLimits};
 use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::limits::{CHECKPOINT_ITEMS_MAX, CHUNK_SLOTS};
 
-fn new_item(key: u16) -> NewItem {
+mod cases;
+mod random;
+
+/// Small checkpoints, so that random operations get to many of them.
+const LIMITS: CheckpointLimits =
+    CheckpointLimits { items_max: 600, bytes_max: 48 * 700, slots_max: 900, age_max_ns: 1 << 30 };
+/// Cursors that come and go; each is droppable but for the first.
+const READERS: usize = 3;
+const NAMES: [&str; READERS] = ["persistence", "stream", "other stream"];
+
+fn new_item(key: u16, deleted: bool) -> NewItem {
     let name = key.to_be_bytes();
     let key = DocKey { collection: CollectionId::DEFAULT, key: &name };
-    NewItem::new(key, ItemFields::default(), &[b"value"])
+    // Blocks of different sizes, so that sums tell them apart.
+    let value = vec![b'v'; usize::from(name[1]) * 3];
+    let value: &[&[u8]] = if deleted { &[] } else { &[&value] };
+    NewItem::new(key, ItemFields { deleted, ..Default::default() }, value)
 }
 
 fn key_of(item: &ItemRef) -> u16 {
     u16::from_be_bytes(item.key().key.try_into().unwrap())
 }
 
-#[derive(Clone, Debug)]
-enum Op {
-    Enqueue(u16),
-    EnqueueMany(u16),
-    Read(usize),
-    Advance(usize),
-    Rewind(usize),
-    Expel,
+fn limits(items_max: usize) -> ReadLimits {
+    ReadLimits { items_max, bytes_max: usize::MAX, checkpoints_max: usize::MAX }
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = prop_oneof![
-        8 => (0u16..40).prop_map(Op::Enqueue),
-        1 => (0u16..2000).prop_map(Op::EnqueueMany),
-        2 => (0usize..2).prop_map(Op::Read),
-        2 => (0usize..2).prop_map(Op::Advance),
-        1 => (0usize..2).prop_map(Op::Rewind),
-        1 => proptest::strategy::Just(Op::Expel),
-    ];
-    proptest::collection::vec(op, 0..120)
-}
-
-/// What a reader has: the store that a flusher would have written, and the batch under way.
-#[derive(Default)]
+/// What a reader has: the store that a flusher would have written, and the batches under way.
 struct Reader {
+    id: CursorId,
     store: BTreeMap<u16, Seqno>,
-    pending: Option<(Vec<ItemRef>, Seqno)>,
+    pending: Vec<CursorBatch>,
     position: Seqno,
+    /// False from when memory recovery took its cursor away.
+    is_registered: bool,
+}
+
+impl Reader {
+    fn read_to(&self) -> Seqno {
+        self.pending.last().map_or(self.position, |batch| batch.end)
+    }
 }
 
 struct World {
     manager: CheckpointManager,
-    cursors: [CursorId; 2],
-    readers: [Reader; 2],
-    newest: BTreeMap<u16, Seqno>,
+    readers: [Option<Reader>; READERS],
+    table: BTreeMap<u16, ItemRef>,
+    /// Keys by seqno, from 1.
+    history: Vec<u16>,
+    /// What has left and is not settled.
+    unsettled: VecDeque<(Expelled, Held)>,
     last_cas: Cas,
     now: Timestamp,
 }
 
 impl World {
     fn new() -> World {
-        let mut manager = CheckpointManager::new(Seqno(0), Cas(0));
-        let cursors = [manager.register_cursor("persistence"), manager.register_cursor("stream")];
-        World {
-            manager,
-            cursors,
+        let mut world = World {
+            manager: CheckpointManager::with_limits(Seqno(0), Cas(0), LIMITS),
             readers: Default::default(),
-            newest: BTreeMap::new(),
+            table: BTreeMap::new(),
+            history: Vec::new(),
+            unsettled: VecDeque::new(),
             last_cas: Cas(0),
             now: Timestamp { unix_ns: 1 << 40 },
-        }
+        };
+        world.register(0, 0);
+        world.register(1, 0);
+        world
     }
 
-    fn enqueue(&mut self, key: u16) {
-        let previous = self.newest.get(&key).copied();
-        let before = self.manager.high_seqno();
-        let done = self.manager.enqueue(new_item(key), previous, RevSeqno(1), self.now);
-        assert_eq!(done.item.seqno(), Seqno(before.0 + 1));
+    fn high(&self) -> Seqno {
+        Seqno(self.history.len() as u64)
+    }
+
+    fn enqueue(&mut self, key: u16, deleted: bool) {
+        let before = self.table.get(&key);
+        let displaced_expected = before.is_some_and(|old| old.seqno().0 >= self.open_start_soon());
+        let done = self.manager.enqueue(new_item(key, deleted), before, RevSeqno(1), self.now);
+        self.history.push(key);
+        assert_eq!(done.item.seqno(), self.high());
         assert!(done.item.cas() > self.last_cas, "CAS goes up");
+        assert_eq!(done.displaced.is_some(), displaced_expected);
         if let Some(displaced) = done.displaced {
-            assert_eq!((key_of(&displaced), Some(displaced.seqno())), (key, previous));
+            assert!(displaced.same_block(before.unwrap()));
         }
         self.last_cas = done.item.cas();
-        self.newest.insert(key, done.item.seqno());
+        self.table.insert(key, done.item);
     }
 
-    fn read(&mut self, reader: usize) {
-        if self.readers[reader].pending.is_some() {
+    /// Start of the open checkpoint after an enqueue that may close the one before.
+    fn open_start_soon(&self) -> u64 {
+        let open = &self.manager.open;
+        let is_full = open.items >= LIMITS.items_max
+            || open.item_bytes >= LIMITS.bytes_max
+            || self.high().0 + 1 - open.start >= LIMITS.slots_max
+            || self.now.unix_ns.saturating_sub(open.opened.unix_ns) >= LIMITS.age_max_ns;
+        if is_full { self.high().0 + 1 } else { open.start }
+    }
+
+    /// The table lets go of a version without an overwrite, as a collection's purge does.
+    fn purge(&mut self, key: u16) {
+        if let Some(item) = self.table.remove(&key) {
+            self.manager.orphaned(&item);
+        }
+    }
+
+    /// The newest version of each key at `end`.
+    fn state_at(&self, end: Seqno) -> BTreeMap<u16, Seqno> {
+        let seqnos = (1..).map(Seqno);
+        self.history[..end.0 as usize].iter().copied().zip(seqnos).collect()
+    }
+
+    fn register(&mut self, reader: usize, from: u64) {
+        let from = from.min(self.high().0);
+        let first = self.manager.lowest_needed().0;
+        let droppable = reader > 0;
+        let registered = self.manager.register_cursor(NAMES[reader], Seqno(from), droppable);
+        assert_eq!(registered.needs_backfill, from + 1 < first);
+        let position = Seqno(from.max(first - 1));
+        let old = self.readers[reader].replace(Reader {
+            id: registered.id,
+            store: self.state_at(position),
+            pending: Vec::new(),
+            position,
+            is_registered: true,
+        });
+        if let Some(old) = old {
+            assert!(!self.manager.has_cursor(old.id), "a name has one cursor");
+            assert!(self.manager.read(old.id, limits(1)).is_none());
+        }
+    }
+
+    fn drop_reader(&mut self, reader: usize) {
+        if let Some(reader) = self.readers[reader].take() {
+            self.manager.drop_cursor(reader.id);
+            assert!(self.manager.read(reader.id, limits(1)).is_none());
+            self.manager.advance(reader.id);
+            self.manager.rewind(reader.id);
+        }
+    }
+
+    fn drop_slow(&mut self) {
+        let positions = |droppable: bool| {
+            let known = self.readers.iter().enumerate();
+            let known = known.filter_map(|(at, reader)| reader.as_ref().map(|r| (at, r)));
+            known.filter(move |(at, r)| r.is_registered && (*at > 0) == droppable)
+        };
+        let kept = positions(false).map(|(_, r)| r.position.0).min();
+        let kept = kept.unwrap_or(self.manager.open.start - 1);
+        let slow: Vec<usize> =
+            positions(true).filter(|(_, r)| r.position.0 < kept).map(|(at, _)| at).collect();
+        assert_eq!(self.manager.drop_slow_cursors(), slow.len());
+        for at in slow {
+            let reader = self.readers[at].as_mut().unwrap();
+            assert!(!self.manager.has_cursor(reader.id));
+            reader.is_registered = false;
+            reader.pending.clear();
+        }
+    }
+
+    fn read(&mut self, reader: usize, limits: ReadLimits) {
+        let Some(reader) = self.readers[reader].as_mut() else { return };
+        let read_to = reader.read_to();
+        let Some(batch) = self.manager.read(reader.id, limits) else {
+            assert!(!reader.is_registered);
             return;
-        }
-        let batch = self.manager.read(self.cursors[reader], 1);
-        assert!(batch.items.is_sorted_by_key(|item| item.seqno()));
-        assert!(batch.items.iter().all(|item| item.seqno() > self.readers[reader].position));
-        self.readers[reader].pending = Some((batch.items, batch.end));
+        };
+        assert!(reader.is_registered);
+        assert_eq!(batch.from, read_to);
+        assert!(batch.items().is_sorted_by_key(|item| item.seqno()));
+        assert!(batch.items().all(|item| item.seqno() > read_to && item.seqno() <= batch.end));
+        assert_eq!(batch.items().count(), batch.item_count);
+        assert_eq!(batch.more, batch.end.0 < self.history.len() as u64);
+        assert_eq!(batch.is_empty(), read_to.0 == self.history.len() as u64);
+        assert!(batch.checkpoints.len() <= limits.checkpoints_max.max(1));
+        reader.pending.push(batch);
     }
 
-    fn advance(&mut self, reader: usize) {
-        let Some((items, end)) = self.readers[reader].pending.take() else { return };
-        self.manager.advance(self.cursors[reader]);
-        for item in items {
-            self.readers[reader].store.insert(key_of(&item), item.seqno());
+    fn advance(&mut self, at: usize) {
+        let Some(mut reader) = self.readers[at].take() else { return };
+        self.manager.advance(reader.id);
+        for batch in std::mem::take(&mut reader.pending) {
+            for (end, item_count, items) in batch.checkpoints() {
+                let seqnos = items.map(|item| (key_of(item), item.seqno()));
+                let before = reader.store.len();
+                reader.store.extend(seqnos);
+                assert!(reader.store.len() <= before + item_count);
+                assert_eq!(reader.store, self.state_at(end), "a checkpoint's end is consistent");
+                reader.position = end;
+            }
+            assert_eq!(reader.position, batch.end);
         }
-        self.readers[reader].position = end;
+        self.readers[at] = Some(reader);
     }
 
     fn rewind(&mut self, reader: usize) {
-        if self.readers[reader].pending.take().is_some() {
-            self.manager.rewind(self.cursors[reader]);
+        if let Some(reader) = self.readers[reader].as_mut() {
+            reader.pending.clear();
+            self.manager.rewind(reader.id);
         }
+    }
+
+    fn lowest(&self) -> Option<Seqno> {
+        let registered = self.readers.iter().flatten().filter(|reader| reader.is_registered);
+        registered.map(|reader| reader.position).min()
     }
 
     fn expel(&mut self) {
+        let lowest = self.lowest().unwrap_or(self.high());
         let gone = self.manager.expel();
-        let lowest = self.readers.iter().map(|reader| reader.position).min().unwrap();
-        for item in gone.items() {
-            assert!(item.seqno() <= lowest, "expelled in front of a cursor");
+        assert!(gone.items().all(|item| item.seqno() <= lowest), "expelled in front of a cursor");
+        let stays = self.manager.closed.front();
+        assert!(stays.is_none_or(|closed| closed.end > lowest.0), "more could have left");
+        let dead = gone.tombstones().count();
+        assert_eq!(dead, gone.items().filter(|item| item.is_deleted()).count());
+        self.leave(gone);
+    }
+
+    fn leave(&mut self, gone: Expelled) {
+        let mut held = Held::default();
+        held.slot_bytes = gone.0.iter().map(|closed| closed.slot_bytes()).sum();
+        held.orphan_bytes = self.orphan_bytes(gone.items());
+        self.unsettled.push_back((gone, held));
+    }
+
+    fn settle(&mut self) {
+        if let Some((gone, held)) = self.unsettled.pop_front() {
+            let freed = gone.free();
+            assert_eq!(freed.0, held);
+            self.manager.settle(freed);
         }
     }
 
-    fn slots(&self) -> impl Iterator<Item = &ItemRef> {
-        self.manager.chunks.iter().flat_map(|chunk| &chunk.slots).flatten()
+    fn clear(&mut self) {
+        // The queue's versions leave together with the table's.
+        let gone = self.manager.clear();
+        self.leave(gone);
+        self.table.clear();
+        let high = self.high();
+        let state = self.state_at(high);
+        for reader in self.readers.iter_mut().flatten().filter(|reader| reader.is_registered) {
+            reader.pending.clear();
+            (reader.position, reader.store) = (high, state.clone());
+        }
+        assert_eq!(self.manager.queued().items, 0);
+    }
+
+    /// Bytes of blocks that the table does not hold.
+    fn orphan_bytes<'a>(&self, items: impl Iterator<Item = &'a ItemRef>) -> usize {
+        let is_orphan = |item: &&ItemRef| {
+            self.table.get(&key_of(item)).is_none_or(|current| !current.same_block(item))
+        };
+        items.filter(is_orphan).map(ItemRef::block_bytes).sum()
     }
 
     fn check(&self) {
-        let live: Vec<&ItemRef> = self.slots().collect();
-        assert_eq!(self.manager.live_items, live.len());
+        let manager = &self.manager;
+        let closed = manager.closed.iter().flat_map(|closed| closed.items_after(0));
+        let live: Vec<&ItemRef> = closed.chain(manager.open.slots.items_from(0)).collect();
         let bytes: usize = live.iter().map(|item| item.block_bytes()).sum();
-        assert_eq!(self.manager.live_bytes, bytes);
-        for (reader, cursor) in self.readers.iter().zip(self.cursors) {
-            let read_to = reader.pending.as_ref().map_or(reader.position, |(_, end)| *end);
-            let behind = live.iter().filter(|item| item.seqno() > read_to).count();
-            assert_eq!(self.manager.remaining(cursor), behind);
+        let queued = manager.queued();
+        assert_eq!((queued.items as usize, queued.bytes as usize), (live.len(), bytes));
+        // Nothing that anybody may still need is missing.
+        if let Some(lowest) = self.lowest() {
+            assert!(manager.lowest_needed().0 <= lowest.0 + 1);
         }
-        let open = self.manager.open_start;
-        let mut open_keys = BTreeMap::new();
-        for item in &live {
-            if item.seqno().0 >= open {
-                assert_eq!(open_keys.insert(key_of(item), ()), None, "two slots of one key");
-            }
+        for reader in self.readers.iter().flatten() {
+            let behind = live.iter().filter(|item| item.seqno() > reader.read_to()).count();
+            let behind = if reader.is_registered { behind } else { 0 };
+            assert_eq!(manager.remaining(reader.id), behind);
+            let read_to = reader.read_to().0;
+            assert!(!reader.is_registered || read_to < manager.open.start, "invariant 5");
         }
+        self.check_memory(&live);
         self.check_stats(&live);
+    }
+
+    fn check_memory(&self, live: &[&ItemRef]) {
+        let manager = &self.manager;
+        let mut slot_bytes: usize = manager.closed.iter().map(|closed| closed.slot_bytes()).sum();
+        slot_bytes += manager.open.slots.bytes();
+        slot_bytes += self.unsettled.iter().map(|(_, held)| held.slot_bytes).sum::<usize>();
+        let mut orphans = self.orphan_bytes(live.iter().copied());
+        let known: usize = manager.closed.iter().map(|closed| closed.held().orphan_bytes).sum();
+        assert_eq!(known, orphans, "each checkpoint knows its own");
+        orphans += self.unsettled.iter().map(|(_, held)| held.orphan_bytes).sum::<usize>();
+        assert_eq!(manager.own_bytes(), slot_bytes + orphans);
+        let item_bytes: usize = live.iter().map(|item| item.block_bytes()).sum();
+        assert_eq!(manager.queue_bytes(), slot_bytes + item_bytes);
+        // Empty chunks are not kept: at most the one that is being filled.
+        let full = manager.open.slots.chunks_held();
+        assert!(full <= manager.open.items + 1);
     }
 
     /// Figures against a count of all slots.
@@ -147,6 +309,7 @@ impl World {
         let stats = self.manager.stats();
         assert_eq!(stats.checkpoints.len(), self.manager.checkpoint_count());
         let mut next = stats.checkpoints[0].snapshot_start.0;
+        assert_eq!(Seqno(next), self.manager.lowest_needed());
         for (id, checkpoint) in (stats.checkpoints[0].id..).zip(&stats.checkpoints) {
             let (start, end) = (checkpoint.snapshot_start.0, checkpoint.snapshot_end.0);
             assert_eq!((checkpoint.id, start), (id, next), "checkpoints follow each other");
@@ -154,132 +317,59 @@ impl World {
             let first = live.partition_point(|item| item.seqno().0 < start);
             let inside = &live[first..live.partition_point(|item| item.seqno().0 <= end)];
             assert_eq!(checkpoint.items, inside.len());
+            assert_eq!(checkpoint.is_open, id == stats.open_checkpoint_id);
+            assert!(checkpoint.is_open || checkpoint.items > 0, "no empty one is closed");
             let bytes: usize = inside.iter().map(|item| item.block_bytes()).sum();
             assert_eq!(checkpoint.item_bytes, bytes);
-            let expelled = checkpoint.highest_expelled;
-            assert!(inside.first().is_none_or(|item| item.seqno() > expelled));
-            assert!(expelled == Seqno(0) || (start..=end).contains(&expelled.0));
+            let keys: BTreeMap<u16, ()> = inside.iter().map(|item| (key_of(item), ())).collect();
+            assert_eq!(keys.len(), inside.len(), "two slots of one key in a checkpoint");
             let reading = stats.cursors.iter().filter(|cursor| cursor.checkpoint_id == id);
             assert_eq!(checkpoint.cursors, reading.count());
         }
-        assert_eq!(next, self.manager.high_seqno + 1);
+        assert_eq!(Seqno(next), Seqno(self.high().0 + 1));
         let open = stats.checkpoints.last().unwrap();
-        assert_eq!((open.is_open, open.id), (true, stats.open_checkpoint_id));
-        assert_eq!((stats.items, stats.open_items), (self.manager.live_items, open.items));
-        for ((reader, cursor), id) in self.readers.iter().zip(&stats.cursors).zip(self.cursors) {
-            assert_eq!(
-                (cursor.seqno, cursor.remaining),
-                (reader.position, self.manager.remaining(id))
-            );
+        assert_eq!((stats.items, stats.open_items), (live.len(), open.items));
+        assert!(open.is_open);
+        self.check_cursors(&stats, live);
+    }
+
+    fn check_cursors(&self, stats: &super::CheckpointManagerStats, live: &[&ItemRef]) {
+        let registered = self.readers.iter().zip(NAMES);
+        let registered = registered.filter_map(|(reader, name)| Some((reader.as_ref()?, name)));
+        let registered = registered.filter(|(reader, _)| reader.is_registered);
+        let mut count = 0;
+        for (reader, name) in registered {
+            count += 1;
+            let cursor = stats.cursors.iter().find(|cursor| *cursor.name == *name).unwrap();
+            let remaining = self.manager.remaining(reader.id);
+            assert_eq!((cursor.seqno, cursor.remaining), (reader.position, remaining));
             let at =
                 stats.checkpoints.iter().find(|found| found.id == cursor.checkpoint_id).unwrap();
             assert_eq!(at.snapshot_start.0 + cursor.distance, cursor.seqno.0 + 1);
-            let read_to = reader.pending.as_ref().map_or(reader.position, |(_, end)| *end);
-            let oldest = live.get(live.partition_point(|item| item.seqno() <= read_to));
+            let oldest = live.get(live.partition_point(|item| item.seqno() <= reader.read_to()));
             let queued = oldest.map(|item| Timestamp { unix_ns: item.cas().0 & !0xffff });
-            assert_eq!(self.manager.oldest_unread(id), queued);
+            assert_eq!(self.manager.oldest_unread(reader.id), queued);
         }
+        assert_eq!(stats.cursors.len(), count);
     }
-}
 
-fn run(ops: &[Op]) {
-    let mut world = World::new();
-    for op in ops {
-        match *op {
-            Op::Enqueue(key) => world.enqueue(key),
-            Op::EnqueueMany(from) => (from..from + 700).for_each(|key| world.enqueue(key)),
-            Op::Read(reader) => world.read(reader),
-            Op::Advance(reader) => world.advance(reader),
-            Op::Rewind(reader) => world.rewind(reader),
-            Op::Expel => world.expel(),
+    /// Every reader ends with the newest version of every key, and nothing stays.
+    fn drain(&mut self) {
+        for reader in 0..READERS {
+            self.rewind(reader);
+            let Some(id) = self.readers[reader].as_ref().map(|reader| reader.id) else { continue };
+            while self.manager.remaining(id) > 0 {
+                self.read(reader, limits(1));
+                self.advance(reader);
+            }
         }
-        world.check();
-    }
-    // Drain: every reader ends with the newest version of every key.
-    for reader in 0..2 {
-        world.rewind(reader);
-        while world.manager.remaining(world.cursors[reader]) > 0 {
-            world.read(reader);
-            world.advance(reader);
+        self.expel();
+        while !self.unsettled.is_empty() {
+            self.settle();
         }
-        assert_eq!(world.readers[reader].store, world.newest);
+        self.check();
+        assert_eq!(self.manager.queued().items, 0);
+        assert!(self.manager.closed.is_empty());
+        assert_eq!(self.manager.own_bytes(), self.manager.open.slots.bytes());
     }
-    world.expel();
-    assert_eq!(world.manager.live_items, 0);
-    assert!(world.manager.chunks.is_empty());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
-    #[test]
-    fn keeps_its_invariants(ops in ops()) {
-        run(&ops);
-    }
-}
-
-/// The random operations seldom close a checkpoint; here there are several, and each of them is
-/// partly expelled at some time.
-#[test]
-fn figures_of_many_checkpoints() {
-    let mut world = World::new();
-    for round in 0..40u16 {
-        (0..1000).for_each(|n| world.enqueue((round % 12) * 700 + n));
-        world.now.unix_ns += 1 << 20;
-        let reader = usize::from(round % 2);
-        match round % 8 {
-            0 => world.rewind(reader),
-            2..5 => world.read(reader),
-            5 | 6 => world.advance(reader),
-            _ => world.expel(),
-        }
-        world.check();
-    }
-    assert!(world.manager.stats().open_checkpoint_id >= 4);
-    for reader in [0, 1, 0, 1, 0, 1] {
-        world.read(reader);
-        world.advance(reader);
-        world.expel();
-        world.check();
-    }
-}
-
-/// A cut in the middle of a checkpoint could persist a prefix that misses a key altogether: its old
-/// slot is empty and its new one lies behind the cut. Reads therefore end at checkpoint boundaries.
-#[test]
-fn a_read_ends_where_a_checkpoint_ends() {
-    let mut world = World::new();
-    for n in 0..CHECKPOINT_ITEMS_MAX + 10 {
-        world.enqueue(n as u16);
-    }
-    let batch = world.manager.read(world.cursors[0], 1);
-    assert_eq!(batch.end, Seqno(CHECKPOINT_ITEMS_MAX));
-    assert!(batch.more);
-    world.manager.advance(world.cursors[0]);
-    let batch = world.manager.read(world.cursors[0], 1);
-    assert_eq!((batch.end, batch.more), (Seqno(CHECKPOINT_ITEMS_MAX + 10), false));
-}
-
-#[test]
-fn an_overwrite_in_the_open_checkpoint_leaves_one_item() {
-    let mut world = World::new();
-    for _ in 0..3 * CHUNK_SLOTS {
-        world.enqueue(1);
-    }
-    let batch = world.manager.read(world.cursors[0], 10);
-    assert_eq!(batch.items.len(), 1);
-    assert_eq!(batch.end, Seqno(3 * CHUNK_SLOTS as u64));
-}
-
-#[test]
-fn cas_follows_the_clock_and_never_goes_back() {
-    let mut manager = CheckpointManager::new(Seqno(9), Cas(5 << 16));
-    let at = |ns| Timestamp { unix_ns: ns };
-    let cas = |manager: &mut CheckpointManager, ns| {
-        manager.enqueue(new_item(1), None, RevSeqno(1), at(ns)).item.cas().0
-    };
-    assert_eq!(cas(&mut manager, 0), (5 << 16) + 1, "a clock in the past counts logically");
-    assert_eq!(cas(&mut manager, (9 << 16) + 77), 9 << 16, "low 16 bits are logical");
-    assert_eq!(cas(&mut manager, (9 << 16) + 99), (9 << 16) + 1);
-    assert_eq!(manager.high_seqno(), Seqno(12));
 }

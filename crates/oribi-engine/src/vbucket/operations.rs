@@ -377,7 +377,7 @@ impl VBucket {
             let current = place.and_then(|place| table.index.at(place));
             condition(current, &mut new).map_err(Denied::Condition)?;
             let (previous, rev) = match current {
-                Some(current) => (Some(current.seqno()), current.rev_seqno().0 + 1),
+                Some(current) => (Some(current), current.rev_seqno().0 + 1),
                 None => (None, table.max_deleted_rev().0 + 1),
             };
             let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);

@@ -31,8 +31,11 @@ pub struct VbucketStats {
     pub table_bytes: usize,
     /// Items not yet persisted.
     pub queue_items: usize,
-    /// Bytes held by the queue.
+    /// Bytes of queued items and of the queue around them: what the checkpoint quota counts. Most of
+    /// the items are the table's as well.
     pub queue_bytes: usize,
+    /// Bytes that are the queue's alone: its slots, and blocks that the table has let go of.
+    pub queue_own_bytes: usize,
     /// Checkpoints in the queue.
     pub checkpoints: usize,
     /// When the oldest item that is not persisted was queued, by the clock of the write;
@@ -104,6 +107,7 @@ impl VBucket {
             table_bytes: table.index.table_bytes(),
             queue_items: cursor.map_or(0, |cursor| queue.remaining(cursor)),
             queue_bytes: queue.queue_bytes(),
+            queue_own_bytes: queue.own_bytes(),
             checkpoints: queue.checkpoint_count(),
             queue_oldest: cursor.and_then(|cursor| queue.oldest_unread(cursor)),
             queue_fill: queue.enqueued(),

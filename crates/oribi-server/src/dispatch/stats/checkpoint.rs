@@ -86,7 +86,7 @@ fn write_queue(writer: &mut StatWriter<'_>, vbid: Vbid, stats: &CheckpointManage
 }
 
 fn write_cursor(writer: &mut StatWriter<'_>, vbid: Vbid, cursor: &CursorStats) {
-    writer.prefix().vbucket(vbid).text(cursor.name).text(":");
+    writer.prefix().vbucket(vbid).text(&cursor.name).text(":");
     writer.number("cursor_checkpoint_id", cursor.checkpoint_id);
     writer.number("cursor_distance", cursor.distance);
     writer.number("cursor_seqno", cursor.seqno.0);
@@ -108,7 +108,7 @@ fn write_checkpoint(writer: &mut StatWriter<'_>, vbid: Vbid, checkpoint: &Checkp
     writer.number("snap_start", checkpoint.snapshot_start.0);
     writer.number("snap_end", checkpoint.snapshot_end.0);
     writer.number("visible_snap_end", checkpoint.snapshot_end.0);
-    writer.number("highest_expelled_seqno", checkpoint.highest_expelled.0);
+    writer.number("highest_expelled_seqno", 0_u64);
     writer.flag("historical", false);
     writer.number("num_items", checkpoint.items);
     writer.number("num_cursors_in_checkpoint", checkpoint.cursors);

@@ -1,0 +1,63 @@
+//! What one read by a cursor returned: references to whole closed checkpoints.
+//!
+//! Owns: those references. Items are visited through them, after the queue lock was released, without
+//! counting a reference for each; the queue keeps the checkpoints at least until the cursor has
+//! advanced, and the batch keeps them after that.
+
+use std::sync::Arc;
+
+use oribi_types::{Cas, Seqno};
+
+use super::closed::ClosedCheckpoint;
+use crate::item::ItemRef;
+
+/// How much one read takes. Whole checkpoints are taken, at least one, until either is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLimits {
+    /// Items.
+    pub items_max: usize,
+    /// Bytes of their blocks.
+    pub bytes_max: usize,
+    /// Checkpoints: what the time under the queue lock depends on.
+    pub checkpoints_max: usize,
+}
+
+/// Consecutive closed checkpoints.
+#[derive(Default)]
+pub struct CursorBatch {
+    pub(super) checkpoints: Vec<Arc<ClosedCheckpoint>>,
+    /// Everything behind this seqno is in the batch.
+    pub from: Seqno,
+    /// The batch is complete up to here, also where slots were empty.
+    pub end: Seqno,
+    /// Highest CAS handed out up to `end`, or later.
+    pub max_cas: Cas,
+    /// Number of items.
+    pub item_count: usize,
+    /// Bytes of the blocks of all items of its checkpoints.
+    pub item_bytes: usize,
+    /// True when more was queued behind `end` at the time of the read.
+    pub more: bool,
+}
+
+impl CursorBatch {
+    /// The end of each checkpoint, and its items: at most one of a key. What is complete at the end of
+    /// one checkpoint is complete there only together with all that is before it.
+    pub fn checkpoints(
+        &self,
+    ) -> impl Iterator<Item = (Seqno, usize, impl Iterator<Item = &ItemRef>)> {
+        self.checkpoints.iter().map(|checkpoint| {
+            (Seqno(checkpoint.end), checkpoint.items, checkpoint.items_after(self.from.0))
+        })
+    }
+
+    /// The items in ascending seqno.
+    pub fn items(&self) -> impl Iterator<Item = &ItemRef> {
+        self.checkpoints.iter().flat_map(|checkpoint| checkpoint.items_after(self.from.0))
+    }
+
+    /// True when nothing was queued.
+    pub fn is_empty(&self) -> bool {
+        self.item_count == 0
+    }
+}

@@ -1,0 +1,55 @@
+//! The open checkpoint: the last one, which takes new mutations and in which they are deduplicated.
+//!
+//! Owns: its slots and exact sums over what is in them. Nobody reads it: whoever wants to read
+//! closes it first, so no cursor ever stands inside it and deduplication has no cursor to move.
+//! Called by the manager.
+
+use oribi_types::{Seqno, Timestamp};
+
+use super::slots::Slots;
+use crate::item::ItemRef;
+
+pub(super) struct OpenCheckpoint {
+    /// Seqno of the first slot.
+    pub(super) start: u64,
+    /// Items in it, and bytes of their blocks.
+    pub(super) items: usize,
+    pub(super) item_bytes: usize,
+    /// Tombstones that were ever put in.
+    pub(super) tombstones: usize,
+    /// When the first slot was filled.
+    pub(super) opened: Timestamp,
+    pub(super) slots: Slots,
+}
+
+impl OpenCheckpoint {
+    pub(super) fn new(start: u64) -> OpenCheckpoint {
+        OpenCheckpoint {
+            start,
+            items: 0,
+            item_bytes: 0,
+            tombstones: 0,
+            opened: Timestamp::default(),
+            slots: Slots::default(),
+        }
+    }
+
+    /// Queues a version under the next seqno.
+    #[inline]
+    pub(super) fn push(&mut self, item: ItemRef) {
+        self.items += 1;
+        self.item_bytes += item.block_bytes();
+        self.tombstones += usize::from(item.is_deleted());
+        self.slots.push(item);
+    }
+
+    /// Takes out the version of this seqno, which is in the open checkpoint.
+    #[inline]
+    pub(super) fn take(&mut self, seqno: Seqno) -> Option<ItemRef> {
+        let item = self.slots.take(seqno.0 - self.start)?;
+        assert_eq!(item.seqno(), seqno, "a slot holds the item of its seqno");
+        self.items -= 1;
+        self.item_bytes -= item.block_bytes();
+        Some(item)
+    }
+}

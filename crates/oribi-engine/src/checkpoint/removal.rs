@@ -1,0 +1,51 @@
+//! How checkpoints leave the queue.
+//!
+//! Owns: expel, emptying, and dropping cursors that hold up the rest. A checkpoint leaves as one reference,
+//! so the lock is held for a few pointer moves, whatever the number of items; they are freed, and
+//! what they held is summed up, when the caller has released the lock.
+
+use super::CheckpointManager;
+use super::cursor::{Cursor, Mark};
+use super::expelled::{Expelled, Settlement};
+
+impl CheckpointManager {
+    /// Takes out the checkpoints that every cursor has passed. Without a cursor nobody needs any.
+    pub fn expel(&mut self) -> Expelled {
+        let lowest = self.cursors.lowest(|_| true).unwrap_or(self.high_seqno);
+        if self.cursors.is_empty() {
+            self.close_open();
+        }
+        let gone = self.closed.partition_point(|closed| closed.end <= lowest);
+        // The smaller part is moved.
+        if gone <= self.closed.len() / 2 {
+            return Expelled(self.closed.drain(..gone).collect());
+        }
+        let rest = self.closed.split_off(gone);
+        Expelled(std::mem::replace(&mut self.closed, rest))
+    }
+
+    /// Takes note that what was expelled has been freed.
+    pub fn settle(&mut self, freed: Settlement) {
+        let held = &mut self.closed_held;
+        held.slot_bytes -= freed.0.slot_bytes;
+        held.orphan_bytes -= freed.0.orphan_bytes;
+    }
+
+    /// Empties the queue; seqno and CAS go on from where they are, and every cursor is at the end.
+    pub fn clear(&mut self) -> Expelled {
+        self.close_open();
+        let end = Mark { seqno: self.high_seqno, items: self.closed_sums.items };
+        for cursor in self.cursors.iter_mut() {
+            (cursor.position, cursor.read_to) = (end, end);
+        }
+        self.expel()
+    }
+
+    /// Drops the droppable cursors without which something could leave: those behind all that must
+    /// stay, or not at the end of the queue if there are none of these. Their number.
+    pub fn drop_slow_cursors(&mut self) -> usize {
+        let kept = self.cursors.lowest(|cursor| !cursor.droppable).unwrap_or(self.open.start - 1);
+        let is_slow = |cursor: &Cursor| cursor.droppable && cursor.position.seqno < kept;
+        self.cursors.remove_if(is_slow)
+    }
+}

@@ -1,0 +1,121 @@
+//! The slots of one checkpoint: a place for every seqno that was assigned while it was open.
+//!
+//! Owns: slots in chunks of [`CHUNK_SLOTS`], so that a long checkpoint never moves what it holds; the
+//! first chunk grows in steps, so that a checkpoint of one item takes 32 bytes of slots and not 2 KiB.
+//! A chunk whose slots have all been emptied is freed at once, unless it is still being filled:
+//! one key overwritten for ever keeps one chunk. Called by the open checkpoint, and read through a closed one.
+
+use crate::item::ItemRef;
+use crate::limits::CHUNK_SLOTS;
+
+/// Slots of a checkpoint's first chunk before it grows for the first time, each time by this factor.
+const FIRST_SLOTS: usize = 4;
+
+/// Consecutive slots; no memory once all were filled and emptied again.
+#[derive(Default)]
+struct Chunk {
+    slots: Vec<Option<ItemRef>>,
+    live: usize,
+}
+
+/// Slots by index: the seqno less that of the first slot.
+#[derive(Default)]
+pub(super) struct Slots {
+    chunks: Vec<Chunk>,
+    /// Bytes of the chunks' memory.
+    chunk_bytes: usize,
+}
+
+impl Slots {
+    /// Bytes of memory that the slots take, used or not.
+    pub(super) fn bytes(&self) -> usize {
+        self.chunk_bytes + self.chunks.capacity() * size_of::<Chunk>()
+    }
+
+    /// Fills the next slot.
+    #[inline]
+    pub(super) fn push(&mut self, item: ItemRef) {
+        if self.chunks.last().is_none_or(|chunk| chunk.slots.len() == chunk.slots.capacity()) {
+            self.make_room();
+        }
+        let chunk = self.chunks.last_mut().expect("room was just made");
+        chunk.slots.push(Some(item));
+        chunk.live += 1;
+    }
+
+    /// Empties a slot; `None` when it is empty or was never filled.
+    #[inline]
+    pub(super) fn take(&mut self, index: u64) -> Option<ItemRef> {
+        let (number, place) = position(index);
+        let chunk = self.chunks.get_mut(number)?;
+        let item = chunk.slots.get_mut(place)?.take()?;
+        chunk.live -= 1;
+        if chunk.live == 0 && chunk.slots.len() == CHUNK_SLOTS {
+            self.chunk_bytes -= bytes_of(chunk);
+            chunk.slots = Vec::new();
+        }
+        Some(item)
+    }
+
+    /// The item in a slot.
+    pub(super) fn get(&self, index: u64) -> Option<&ItemRef> {
+        let (number, place) = position(index);
+        self.chunks.get(number)?.slots.get(place)?.as_ref()
+    }
+
+    /// Items from `index` on, in order.
+    pub(super) fn items_from(&self, index: u64) -> impl Iterator<Item = &ItemRef> {
+        let (number, place) = position(index);
+        let (first, others) = match self.chunks.get(number..) {
+            Some([first, others @ ..]) => (first.slots.get(place..).unwrap_or(&[]), others),
+            _ => (&[][..], &[][..]),
+        };
+        let others = others.iter().filter(|chunk| chunk.live > 0);
+        first.iter().chain(others.flat_map(|chunk| &chunk.slots)).flatten()
+    }
+
+    /// Number of items in front of `index`. Looks at one number a chunk, and at the slots of one chunk.
+    pub(super) fn live_before(&self, index: u64) -> usize {
+        let (number, place) = position(index);
+        let before: usize = self.chunks.iter().take(number).map(|chunk| chunk.live).sum();
+        let inside = self.chunks.get(number).map_or(0, |chunk| {
+            chunk.slots.iter().take(place).filter(|slot| slot.is_some()).count()
+        });
+        before + inside
+    }
+
+    /// Lengthens the last chunk, or begins one.
+    #[cold]
+    fn make_room(&mut self) {
+        match self.chunks.as_mut_slice() {
+            [only] if (1..CHUNK_SLOTS).contains(&only.slots.len()) => {
+                let more = only.slots.len() * (FIRST_SLOTS - 1);
+                self.chunk_bytes += more * size_of::<Option<ItemRef>>();
+                only.slots.reserve_exact(more);
+            }
+            before => {
+                let is_first = before.is_empty();
+                let len = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS };
+                if is_first {
+                    self.chunks.reserve_exact(1);
+                }
+                let chunk = Chunk { slots: Vec::with_capacity(len), live: 0 };
+                self.chunk_bytes += bytes_of(&chunk);
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn chunks_held(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count()
+    }
+}
+
+fn position(index: u64) -> (usize, usize) {
+    (index as usize / CHUNK_SLOTS, index as usize % CHUNK_SLOTS)
+}
+
+fn bytes_of(chunk: &Chunk) -> usize {
+    chunk.slots.capacity() * size_of::<Option<ItemRef>>()
+}

@@ -1,0 +1,195 @@
+//! Single properties of the queue, each with the reason for it.
+
+use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
+
+use super::{LIMITS, World, limits, new_item};
+use crate::checkpoint::{CheckpointLimits, CheckpointManager, ReadLimits};
+use crate::limits::{CHECKPOINT_ITEMS_MAX, CHUNK_SLOTS};
+
+/// A queue as a server has it, with one cursor.
+fn usual() -> (CheckpointManager, crate::checkpoint::CursorId) {
+    let mut manager = CheckpointManager::new(Seqno(0), Cas(0));
+    let id = manager.register_cursor("persistence", Seqno(0), false).id;
+    (manager, id)
+}
+
+/// Queues an item that the table holds from now on.
+fn queue(manager: &mut CheckpointManager, key: u16) -> crate::item::ItemRef {
+    manager.enqueue(new_item(key, false), None, RevSeqno(1), Timestamp::default()).item
+}
+
+/// A cut in the middle of a checkpoint could persist a prefix that misses a key altogether: its old
+/// slot is empty and its new one lies behind the cut. Reads therefore end at checkpoint boundaries.
+#[test]
+fn a_read_ends_where_a_checkpoint_ends() {
+    let (mut manager, cursor) = usual();
+    let items: Vec<_> =
+        (0..CHECKPOINT_ITEMS_MAX + 10).map(|n| queue(&mut manager, n as u16)).collect();
+    let batch = manager.read(cursor, limits(1)).unwrap();
+    assert_eq!(batch.end, Seqno(CHECKPOINT_ITEMS_MAX as u64));
+    assert!(batch.more);
+    manager.advance(cursor);
+    let batch = manager.read(cursor, limits(1)).unwrap();
+    assert_eq!((batch.end, batch.more), (Seqno(items.len() as u64), false));
+}
+
+#[test]
+fn an_overwrite_in_the_open_checkpoint_leaves_one_item_and_one_chunk() {
+    let mut world = World::new();
+    for _ in 0..3 * CHUNK_SLOTS {
+        world.enqueue(1, false);
+        assert!(world.manager.open.slots.chunks_held() <= 2);
+    }
+    world.read(0, limits(10));
+    let batch = &world.readers[0].as_ref().unwrap().pending[0];
+    assert_eq!(batch.items().count(), 1);
+    assert_eq!(batch.end, Seqno(3 * CHUNK_SLOTS as u64));
+}
+
+/// The reader has what was queued up to its read. Were the open checkpoint still deduplicated
+/// behind it, the count of what remains would be off by one for each overwrite.
+#[test]
+fn what_was_read_is_deduplicated_no_more() {
+    let mut world = World::new();
+    world.enqueue(1, false);
+    world.read(0, limits(10));
+    world.enqueue(1, false);
+    world.check();
+    assert_eq!(world.manager.checkpoint_count(), 2);
+    world.rewind(0);
+    world.check();
+    world.drain();
+}
+
+#[test]
+fn a_checkpoint_closes_when_it_is_old() {
+    let mut world = World::new();
+    world.enqueue(1, false);
+    world.now.unix_ns += LIMITS.age_max_ns;
+    world.enqueue(1, false);
+    assert_eq!(world.manager.checkpoint_count(), 2, "the second did not displace the first");
+    world.check();
+    // The clock may go back.
+    world.now.unix_ns = 5;
+    world.enqueue(1, false);
+    assert_eq!(world.manager.checkpoint_count(), 2);
+}
+
+#[test]
+fn a_checkpoint_of_one_overwritten_key_closes_by_its_slots() {
+    let limits = CheckpointLimits { slots_max: 1000, ..CheckpointLimits::default() };
+    let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), limits);
+    manager.register_cursor("persistence", Seqno(0), false);
+    let mut previous = None;
+    for _ in 0..1001 {
+        let new = new_item(1, false);
+        let done = manager.enqueue(new, previous.as_ref(), RevSeqno(1), Timestamp::default());
+        previous = Some(done.item);
+    }
+    assert_eq!(manager.checkpoint_count(), 2);
+}
+
+#[test]
+fn one_queued_item_takes_little() {
+    let (mut manager, cursor) = usual();
+    let item = queue(&mut manager, 1);
+    assert!(manager.own_bytes() <= 256, "{}", manager.own_bytes());
+    let batch = manager.read(cursor, limits(1)).unwrap();
+    assert!(manager.own_bytes() <= 256, "{}", manager.own_bytes());
+    assert!(batch.items().next().unwrap().same_block(&item));
+}
+
+/// Beyond the item itself, a queued mutation takes at most 16 bytes once there are some.
+#[test]
+fn many_queued_items_take_one_slot_each() {
+    let (mut manager, _) = usual();
+    for count in [1000_usize, 8000, 50_000] {
+        let have = manager.enqueued() as usize;
+        for n in have..count {
+            queue(&mut manager, n as u16);
+        }
+        let each = manager.own_bytes() / count;
+        assert!(each <= 16, "{each} bytes at {count}");
+    }
+}
+
+#[test]
+fn a_slow_cursor_is_dropped_and_begins_again() {
+    let mut world = World::new();
+    (0..2000).for_each(|key| world.enqueue(key, false));
+    while world.manager.remaining(world.readers[0].as_ref().unwrap().id) > 0 {
+        world.read(0, limits(1));
+        world.advance(0);
+    }
+    world.expel();
+    assert_eq!(world.manager.lowest_needed(), Seqno(1), "the stream has read nothing");
+    world.drop_slow();
+    world.check();
+    assert!(!world.readers[1].as_ref().unwrap().is_registered);
+    world.expel();
+    world.check();
+    assert_eq!(world.manager.lowest_needed(), Seqno(2001));
+    let again = world.manager.register_cursor("stream", Seqno(0), true);
+    assert!(again.needs_backfill);
+    assert_eq!(world.manager.remaining(again.id), 0);
+}
+
+#[test]
+fn a_cursor_that_keeps_up_is_not_dropped() {
+    let mut world = World::new();
+    world.enqueue(1, false);
+    world.read(1, limits(1));
+    world.advance(1);
+    assert_eq!(world.manager.drop_slow_cursors(), 0, "only persistence is behind");
+}
+
+/// Without a cursor nothing is queued, but a queue that lost its last cursor is not forgotten.
+#[test]
+fn what_a_last_cursor_leaves_behind_is_expelled() {
+    let mut world = World::new();
+    (0..10).for_each(|key| world.enqueue(key, false));
+    world.drop_reader(0);
+    world.drop_reader(1);
+    world.enqueue(3, false);
+    world.check();
+    world.expel();
+    world.settle();
+    world.check();
+    assert_eq!(world.manager.own_bytes(), 0);
+    world.enqueue(4, false);
+    world.check();
+    assert_eq!((world.manager.own_bytes(), world.manager.queue_bytes()), (0, 0));
+    world.register(2, 5);
+    world.enqueue(5, false);
+    world.check();
+    world.drain();
+}
+
+#[test]
+fn a_read_takes_no_more_checkpoints_and_bytes_than_it_may() {
+    let mut world = World::new();
+    for key in 0..10 {
+        world.enqueue(key, false);
+        world.manager.close_open();
+    }
+    let some = ReadLimits { items_max: 100, bytes_max: usize::MAX, checkpoints_max: 3 };
+    world.read(0, some);
+    assert_eq!(world.readers[0].as_ref().unwrap().read_to(), Seqno(3));
+    let few = ReadLimits { items_max: 100, bytes_max: 1, checkpoints_max: 3 };
+    world.read(0, few);
+    assert_eq!(world.readers[0].as_ref().unwrap().read_to(), Seqno(4), "at least one");
+    world.check();
+}
+
+#[test]
+fn cas_follows_the_clock_and_never_goes_back() {
+    let mut manager = CheckpointManager::new(Seqno(9), Cas(5 << 16));
+    let at = |ns| Timestamp { unix_ns: ns };
+    let cas = |manager: &mut CheckpointManager, ns| {
+        manager.enqueue(new_item(1, false), None, RevSeqno(1), at(ns)).item.cas().0
+    };
+    assert_eq!(cas(&mut manager, 0), (5 << 16) + 1, "a clock in the past counts logically");
+    assert_eq!(cas(&mut manager, (9 << 16) + 77), 9 << 16, "low 16 bits are logical");
+    assert_eq!(cas(&mut manager, (9 << 16) + 99), (9 << 16) + 1);
+    assert_eq!(manager.high_seqno(), Seqno(12));
+}

@@ -1,0 +1,125 @@
+//! A vbucket and its flusher: what is to be persisted, and what follows when it was or could not be.
+//!
+//! Owns: the mark by which the flusher finds the vbucket, the way of the persistence cursor, and memory recovery of the
+//! queue. Invariants: what was read is either flushed or failed before it is read again; only what was
+//! flushed is acknowledged; what leaves the queue is freed without a lock. Called by the flusher, and by
+//! the step that recovers checkpoint memory.
+
+use std::sync::atomic::Ordering;
+
+use oribi_storage::{VbucketPhase, VbucketState};
+use oribi_types::{CollectionId, Seqno};
+
+use super::VBucket;
+use crate::checkpoint::{CursorBatch, Expelled, ReadLimits};
+use crate::flusher::FlusherSignal;
+
+impl VBucket {
+    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
+    /// flush ever.
+    pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
+        if self.persistence_cursor.is_none() {
+            return;
+        }
+        if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
+            signal.notify();
+        }
+    }
+
+    /// Takes the flusher's mark away; true when there was one.
+    pub(crate) fn take_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
+    }
+
+    /// Reads what is to be persisted next, and the state that goes with its end.
+    pub(crate) fn read_for_flush(&self, limits: ReadLimits) -> Option<(CursorBatch, VbucketState)> {
+        let cursor = self.persistence_cursor?;
+        // Read first: the table's maximum may then only be too high, which costs nothing.
+        let batch = self.queue.lock().read(cursor, limits)?;
+        let max_deleted_rev_seqno = self.table.lock().max_deleted_rev();
+        let state = VbucketState {
+            phase: VbucketPhase::Active,
+            high_seqno: batch.end,
+            max_cas: batch.max_cas,
+            max_deleted_rev_seqno,
+            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
+            failover_table: self.failover_table(),
+        };
+        Some((batch, state))
+    }
+
+    /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
+    /// leaves the queue, tombstones also the table. `newest` are the highest seqnos of the batch by collection.
+    pub(crate) fn flushed(&self, batch: CursorBatch, newest: &[(CollectionId, Seqno)]) {
+        self.table.lock().persisted(newest);
+        self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
+        let end = batch.end;
+        let expelled = {
+            let mut queue = self.queue.lock();
+            if let Some(cursor) = self.persistence_cursor {
+                queue.advance(cursor);
+            }
+            queue.expel()
+        };
+        // Before the queue's reference goes, so that the last one is not given up under the table lock.
+        drop(batch);
+        self.finish_expel(expelled);
+        self.persisted_seqno.store(end.0, Ordering::Release);
+        self.waiters.persisted(end);
+    }
+
+    /// The batch that was read may not be durable: it will be read again.
+    pub(crate) fn flush_failed(&self) {
+        if let Some(cursor) = self.persistence_cursor {
+            self.queue.lock().rewind(cursor);
+        }
+        self.waiters.fail_all();
+    }
+
+    /// Bytes that the checkpoint quota counts.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.queue.lock().queue_bytes()
+    }
+
+    /// Closes the open checkpoint if it holds at least `bytes_min`, so that it can leave once it was read.
+    pub(crate) fn close_big_checkpoint(&self, bytes_min: usize) {
+        let mut queue = self.queue.lock();
+        if queue.open_bytes() >= bytes_min {
+            queue.close_open();
+        }
+    }
+
+    /// Frees what every cursor has passed.
+    pub(crate) fn expel_checkpoints(&self) {
+        let expelled = self.queue.lock().expel();
+        self.finish_expel(expelled);
+    }
+
+    /// Drops cursors that hold up the queue and may be dropped; their number.
+    pub(crate) fn drop_slow_cursors(&self) -> usize {
+        self.queue.lock().drop_slow_cursors()
+    }
+
+    /// Tombstones that have left the queue leave the table, unless documents are still being loaded: a
+    /// tombstone is what keeps the loader from bringing the dead back.
+    fn finish_expel(&self, expelled: Expelled) {
+        if expelled.is_empty() {
+            return;
+        }
+        for item in expelled.tombstones() {
+            let hash = self.seed.hash(item.key());
+            let mut table = self.table.lock();
+            if self.is_loading() {
+                break;
+            }
+            table.remove_same(hash, item);
+        }
+        self.settle(expelled);
+    }
+
+    /// Frees what has left the queue, and then counts it no more.
+    pub(super) fn settle(&self, expelled: Expelled) {
+        let freed = expelled.free();
+        self.queue.lock().settle(freed);
+    }
+}
