@@ -4,15 +4,13 @@
 //! closes big open checkpoints, frees what every cursor has passed, and at last drops cursors that
 //! hold up the rest and may be dropped: they resume from the store. It goes on to the lower mark. What is
 //! not flushed yet cannot be given up, so the flusher is woken as well; at the quota itself writes are
-//! refused for a while (temporary failure). Source of the ratios: Couchbase's, which operators know.
+//! refused for a while (temporary failure). Source of the marks: Couchbase's, which operators know.
 //! Driven by the bucket's pager thread, and by tests. It never looks at items.
 
 use crate::bucket::Bucket;
 use crate::vbucket::VBucket;
 
-/// Share of the bucket's quota that its queues may take, in per cent.
-const QUOTA_PERCENT: u64 = 20;
-/// Shares of that at which recovery begins and ends, in per cent.
+/// Shares of the checkpoint quota at which recovery begins and ends, in per cent.
 const UPPER_MARK_PERCENT: u64 = 90;
 const LOWER_MARK_PERCENT: u64 = 60;
 /// An open checkpoint of this share of what is to be freed is worth closing.
@@ -40,29 +38,30 @@ pub struct RecoveryReport {
     pub cursors_dropped: usize,
 }
 
-/// Bytes that all queues of a bucket with this quota may take, items included.
-pub(crate) fn checkpoint_quota_bytes(memory_quota_bytes: u64) -> u64 {
-    percent(memory_quota_bytes, QUOTA_PERCENT)
-}
-
-/// How full queues of `queue_bytes` are under a bucket's quota.
-pub(crate) fn checkpoint_pressure(queue_bytes: u64, memory_quota_bytes: u64) -> CheckpointPressure {
-    let quota = checkpoint_quota_bytes(memory_quota_bytes);
-    if queue_bytes >= quota {
-        CheckpointPressure::Full
-    } else if queue_bytes >= percent(quota, UPPER_MARK_PERCENT) {
-        CheckpointPressure::High
-    } else {
-        CheckpointPressure::Low
-    }
-}
-
 fn percent(of: u64, percent: u64) -> u64 {
     // Divided first, so that no quota overflows; what is cut off is less than 100 bytes.
     of / 100 * percent
 }
 
 impl Bucket {
+    /// Bytes that all queues together may take, queued items included.
+    pub fn checkpoint_quota_bytes(&self) -> u64 {
+        let config = self.config();
+        percent(config.memory_quota_bytes, u64::from(config.upkeep.checkpoint_quota_percent))
+    }
+
+    /// How full the queues are when they take `queue_bytes` together.
+    pub(crate) fn checkpoint_pressure(&self, queue_bytes: u64) -> CheckpointPressure {
+        let quota = self.checkpoint_quota_bytes();
+        if queue_bytes >= quota {
+            CheckpointPressure::Full
+        } else if queue_bytes >= percent(quota, UPPER_MARK_PERCENT) {
+            CheckpointPressure::High
+        } else {
+            CheckpointPressure::Low
+        }
+    }
+
     /// Gives checkpoint memory back if the queues are at the upper mark: closes, expels, then drops slow
     /// cursors, until the lower mark is reached. Locks one vbucket's queue at a time, for a moment.
     pub fn recover_checkpoints_step(&self) -> RecoveryReport {
@@ -70,11 +69,10 @@ impl Bucket {
         let before = sum(&sizes);
         let mut report =
             RecoveryReport { bytes_before: before, bytes_after: before, cursors_dropped: 0 };
-        let quota = self.config().memory_quota_bytes;
-        if checkpoint_pressure(before, quota) == CheckpointPressure::Low {
+        if self.checkpoint_pressure(before) == CheckpointPressure::Low {
             return report;
         }
-        let target = percent(checkpoint_quota_bytes(quota), LOWER_MARK_PERCENT);
+        let target = percent(self.checkpoint_quota_bytes(), LOWER_MARK_PERCENT);
         let big = before.saturating_sub(target) as usize / BIG_CHECKPOINT_DIVISOR;
         for (_, vbucket) in &sizes {
             vbucket.close_big_checkpoint(big.max(1));

@@ -11,12 +11,13 @@
 
 #[allow(unsafe_code, reason = "memory of items and tables; invariants in block_arena.rs")]
 pub mod block_arena;
+pub mod checkpoint;
 pub mod collections;
 pub mod limits;
 
 mod background_fetch;
 mod bucket;
-pub mod checkpoint;
+mod checkpoint_recovery;
 mod datatype;
 mod eviction;
 mod expiry;
@@ -47,6 +48,7 @@ pub use bucket::{
     Storage,
 };
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
+pub use checkpoint_recovery::{CheckpointPressure, RecoveryReport};
 pub use eviction::EvictionPolicy;
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};

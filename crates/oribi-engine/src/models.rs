@@ -9,3 +9,4 @@
 
 mod count;
 mod growth;
+mod queue;

@@ -229,9 +229,10 @@ impl World {
     }
 
     fn leave(&mut self, gone: Expelled) {
-        let mut held = Held::default();
-        held.slot_bytes = gone.0.iter().map(|closed| closed.slot_bytes()).sum();
-        held.orphan_bytes = self.orphan_bytes(gone.items());
+        let held = Held {
+            slot_bytes: gone.0.iter().map(|closed| closed.slot_bytes()).sum(),
+            orphan_bytes: self.orphan_bytes(gone.items()),
+        };
         self.unsettled.push_back((gone, held));
     }
 
