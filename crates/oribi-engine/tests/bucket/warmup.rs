@@ -169,7 +169,6 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
         }
     }
     let refused = bucket.store(Vbid(1), key("key-7"), &set("new"), NOW);
-    let is_refused =
-        matches!(refused, oribi_engine::MutationOutcome::Refused(Refused::TemporaryFailure));
+    let is_refused = matches!(refused, MutationOutcome::Refused(Refused::TemporaryFailure));
     assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
 }
