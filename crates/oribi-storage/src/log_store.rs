@@ -104,10 +104,10 @@ const STORE_KIND: StoreKind = StoreKind {
 /// What may be chosen when a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Length at which a segment is sealed and the next one begun.
+    /// Length at which a segment is sealed and the next one begun; a small store seals earlier.
     pub segment_bytes: u64,
-    /// Share of the log, in percent, that may be garbage before compaction begins. Compaction costs
-    /// less the higher it is, and the log is larger.
+    /// Share of the log, in percent, that may be garbage; compaction begins some way before.
+    /// Compaction costs less the higher it is, and the log is larger.
     pub garbage_percent: u64,
     /// Compact on a thread of the store's own. Without it, the owner calls
     /// [`LogStore::compaction_step`].
@@ -217,7 +217,7 @@ impl Drop for LogStore {
 impl KvStore for LogStore {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         if let Some(worker) = &self.worker {
-            worker.before_commit();
+            worker.before_commit(batches);
         }
         self.log.commit(batches)
     }

@@ -13,7 +13,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
-use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Table};
+use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size, Table};
 use crate::VbucketState;
 
 /// One segment.
@@ -27,6 +27,9 @@ pub(super) struct Segment {
     pub(super) versions: u64,
     /// Of these, those that the index points at.
     pub(super) live: u64,
+    /// Bytes of both, estimated from their classes of length, which are all that the index has.
+    written_bytes: u64,
+    live_bytes: u64,
     /// Compaction could not read it and leaves it alone.
     pub(super) is_damaged: bool,
 }
@@ -34,13 +37,45 @@ pub(super) struct Segment {
 impl Segment {
     /// A segment of which nothing is known yet but its length.
     pub(super) fn new(id: u32, file: Arc<dyn LogFile>, bytes: u64) -> Segment {
-        Segment { id, file, bytes, versions: 0, live: 0, is_damaged: false }
+        Segment {
+            id,
+            file,
+            bytes,
+            versions: 0,
+            live: 0,
+            written_bytes: 0,
+            live_bytes: 0,
+            is_damaged: false,
+        }
     }
 
-    /// Bytes that a compaction would give back: a share by count, because the index has no lengths.
+    /// A version of this size was written to it.
+    pub(super) fn wrote(&mut self, size: Size) {
+        self.versions += 1;
+        self.written_bytes += size.bytes();
+    }
+
+    /// The index points at one more of them.
+    fn gain(&mut self, entry: Entry) {
+        self.live += 1;
+        self.live_bytes += entry.size().bytes();
+    }
+
+    /// The index points at one less of them.
+    fn lose(&mut self, entry: Entry) {
+        self.live -= 1;
+        self.live_bytes -= entry.size().bytes();
+    }
+
+    /// Share of the versions' bytes that still count.
+    pub(super) fn live_share(&self) -> f64 {
+        self.live_bytes as f64 / self.written_bytes.max(1) as f64
+    }
+
+    /// Bytes that a compaction would give back.
     pub(super) fn garbage_bytes(&self) -> u64 {
-        let gone = u128::from(self.versions - self.live);
-        let share = u128::from(self.bytes) * gone / u128::from(self.versions.max(1));
+        let gone = u128::from(self.written_bytes - self.live_bytes);
+        let share = u128::from(self.bytes) * gone / u128::from(self.written_bytes.max(1));
         if self.versions == 0 { self.bytes } else { share as u64 }
     }
 }
@@ -127,7 +162,7 @@ impl Catalog {
 
     /// Points the key's entry at a new record that supersedes whatever it pointed at.
     pub(super) fn put(&mut self, table: TableKey, entry: Entry) {
-        self.segment_mut(entry.place().slot).live += 1;
+        self.segment_mut(entry.place().slot).gain(entry);
         self.purged += u64::from(entry.mark() == Mark::Purged);
         if let Some(replaced) = self.tables.entry(table).or_default().put(entry) {
             self.forget(replaced);
@@ -141,12 +176,12 @@ impl Catalog {
         for entry in entries {
             let replaced = table.put(*entry);
             if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
-                segment.live += 1;
+                segment.gain(*entry);
             }
             self.purged += u64::from(entry.mark() == Mark::Purged);
             let Some(replaced) = replaced else { continue };
             if let Some(segment) = &mut self.segments[usize::from(replaced.place().slot)] {
-                segment.live -= 1;
+                segment.lose(replaced);
             }
             self.purged -= u64::from(replaced.mark() == Mark::Purged);
         }
@@ -193,7 +228,7 @@ impl Catalog {
 
     /// An entry is no longer there.
     fn forget(&mut self, entry: Entry) {
-        self.segment_mut(entry.place().slot).live -= 1;
+        self.segment_mut(entry.place().slot).lose(entry);
         self.purged -= u64::from(entry.mark() == Mark::Purged);
     }
 

@@ -11,7 +11,7 @@
 
 use super::catalog::{Catalog, Segment, TableKey};
 use super::hint::Version;
-use super::index::{Entry, Fingerprint, Mark, Place};
+use super::index::{Entry, Fingerprint, Mark, Place, Size};
 use super::layout::{Kind, RECORD_CHECKSUM_AT, Stored, UNIT_BYTES, decode_record};
 use super::log::{Log, write_error};
 use super::planted::Bug;
@@ -23,7 +23,11 @@ use crate::state_layout::take;
 use oribi_types::{Seqno, Vbid};
 
 /// Bytes that one step reads at most, give or take a record. Bounds how long commits wait.
-const SLICE_BYTES: u64 = 1 << 20;
+pub(super) const SLICE_BYTES: u64 = 1 << 20;
+
+/// How far below its limit garbage is, in percent of the log, when compaction begins: so much is made
+/// while it works.
+pub(super) const EARLY_PERCENT: u64 = 15;
 
 /// Purged tombstones are worth nothing to anybody, but stay until every older segment is gone.
 /// When they are more than this share of all entries, the oldest segments are rewritten.
@@ -138,7 +142,7 @@ impl Log {
 
     /// The segment that gives back most for what moving costs.
     fn pick(&self) -> Option<Victim> {
-        let is_due = self.garbage_percent() >= self.options.garbage_percent;
+        let is_due = self.garbage_percent() + EARLY_PERCENT >= self.options.garbage_percent;
         let catalog = self.catalog.read();
         let (entries, purged) = catalog.entries();
         // What a damaged segment pins would be swept for again and again.
@@ -254,8 +258,10 @@ impl Log {
                     let raw = &slice.bytes[one.begin..one.end];
                     let checksum = u32::from_le_bytes(take(raw, RECORD_CHECKSUM_AT));
                     let offset = frame.push_raw(raw, checksum)?;
-                    frame.note(&one.version(offset));
-                    entries.push(Entry::new(one.fingerprint, one.mark(), Place::at(slot, offset)));
+                    let version = one.version(offset);
+                    frame.note(&version);
+                    let place = Place::at(slot, offset);
+                    entries.push(Entry::new(one.fingerprint, version.size, one.mark(), place));
                 }
                 Ok(())
             };
@@ -265,7 +271,7 @@ impl Log {
         let mut catalog = self.catalog.write();
         let active = catalog.segment_mut(writer.active.slot);
         active.bytes = writer.active.end;
-        active.versions += entries.len() as u64;
+        entries.iter().for_each(|entry| active.wrote(entry.size()));
         for (one, entry) in moved.iter().zip(entries) {
             catalog.put(one.table, entry);
         }
@@ -333,14 +339,15 @@ impl Move {
     fn version(&self, offset: u64) -> Version {
         let (vbid, collection) = self.table;
         let (fingerprint, kind, expiry) = (self.fingerprint, self.kind, self.expiry);
-        Version { vbid, collection, fingerprint, kind, expiry, offset }
+        let size = Size::of((self.end - self.begin) as u64);
+        Version { vbid, collection, fingerprint, kind, expiry, size, offset }
     }
 }
 
 /// Space gained for work done, and more for segments in which nothing has changed for long (the
 /// cost-benefit rule of Rosenblum and Ousterhout, 1991, with a gentler weight for age).
 fn worth(segment: &Segment, newest: u32) -> f64 {
-    let live = segment.live as f64 / segment.versions.max(1) as f64;
+    let live = segment.live_share();
     let age = f64::from(newest - segment.id);
     if live > 0.9 { 0.0 } else { (1.0 - live) / (1.0 + live) * (1.0 + (1.0 + age).log2()) }
 }

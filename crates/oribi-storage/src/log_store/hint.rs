@@ -8,14 +8,14 @@
 use oribi_types::{CollectionId, Vbid};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::index::Fingerprint;
+use super::index::{Fingerprint, Size};
 use super::layout::{Kind, Stored, UNIT_BYTES};
 use crate::state_layout::{put, take};
 
 /// What an index file begins with.
 pub(super) const HINT_MAGIC: [u8; 8] = *b"ORIBIIDX";
 /// Version of the format of index files.
-pub(super) const HINT_VERSION: u32 = 1;
+pub(super) const HINT_VERSION: u32 = 2;
 /// Offset of the version, u32.
 pub(super) const HINT_VERSION_AT: usize = 8;
 /// Offset of the number of the segment, u32.
@@ -37,8 +37,10 @@ pub(super) const HINT_EXPIRY_AT: usize = 20;
 pub(super) const HINT_COLLECTION_AT: usize = 24;
 /// Offset of the vbucket, u16.
 pub(super) const HINT_VBID_AT: usize = 28;
-/// Offset of the kind; the last byte is zero.
+/// Offset of the kind.
 pub(super) const HINT_KIND_AT: usize = 30;
+/// Offset of the class of the record's length, see [`Size`].
+pub(super) const HINT_SIZE_AT: usize = 31;
 /// Length of an entry.
 pub(super) const HINT_ENTRY_BYTES: usize = 32;
 
@@ -50,6 +52,7 @@ pub(super) struct Version {
     pub(super) fingerprint: Fingerprint,
     pub(super) kind: Kind,
     pub(super) expiry: u32,
+    pub(super) size: Size,
     pub(super) offset: u64,
 }
 
@@ -62,6 +65,7 @@ impl Version {
             fingerprint,
             kind: stored.kind,
             expiry: stored.record.expiry,
+            size: Size::of(stored.stored_bytes()),
             offset,
         }
     }
@@ -82,6 +86,7 @@ impl Hint {
         put(&mut entry, HINT_COLLECTION_AT, version.collection.0.to_le_bytes());
         put(&mut entry, HINT_VBID_AT, version.vbid.0.to_le_bytes());
         entry[HINT_KIND_AT] = version.kind as u8;
+        entry[HINT_SIZE_AT] = version.size.number();
         self.entries.extend_from_slice(&entry);
     }
 
@@ -146,6 +151,7 @@ fn version(entry: &[u8]) -> Option<Version> {
         )))?,
         kind: kinds.into_iter().find(|kind| *kind as u8 == entry[HINT_KIND_AT])?,
         expiry: u32::from_le_bytes(take(entry, HINT_EXPIRY_AT)),
+        size: Size::from_number(entry[HINT_SIZE_AT])?,
         offset,
     })
 }

@@ -7,16 +7,18 @@
 //! the order of entries does not depend on the capacity.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
-//! Among `n` keys of a table a new one meets that with a chance of `n / 2^82`: for 16 million keys
-//! in a table and 10^12 inserts, one in 260,000 that it happens once. That is below what disks and
+//! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
+//! in a table and 10^12 inserts, one in 9,000 that it happens once. That is below what disks and
 //! memory do to data in the same time. Reads compare the key, so a wrong document is never shown.
 
 /// Bits of the fingerprint.
-const FINGERPRINT_BITS: u32 = 82;
+const FINGERPRINT_BITS: u32 = 77;
+const SIZE_BITS: u32 = 5;
 const MARK_BITS: u32 = 2;
 const SLOT_BITS: u32 = 14;
 const UNIT_BITS: u32 = 30;
-const _: () = assert!(FINGERPRINT_BITS + MARK_BITS + SLOT_BITS + UNIT_BITS == u128::BITS);
+const _: () =
+    assert!(FINGERPRINT_BITS + SIZE_BITS + MARK_BITS + SLOT_BITS + UNIT_BITS == u128::BITS);
 
 /// Most segments that a store can have at a time.
 pub(super) const SLOTS_MAX: usize = 1 << SLOT_BITS;
@@ -44,6 +46,41 @@ impl Fingerprint {
     /// From what was stored; `None` for a number that is none.
     pub(super) fn from_number(number: u128) -> Option<Fingerprint> {
         (number >> FINGERPRINT_BITS == 0).then_some(Fingerprint(number))
+    }
+}
+
+/// About how long a record is: a class of lengths, two for each power of two from 64 bytes to 4 MiB.
+/// Good enough to know how much of a segment still counts, whatever mix of lengths it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Size(u8);
+
+impl Size {
+    /// Shortest length that is told from others, and the highest class.
+    const BYTES_MIN: u64 = 64;
+    const HIGHEST: u8 = (1 << SIZE_BITS) - 1;
+
+    /// Of a record that takes this many bytes on disk.
+    pub(super) fn of(stored_bytes: u64) -> Size {
+        let times = stored_bytes.max(Size::BYTES_MIN) / (Size::BYTES_MIN / 2);
+        let octave = times.ilog2();
+        let class = 2 * (octave - 1) + (times >> (octave - 1) & 1) as u32;
+        Size(class.min(u32::from(Size::HIGHEST)) as u8)
+    }
+
+    /// As a number, to be stored.
+    pub(super) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// From what was stored; `None` for a number that is none.
+    pub(super) fn from_number(number: u8) -> Option<Size> {
+        (number <= Size::HIGHEST).then_some(Size(number))
+    }
+
+    /// The middle of the class in bytes.
+    pub(super) fn bytes(self) -> u64 {
+        let (octave, half) = (self.0 / 2, u64::from(self.0 % 2));
+        (Size::BYTES_MIN + Size::BYTES_MIN / 4 + half * Size::BYTES_MIN / 2) << octave
     }
 }
 
@@ -84,16 +121,26 @@ impl Place {
 pub(super) struct Entry(u128);
 
 impl Entry {
-    pub(super) fn new(fingerprint: Fingerprint, mark: Mark, place: Place) -> Entry {
+    pub(super) fn new(fingerprint: Fingerprint, size: Size, mark: Mark, place: Place) -> Entry {
         debug_assert!(place.unit > 0 && usize::from(place.slot) < SLOTS_MAX);
         let mark = match mark {
             Mark::Document => 0,
             Mark::Tombstone => 1,
             Mark::Purged => 2,
         };
-        let low = (mark << SLOT_BITS | u128::from(place.slot)) << UNIT_BITS;
+        let what = u128::from(size.0) << MARK_BITS | mark;
+        let low = (what << SLOT_BITS | u128::from(place.slot)) << UNIT_BITS;
         let above = u128::BITS - FINGERPRINT_BITS;
         Entry(fingerprint.0 << above | low | u128::from(place.unit))
+    }
+
+    /// The same record as something else.
+    pub(super) fn marked(self, mark: Mark) -> Entry {
+        Entry::new(self.fingerprint(), self.size(), mark, self.place())
+    }
+
+    pub(super) fn size(self) -> Size {
+        Size((self.0 >> (MARK_BITS + SLOT_BITS + UNIT_BITS)) as u8 & Size::HIGHEST)
     }
 
     pub(super) fn fingerprint(self) -> Fingerprint {

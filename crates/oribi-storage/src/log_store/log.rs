@@ -34,6 +34,11 @@ pub(super) struct Log {
     pub(super) planted: Planted,
 }
 
+/// Segments into which the live part of a log is divided at least, as long as they are not shorter
+/// than the minimum; a shorter one costs more files and syncs than it is worth.
+const SEGMENTS_MIN: u64 = 16;
+const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+
 /// Entries of one table in one commit, as a range of all entries.
 struct Group {
     table: TableKey,
@@ -80,9 +85,10 @@ impl Log {
                 let stored = Stored::version(batch.vbid, origin, *record);
                 let offset = frame.push(&stored)?;
                 let fingerprint = Catalog::fingerprint(seed, record.key.key);
-                frame.note(&Version::of(&stored, fingerprint, offset));
+                let version = Version::of(&stored, fingerprint, offset);
+                frame.note(&version);
                 let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
-                entries.push(Entry::new(fingerprint, mark, Place::at(slot, offset)));
+                entries.push(Entry::new(fingerprint, version.size, mark, Place::at(slot, offset)));
             }
             frame.push(&Stored::control(Kind::State, batch.vbid, b"", state))?;
         }
@@ -104,7 +110,7 @@ impl Log {
         {
             let mut catalog = self.catalog.write();
             let segment = catalog.segment_mut(writer.active.slot);
-            segment.versions += entries.len() as u64;
+            entries.iter().for_each(|entry| segment.wrote(entry.size()));
             segment.bytes = writer.active.end;
         }
         let ends = groups.iter().skip(1).map(|group| group.begin).chain([entries.len()]);
@@ -122,7 +128,7 @@ impl Log {
         let end = writer.active.end + frame_bytes(payload_bytes);
         let is_fresh = writer.active.end == writer.active.root_end;
         // A frame that is longer than a segment gets one of its own.
-        if (end > self.options.segment_bytes && !is_fresh) || end > SEGMENT_BYTES_MAX {
+        if (end > self.segment_limit() && !is_fresh) || end > SEGMENT_BYTES_MAX {
             writer.roll(&self.catalog).map_err(|error| write_error(writer, &error))?;
         }
         Ok(())
@@ -183,11 +189,24 @@ impl Log {
         Ok(())
     }
 
+    /// Length at which a segment is sealed: less in a small store, where a whole segment of garbage
+    /// would be more than everything that counts.
+    fn segment_limit(&self) -> u64 {
+        let (bytes, garbage) = self.catalog.read().log_bytes();
+        self.segment_limit_for(bytes - garbage)
+    }
+
+    fn segment_limit_for(&self, live_bytes: u64) -> u64 {
+        let most = self.options.segment_bytes;
+        (live_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN.min(most), most)
+    }
+
     /// Share of the log that compaction would give back.
     pub(super) fn garbage_percent(&self) -> u64 {
         let (bytes, garbage) = self.catalog.read().log_bytes();
         // The active segment cannot be compacted, and a log of few segments is not worth it.
-        if bytes < self.options.segment_bytes * 2 { 0 } else { garbage * 100 / bytes.max(1) }
+        let is_small = bytes < self.segment_limit_for(bytes - garbage) * 2;
+        if is_small { 0 } else { garbage * 100 / bytes.max(1) }
     }
 
     /// Sizes of index and log.

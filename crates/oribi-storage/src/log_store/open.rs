@@ -340,7 +340,7 @@ fn add_segment(catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreErro
 
 /// Takes up one version, unless it is gone by a bound.
 fn take_version(catalog: &mut Catalog, bounds: &Bounds, id: u32, slot: u16, version: &Version) {
-    catalog.segment_mut(slot).versions += 1;
+    catalog.segment_mut(slot).wrote(version.size);
     let position = Position { segment: id, offset: version.offset };
     let (vbid, collection) = (version.vbid, version.collection);
     if bounds.is_gone(vbid, collection, position) {
@@ -352,7 +352,8 @@ fn take_version(catalog: &mut Catalog, bounds: &Bounds, id: u32, slot: u16, vers
         Kind::PurgedTombstone => Mark::Purged,
         _ => Mark::Document,
     };
-    let entry = Entry::new(version.fingerprint, mark, Place::at(slot, version.offset));
+    let entry =
+        Entry::new(version.fingerprint, version.size, mark, Place::at(slot, version.offset));
     catalog.put((vbid, collection), entry);
 }
 

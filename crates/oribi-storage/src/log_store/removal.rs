@@ -35,7 +35,7 @@ impl Candidate {
 
     /// Hides the tombstone. It stays where it is, because older versions may still be on disk.
     fn purge(&self, catalog: &mut Catalog) {
-        let entry = Entry::new(self.entry.fingerprint(), Mark::Purged, self.entry.place());
+        let entry = self.entry.marked(Mark::Purged);
         catalog.put(self.table, entry);
     }
 }

@@ -5,3 +5,4 @@ mod crash;
 mod damage;
 mod driver;
 mod parts;
+mod space;

@@ -1,9 +1,9 @@
 //! The thread that compacts, and how it keeps out of the way of commits.
 //!
-//! Owns: the thread and its pace. It looks after commits whether there is enough garbage, works a
-//! slice at a time, and rests as long as a slice took while garbage is near its limit; the further
-//! it is above, the less it rests. When commits make garbage faster than that, they do slices
-//! themselves, so the log stays bounded. Dropping the worker ends the thread.
+//! Owns: the thread and its pace. It begins some way before garbage reaches its limit, works a slice at
+//! a time, and rests as long as a slice took; the nearer the limit is, the less it rests. When
+//! garbage is over the limit nevertheless, commits do slices themselves, as much as they write, so
+//! the log stays bounded. Dropping the worker ends the thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::compaction::CompactionStep;
+use super::compaction::{CompactionStep, EARLY_PERCENT, SLICE_BYTES};
 use super::log::Log;
+use crate::VbBatch;
 
-/// How far above its limit garbage is, in percent of the log, when nothing rests any more.
-const URGENT_PERCENT: u64 = 10;
-/// How far above its limit garbage is when commits help.
-const OVERFULL_PERCENT: u64 = 25;
+/// How far below its limit garbage is, in percent of the log, when compaction no longer rests.
+const URGENT_PERCENT: u64 = 5;
+/// Bytes that a commit over the limit reads for compaction, for each byte that it writes.
+const HELP_FACTOR: u64 = 2;
 /// Slices that one commit does at most.
-const SLICES_PER_COMMIT: usize = 4;
+const SLICES_PER_COMMIT: u64 = 16;
 /// Longest rest, and how long a step waits for a reader.
 const REST_MAX: Duration = Duration::from_millis(20);
 
@@ -55,10 +56,10 @@ impl Worker {
     }
 
     /// Calls the thread when there is work, and helps when there is too much of it.
-    pub(super) fn before_commit(&self) {
+    pub(super) fn before_commit(&self, batches: &[VbBatch<'_>]) {
         let limit = self.shared.log.options.garbage_percent;
         let garbage = self.shared.log.garbage_percent();
-        if garbage < limit {
+        if garbage + EARLY_PERCENT < limit {
             return;
         }
         let mut signal = self.shared.signal.lock();
@@ -67,10 +68,18 @@ impl Worker {
             self.shared.changed.notify_one();
         }
         drop(signal);
-        if garbage >= limit + OVERFULL_PERCENT || self.thread.is_none() {
-            let mut steps = (0..SLICES_PER_COMMIT).map(|_| self.shared.log.compaction_step());
+        if garbage >= limit || self.thread.is_none() {
+            let records = batches.iter().flat_map(|batch| &batch.records);
+            let bytes = records.map(|record| (record.key.key.len() + record.value.len()) as u64);
+            let slices = bytes.sum::<u64>() * HELP_FACTOR / SLICE_BYTES + 1;
+            let mut steps =
+                (0..slices.min(SLICES_PER_COMMIT)).map(|_| self.shared.log.compaction_step());
             // An error of compaction is told by the thread, or by the commit that follows.
-            while let Some(Ok(CompactionStep::Moved { .. })) = steps.next() {}
+            while let Some(Ok(step)) = steps.next() {
+                if matches!(step, CompactionStep::Idle | CompactionStep::Waiting) {
+                    break;
+                }
+            }
         }
     }
 }
@@ -128,8 +137,8 @@ impl Shared {
     }
 
     fn rest_after(&self, slice: Duration) -> Duration {
-        let above = self.log.garbage_percent().saturating_sub(self.log.options.garbage_percent);
-        let share = URGENT_PERCENT.saturating_sub(above) as u32;
-        (slice * share / URGENT_PERCENT as u32).min(REST_MAX)
+        let below = self.log.options.garbage_percent.saturating_sub(self.log.garbage_percent());
+        let share = below.saturating_sub(URGENT_PERCENT).min(EARLY_PERCENT - URGENT_PERCENT);
+        (slice * share as u32 / (EARLY_PERCENT - URGENT_PERCENT) as u32).min(REST_MAX)
     }
 }

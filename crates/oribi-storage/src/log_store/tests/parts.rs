@@ -6,10 +6,10 @@ use oribi_types::Vbid;
 
 use super::super::hint::{
     HINT_CHECKSUM_AT, HINT_COLLECTION_AT, HINT_ENTRY_BYTES, HINT_EXPIRY_AT, HINT_FINGERPRINT_AT,
-    HINT_HEADER_BYTES, HINT_KIND_AT, HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_UNIT_AT,
-    HINT_VBID_AT, HINT_VERSION_AT,
+    HINT_HEADER_BYTES, HINT_KIND_AT, HINT_SEGMENT_AT, HINT_SEGMENT_BYTES_AT, HINT_SIZE_AT,
+    HINT_UNIT_AT, HINT_VBID_AT, HINT_VERSION_AT,
 };
-use super::super::index::{Entry, Fingerprint, Mark, Place, Table};
+use super::super::index::{Entry, Fingerprint, Mark, Place, Size, Table};
 use super::super::layout::{
     FRAME_CHECKSUM_AT, FRAME_HEADER_BYTES, FRAME_NUMBER_AT, FRAME_PAYLOAD_BYTES_AT,
     FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_CAS_AT,
@@ -31,7 +31,7 @@ fn a_table_is_a_map() {
         |number| number,
         |number| (number % 701) << 100,
         // All homes are the same one, the last.
-        |number| (u128::MAX << 60) | ((number % 401) << 46),
+        |number| (u128::MAX << 62) | ((number % 401) << 52),
     ];
     for (seed, source) in (1..).zip(sources) {
         let mut random = SeededRandom::new(seed);
@@ -41,8 +41,9 @@ fn a_table_is_a_map() {
             let fingerprint = Fingerprint::of(source(number));
             let place = Place { slot: (step % 7) as u16, unit: step + 1 };
             let mark = [Mark::Document, Mark::Tombstone, Mark::Purged][step as usize % 3];
-            let entry = Entry::new(fingerprint, mark, place);
-            assert_eq!((entry.mark(), entry.place()), (mark, place));
+            let size = Size::of(1 << (step % 26));
+            let entry = Entry::new(fingerprint, size, mark, place);
+            assert_eq!((entry.size(), entry.mark(), entry.place()), (size, mark, place));
             assert_eq!(entry.fingerprint(), fingerprint);
             let shrinks = step / 2000 % 2 == 1;
             if random.below(4) < if shrinks { 3 } else { 1 } {
@@ -61,6 +62,19 @@ fn a_table_is_a_map() {
     }
 }
 
+/// Two classes to an octave: no length up to four mebibytes is further than a quarter from its class.
+#[test]
+fn a_class_of_length_is_near_to_the_length() {
+    for bytes in (64..4 << 20).step_by(8) {
+        let size = Size::of(bytes);
+        let ratio = size.bytes() as f64 / bytes as f64;
+        assert!((0.8..=1.25).contains(&ratio), "{bytes} as {}", size.bytes());
+        assert_eq!(Size::from_number(size.number()), Some(size));
+    }
+    assert_eq!((Size::of(0), Size::of(20 << 20)), (Size::of(64), Size::of(4 << 20)));
+    assert_eq!(Size::from_number(32), None);
+}
+
 /// The promise of the index: at most twenty bytes a key, at every size from a thousand keys on.
 #[test]
 fn an_entry_costs_at_most_twenty_bytes() {
@@ -70,7 +84,8 @@ fn an_entry_costs_at_most_twenty_bytes() {
     for number in 1..200_000u32 {
         let hash = u128::from(random.number()) << 64 | u128::from(random.number());
         let place = Place { slot: 1, unit: number };
-        table.put(Entry::new(Fingerprint::of(hash), Mark::Document, place));
+        let fingerprint = Fingerprint::of(hash);
+        table.put(Entry::new(fingerprint, Size::of(600), Mark::Document, place));
         if number > 1000 {
             let bytes = table.bytes() as f64 / f64::from(number);
             assert!(bytes <= 21.0, "{bytes} bytes an entry at {number}");
@@ -134,6 +149,7 @@ fn the_document_says_what_the_constants_are() {
         ("HINT_COLLECTION_AT", HINT_COLLECTION_AT),
         ("HINT_VBID_AT", HINT_VBID_AT),
         ("HINT_KIND_AT", HINT_KIND_AT),
+        ("HINT_SIZE_AT", HINT_SIZE_AT),
         ("HINT_ENTRY_BYTES", HINT_ENTRY_BYTES),
     ];
     for (name, offset) in offsets {

@@ -1,0 +1,72 @@
+//! Space: whatever is overwritten, and however long it is, the log stays within its bound.
+
+use super::super::{LogOptions, LogStore};
+use crate::conformance::fixture::{Kept, batch, state};
+use crate::{KvStore, SeededRandom};
+use oribi_types::Vbid;
+
+/// Keys of which most are overwritten again and again, and of which hardly any is.
+const KEYS: u64 = 600;
+const MANY_KEYS: u64 = 60_000;
+const COMMITS: u64 = 400;
+const RECORDS_PER_COMMIT: usize = 20;
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// What a record has besides its key and value, and a little for frames and roots.
+const OVERHEAD_BYTES: u64 = 64;
+
+/// Overwrites documents as `choose` says, which gives a key and a length. Returns the largest log
+/// beyond twice what counts, in segments.
+fn overwrite(choose: fn(&mut SeededRandom) -> (u64, usize)) -> f64 {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = LogOptions { segment_bytes: SEGMENT_BYTES, ..LogOptions::default() };
+    let store = LogStore::open(directory.path(), options).expect("the store opens");
+    let mut random = SeededRandom::new(3);
+    let mut lengths = vec![0u64; MANY_KEYS as usize];
+    let mut most = 0.0f64;
+    for commit in 1..=COMMITS {
+        let mut records: Vec<Kept> = Vec::new();
+        while records.len() < RECORDS_PER_COMMIT {
+            let (number, length) = choose(&mut random);
+            let key = format!("key-{number:06}").into_bytes();
+            if records.iter().all(|kept| kept.key != key) {
+                let seqno = commit * 1000 + records.len() as u64;
+                records.push(Kept::document(seqno, &key, &vec![commit as u8; length]));
+                lengths[number as usize] = length as u64 + 10 + OVERHEAD_BYTES;
+            }
+        }
+        let state = state(commit * 1000 + 999);
+        store.commit(&[batch(Vbid(1), &records, state)]).expect("committed");
+        let live: u64 = lengths.iter().sum();
+        let beyond = store.sizes().log_bytes as f64 - 2.0 * live as f64;
+        most = most.max(beyond / SEGMENT_BYTES as f64);
+    }
+    let written = COMMITS * RECORDS_PER_COMMIT as u64;
+    assert_eq!(store.stats().records_committed, written);
+    most
+}
+
+#[test]
+fn overwrites_of_any_key_stay_within_the_bound() {
+    let most = overwrite(|random| (random.below(KEYS), 600));
+    assert!(most <= 2.0, "{most} segments beyond twice the data");
+}
+
+/// Nearly everything that is written is garbage soon, beside data that never changes.
+#[test]
+fn overwrites_of_hot_keys_stay_within_the_bound() {
+    let most = overwrite(|random| match random.below(20) {
+        0 => (random.below(KEYS), 600),
+        _ => (random.below(KEYS / 20), 600),
+    });
+    assert!(most <= 2.0, "{most} segments beyond twice the data");
+}
+
+/// The garbage is in few long records, which a count of records would not see.
+#[test]
+fn overwrites_of_long_values_among_short_ones_stay_within_the_bound() {
+    let most = overwrite(|random| match random.below(20) {
+        0..18 => (20 + random.below(MANY_KEYS - 20), 20),
+        _ => (random.below(20), 12_000),
+    });
+    assert!(most <= 2.0, "{most} segments beyond twice the data");
+}
