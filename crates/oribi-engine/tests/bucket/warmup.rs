@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, Refused, WarmupState, WarmupStep,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, Refused,
+    WarmupState, WarmupStep,
 };
 use oribi_storage::{KvStore, LogOptions, LogStore, MemoryStore};
 use oribi_types::{Cas, Vbid};
