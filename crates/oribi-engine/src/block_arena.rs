@@ -97,3 +97,16 @@ pub fn allocations_of_this_thread() -> u64 {
 pub fn stats() -> ArenaStats {
     ARENA.stats()
 }
+
+/// Marks slabs whose live blocks would fit into others. False when it is not worth it.
+pub fn mark_sparse_slabs() -> bool {
+    false
+}
+
+/// Takes all marks away.
+pub fn unmark_sparse_slabs() {}
+
+/// True for a block in a marked slab.
+pub fn is_in_sparse_slab(_address: *const u8) -> bool {
+    false
+}

@@ -9,7 +9,7 @@
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use oribi_storage::{FailoverEntry, KvStore, StoreError, VbBatch, VbucketPhase, VbucketState};
@@ -22,7 +22,9 @@ use crate::eviction::EvictionPolicy;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::HashSeed;
 use crate::item::FillingItem;
+use crate::item_pager::ItemPager;
 use crate::limits::{VALUE_BYTES_MAX, VBUCKETS_MAX};
+use crate::memory::Memory;
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, MutationOutcome,
     Refused, StoreRequest,
@@ -119,16 +121,6 @@ pub enum FlushAllError {
     Store(#[from] StoreError),
 }
 
-/// Which writes are refused, as one byte so that a write reads it with one load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Pressure {
-    None = 0,
-    QueueFull = 1,
-    MemoryFull = 2,
-    StoreFailing = 3,
-}
-
 /// One tenant.
 pub struct Bucket {
     config: BucketConfig,
@@ -142,8 +134,9 @@ pub struct Bucket {
     pub(crate) flush_lock: Mutex<()>,
     /// Collections that left the manifest and are to be purged from memory and store.
     pub(crate) purges: Mutex<Vec<CollectionId>>,
-    pressure: AtomicU8,
     flush_enabled: AtomicBool,
+    pub(crate) memory: Memory,
+    pub(crate) pager: ItemPager,
     pub(crate) storage_failed: AtomicBool,
     /// Vbucket with which the next flush step begins.
     pub(crate) flush_next: AtomicUsize,
@@ -188,6 +181,7 @@ impl Bucket {
             tasks.finish(Task::Warmup);
         }
         let flush_enabled = AtomicBool::new(config.flush_enabled);
+        let memory = Memory::new(&config, Arc::clone(&store));
         Ok(Arc::new(Bucket {
             config,
             vbuckets,
@@ -197,8 +191,9 @@ impl Bucket {
             signal: FlusherSignal::default(),
             flush_lock: Mutex::new(()),
             purges: Mutex::new(Vec::new()),
-            pressure: AtomicU8::new(Pressure::None as u8),
             flush_enabled,
+            memory,
+            pager: ItemPager::default(),
             storage_failed: AtomicBool::new(false),
             flush_next: AtomicUsize::new(0),
             warmup,
@@ -294,7 +289,7 @@ impl Bucket {
         now: Timestamp,
     ) -> Option<FillingItem> {
         let context = self.context(now);
-        if value_bytes > context.value_bytes_max || context.writes_refused.is_some() {
+        if value_bytes > context.value_bytes_max || context.memory.refuses(false).is_some() {
             return None;
         }
         Some(FillingItem::new(key, store_fields(&context, key, request), value_bytes))
@@ -313,7 +308,6 @@ impl Bucket {
         now: Timestamp,
     ) -> MutationOutcome {
         self.mutate(vbid, now, |vbucket, context| {
-            let received = received.take().expect("the caller has received a value");
             vbucket.store_received(context, received, request)
         })
     }
@@ -437,23 +431,6 @@ impl Bucket {
         Ok(())
     }
 
-    /// Looks at memory and queue and decides which writes are refused. Called by the flusher's
-    /// thread a few times a second; the overshoot in between is bounded by what a network can send.
-    pub fn review_pressure(&self) {
-        let stats = self.memory_stats();
-        let quota = self.config.memory_quota_bytes;
-        let pressure = if stats.storage_failed {
-            Pressure::StoreFailing
-        } else if stats.mem_used_bytes() > quota {
-            Pressure::MemoryFull
-        } else if stats.queue_bytes as u64 > quota / 2 {
-            Pressure::QueueFull
-        } else {
-            Pressure::None
-        };
-        self.pressure.store(pressure as u8, Ordering::Relaxed);
-    }
-
     fn mutate(
         &self,
         vbid: Vbid,
@@ -466,26 +443,13 @@ impl Bucket {
         operation(vbucket, &self.context(now))
     }
 
-    /// True while some writes are refused, so that somebody keeps looking whether they still must be.
-    pub(crate) fn is_under_pressure(&self) -> bool {
-        self.pressure.load(Ordering::Relaxed) != Pressure::None as u8
-    }
-
     pub(crate) fn context(&self, now: Timestamp) -> Context<'_> {
         Context {
             manifest: &self.manifest,
             signal: &self.signal,
             now,
             value_bytes_max: self.config.value_bytes_max,
-            writes_refused: self.writes_refused(),
-        }
-    }
-
-    fn writes_refused(&self) -> Option<Refused> {
-        match self.pressure.load(Ordering::Relaxed) {
-            pressure if pressure == Pressure::None as u8 => None,
-            pressure if pressure == Pressure::MemoryFull as u8 => Some(Refused::NoMemory),
-            _ => Some(Refused::TemporaryFailure),
+            memory: &self.memory,
         }
     }
 

@@ -47,7 +47,7 @@ impl Bucket {
     /// Bytes that all queues together may take, queued items included.
     pub fn checkpoint_quota_bytes(&self) -> u64 {
         let config = self.config();
-        percent(config.memory_quota_bytes, u64::from(config.upkeep.checkpoint_quota_percent))
+        percent(self.memory_quota_bytes(), u64::from(config.upkeep.checkpoint_quota_percent))
     }
 
     /// How full the queues are when they take `queue_bytes` together.

@@ -79,6 +79,8 @@ pub struct HashTable {
     /// Memory of the table before, once all of it has moved: to be freed after the lock.
     retired: Option<ZeroedMemory>,
     len: usize,
+    /// Bytes of all groups.
+    bytes: usize,
     resizes: u64,
     seed: HashSeed,
 }
@@ -86,7 +88,15 @@ pub struct HashTable {
 impl HashTable {
     /// An empty table that owns no memory until the first insert.
     pub fn new(seed: HashSeed) -> HashTable {
-        HashTable { current: Groups::empty(), old: None, retired: None, len: 0, resizes: 0, seed }
+        HashTable {
+            current: Groups::empty(),
+            old: None,
+            retired: None,
+            len: 0,
+            bytes: 0,
+            resizes: 0,
+            seed,
+        }
     }
 
     /// Number of items, tombstones included.
@@ -95,8 +105,9 @@ impl HashTable {
     }
 
     /// Bytes of the slot arrays.
+    #[inline]
     pub fn table_bytes(&self) -> usize {
-        self.current.bytes() + self.old.as_ref().map_or(0, |old| old.groups.bytes())
+        self.bytes
     }
 
     /// Memory that the table does not need any more, to be dropped after the lock: giving back some MiB
@@ -172,6 +183,7 @@ impl HashTable {
         let groups = capacity.div_ceil(SLOTS).next_power_of_two();
         if items > 0 && self.len == 0 && self.old.is_none() && groups > self.current.len() {
             self.current = Groups::with_groups(groups);
+            self.bytes = self.current.bytes();
         }
     }
 
@@ -223,6 +235,7 @@ impl HashTable {
         self.migrate(usize::MAX);
         self.resizes += 1;
         let doubled = Groups::with_groups((self.current.len() * 2).max(1));
+        self.bytes += doubled.bytes();
         let groups = std::mem::replace(&mut self.current, doubled);
         self.old = Some(Migration { groups, next: 0 });
         self.migrate(MIGRATE_GROUPS);
@@ -241,6 +254,7 @@ impl HashTable {
         }
         old.next = end;
         if end == old.groups.len() {
+            self.bytes -= old.groups.bytes();
             self.retired = self.old.take().map(|old| old.groups.into_memory());
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | reference count |
+//! | 0 | 4 | reference count (low 29 bits), frequency of use |
 //! | 4 | 4 | value length |
 //! | 8 | 8 | CAS |
 //! | 16 | 4 | seqno, low 32 bits |
@@ -21,6 +21,7 @@
 //!
 //! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most documents
 //! lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an addition per read.
+//! An evicted version has no value behind its key, but still tells how long it is.
 //!
 //! Unsafe invariants, cited below by number:
 //! 1. A block is allocated by `NewItem::allocate` with `block_bytes` of what its header says: both
@@ -32,7 +33,7 @@
 //!    become an `ItemRef` nothing but the reference count is ever written.
 //! 4. Each `ItemRef` owns one count; the block is freed by whoever takes the count to zero.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic;
 
@@ -40,10 +41,12 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::block_arena;
 
+mod filling;
 mod reference_count;
 #[cfg(test)]
 mod tests;
 
+pub use filling::FillingItem;
 use reference_count::ReferenceCount;
 
 #[repr(C)]
@@ -89,7 +92,13 @@ impl Header {
     }
 
     fn block_bytes(&self) -> usize {
-        block_bytes(self.kind, usize::from(self.key_bytes), self.value_bytes as usize)
+        block_bytes(self.kind, usize::from(self.key_bytes), self.present_bytes())
+    }
+
+    /// Bytes of the value that are in the block.
+    #[inline]
+    fn present_bytes(&self) -> usize {
+        if self.kind & EVICTED != 0 { 0 } else { self.value_bytes as usize }
     }
 }
 
@@ -120,7 +129,8 @@ fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
 pub struct NewItem(ItemRef);
 
 impl NewItem {
-    /// Allocates one block and fills it. The value is `parts` laid end to end.
+    /// Allocates one block and fills it. The value is `parts` laid end to end; of the value of an
+    /// evicted version only the length is taken.
     ///
     /// # Panics
     /// When the key is longer than 255 bytes or the value longer than `u32::MAX`; callers check the
@@ -128,6 +138,9 @@ impl NewItem {
     pub fn new(key: DocKey<'_>, fields: ItemFields, parts: &[&[u8]]) -> NewItem {
         let value_len: usize = parts.iter().map(|part| part.len()).sum();
         let (new, mut value) = NewItem::allocate(key, &fields, value_len);
+        if fields.evicted {
+            return new;
+        }
         for part in parts {
             // SAFETY: (1) the parts' lengths add up to the value's.
             unsafe {
@@ -136,6 +149,37 @@ impl NewItem {
             }
         }
         new
+    }
+
+    /// An evicted version whose value, in the store, has `value_bytes`.
+    ///
+    /// # Panics
+    /// As [`NewItem::new`].
+    pub fn evicted(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> NewItem {
+        NewItem::allocate(key, &ItemFields { evicted: true, ..fields }, value_bytes).0
+    }
+
+    /// The same version as `item`, with its value or, for `evicted`, without. Its frequency begins anew.
+    pub(crate) fn copy_of(item: &ItemRef, evicted: bool) -> NewItem {
+        let fields = ItemFields {
+            flags: item.flags(),
+            expiry: item.expiry(),
+            datatype: item.datatype(),
+            deleted: item.is_deleted(),
+            evicted,
+            keeps_expiry: false,
+        };
+        let mut new = match evicted {
+            true => NewItem::evicted(item.key(), fields, item.value_bytes()),
+            false => NewItem::new(item.key(), fields, &[item.value()]),
+        };
+        new.set_version(item.cas(), item.seqno(), item.rev_seqno());
+        new
+    }
+
+    /// Begins with the frequency of the version before.
+    pub(crate) fn inherit_frequency(&mut self, from: &ItemRef) {
+        self.0.header().refcount.inherit(&from.header().refcount);
     }
 
     /// A block with everything but its value, and where the value goes.
@@ -149,7 +193,8 @@ impl NewItem {
             | given(fields.flags != 0, HAS_FLAGS)
             | given(fields.expiry != 0 || fields.keeps_expiry, HAS_EXPIRY)
             | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
-        let block = block_arena::allocate(block_bytes(kind, key.key.len(), value_len));
+        let present_len = if fields.evicted { 0 } else { value_len };
+        let block = block_arena::allocate(block_bytes(kind, key.key.len(), present_len));
         let header = block.cast::<Header>();
         // SAFETY: (1) the block is large and aligned enough for the header, then optional fields, key
         // and value from HEADER_BYTES on; the header goes first because its padding overlaps them.
@@ -180,6 +225,14 @@ impl NewItem {
             at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
             (NewItem(ItemRef(header)), NonNull::new_unchecked(at.add(key.key.len())))
         }
+    }
+
+    /// Where the value begins.
+    fn value_at(&self) -> NonNull<u8> {
+        let header = self.0.header();
+        let at = header.key_at() + usize::from(header.key_bytes);
+        // SAFETY: (1) the value begins inside the block, or at its end when it is empty.
+        unsafe { self.0.0.cast::<u8>().add(at) }
     }
 
     /// Sets the version. Called once, under the queue lock or while loading from the store.
@@ -219,83 +272,6 @@ impl NewItem {
     /// Reads the block like any other holder.
     pub fn as_item(&self) -> &ItemRef {
         &self.0
-    }
-}
-
-/// A block whose value is still being received, straight into its place.
-pub struct FillingItem {
-    block: NewItem,
-    value: NonNull<u8>,
-    filled_bytes: usize,
-}
-
-// SAFETY: (3) it is the only pointer to its block.
-unsafe impl Send for FillingItem {}
-
-impl FillingItem {
-    /// A block for a value of `value_bytes`, of which nothing is there yet.
-    ///
-    /// # Panics
-    /// As [`NewItem::new`].
-    pub fn new(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> FillingItem {
-        let (block, value) = NewItem::allocate(key, &fields, value_bytes);
-        FillingItem { block, value, filled_bytes: 0 }
-    }
-
-    /// Bytes of the value that are still to come.
-    pub fn missing_bytes(&self) -> usize {
-        self.block.0.header().value_bytes as usize - self.filled_bytes
-    }
-
-    /// Has `read` write up to `bytes_max` bytes of the value to where they belong; it returns the part of
-    /// its room that it wrote, which begins where the room does. Answers how many bytes that were.
-    ///
-    /// # Errors
-    /// Those of `read`; nothing was received then.
-    ///
-    /// # Panics
-    /// When `read` returns another part of memory.
-    pub fn fill_by<E>(
-        &mut self,
-        bytes_max: usize,
-        read: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
-    ) -> Result<usize, E> {
-        let room_bytes = self.missing_bytes().min(bytes_max);
-        // SAFETY: (1, 3) the rest of the value is inside the block, which nobody else can see.
-        let room = unsafe {
-            let at = self.value.as_ptr().add(self.filled_bytes).cast::<MaybeUninit<u8>>();
-            std::slice::from_raw_parts_mut(at, room_bytes)
-        };
-        let begin = room.as_ptr().cast::<u8>();
-        let filled = read(room)?;
-        // A slice of bytes is initialised, so what begins here and has this length is received.
-        assert!(filled.as_ptr() == begin, "a reader returns the part of its room that it wrote");
-        assert!(filled.len() <= room_bytes, "a reader writes into its room");
-        self.filled_bytes += filled.len();
-        Ok(filled.len())
-    }
-
-    /// Appends `bytes` to the value.
-    ///
-    /// # Panics
-    /// When there is not that much room.
-    pub fn append(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.missing_bytes(), "more was received than there was room for");
-        // SAFETY: (1, 3) the rest of the value has room for the bytes, and nobody else can see it.
-        unsafe {
-            let at = self.value.as_ptr().add(self.filled_bytes);
-            at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
-        self.filled_bytes += bytes.len();
-    }
-
-    /// The item, once all of its value is there.
-    ///
-    /// # Panics
-    /// When bytes are missing.
-    pub fn finish(self) -> NewItem {
-        assert_eq!(self.missing_bytes(), 0, "a value is finished when all of it was received");
-        self.block
     }
 }
 
@@ -349,11 +325,16 @@ impl ItemRef {
             && self.optional(HAS_COLLECTION) == key.collection.0
     }
 
-    /// Document body; empty for a tombstone.
+    /// Document body; empty for a tombstone, and for an evicted version.
     pub fn value(&self) -> &[u8] {
         let header = self.header();
         let at = header.key_at() + usize::from(header.key_bytes);
-        self.bytes(at, header.value_bytes as usize)
+        self.bytes(at, header.present_bytes())
+    }
+
+    /// Length of the document body, wherever it is.
+    pub fn value_bytes(&self) -> usize {
+        self.header().value_bytes as usize
     }
 
     /// Version.
@@ -414,10 +395,40 @@ impl ItemRef {
         block_arena::occupied_bytes(self.header().block_bytes())
     }
 
-    /// Bytes of key and value.
+    /// Bytes of memory that the block would take without its value.
+    pub(crate) fn block_bytes_evicted(&self) -> usize {
+        let header = self.header();
+        block_arena::occupied_bytes(block_bytes(header.kind, usize::from(header.key_bytes), 0))
+    }
+
+    /// Bytes of key and value, evicted or not.
     pub fn document_bytes(&self) -> usize {
         let header = self.header();
         usize::from(header.key_bytes) + header.value_bytes as usize
+    }
+
+    /// How often the document was used of late, from 0 to 7.
+    pub fn frequency(&self) -> u32 {
+        self.header().refcount.frequency()
+    }
+
+    /// Lowers the frequency by one. The caller holds the lock of the table that the item is in.
+    pub(crate) fn age(&self) {
+        self.header().refcount.age();
+    }
+
+    /// Another reference for a reader of the document, which raises the frequency. The caller holds the
+    /// lock of the table that the item is in.
+    #[inline]
+    pub(crate) fn clone_for_use(&self) -> ItemRef {
+        self.header().refcount.acquire_for_use();
+        ItemRef(self.0)
+    }
+
+    /// How many references there are at this moment. Only who holds the table's lock, and finds none but
+    /// the table's and their own, can rely on it: every further one is made from one of these.
+    pub(crate) fn references(&self) -> u32 {
+        self.header().refcount.references()
     }
 
     /// Where the block is, for a prefetch.

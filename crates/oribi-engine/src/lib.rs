@@ -26,6 +26,8 @@ mod flusher;
 mod hash_table;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
 mod item;
+mod item_pager;
+mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "cells that the model checker watches")]
 #[allow(clippy::duplicate_mod, reason = "the same code over the model checker's atomics")]
@@ -53,6 +55,7 @@ pub use eviction::EvictionPolicy;
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
+pub use item_pager::PagerReport;
 pub use outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
     MutationOutcome, Refused, StoreMode, StoreRequest,

@@ -98,7 +98,7 @@ impl MemoryStats {
 /// Sums over a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BucketStats {
-    /// Documents in memory.
+    /// Documents, wherever their values are.
     pub items: usize,
     /// Tombstones in memory.
     pub tombstones: usize,
@@ -131,7 +131,7 @@ pub struct BucketStats {
 impl BucketStats {
     /// Bytes that count against the quota.
     pub fn mem_used_bytes(&self) -> u64 {
-        (self.item_bytes + self.table_bytes) as u64
+        self.memory.used_bytes
     }
 
     pub(crate) fn add(&mut self, vbucket: &VbucketStats) {
@@ -139,6 +139,13 @@ impl BucketStats {
         self.tombstones += vbucket.tombstones;
         self.item_bytes += vbucket.item_bytes;
         self.table_bytes += vbucket.table_bytes;
+        self.memory.used_bytes +=
+            (vbucket.item_bytes + vbucket.table_bytes + vbucket.queue_own_bytes) as u64;
+        self.memory.item_bytes += vbucket.item_bytes as u64;
+        self.memory.table_bytes += vbucket.table_bytes as u64;
+        self.memory.queue_bytes += vbucket.queue_own_bytes as u64;
+        self.memory.items_resident += (vbucket.items - vbucket.items_evicted) as u64;
+        self.memory.items_evicted += vbucket.items_evicted as u64;
         self.queue_items += vbucket.queue_items;
         self.queue_bytes += vbucket.queue_bytes;
         self.checkpoints += vbucket.checkpoints;

@@ -58,14 +58,20 @@ pub(crate) enum Task {
     Warmup,
     CollectionPurge,
     PressureReview,
+    ItemPager,
+    MemoryCompaction,
+    Fetcher,
 }
 
 /// Names and descriptions, by discriminant of [`Task`].
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 7] = [
     ("flusher", "Makes queued mutations durable"),
     ("warmup", "Loads documents from the store"),
     ("collection_purge", "Removes documents of dropped collections"),
     ("pressure_review", "Decides whether memory or queue refuse writes"),
+    ("item_pager", "Evicts documents above the memory watermarks"),
+    ("memory_compaction", "Moves documents out of sparse memory"),
+    ("fetcher", "Reads evicted documents that operations wait for"),
 ];
 
 #[derive(Clone, Copy, Default)]

@@ -1,4 +1,4 @@
-//! The threads of a bucket: one flusher, and loaders while it warms up.
+//! The threads of a bucket: a flusher, a pager, a fetcher, and loaders while it warms up.
 //!
 //! Owns: when steps run. Each step itself is in [`crate::flusher`] and [`crate::warmup`]. The flusher
 //! sleeps until there is something to write, lets writes gather for the bucket's flush interval
@@ -24,6 +24,10 @@ const PRESSURE_REVIEW: Duration = Duration::from_millis(100);
 /// Pause after the first failed commit, doubled up to the last value.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
+/// How often the pager looks at memory when nobody wakes it.
+const PAGER_IDLE: Duration = Duration::from_secs(1);
+/// Pause of a pager that found everything in use or not durable yet.
+const PAGER_STUCK: Duration = Duration::from_millis(10);
 /// Failed commits in a row after which a stopping bucket gives up.
 const STOP_TRIES: u32 = 3;
 /// Time between two lines about the progress of warmup.
@@ -37,10 +41,12 @@ pub struct BucketThreads {
     stop: Arc<AtomicBool>,
     flusher: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
+    /// Pager and fetcher.
+    keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl BucketThreads {
-    /// Starts the flusher and, if the bucket has documents to load, the loaders.
+    /// Starts flusher, pager, fetcher and, if the bucket has documents to load, the loaders.
     ///
     /// # Errors
     /// The operating system's, when it refuses a thread.
@@ -56,6 +62,12 @@ impl BucketThreads {
             })?
         };
         bucket.signal.attach(flusher.thread().clone());
+        let keepers = vec![
+            spawn(&bucket, &stop, "pager", run_pager)?,
+            spawn(&bucket, &stop, "fetcher", run_fetcher)?,
+        ];
+        bucket.memory.attach_pager(keepers[0].thread().clone());
+        bucket.fetches.attach(keepers[1].thread().clone());
         let mut loaders = Vec::new();
         if !bucket.warmup.stats().done {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -66,7 +78,7 @@ impl BucketThreads {
             }
         }
         let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
-        Ok(BucketThreads { bucket, stop, flusher, loaders })
+        Ok(BucketThreads { bucket, stop, flusher, loaders, keepers: Mutex::new(keepers) })
     }
 
     /// Flushes everything that is queued and ends the threads. A second call does nothing.
@@ -79,6 +91,11 @@ impl BucketThreads {
         for loader in self.loaders.lock().drain(..) {
             report_panic(loader.join());
         }
+        for keeper in self.keepers.lock().drain(..) {
+            keeper.thread().unpark();
+            report_panic(keeper.join());
+        }
+        self.bucket.fetches.close();
         let Some(flusher) = self.flusher.lock().take() else { return Ok(()) };
         match flusher.join() {
             Ok(result) => result,
@@ -218,4 +235,43 @@ fn report_warmup(bucket: &str, warmup: &WarmupStats, what: &str) {
         elapsed_ms = warmup.elapsed_us / 1000,
         "{what}"
     );
+}
+
+fn spawn(
+    bucket: &Arc<Bucket>,
+    stop: &Arc<AtomicBool>,
+    kind: &str,
+    run: fn(&Bucket, &AtomicBool),
+) -> std::io::Result<JoinHandle<()>> {
+    let name = format!("{kind} {}", bucket.config().name);
+    let (bucket, stop) = (Arc::clone(bucket), Arc::clone(stop));
+    std::thread::Builder::new().name(name).spawn(move || run(&bucket, &stop))
+}
+
+/// Keeps memory between its watermarks and gives back what is free.
+fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        bucket.memory.pager_looks();
+        bucket.recover_checkpoints_step();
+        let report = bucket.page_items_step(&step_clock());
+        if report.more && !report.is_stuck {
+            continue;
+        }
+        if bucket.compact_memory_step(&step_clock()) {
+            continue;
+        }
+        std::thread::park_timeout(if report.is_stuck { PAGER_STUCK } else { PAGER_IDLE });
+    }
+    bucket.tasks.finish(Task::ItemPager);
+    bucket.tasks.finish(Task::MemoryCompaction);
+}
+
+/// Reads what operations wait for.
+fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetches.is_empty() {
+            std::thread::park_timeout(PAGER_IDLE);
+        }
+    }
+    bucket.tasks.finish(Task::Fetcher);
 }

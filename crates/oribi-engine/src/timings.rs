@@ -36,6 +36,10 @@ pub struct BucketTimings {
     /// Time to take one vbucket's persisted items out of the queue and to tell those who waited
     /// for them, in microseconds.
     pub checkpoint_remover: Histogram<u64>,
+    /// Time to read one batch of evicted documents and to put them into memory, in microseconds.
+    pub bg_load: Histogram<u64>,
+    /// Documents of one such batch.
+    pub bg_load_items: Histogram<u64>,
     /// Bytes of item blocks; one flushed item in sixteen is sampled.
     pub item_alloc_sizes: Histogram<u64>,
 }
@@ -48,6 +52,8 @@ impl Default for BucketTimings {
             persistence_cursor_get_all_items: histogram(TIME_MAX_US),
             storage_age: histogram(TIME_MAX_US),
             checkpoint_remover: histogram(TIME_MAX_US),
+            bg_load: histogram(TIME_MAX_US),
+            bg_load_items: histogram(ITEMS_MAX),
             item_alloc_sizes: histogram(BLOCK_BYTES_MAX),
         }
     }
@@ -55,15 +61,23 @@ impl Default for BucketTimings {
 
 impl BucketTimings {
     /// Histograms with the names under which tools know them.
-    pub fn named(&self) -> [(&'static str, &Histogram<u64>); 6] {
+    pub fn named(&self) -> [(&'static str, &Histogram<u64>); 8] {
         [
             ("disk_commit", &self.disk_commit),
             ("flush_batch_items", &self.flush_batch_items),
             ("persistence_cursor_get_all_items", &self.persistence_cursor_get_all_items),
             ("storage_age", &self.storage_age),
             ("checkpoint_remover", &self.checkpoint_remover),
+            ("bg_load", &self.bg_load),
+            ("bg_load_items", &self.bg_load_items),
             ("item_alloc_sizes", &self.item_alloc_sizes),
         ]
+    }
+
+    /// A batch of fetches has ended.
+    pub(crate) fn fetched(&mut self, items: usize, took_us: u64) {
+        self.bg_load.saturating_record(took_us);
+        self.bg_load_items.saturating_record(items as u64);
     }
 
     /// Samples items that a commit which ended at `now` has made durable.

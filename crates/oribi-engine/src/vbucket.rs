@@ -27,14 +27,18 @@ use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
 mod collection_figures;
+mod fetching;
 mod flushing;
 mod loading;
 mod operations;
+mod paging;
 mod stats;
 mod table;
 
 pub use collection_figures::CollectionStats;
+pub(crate) use fetching::Installed;
 pub(crate) use operations::{Context, store_fields};
+pub(crate) use paging::{Sweep, SweepReport};
 pub use stats::{KeyStats, VbucketStats};
 use table::Table;
 

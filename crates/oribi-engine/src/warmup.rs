@@ -232,11 +232,8 @@ impl Bucket {
         if matches!(self.config().eviction, EvictionPolicy::None | EvictionPolicy::Nru) {
             return;
         }
-        let low_watermark = u128::from(self.config().memory_quota_bytes)
-            * u128::from(self.config().low_watermark_percent)
-            / 100;
         if self.warmup.extent() == Extent::Values
-            && u128::from(self.memory_stats().mem_used_bytes()) >= low_watermark
+            && self.memory.used_bytes() >= self.memory.low_watermark_bytes()
         {
             self.warmup.extent.store(Extent::Metadata as u8, Ordering::Relaxed);
             self.warmup.stats.lock().state = WarmupState::Metadata;

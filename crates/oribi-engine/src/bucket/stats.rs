@@ -22,11 +22,12 @@ use crate::vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
 /// How a stored version relates to the one in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskState {
-    /// Memory has the same version with the same content.
+    /// Memory has the same version with the same content, or without its value.
     Same,
     /// Memory has a newer version, which is not flushed yet.
     Stale,
-    /// Memory has nothing under this key: right for a tombstone, wrong for a document.
+    /// Memory has nothing under this key: right for a tombstone and for what was evicted whole, wrong for
+    /// any other document.
     NotInMemory,
     /// Memory has the same version with other content, or an older one: the store is damaged.
     Differs,
@@ -66,12 +67,14 @@ impl Bucket {
         let mut stats = BucketStats {
             warmup: self.warmup.stats(),
             storage_failed: self.storage_failed.load(Ordering::Relaxed),
-            memory_quota_bytes: self.config.memory_quota_bytes,
+            memory_quota_bytes: self.memory.quota_bytes(),
+            memory: self.memory.stats(),
             ..Default::default()
         };
         for vbucket in self.vbuckets() {
             stats.add(&vbucket.stats());
         }
+        stats.memory.fetch_queue = self.fetches.len() as u64;
         stats
     }
 
@@ -182,6 +185,6 @@ fn compare(record: &Record<'_>, item: &ItemRef) -> DiskState {
         && item.expiry() == record.expiry
         && item.datatype() == record.datatype
         && item.is_deleted() == record.deleted
-        && item.value() == record.value;
+        && (item.is_evicted() || item.value() == record.value);
     if is_same { DiskState::Same } else { DiskState::Differs }
 }

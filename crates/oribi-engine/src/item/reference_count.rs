@@ -4,36 +4,82 @@
 //! giving one up is a release, and the last one is an acquire, so that every holder's reads are over before the block
 //! is freed. The atomics come from the parent module: the standard library's in an item, a model checker's in
 //! `models/count.rs`, which compiles this same file again and tries every interleaving and ordering.
+//!
+//! The top three bits of the word are the frequency of use, which a reader raises by the same instruction that counts
+//! its reference. Whoever changes the frequency holds the lock of the table that the item is in, so raising and
+//! ageing never meet; references come and go at the same time and leave the bits alone.
 
 use super::atomic::{AtomicU32, Ordering};
+
+/// One step of the frequency.
+const USE: u32 = 1 << 29;
+const COUNT: u32 = USE - 1;
+const FREQUENCY_MAX: u32 = 7;
 
 /// The count of one block.
 pub(super) struct ReferenceCount(AtomicU32);
 
 impl ReferenceCount {
-    /// The count of a block that has one reference.
+    /// The count of a block that has one reference and was used once, to make it.
     pub(super) fn one() -> ReferenceCount {
-        ReferenceCount(AtomicU32::new(1))
+        ReferenceCount(AtomicU32::new(USE | 1))
     }
 
     /// Counts another reference. The caller holds one.
     #[inline]
     pub(super) fn acquire(&self) {
-        let before = self.0.fetch_add(1, Ordering::Relaxed);
-        // A count that wraps would free a block in use; half the range is out of any real reach.
-        assert!(before < u32::MAX / 2, "item reference count overflow");
+        self.add(1);
+    }
+
+    /// Counts another reference, and the use that it is for unless the frequency is saturated.
+    #[inline]
+    pub(super) fn acquire_for_use(&self) {
+        let is_saturated = self.0.load(Ordering::Relaxed) >= FREQUENCY_MAX * USE;
+        self.add(if is_saturated { 1 } else { USE + 1 });
+    }
+
+    #[inline]
+    fn add(&self, references: u32) {
+        let before = self.0.fetch_add(references, Ordering::Relaxed);
+        // A count that reaches the frequency would free a block in use; half the range is out of any real reach.
+        assert!(before & COUNT < COUNT / 2, "item reference count overflow");
     }
 
     /// Gives a reference up. True: it was the last one, and the caller frees the block.
     #[inline]
     #[must_use]
     pub(super) fn release(&self) -> bool {
-        if self.0.fetch_sub(1, Ordering::Release) != 1 {
+        if self.0.fetch_sub(1, Ordering::Release) & COUNT != 1 {
             return false;
         }
         // Only the last holder must see every other holder's reads finished. A load instead of a
         // fence, because ThreadSanitizer does not follow fences.
         self.0.load(Ordering::Acquire);
         true
+    }
+
+    /// References at this moment.
+    pub(super) fn references(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) & COUNT
+    }
+
+    /// How often the block was used, from 0 to 7.
+    pub(super) fn frequency(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) / USE
+    }
+
+    /// Lowers the frequency by one.
+    pub(super) fn age(&self) {
+        if self.frequency() > 0 {
+            self.0.fetch_sub(USE, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the frequency of the version before, for a block that nobody else can see yet.
+    pub(super) fn inherit(&self, before: &ReferenceCount) {
+        let frequency = before.frequency();
+        if frequency > 1 {
+            self.0.store((frequency * USE) | 1, Ordering::Relaxed);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::mem::{MaybeUninit, offset_of};
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
-use super::{FillingItem, HEADER_BYTES, Header, ItemFields, NewItem};
+use super::{FillingItem, HEADER_BYTES, Header, ItemFields, ItemRef, NewItem};
 
 fn key(bytes: &[u8]) -> DocKey<'_> {
     DocKey { collection: CollectionId(9), key: bytes }
@@ -22,7 +22,7 @@ fn layout_matches_the_table_in_the_module_docs() {
         })
         .collect();
     let expected = [
-        (offset_of!(Header, refcount), "reference count"),
+        (offset_of!(Header, refcount), "reference count (low 29 bits), frequency of use"),
         (offset_of!(Header, value_bytes), "value length"),
         (offset_of!(Header, cas), "CAS"),
         (offset_of!(Header, seqno_low), "seqno, low 32 bits"),
@@ -103,12 +103,13 @@ fn every_choice_of_optional_fields_reads_back() {
         };
         let doc_key = DocKey { collection, key: b"some-key" };
         let item = NewItem::new(doc_key, fields, &[b"some value"]).publish();
-        assert_eq!((item.key(), item.value()), (doc_key, &b"some value"[..]));
+        let value: &[u8] = if fields.evicted { b"" } else { b"some value" };
+        assert_eq!((item.key(), item.value(), item.value_bytes()), (doc_key, value, 10));
         assert_eq!((item.flags(), item.expiry()), (fields.flags, fields.expiry));
         assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
         assert_eq!(item.is_evicted(), fields.evicted);
         let optional = (choice & 7).count_ones() as usize * 4;
-        assert_eq!(item.header().block_bytes(), HEADER_BYTES + optional + 8 + 10);
+        assert_eq!(item.header().block_bytes(), HEADER_BYTES + optional + 8 + value.len());
         assert_eq!(item.block_bytes(), item.header().block_bytes().next_multiple_of(8).max(48));
     }
 }
@@ -148,4 +149,42 @@ fn a_value_is_received_straight_into_its_block() {
     assert_eq!(filling.finish().publish().value(), b"0123456789");
     // One that is given up halfway is freed like any other.
     drop(FillingItem::new(key(b"k"), ItemFields::default(), 1 << 20));
+}
+
+#[test]
+fn the_frequency_saturates_ages_and_is_inherited() {
+    let item = NewItem::new(key(b"k"), ItemFields::default(), &[b"v"]).publish();
+    assert_eq!((item.frequency(), item.references()), (1, 1));
+    let readers: Vec<ItemRef> = (0..20).map(|_| item.clone_for_use()).collect();
+    assert_eq!((item.frequency(), item.references()), (7, 21));
+    let mut next = NewItem::new(key(b"k"), ItemFields::default(), &[b"w"]);
+    next.inherit_frequency(&item);
+    assert_eq!((next.as_item().frequency(), next.as_item().references()), (7, 1));
+    drop(readers);
+    (0..9).for_each(|_| item.age());
+    assert_eq!((item.frequency(), item.references()), (0, 1));
+    // One that is not used at all leaves a new version as used as any new one.
+    let mut next = NewItem::new(key(b"k"), ItemFields::default(), &[b"x"]);
+    next.inherit_frequency(&item);
+    assert_eq!(next.as_item().frequency(), 1);
+}
+
+#[test]
+fn an_evicted_copy_is_the_same_version_without_its_value() {
+    let fields =
+        ItemFields { flags: 7, expiry: 99, datatype: Datatype::JSON, ..Default::default() };
+    let mut new = NewItem::new(key(b"k1"), fields, &[&[b'x'; 500]]);
+    new.set_version(Cas(5), Seqno(6), RevSeqno(7));
+    let item = new.publish();
+    let evicted = NewItem::copy_of(&item, true).publish();
+    assert!(evicted.is_evicted() && !item.is_evicted());
+    assert_eq!((evicted.value(), evicted.value_bytes()), (&b""[..], 500));
+    assert_eq!(evicted.document_bytes(), item.document_bytes());
+    assert_eq!(evicted.block_bytes(), item.block_bytes_evicted());
+    assert!(evicted.block_bytes() < item.block_bytes());
+    for same in [evicted, NewItem::copy_of(&item, false).publish()] {
+        assert_eq!((same.key(), same.flags(), same.expiry()), (key(b"k1"), 7, 99));
+        assert_eq!((same.cas(), same.seqno(), same.rev_seqno()), (Cas(5), Seqno(6), RevSeqno(7)));
+        assert_eq!((same.datatype(), same.is_deleted()), (Datatype::JSON, false));
+    }
 }

@@ -22,9 +22,35 @@ trait Count: Send + Sync + 'static {
     fn one() -> Self;
     fn acquire(&self);
     fn release(&self) -> bool;
+
+    /// As `acquire`, for a reader under the table's lock.
+    fn acquire_for_use(&self) {
+        self.acquire();
+    }
+
+    /// What the pager does under the table's lock.
+    fn age(&self) {}
+
+    /// What a block begins with, one use and one round of the pager later in either order.
+    fn assert_settled(&self) {}
 }
 
 impl Count for ReferenceCount {
+    fn acquire_for_use(&self) {
+        ReferenceCount::acquire_for_use(self);
+    }
+
+    fn age(&self) {
+        ReferenceCount::age(self);
+    }
+
+    fn assert_settled(&self) {
+        assert_eq!((self.references(), self.frequency()), (1, 1));
+        let next = ReferenceCount::one();
+        next.inherit(self);
+        assert_eq!((next.references(), next.frequency()), (1, 1));
+    }
+
     fn one() -> ReferenceCount {
         ReferenceCount::one()
     }
@@ -62,6 +88,13 @@ impl<C: Count> Reference<C> {
         let value = self.0.value.with(|value| unsafe { *value });
         assert_ne!(value, FREED, "a block is read after it was freed");
         value
+    }
+}
+
+impl<C: Count> Reference<C> {
+    fn clone_for_use(&self) -> Reference<C> {
+        self.0.count.acquire_for_use();
+        Reference(Arc::clone(&self.0))
     }
 }
 
@@ -124,6 +157,35 @@ fn get_while_set<C: Count>() {
     drop(slot);
     assert_freed(&first_block);
     assert_freed(&second_block);
+}
+
+/// A slot under a lock: a GET counts its use, the pager ages, and a reference goes outside of the lock meanwhile.
+fn get_while_ageing<C: Count>() {
+    let (item, block) = Reference::<C>::new(3);
+    let outside = item.clone();
+    let slot = Arc::new(Mutex::new(item));
+    let reader = {
+        let slot = Arc::clone(&slot);
+        thread::spawn(move || {
+            let item = slot.lock().expect("no assertion fails").clone_for_use();
+            assert_eq!(item.read(), 3);
+        })
+    };
+    let pager = {
+        let slot = Arc::clone(&slot);
+        thread::spawn(move || slot.lock().expect("no assertion fails").0.count.age())
+    };
+    drop(outside);
+    reader.join().expect("no assertion fails");
+    pager.join().expect("no assertion fails");
+    slot.lock().expect("no assertion fails").0.count.assert_settled();
+    drop(slot);
+    assert_freed(&block);
+}
+
+#[test]
+fn uses_and_ageing_leave_the_count_alone() {
+    loom::model(get_while_ageing::<ReferenceCount>);
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod tests;
 pub struct CollectionStats {
     /// Documents, expired ones that nobody has touched since included.
     pub items: u64,
+    /// Of these, documents of which memory has nothing, because they were evicted whole.
+    pub stored_only: u64,
     /// Bytes of the blocks in memory, those of tombstones included.
     pub item_bytes: u64,
     /// Bytes of keys and values of the documents: what they take in the store before its own
@@ -50,7 +52,8 @@ pub(super) struct Share {
     pub(super) items: u64,
     pub(super) tombstones: u64,
     pub(super) item_bytes: u64,
-    disk_bytes: u64,
+    pub(super) evicted: u64,
+    pub(super) disk_bytes: u64,
 }
 
 impl Share {
@@ -60,6 +63,7 @@ impl Share {
             items,
             tombstones: 1 - items,
             item_bytes: item.block_bytes() as u64,
+            evicted: u64::from(item.is_evicted()),
             disk_bytes: item.document_bytes() as u64 * items,
         }
     }
@@ -103,14 +107,17 @@ impl CollectionFigures {
     }
 
     /// Forgets every collection that `keep` refuses and that has no version in the table. One that
-    /// has is still being loaded by somebody, who will remove its versions and come here again.
-    pub(super) fn retain(&mut self, keep: impl Fn(CollectionId) -> bool) {
+    /// has is still being loaded by somebody, who will remove its versions and come here again. Returns how
+    /// many documents of these were in the store only.
+    pub(super) fn retain(&mut self, keep: impl Fn(CollectionId) -> bool) -> u64 {
+        let mut stored_only = 0;
         for at in (0..self.ids.len()).rev() {
             if !keep(self.ids[at]) && self.named[at].item_bytes == 0 {
                 self.ids.remove(at);
-                self.named.remove(at);
+                stored_only += self.named.remove(at).stored_only;
             }
         }
+        stored_only
     }
 
     /// Number of collections that [`CollectionFigures::copy_to`] writes.

@@ -13,6 +13,7 @@ use oribi_storage::{Record, VbucketPhase};
 use super::{FAILED, LOADING, VBucket};
 use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
+use crate::memory::Memory;
 
 /// Groups of the table that are looked at under one hold of its lock.
 const GROUPS_PER_SLICE: usize = 256;
@@ -27,9 +28,9 @@ impl VBucket {
 
     /// Puts stored documents into the table, each unless there is something under its key. Leaves
     /// those in `batch`, and says how many they are.
-    pub(crate) fn load(&self, batch: &mut Vec<(KeyHash, ItemRef)>) -> u64 {
+    pub(crate) fn load(&self, memory: &Memory, batch: &mut Vec<(KeyHash, ItemRef)>) -> u64 {
         let mut overtaken = Vec::new();
-        let retired = {
+        let (retired, change) = {
             let mut table = self.table.lock();
             for (hash, item) in batch.drain(..) {
                 if let Some(refused) = table.load(hash, item) {
@@ -37,9 +38,14 @@ impl VBucket {
                 }
             }
             table.index.show_to(&self.groups);
-            table.index.take_retired()
+            let queue_bytes = self.queue.lock().own_bytes();
+            let change = table.unreported(queue_bytes, memory.report_bytes());
+            (table.index.take_retired(), change)
         };
         drop(retired);
+        if let Some(bytes) = change {
+            memory.report(bytes);
+        }
         *batch = overtaken;
         batch.len() as u64
     }

@@ -11,11 +11,13 @@ use arc_swap::ArcSwap;
 use oribi_storage::VbucketPhase;
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
 
-use super::{FAILED, LOADING, VBucket};
+use super::fetching::is_absence_marker;
+use super::{FAILED, LOADING, Table, VBucket};
 use crate::collections::Manifest;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
 use crate::item::{FillingItem, ItemFields, ItemRef, NewItem};
+use crate::memory::Memory;
 use crate::outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
     MutationOutcome, Refused, StoreMode, StoreRequest,
@@ -29,14 +31,13 @@ pub(crate) struct Context<'a> {
     pub(crate) signal: &'a FlusherSignal,
     pub(crate) now: Timestamp,
     pub(crate) value_bytes_max: usize,
-    /// Set while no write may add memory or queue entries.
-    pub(crate) writes_refused: Option<Refused>,
+    pub(crate) memory: &'a Memory,
 }
 
 impl Context<'_> {
     /// Asked under the table lock: a collection is purged from the table after it has left the
     /// manifest, so whoever still finds it here has its document purged as well.
-    fn knows(&self, collection: CollectionId) -> bool {
+    pub(super) fn knows(&self, collection: CollectionId) -> bool {
         collection == CollectionId::DEFAULT || self.manifest.load().contains(collection)
     }
 
@@ -52,8 +53,10 @@ impl Context<'_> {
 }
 
 /// Why a write did not happen: refused before its condition, or by its condition.
-enum Denied<R> {
+pub(super) enum Denied<R> {
     Refused(Refused),
+    /// Refused because the store has to be asked; the block is needed again.
+    NeedsFetch(NewItem),
     Condition(R),
 }
 
@@ -61,6 +64,7 @@ impl From<Denied<MutationOutcome>> for MutationOutcome {
     fn from(denied: Denied<MutationOutcome>) -> MutationOutcome {
         match denied {
             Denied::Refused(refused) => MutationOutcome::Refused(refused),
+            Denied::NeedsFetch(_) => MutationOutcome::Refused(Refused::NeedsFetch),
             Denied::Condition(outcome) => outcome,
         }
     }
@@ -71,9 +75,12 @@ struct Overtaken;
 
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
-        match self.find(context, hash, key) {
+        match self.look_up(context, hash, key, ItemRef::clone_for_use) {
             Err(refused) => GetOutcome::Refused(refused),
-            Ok(Some(item)) if item.is_live(context.now.unix_s()) => GetOutcome::Hit(item),
+            Ok(Some(item)) if item.is_live(context.now.unix_s()) => match item.is_evicted() {
+                false => GetOutcome::Hit(item),
+                true => GetOutcome::Refused(Refused::NeedsFetch),
+            },
             Ok(Some(item)) => {
                 if item.is_expired(context.now.unix_s()) {
                     self.expire(context, hash, &item);
@@ -97,6 +104,7 @@ impl VBucket {
         };
         match found {
             Err(refused) => MetaOutcome::Refused(refused),
+            Ok(Some(item)) if is_absence_marker(&item) => MetaOutcome::Miss,
             Ok(Some(item)) if !item.is_expired(now_s) => MetaOutcome::Found(item),
             Ok(_) => MetaOutcome::Miss,
         }
@@ -112,27 +120,39 @@ impl VBucket {
         if request.value.len() > context.value_bytes_max {
             return MutationOutcome::TooLarge;
         }
-        if let Some(refused) = context.writes_refused {
+        if let Some(refused) = context.memory.refuses(false) {
             return MutationOutcome::Refused(refused);
         }
         let fields = ItemFields {
             datatype: datatype::detect(request.value),
             ..store_fields(context, key, request)
         };
-        self.store_new(context, hash, NewItem::new(key, fields, &[request.value]), request)
+        let new = NewItem::new(key, fields, &[request.value]);
+        match self.store_new(context, hash, new, request) {
+            Ok(mutation) => MutationOutcome::Done(mutation),
+            Err(denied) => denied.into(),
+        }
     }
 
-    /// Stores a block whose value was received in place; `request.value` is not looked at.
+    /// Stores a block whose value was received in place; `request.value` is not looked at. The block is
+    /// left where it is when it is needed again.
     pub(crate) fn store_received(
         &self,
         context: &Context<'_>,
-        received: FillingItem,
+        received: &mut Option<FillingItem>,
         request: &StoreRequest<'_>,
     ) -> MutationOutcome {
-        let new = received.finish();
+        let new = received.take().expect("the caller has received a value").finish();
         let datatype = datatype::detect(new.as_item().value());
         let hash = self.seed.hash(new.as_item().key());
-        self.store_new(context, hash, new.with_datatype(datatype), request)
+        match self.store_new(context, hash, new.with_datatype(datatype), request) {
+            Ok(mutation) => MutationOutcome::Done(mutation),
+            Err(Denied::NeedsFetch(new)) => {
+                *received = Some(FillingItem::filled(new));
+                MutationOutcome::Refused(Refused::NeedsFetch)
+            }
+            Err(denied) => denied.into(),
+        }
     }
 
     fn store_new(
@@ -141,7 +161,7 @@ impl VBucket {
         hash: KeyHash,
         new: NewItem,
         request: &StoreRequest<'_>,
-    ) -> MutationOutcome {
+    ) -> Result<Mutation, Denied<MutationOutcome>> {
         let written = self.write_if(context, hash, new, |live, new| {
             match (request.mode, live) {
                 (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
@@ -153,7 +173,7 @@ impl VBucket {
             }
             Ok(())
         });
-        written.map_or_else(MutationOutcome::from, |(mutation, _)| MutationOutcome::Done(mutation))
+        written.map(|(mutation, _)| mutation)
     }
 
     pub(crate) fn delete(
@@ -232,6 +252,7 @@ impl VBucket {
             Ok((_, item)) => GetOutcome::Hit(item),
             Err(Denied::Condition(outcome)) => outcome,
             Err(Denied::Refused(refused)) => GetOutcome::Refused(refused),
+            Err(Denied::NeedsFetch(_)) => GetOutcome::Refused(Refused::NeedsFetch),
         }
     }
 
@@ -274,6 +295,7 @@ impl VBucket {
             Ok((mutation, _)) => CounterOutcome::Done { mutation, value },
             Err(Denied::Condition(outcome)) => outcome,
             Err(Denied::Refused(refused)) => CounterOutcome::Refused(refused),
+            Err(Denied::NeedsFetch(_)) => CounterOutcome::Refused(Refused::NeedsFetch),
         }
     }
 
@@ -296,23 +318,51 @@ impl VBucket {
         hash: KeyHash,
         key: DocKey<'_>,
     ) -> Result<Option<ItemRef>, Refused> {
+        self.look_up(context, hash, key, ItemRef::clone)
+    }
+
+    /// The version under a key, dead or alive, evicted or not; nothing only when that is certain.
+    #[inline]
+    fn look_up(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+        refer: impl FnOnce(&ItemRef) -> ItemRef,
+    ) -> Result<Option<ItemRef>, Refused> {
         self.check_phase()?;
         let table = self.table.lock();
         if !context.knows(key.collection) {
             return Err(Refused::UnknownCollection);
         }
-        Ok(table.index.get(hash, key).cloned())
+        if let Some(item) = table.index.get(hash, key) {
+            return Ok(Some(refer(item)));
+        }
+        let is_uncertain = self.is_absence_uncertain(context, &table);
+        drop(table);
+        if is_uncertain && context.memory.may_be_stored(self.id, key) {
+            return Err(Refused::NeedsFetch);
+        }
+        Ok(None)
+    }
+
+    /// True when the store may have a document whose key is not in the table.
+    #[inline]
+    pub(super) fn is_absence_uncertain(&self, context: &Context<'_>, table: &Table) -> bool {
+        (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
     }
 
     fn check_phase(&self) -> Result<(), Refused> {
         match self.phase.load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
-            LOADING | FAILED => Err(Refused::TemporaryFailure),
+            // What is not loaded yet can be fetched.
+            LOADING => Ok(()),
+            FAILED => Err(Refused::TemporaryFailure),
             _ => Err(Refused::NotMyVbucket),
         }
     }
 
-    /// Reads, builds the next version from what was read, and writes it unless overtaken.
+    /// Reads, builds the next version from what was read, value and all, and writes it unless overtaken.
     fn update<R>(
         &self,
         context: &Context<'_>,
@@ -324,6 +374,9 @@ impl VBucket {
         loop {
             let found = self.find(context, hash, key).map_err(Denied::Refused)?;
             let live = found.filter(|item| item.is_live(now_s));
+            if live.as_ref().is_some_and(ItemRef::is_evicted) {
+                return Err(Denied::Refused(Refused::NeedsFetch));
+            }
             let new = build(live.as_ref()).map_err(Denied::Condition)?;
             let written = self.write_if(context, hash, new, |current, _| match (current, &live) {
                 (None, None) => Ok(()),
@@ -333,6 +386,7 @@ impl VBucket {
             match written {
                 Ok(done) => return Ok(done),
                 Err(Denied::Refused(refused)) => return Err(Denied::Refused(refused)),
+                Err(Denied::NeedsFetch(new)) => return Err(Denied::NeedsFetch(new)),
                 Err(Denied::Condition(Overtaken)) => {}
             }
         }
@@ -353,7 +407,7 @@ impl VBucket {
     }
 
     /// Publishes `new` if `condition` holds for the version under the same key, dead or alive.
-    fn write_version<R>(
+    pub(super) fn write_version<R>(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
@@ -361,35 +415,49 @@ impl VBucket {
         condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
     ) -> Result<(Mutation, ItemRef), Denied<R>> {
         self.check_phase().map_err(Denied::Refused)?;
-        // A deletion frees memory, so only a failing store or a full queue may refuse it.
-        match context.writes_refused {
-            Some(Refused::NoMemory) if new.as_item().is_deleted() => {}
-            Some(refused) => return Err(Denied::Refused(refused)),
-            None => {}
+        if let Some(refused) = context.memory.refuses(new.as_item().is_deleted()) {
+            return Err(Denied::Refused(refused));
         }
         let key_collection = new.as_item().key().collection;
-        let (item, garbage) = {
+        let (item, garbage, change) = {
             let mut table = self.table.lock();
             if !context.knows(key_collection) {
                 return Err(Denied::Refused(Refused::UnknownCollection));
             }
             let place = table.index.locate(hash, new.as_item().key());
             let current = place.and_then(|place| table.index.at(place));
+            if current.is_none() && self.is_absence_uncertain(context, &table) {
+                // Revision, CAS and count of what may be there decide what is to become of the write.
+                let key = new.as_item().key();
+                if context.memory.may_be_stored(self.id, key) {
+                    return Err(Denied::NeedsFetch(new));
+                }
+            }
             condition(current, &mut new).map_err(Denied::Condition)?;
             let (previous, rev) = match current {
-                Some(current) => (Some(current), current.rev_seqno().0 + 1),
-                None => (None, table.max_deleted_rev().0 + 1),
+                Some(current) if !is_absence_marker(current) => {
+                    new.inherit_frequency(current);
+                    (Some(current), current.rev_seqno().0 + 1)
+                }
+                _ => (None, table.max_deleted_rev().0 + 1),
             };
-            let queued = self.queue.lock().enqueue(new, previous, RevSeqno(rev), context.now);
+            let mut queue = self.queue.lock();
+            let queued = queue.enqueue(new, previous, RevSeqno(rev), context.now);
+            let queue_bytes = queue.own_bytes();
+            drop(queue);
             let replaced = table.write(hash, place, queued.item.clone());
             if self.persistence_cursor.is_none() && queued.item.is_deleted() {
                 // No flush will come to remove it, and nothing on disk needs to be told.
                 table.remove_same(hash, &queued.item);
             }
             table.index.show_to(&self.groups);
-            (queued.item, (queued.displaced, replaced, table.index.take_retired()))
+            let change = table.unreported(queue_bytes, context.memory.report_bytes());
+            (queued.item, (queued.displaced, replaced, table.index.take_retired()), change)
         };
         drop(garbage);
+        if let Some(bytes) = change {
+            context.memory.report(bytes);
+        }
         self.mark_dirty(context.signal);
         let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
         Ok((mutation, item))
@@ -419,7 +487,7 @@ fn check_cas(live: Option<&ItemRef>, cas: Cas) -> Result<(), MutationOutcome> {
     }
 }
 
-fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
+pub(super) fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
     let fields = ItemFields { deleted: true, expiry: now.unix_s(), ..Default::default() };
     NewItem::new(key, fields, &[])
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use oribi_storage::VbucketPhase;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestamp, VbUuid};
 
+use super::fetching::is_absence_marker;
 use super::operations::Context;
 use super::{CollectionStats, LOADING, VBucket};
 use crate::checkpoint::CheckpointManagerStats;
@@ -21,8 +22,10 @@ pub struct VbucketStats {
     pub phase: VbucketPhase,
     /// True while its documents are loaded from the store.
     pub loading: bool,
-    /// Documents in memory.
+    /// Documents, wherever their values are.
     pub items: usize,
+    /// Of these, with their values, or all of them, in the store only.
+    pub items_evicted: usize,
     /// Tombstones in memory, waiting to leave the queue.
     pub tombstones: usize,
     /// Bytes of item blocks reachable from the table.
@@ -86,7 +89,7 @@ pub struct KeyStats {
     pub seqno: Seqno,
     /// Revision count.
     pub rev_seqno: RevSeqno,
-    /// True while the value is in memory: always, because values are not evicted.
+    /// True while the value is in memory.
     pub is_resident: bool,
 }
 
@@ -102,6 +105,7 @@ impl VBucket {
             phase: VbucketPhase::Active,
             loading,
             items: table.items(),
+            items_evicted: table.evicted_items(),
             tombstones: table.tombstones(),
             item_bytes: table.item_bytes(),
             table_bytes: table.index.table_bytes(),
@@ -164,6 +168,7 @@ impl VBucket {
         key: DocKey<'_>,
     ) -> Result<Option<KeyStats>, Refused> {
         let found = self.find(context, self.seed.hash(key), key)?;
+        let found = found.filter(|item| !is_absence_marker(item));
         Ok(found.map(|item| KeyStats {
             is_dirty: item.seqno() > self.persisted_seqno(),
             is_deleted: item.is_deleted(),
@@ -173,7 +178,7 @@ impl VBucket {
             cas: item.cas(),
             seqno: item.seqno(),
             rev_seqno: item.rev_seqno(),
-            is_resident: true,
+            is_resident: !item.is_evicted(),
         }))
     }
 }

@@ -23,6 +23,16 @@ pub(super) struct Table {
     pub(super) index: HashTable,
     tombstones: u64,
     item_bytes: u64,
+    /// Versions in the table whose values are in the store only.
+    evicted: u64,
+    /// Documents of which the table has nothing, because they were evicted whole.
+    stored_only: u64,
+    /// A document was evicted whole, or left in the store by warmup, so a key that is not here may be there.
+    has_left_any: bool,
+    /// Highest seqno of a version that has left the table.
+    max_removed_seqno: Seqno,
+    /// Bytes that the bucket knows of.
+    reported: u64,
     max_deleted_rev: u64,
     writes: Writes,
     collections: CollectionFigures,
@@ -34,14 +44,46 @@ impl Table {
             index,
             tombstones: 0,
             item_bytes: 0,
+            evicted: 0,
+            stored_only: 0,
+            has_left_any: false,
+            max_removed_seqno: Seqno(0),
+            reported: 0,
             max_deleted_rev: max_deleted_rev.0,
             writes: Writes::default(),
             collections: CollectionFigures::default(),
         }
     }
 
+    /// Documents, wherever their values are.
     pub(super) fn items(&self) -> usize {
-        self.index.len() - self.tombstones()
+        self.index.len() - self.tombstones() + self.stored_only as usize
+    }
+
+    /// Documents whose values, or all of them, are in the store only.
+    pub(super) fn evicted_items(&self) -> usize {
+        (self.evicted + self.stored_only) as usize
+    }
+
+    /// True when a document may be in the store whose key is not in the table.
+    pub(super) fn has_left_any(&self) -> bool {
+        self.has_left_any
+    }
+
+    /// Highest seqno of a version that has left the table.
+    pub(super) fn max_removed_seqno(&self) -> Seqno {
+        self.max_removed_seqno
+    }
+
+    /// By how much table and queue have grown since this was asked last; `None` below `least` bytes.
+    #[inline]
+    pub(super) fn unreported(&mut self, queue_bytes: usize, least: u64) -> Option<i64> {
+        let used = self.item_bytes + (self.index.table_bytes() + queue_bytes) as u64;
+        if used.abs_diff(self.reported) < least {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.reported, used);
+        Some(used as i64 - before as i64)
     }
 
     pub(super) fn tombstones(&self) -> usize {
@@ -86,6 +128,44 @@ impl Table {
         replaced
     }
 
+    /// Puts another block of the same version in a version's place.
+    pub(super) fn substitute(&mut self, place: Place, item: ItemRef) -> Option<ItemRef> {
+        let new = Share::of(&item);
+        let hash = self.index.seed().hash(item.key());
+        let collection = item.key().collection;
+        let replaced = self.index.put(hash, Some(place), item);
+        let old = replaced.as_ref().map_or(Share::default(), Share::of);
+        self.exchange(collection, &new, &old);
+        replaced
+    }
+
+    /// Takes out a clean version that the store has, or a marker of absence. A document stays counted.
+    pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
+        let removed = self.index.remove(hash, item.key());
+        let share = Share::of(item);
+        let left = Share { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
+        self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
+        self.stored_only += share.items;
+        self.has_left_any |= share.items > 0;
+        self.exchange(item.key().collection, &left, &share).stored_only += share.items;
+        removed
+    }
+
+    /// Puts in what a fetch has read under a key that is not in the table.
+    pub(super) fn install(&mut self, hash: KeyHash, item: ItemRef, is_loading: bool) {
+        let (share, seqno) = (Share::of(&item), item.seqno());
+        let collection = item.key().collection;
+        self.index.put(hash, None, item);
+        // A document that was evicted whole is counted, one that is still to be loaded is not.
+        let was_counted = if is_loading { 0 } else { share.items };
+        let disk_bytes = if is_loading { 0 } else { share.disk_bytes };
+        let old = Share { items: was_counted, disk_bytes, ..Share::default() };
+        self.stored_only -= was_counted;
+        let figures = self.exchange(collection, &share, &old);
+        figures.stored_only -= was_counted;
+        figures.stored(seqno);
+    }
+
     /// Stores a document that was read from the store, unless there is something under its key:
     /// then it is given back. Only while loading.
     pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
@@ -119,6 +199,7 @@ impl Table {
     pub(super) fn remove_same(&mut self, hash: KeyHash, item: &ItemRef) {
         if self.index.get(hash, item.key()).is_some_and(|current| current.same_block(item)) {
             self.index.remove(hash, item.key());
+            self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
             self.exchange(item.key().collection, &Share::default(), &Share::of(item));
         }
     }
@@ -132,6 +213,7 @@ impl Table {
     ) -> &mut CollectionStats {
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         self.tombstones = self.tombstones + new.tombstones - old.tombstones;
+        self.evicted = self.evicted + new.evicted - old.evicted;
         let figures = self.collections.of(collection);
         figures.exchange(new, old);
         figures
@@ -139,13 +221,14 @@ impl Table {
 
     /// Forgets the figures of every collection that `keep` refuses, after its versions were removed.
     pub(super) fn retain_collections(&mut self, keep: impl Fn(CollectionId) -> bool) {
-        self.collections.retain(keep);
+        self.stored_only -= self.collections.retain(keep);
     }
 
     /// Empties the table and returns what was in it, to be dropped after the lock.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         let empty = HashTable::new(self.index.seed().clone());
         (self.tombstones, self.item_bytes) = (0, 0);
+        (self.evicted, self.stored_only, self.has_left_any) = (0, 0, false);
         (std::mem::replace(&mut self.index, empty), std::mem::take(&mut self.collections))
     }
 }

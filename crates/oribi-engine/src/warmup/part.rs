@@ -115,16 +115,15 @@ impl<'b> PartLoad<'b> {
             evicted,
             ..ItemFields::default()
         };
-        let value = if evicted { &[] } else { record.value };
         self.counts.values += u64::from(!evicted);
-        let mut new = NewItem::new(record.key, fields, &[value]);
+        let mut new = NewItem::new(record.key, fields, &[record.value]);
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         new.publish()
     }
 
     fn insert(&mut self) {
         if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
-            self.counts.overtaken += vbucket.load(&mut self.batch);
+            self.counts.overtaken += vbucket.load(&self.bucket.memory, &mut self.batch);
         }
         self.batch.clear();
     }

@@ -12,6 +12,7 @@ use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
+mod eviction;
 mod in_memory;
 mod operations;
 mod statistics;

@@ -1,0 +1,111 @@
+//! How versions come back from the store into a vbucket's memory.
+//!
+//! Owns: what a fetch needs to know before it reads, and the rules of its installation. A value goes in if the
+//! evicted version that it belongs to is still there. Under an absent key go the document, its stored tombstone, or
+//! a marker that says that the store has neither: a tombstone with seqno 0, so that the operation that asked finds
+//! certainty when it is tried again.
+//!
+//! What was read may have been overtaken: written, flushed and evicted again since. Every version that leaves the
+//! table raises `max_removed_seqno`; when that is above the seqno at which the read began, it is read again.
+
+use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
+
+use super::VBucket;
+use super::operations::Context;
+use crate::hash_table::KeyHash;
+use crate::item::{ItemFields, ItemRef, NewItem};
+
+/// What became of a record that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Installed {
+    /// The operation can be tried again.
+    Done,
+    /// The record was overtaken; the store has to be read again.
+    Overtaken,
+}
+
+impl VBucket {
+    /// The high seqno to be handed to [`VBucket::install`], or `None` when nothing has to be read for `key`.
+    pub(crate) fn begin_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> Option<Seqno> {
+        let table = self.table.lock();
+        let is_missing = match table.index.get(self.seed.hash(key), key) {
+            Some(item) => item.is_evicted(),
+            None => self.is_absence_uncertain(context, &table),
+        };
+        is_missing.then(|| self.high_seqno())
+    }
+
+    /// True when a read of the document would have to wait for the store.
+    pub(crate) fn needs_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> bool {
+        let table = self.table.lock();
+        let now_s = context.now.unix_s();
+        match table.index.get(self.seed.hash(key), key) {
+            Some(item) => item.is_evicted() && item.is_live(now_s),
+            None => {
+                let is_uncertain = self.is_absence_uncertain(context, &table);
+                drop(table);
+                is_uncertain && context.memory.may_be_stored(self.id, key)
+            }
+        }
+    }
+
+    /// Brings into the table what was read under `key` by a fetch that began at `begun`; `None`: the store has
+    /// nothing.
+    pub(crate) fn install(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        begun: Seqno,
+        fetched: Option<ItemRef>,
+    ) -> Installed {
+        let hash = self.seed.hash(key);
+        let item = fetched.unwrap_or_else(|| absence_marker(key));
+        let garbage = {
+            let mut table = self.table.lock();
+            if !context.knows(key.collection) {
+                return Installed::Done;
+            }
+            match table.index.locate(hash, key) {
+                Some(place) => {
+                    let current = table.index.at(place).filter(|current| current.is_evicted());
+                    let Some(current) = current else { return Installed::Done };
+                    let is_same = current.seqno() == item.seqno() && current.cas() == item.cas();
+                    if !is_same || item.is_deleted() {
+                        return Installed::Overtaken;
+                    }
+                    (Some(table.substitute(place, item)), None)
+                }
+                None if !self.is_absence_uncertain(context, &table) => return Installed::Done,
+                None if table.max_removed_seqno() > begun => return Installed::Overtaken,
+                None => (None, self.install_absent(&mut table, hash, item)),
+            }
+        };
+        drop(garbage);
+        self.report_memory(context);
+        Installed::Done
+    }
+
+    fn install_absent(
+        &self,
+        table: &mut super::Table,
+        hash: KeyHash,
+        item: ItemRef,
+    ) -> Option<crate::block_arena::ZeroedMemory> {
+        table.install(hash, item, self.is_loading());
+        table.index.show_to(&self.groups);
+        table.index.take_retired()
+    }
+}
+
+/// What says that there is neither a document nor a tombstone under a key.
+fn absence_marker(key: DocKey<'_>) -> ItemRef {
+    let fields = ItemFields { deleted: true, ..ItemFields::default() };
+    let mut new = NewItem::new(key, fields, &[]);
+    new.set_version(Cas(0), Seqno(0), RevSeqno(0));
+    new.publish()
+}
+
+/// True for what [`absence_marker`] makes.
+pub(super) fn is_absence_marker(item: &ItemRef) -> bool {
+    item.is_deleted() && item.seqno() == Seqno(0)
+}

@@ -1,0 +1,576 @@
+//! Eviction and fetches against a map: whatever is in memory and whatever only in the store, every answer is the same.
+//!
+//! A bucket with a quota of some kilobytes, random operations of clients, and between them flushes, pager steps, single
+//! evictions, fetches and restarts, so that loading, evicted and resident documents mix. Once with every step in one
+//! thread and a model of all keys; once with threads that drive the steps while clients own a part of the keys each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use oribi_engine::{
+    Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
+    EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome, MutationOutcome, Refused,
+    Storage, StoreMode, StoreRequest, WarmupStep,
+};
+use oribi_storage::{MemoryMedium, MemoryStore};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use parking_lot::Mutex;
+
+use crate::{config, entropy};
+
+const BEGIN_S: u32 = 1_700_000_000;
+const KEYS: u64 = 120;
+
+/// A small generator of numbers (xorshift), so that a seed repeats a run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<(u64, FetchOutcome)>>);
+
+impl FetchSink for Told {
+    fn fetched(&self, token: u64, outcome: FetchOutcome) {
+        self.0.lock().push((token, outcome));
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Document {
+    value: Vec<u8>,
+    flags: u32,
+    expiry: u32,
+    cas: Cas,
+}
+
+struct Client {
+    bucket: Arc<Bucket>,
+    documents: BTreeMap<u64, Document>,
+    random: Random,
+    now_s: u32,
+    first_key: u64,
+    evictions: u64,
+    /// Steps are taken by this client, not by threads.
+    drives: bool,
+}
+
+fn place(number: u64) -> (Vbid, String) {
+    (Vbid((number % 4) as u16), format!("key-{number}"))
+}
+
+fn doc_key(name: &str) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
+}
+
+/// What may have to wait before it is answered.
+enum Answer<T> {
+    Is(T),
+    Wait(Refused),
+}
+
+impl Client {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_s(self.now_s)
+    }
+
+    /// Does an operation again until nothing is in its way.
+    fn resolve<T>(&mut self, number: u64, mut operate: impl FnMut(&mut Client) -> Answer<T>) -> T {
+        for _ in 0..10_000 {
+            match operate(self) {
+                Answer::Is(answer) => return answer,
+                Answer::Wait(Refused::NeedsFetch) => self.fetch(number),
+                Answer::Wait(Refused::TemporaryFailure | Refused::NoMemory) => self.make_memory(),
+                Answer::Wait(refused) => panic!("{refused:?}"),
+            }
+        }
+        panic!("key {number} is never answered: {:?}", self.bucket.stats());
+    }
+
+    fn fetch(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let told = Arc::new(Told::default());
+        let sink: Arc<dyn FetchSink> = told.clone();
+        self.bucket.fetch(vbid, doc_key(&name), &sink, number);
+        while told.0.lock().is_empty() {
+            match self.drives {
+                true => assert!(self.bucket.fetch_step() > 0, "a fetch that was asked for is done"),
+                false => std::thread::yield_now(),
+            }
+        }
+        assert_eq!(*told.0.lock(), [(number, FetchOutcome::Ready)]);
+    }
+
+    fn make_memory(&mut self) {
+        if self.drives {
+            self.bucket.flush_step().expect("the store works");
+            self.page();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
+    fn page(&self) {
+        let now = self.now();
+        while self.bucket.page_items_step(&|| now).evicted > 0 {}
+    }
+
+    /// The document that a reader sees now.
+    fn live(&self, number: u64) -> Option<Document> {
+        let found = self.documents.get(&number)?;
+        (found.expiry == 0 || found.expiry > self.now_s).then(|| found.clone())
+    }
+
+    fn random_key(&mut self) -> u64 {
+        self.first_key + self.random.below(KEYS)
+    }
+
+    fn random_value(&mut self) -> Vec<u8> {
+        let len = match self.random.below(8) {
+            0 => 0,
+            1 => self.random.below(4000),
+            _ => self.random.below(400),
+        };
+        vec![b'a' + self.random.below(26) as u8; len as usize]
+    }
+
+    fn random_expiry(&mut self) -> u32 {
+        match self.random.below(6) {
+            0 => self.now_s + 1 + self.random.below(20) as u32,
+            _ => 0,
+        }
+    }
+
+    fn operate(&mut self) {
+        let number = self.random_key();
+        match self.random.below(12) {
+            0..=2 => self.get(number),
+            3..=5 => self.store(number),
+            6 => self.delete(number),
+            7 => self.append(number),
+            8 => self.count(number),
+            9 => self.touch(number),
+            10 => self.get_and_touch(number),
+            _ => self.get_meta(number),
+        }
+    }
+
+    fn get(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let answer = self.resolve(number, |client| {
+            match client.bucket.get(vbid, doc_key(&name), client.now()) {
+                GetOutcome::Hit(item) => Answer::Is(Some(Document {
+                    value: item.value().to_vec(),
+                    flags: item.flags(),
+                    expiry: item.expiry(),
+                    cas: item.cas(),
+                })),
+                GetOutcome::Miss => Answer::Is(None),
+                GetOutcome::Refused(refused) => Answer::Wait(refused),
+            }
+        });
+        assert_eq!(answer, self.live(number), "get of key {number}");
+    }
+
+    fn get_meta(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let answer = self.resolve(number, |client| {
+            match client.bucket.get_meta(vbid, doc_key(&name), client.now()) {
+                MetaOutcome::Found(item) if item.is_deleted() => {
+                    assert_ne!(item.cas(), Cas(0), "a marker of absence is nobody's business");
+                    Answer::Is(None)
+                }
+                MetaOutcome::Found(item) => {
+                    Answer::Is(Some((item.cas(), item.flags(), item.expiry(), item.value_bytes())))
+                }
+                MetaOutcome::Miss => Answer::Is(None),
+                MetaOutcome::Refused(refused) => Answer::Wait(refused),
+            }
+        });
+        let live = self.live(number).map(|it| (it.cas, it.flags, it.expiry, it.value.len()));
+        assert_eq!(answer, live, "metadata of key {number}");
+    }
+
+    fn store(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let live = self.live(number);
+        let (value, expiry) = (self.random_value(), self.random_expiry());
+        let mode =
+            [StoreMode::Set, StoreMode::Add, StoreMode::Replace][self.random.below(3) as usize];
+        let cas = match (self.random.below(4), &live) {
+            (0, Some(live)) => live.cas,
+            (1, _) => Cas(77),
+            _ => Cas(0),
+        };
+        let preserve_expiry = self.random.below(4) == 0;
+        let flags = self.random.below(3) as u32;
+        let request = StoreRequest { mode, value: &value, flags, expiry, cas, preserve_expiry };
+        let answer =
+            self.mutate(number, |bucket, now| bucket.store(vbid, doc_key(&name), &request, now));
+        let expected = match (mode, &live) {
+            (StoreMode::Add, Some(_)) => Err(MutationOutcome::Exists),
+            (StoreMode::Replace, None) => Err(MutationOutcome::NotFound),
+            (_, None) if cas != Cas(0) => Err(MutationOutcome::NotFound),
+            (_, Some(live)) if cas != Cas(0) && cas != live.cas => Err(MutationOutcome::Exists),
+            _ => Ok(()),
+        };
+        let kept = live.filter(|_| preserve_expiry).map(|live| live.expiry);
+        let expiry = kept.unwrap_or(expiry);
+        self.expect(number, answer, expected, |cas| Document { value, flags, expiry, cas });
+    }
+
+    fn delete(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let answer =
+            self.mutate(number, |bucket, now| bucket.delete(vbid, doc_key(&name), Cas(0), now));
+        match self.live(number) {
+            Some(_) => assert!(matches!(answer, MutationOutcome::Done(_)), "{answer:?}"),
+            None => assert_eq!(answer, MutationOutcome::NotFound),
+        }
+        self.documents.remove(&number);
+    }
+
+    fn append(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let value = b"-more".as_slice();
+        let request = ConcatRequest { mode: ConcatMode::Append, value, cas: Cas(0) };
+        let answer =
+            self.mutate(number, |bucket, now| bucket.concat(vbid, doc_key(&name), &request, now));
+        let live = self.live(number);
+        let expected = if live.is_some() { Ok(()) } else { Err(MutationOutcome::NotStored) };
+        self.expect(number, answer, expected, |cas| {
+            let mut joined = live.expect("there was one");
+            joined.value.extend_from_slice(value);
+            Document { cas, ..joined }
+        });
+    }
+
+    fn touch(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let expiry = self.random_expiry();
+        let answer =
+            self.mutate(number, |bucket, now| bucket.touch(vbid, doc_key(&name), expiry, now));
+        let live = self.live(number);
+        let expected = if live.is_some() { Ok(()) } else { Err(MutationOutcome::NotFound) };
+        self.expect(number, answer, expected, |cas| Document {
+            cas,
+            expiry,
+            ..live.expect("there was one")
+        });
+    }
+
+    fn get_and_touch(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let expiry = self.random_expiry();
+        let answer = self.resolve(number, |client| {
+            match client.bucket.get_and_touch(vbid, doc_key(&name), expiry, client.now()) {
+                GetOutcome::Hit(item) => Answer::Is(Some((item.value().to_vec(), item.cas()))),
+                GetOutcome::Miss => Answer::Is(None),
+                GetOutcome::Refused(refused) => Answer::Wait(refused),
+            }
+        });
+        let live = self.live(number);
+        let value = answer.as_ref().map(|(value, _)| value);
+        assert_eq!(value, live.as_ref().map(|live| &live.value), "get and touch of key {number}");
+        if let (Some(live), Some((_, cas))) = (live, answer) {
+            self.documents.insert(number, Document { cas, expiry, ..live });
+        }
+    }
+
+    fn count(&mut self, number: u64) {
+        let (vbid, name) = place(number);
+        let request =
+            CounterRequest { delta: 5, decrement: false, initial: Some(1), expiry: 0, cas: Cas(0) };
+        let answer = self.resolve(number, |client| {
+            match client.bucket.counter(vbid, doc_key(&name), &request, client.now()) {
+                CounterOutcome::Refused(refused) => Answer::Wait(refused),
+                answer => Answer::Is(answer),
+            }
+        });
+        let live = self.live(number);
+        let before = live.as_ref().map(|live| std::str::from_utf8(&live.value).map(str::parse));
+        let expected = match before {
+            None => Some(1),
+            Some(Ok(Ok(before))) => Some(5 + u64::wrapping_add(before, 0)),
+            Some(_) => None,
+        };
+        match (answer, expected) {
+            (CounterOutcome::Done { mutation, value }, Some(expected)) => {
+                assert_eq!(value, expected, "counter {number}");
+                let (flags, expiry) = live.map_or((0, 0), |live| (live.flags, live.expiry));
+                let value = value.to_string().into_bytes();
+                self.documents.insert(number, Document { value, flags, expiry, cas: mutation.cas });
+            }
+            (answer, expected) => {
+                assert_eq!((answer, expected), (CounterOutcome::NotANumber, None));
+            }
+        }
+    }
+
+    fn mutate(
+        &mut self,
+        number: u64,
+        operation: impl Fn(&Bucket, Timestamp) -> MutationOutcome,
+    ) -> MutationOutcome {
+        self.resolve(number, |client| match operation(&client.bucket, client.now()) {
+            MutationOutcome::Refused(refused) => Answer::Wait(refused),
+            answer => Answer::Is(answer),
+        })
+    }
+
+    fn expect(
+        &mut self,
+        number: u64,
+        answer: MutationOutcome,
+        expected: Result<(), MutationOutcome>,
+        document: impl FnOnce(Cas) -> Document,
+    ) {
+        match (answer, expected) {
+            (MutationOutcome::Done(mutation), Ok(())) => {
+                self.documents.insert(number, document(mutation.cas));
+            }
+            (answer, expected) => assert_eq!(Err(answer), expected, "write of key {number}"),
+        }
+    }
+
+    /// Everything is as the model says, and the sums are.
+    fn check(&mut self) {
+        for number in self.first_key..self.first_key + KEYS {
+            self.get(number);
+        }
+        let now_s = self.now_s;
+        self.documents.retain(|_, document| document.expiry == 0 || document.expiry > now_s);
+    }
+}
+
+fn small(policy: EvictionPolicy) -> BucketConfig {
+    BucketConfig { memory_quota_bytes: 24 << 10, eviction: policy, ..config() }
+}
+
+fn open(policy: EvictionPolicy, disk: &Arc<MemoryMedium>) -> Arc<Bucket> {
+    let store = Arc::new(MemoryStore::on(Arc::clone(disk)));
+    Bucket::open(small(policy), store, entropy(), true).expect("the bucket opens")
+}
+
+fn run_steps(policy: EvictionPolicy, seed: u64) {
+    let disk = Arc::new(MemoryMedium::default());
+    let mut client = Client {
+        bucket: open(policy, &disk),
+        documents: BTreeMap::new(),
+        random: Random(seed),
+        now_s: BEGIN_S,
+        first_key: 0,
+        evictions: 0,
+        drives: true,
+    };
+    for step in 0..6000 {
+        match client.random.below(40) {
+            0 => {
+                client.bucket.flush_step().expect("the store works");
+            }
+            1 => client.page(),
+            2 => {
+                let (vbid, name) = place(client.random_key());
+                client.bucket.evict(vbid, doc_key(&name));
+            }
+            3 => {
+                let number = client.random_key();
+                client.fetch(number);
+            }
+            4 => drop(client.bucket.warmup_step()),
+            5 => client.now_s += 1,
+            6 if step % 4 == 0 => {
+                while client.bucket.flush_step().expect("the store works").more {}
+                client.evictions += client.bucket.stats().memory.evictions;
+                client.bucket = open(policy, &disk);
+            }
+            _ => client.operate(),
+        }
+    }
+    finish(&mut client);
+    let stats = client.bucket.stats();
+    let evictions = client.evictions + stats.memory.evictions;
+    assert!(evictions > 400, "{policy:?}, seed {seed}: {evictions} {:?}", stats.memory);
+}
+
+fn finish(client: &mut Client) {
+    while !matches!(client.bucket.warmup_step(), WarmupStep::Done) {}
+    client.check();
+    while client.bucket.flush_step().expect("the store works").more {}
+    client.page();
+    let stats = client.bucket.stats();
+    assert_eq!(stats.items, client.documents.len(), "documents are counted wherever they are");
+    let mut figures = Vec::new();
+    let mut counted = 0;
+    for vbid in 0..4 {
+        client.bucket.collection_stats(Vbid(vbid), &mut figures);
+        counted += figures.iter().map(|(_, figures)| figures.items).sum::<u64>();
+    }
+    assert_eq!(counted, client.documents.len() as u64);
+    let bytes: usize = (client.documents.iter())
+        .map(|(number, document)| place(*number).1.len() + document.value.len())
+        .sum();
+    let disk_bytes: u64 = (0..4)
+        .map(|vbid| {
+            client.bucket.collection_stats(Vbid(vbid), &mut figures);
+            figures.iter().map(|(_, figures)| figures.disk_bytes).sum::<u64>()
+        })
+        .sum();
+    assert_eq!(disk_bytes, bytes as u64, "and so are their bytes");
+    assert!(stats.memory.used_bytes <= 24 << 10, "{:?}", stats.memory);
+}
+
+#[test]
+fn whatever_is_evicted_every_answer_is_the_models() {
+    for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
+        for seed in 1..=10 {
+            println!("{policy:?} seed {seed}");
+            run_steps(policy, seed * 0x9e37_79b9);
+        }
+    }
+}
+
+#[test]
+fn clients_and_background_work_at_the_same_time() {
+    for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
+        run_threads(policy);
+    }
+}
+
+fn run_threads(policy: EvictionPolicy) {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(policy, &disk);
+    let stop = AtomicBool::new(false);
+    let finished = AtomicU64::new(0);
+    let clock = || Timestamp::from_unix_s(BEGIN_S);
+    let until_stopped = |step: &dyn Fn()| {
+        while !stop.load(Ordering::Acquire) {
+            step();
+            std::thread::yield_now();
+        }
+    };
+    let clients: Vec<Client> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until_stopped(&|| {
+                bucket.flush_step().expect("the store works");
+            })
+        });
+        scope.spawn(|| {
+            until_stopped(&|| {
+                bucket.page_items_step(&clock);
+            })
+        });
+        scope.spawn(|| {
+            until_stopped(&|| {
+                bucket.fetch_step();
+            })
+        });
+        let threads: Vec<_> = (0..3)
+            .map(|number| {
+                let (bucket, finished, stop) = (Arc::clone(&bucket), &finished, &stop);
+                scope.spawn(move || {
+                    let mut client = Client {
+                        bucket,
+                        documents: BTreeMap::new(),
+                        random: Random(number * 7919 + 17),
+                        now_s: BEGIN_S,
+                        first_key: number * KEYS,
+                        evictions: 0,
+                        drives: false,
+                    };
+                    for _ in 0..3000 {
+                        client.operate();
+                    }
+                    client.check();
+                    if finished.fetch_add(1, Ordering::AcqRel) == 2 {
+                        stop.store(true, Ordering::Release);
+                    }
+                    client
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no assertion fails")).collect()
+    });
+    let documents: usize = clients.iter().map(|client| client.documents.len()).sum();
+    assert_eq!(bucket.stats().items, documents);
+    assert!(bucket.stats().memory.evictions > 50);
+}
+
+#[test]
+fn a_bucket_in_memory_deletes_what_is_not_used() {
+    let config = BucketConfig {
+        storage: Storage::Memory,
+        memory_quota_bytes: 256 << 10,
+        ..small(EvictionPolicy::Nru)
+    };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
+        .expect("the bucket opens");
+    let clock = || Timestamp::from_unix_s(BEGIN_S);
+    let value = [b'x'; 500];
+    for number in 0..5000 {
+        let (vbid, name) = place(number);
+        let request = StoreRequest {
+            mode: StoreMode::Set,
+            value: &value,
+            flags: 0,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        };
+        let hot = place(number % 20);
+        bucket.get(hot.0, doc_key(&hot.1), clock());
+        while bucket.page_items_step(&clock).more {}
+        let stored = bucket.store(vbid, doc_key(&name), &request, clock());
+        assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    }
+    let hits = (0..20).map(place).filter(|(vbid, name)| {
+        matches!(bucket.get(*vbid, doc_key(name), clock()), GetOutcome::Hit(_))
+    });
+    assert_eq!(hits.count(), 20, "what is read again and again stays");
+    let stats = bucket.stats();
+    assert!(stats.memory.nru_deletions > 4000, "{:?}", stats.memory);
+    assert!(stats.memory.used_bytes <= 256 << 10);
+    assert_eq!(stats.items as u64 + stats.memory.nru_deletions, 5000);
+}
+
+#[test]
+fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(EvictionPolicy::Value, &disk);
+    let (vbid, name) = place(1);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let request = crate::set("value");
+    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
+    assert!(!bucket.evict(vbid, doc_key(&name)), "what is not durable stays");
+    bucket.flush_step().expect("the store works");
+    let small_value_is_not_worth_it = !bucket.evict(vbid, doc_key(&name));
+    assert!(small_value_is_not_worth_it);
+    let long = "x".repeat(300);
+    let request = crate::set(&long);
+    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
+    bucket.flush_step().expect("the store works");
+    assert!(bucket.evict(vbid, doc_key(&name)));
+    assert!(bucket.needs_fetch(vbid, doc_key(&name)));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    let reads = bucket.stats().store.records_read;
+    (0..5).for_each(|token| bucket.fetch(vbid, doc_key(&name), &sink, token));
+    assert_eq!(bucket.fetch_step(), 5);
+    assert_eq!(bucket.stats().store.records_read - reads, 1);
+    let memory = bucket.stats().memory;
+    assert_eq!((memory.fetches, memory.fetches_joined, memory.fetch_failures), (5, 4, 0));
+    let ready: Vec<_> = (0..5).map(|token| (token, FetchOutcome::Ready)).collect();
+    assert_eq!(*told.0.lock(), ready);
+    assert!(!bucket.needs_fetch(vbid, doc_key(&name)));
+}
