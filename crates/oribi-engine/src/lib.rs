@@ -34,8 +34,11 @@ mod memory;
 mod models;
 mod outcome;
 mod persistence;
+mod planted;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
+#[cfg(test)]
+mod simulation;
 mod stats;
 mod tasks;
 mod threads;

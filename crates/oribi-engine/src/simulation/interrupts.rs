@@ -1,0 +1,162 @@
+//! A store that lets the simulation do something else in the middle of a commit, a read or a load.
+//!
+//! Owns: the points at which another thread could run while this one is in the store. The simulation is
+//! single-threaded: at each point it may run whole operations of clients and steps of other background
+//! work, nested in the one under way, which is what real threads would do between the same two
+//! instructions. It also fails commits that the store below would take, as a store may that mends itself.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use oribi_storage::{
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, LogStore, Record, RecordVisitor,
+    StoreError, StoreStats, VbBatch, VbucketState,
+};
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+/// Where the engine is in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Point {
+    /// Before a commit; the answer may make it fail.
+    BeforeCommit,
+    /// After it, before the engine hears of it.
+    AfterCommit,
+    /// Around a read of some documents.
+    Read,
+    /// Between two records of a load or a scan.
+    Load,
+}
+
+/// What becomes of the call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It goes on.
+    GoesOn,
+    /// It fails.
+    Fails,
+}
+
+type Hook = Rc<dyn Fn(Point) -> Fate>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Calls `hook` at every point of this thread, or nothing any more.
+pub(super) fn set_hook(hook: Option<Hook>) {
+    HOOK.replace(hook);
+}
+
+fn reach(point: Point) -> Result<(), StoreError> {
+    let hook = HOOK.with_borrow(Clone::clone);
+    match hook.map_or(Fate::GoesOn, |hook| hook(point)) {
+        Fate::GoesOn => Ok(()),
+        Fate::Fails => Err(StoreError::Io(format!("simulated: fails at {point:?}"))),
+    }
+}
+
+/// The log store with points.
+pub(super) struct InterruptedStore(pub(super) Arc<LogStore>);
+
+impl KvStore for InterruptedStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        reach(Point::BeforeCommit)?;
+        self.0.commit(batches)?;
+        reach(Point::AfterCommit)
+    }
+
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        reach(Point::Read)?;
+        let found = self.0.get(vbid, key, visit);
+        reach(Point::Read)?;
+        found
+    }
+
+    fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
+        self.0.may_contain(vbid, key)
+    }
+
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        // Read first and shown later, so that what is shown can be older than what was written meanwhile.
+        reach(Point::Read)?;
+        for (index, (vbid, key)) in keys.iter().enumerate() {
+            let mut shown = false;
+            self.0.get(*vbid, *key, &mut |record| {
+                shown = true;
+                let _ = reach(Point::Read);
+                visit(index, Some(record));
+            })?;
+            if !shown {
+                reach(Point::Read)?;
+                visit(index, None);
+            }
+        }
+        reach(Point::Read)
+    }
+
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        reach(Point::Load)?;
+        self.0.scan_keys(vbid, visit)
+    }
+
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.0.scan_seqnos(vbid, from, to, visit)
+    }
+
+    fn plan_load(&self) -> Result<LoadPlan, StoreError> {
+        self.0.plan_load()
+    }
+
+    fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
+        reach(Point::Load)?;
+        self.0.load_part(part, &mut |vbid, record| {
+            let _ = reach(Point::Load);
+            visit(vbid, record)
+        })?;
+        reach(Point::Load)
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.0.vbucket_states()
+    }
+
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get_local(name)
+    }
+
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.0.put_local(name, value)
+    }
+
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        self.0.purge_collection(vbid, collection)
+    }
+
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        self.0.drop_vbucket(vbid)
+    }
+
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        self.0.compact(vbid, purge_before)
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.stats()
+    }
+}

@@ -1,0 +1,144 @@
+//! What a bucket's documents are, what they were at each seqno, and what was promised to survive.
+//!
+//! Owns: the exact history of each vbucket in this life. It is simple on purpose: every mutation is one entry,
+//! and what a crash may leave is the state at one seqno, which is found by replaying entries.
+
+use std::collections::BTreeMap;
+
+use oribi_storage::FailoverEntry;
+use oribi_types::{Cas, CollectionId, DocKey, Seqno, VbUuid, Vbid};
+
+/// One document's place.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) vbid: Vbid,
+    pub(super) collection: CollectionId,
+    pub(super) name: Vec<u8>,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = String::from_utf8_lossy(&self.name);
+        write!(f, "{}/{}/{name}", self.vbid, self.collection.0)
+    }
+}
+
+impl Key {
+    pub(super) fn doc_key(&self) -> DocKey<'_> {
+        DocKey { collection: self.collection, key: &self.name }
+    }
+}
+
+/// Bytes of a value, shown in short.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Value(pub(super) Vec<u8>);
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = String::from_utf8_lossy(&self.0[..self.0.len().min(20)]);
+        write!(f, "{shown:?} of {} bytes", self.0.len())
+    }
+}
+
+/// What a client wrote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Document {
+    pub(super) value: Value,
+    pub(super) flags: u32,
+    pub(super) expiry: u32,
+}
+
+/// One version; no document is a tombstone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Version {
+    pub(super) seqno: Seqno,
+    /// Unknown for a tombstone that the engine made of an expired document.
+    pub(super) cas: Option<Cas>,
+    pub(super) document: Option<Document>,
+}
+
+impl Version {
+    /// The document, unless it is gone or has expired.
+    pub(super) fn live(&self, now_s: u32) -> Option<&Document> {
+        self.document.as_ref().filter(|document| document.expiry == 0 || document.expiry > now_s)
+    }
+}
+
+/// One vbucket.
+#[derive(Default)]
+pub(super) struct VbucketModel {
+    /// Newest versions, tombstones included.
+    pub(super) current: BTreeMap<Key, Version>,
+    /// State at the beginning of this life.
+    base: BTreeMap<Key, Version>,
+    /// Everything since, in order of seqno.
+    history: Vec<(Key, Version)>,
+    pub(super) high: Seqno,
+    /// Every CAS up to the base is at or below this one.
+    pub(super) max_cas: Cas,
+    cas_of_base: Cas,
+    /// Promised to be durable.
+    pub(super) promised: Seqno,
+    pub(super) failover_table: Vec<FailoverEntry>,
+    /// Tombstones up to here may be gone from the store.
+    pub(super) purged: Seqno,
+}
+
+impl VbucketModel {
+    pub(super) fn write(&mut self, key: &Key, version: Version) {
+        assert_eq!(version.seqno.0, self.high.0 + 1, "seqnos follow each other: {version:?}");
+        self.high = version.seqno;
+        if let Some(cas) = version.cas {
+            assert!(cas > self.max_cas, "CAS {cas:?} is not above {:?}", self.max_cas);
+            self.max_cas = cas;
+        }
+        self.history.push((key.clone(), version.clone()));
+        self.current.insert(key.clone(), version);
+    }
+
+    pub(super) fn promise(&mut self, seqno: Seqno) {
+        assert!(seqno <= self.high, "{seqno:?} was never given, high seqno {:?}", self.high);
+        self.promised = self.promised.max(seqno);
+    }
+
+    pub(super) fn uuid(&self) -> Option<VbUuid> {
+        self.failover_table.first().map(|entry| entry.uuid)
+    }
+
+    /// The bucket was opened again and came back up to `high`.
+    pub(super) fn recovered(&mut self, high: Seqno, table: &[FailoverEntry], is_clean: bool) {
+        let floor = if is_clean { self.high } else { self.promised };
+        assert!(high >= floor, "came back up to {high:?}, promised was {floor:?}");
+        assert!(high <= self.high, "came back up to {high:?}, given was {:?}", self.high);
+        self.check_histories(high, table, is_clean);
+        let kept = self.history.iter().take_while(|(_, version)| version.seqno <= high);
+        for (key, version) in kept {
+            self.cas_of_base = self.cas_of_base.max(version.cas.unwrap_or_default());
+            self.base.insert(key.clone(), version.clone());
+        }
+        self.history.clear();
+        self.current = self.base.clone();
+        (self.high, self.promised) = (high, high);
+        self.max_cas = self.cas_of_base;
+        self.failover_table = table.to_vec();
+    }
+
+    fn check_histories(&self, high: Seqno, table: &[FailoverEntry], is_clean: bool) {
+        let before = &self.failover_table;
+        if is_clean {
+            assert_eq!(table, before, "the failover table after an orderly stop");
+            return;
+        }
+        let newest = table.first().expect("there is always a history");
+        assert_eq!(newest.seqno, high, "a new history begins where the old one ended: {table:?}");
+        // A crash of the opening itself may have left a history that nobody saw.
+        let known = before.iter().any(|entry| entry.uuid == newest.uuid);
+        assert!(!known, "the vbucket uuid is the same after a crash: {table:?}");
+        if let Some(last_seen) = before.first() {
+            let at = table.iter().position(|entry| entry.uuid == last_seen.uuid);
+            let at = at.expect("the history before is still in the table");
+            let kept = &table[at..];
+            assert_eq!(kept, &before[..kept.len()], "histories before the crash");
+        }
+    }
+}

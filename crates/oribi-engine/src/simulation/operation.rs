@@ -1,0 +1,274 @@
+//! What a client does to a document, what it must be told, and what the document is afterwards.
+//!
+//! Owns: operations and their meaning, written down a second time and as simply as possible.
+
+use oribi_storage::SeededRandom;
+use oribi_types::{Cas, Timestamp};
+
+use super::model::{Document, Key, Value, Version};
+use crate::bucket::Bucket;
+use crate::item::ItemRef;
+use crate::outcome::{
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
+    MutationOutcome, Refused, StoreMode, StoreRequest,
+};
+
+/// Which version a request names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NamedCas {
+    Any,
+    /// That of the document when the operation is tried.
+    Current,
+    Wrong,
+}
+
+/// One request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    Get,
+    GetMeta,
+    Store { mode: StoreMode, value: Value, flags: u32, expiry: u32, cas: NamedCas },
+    Concat { mode: ConcatMode, value: Value },
+    Delete { cas: NamedCas },
+    Touch { expiry: u32 },
+    GetAndTouch { expiry: u32 },
+    Count { delta: u64, initial: Option<u64> },
+}
+
+/// What the engine answered, in one form for all operations.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A document was read and not changed.
+    Read(ItemRef),
+    /// Metadata of a tombstone.
+    Tombstone(ItemRef),
+    /// A mutation was made; a document came with it.
+    Done(Option<Mutation>, Option<ItemRef>),
+    Missing,
+    Exists,
+    NotStored,
+    NotANumber,
+    Refused(Refused),
+}
+
+/// What it has to be.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Expected {
+    Read,
+    /// The document becomes this; `None` deletes it.
+    Done(Option<Document>),
+    /// A miss, or for metadata a tombstone.
+    Missing,
+    Exists,
+    NotStored,
+    NotANumber,
+}
+
+impl Operation {
+    pub(super) fn random(random: &mut SeededRandom) -> Operation {
+        let expiry = match random.below(4) {
+            0 => 1 + random.below(40) as u32,
+            _ => 0,
+        };
+        let value = Value(random_value(random));
+        let cas = match random.below(6) {
+            0 => NamedCas::Current,
+            1 => NamedCas::Wrong,
+            _ => NamedCas::Any,
+        };
+        let flags = random.below(3) as u32;
+        match random.below(20) {
+            0..5 => Operation::Get,
+            5 => Operation::GetMeta,
+            6..10 => Operation::Store { mode: StoreMode::Set, value, flags, expiry, cas },
+            10 => {
+                Operation::Store { mode: StoreMode::Add, value, flags, expiry, cas: NamedCas::Any }
+            }
+            11 => Operation::Store { mode: StoreMode::Replace, value, flags, expiry, cas },
+            12 => Operation::Concat { mode: ConcatMode::Append, value },
+            13 => Operation::Concat { mode: ConcatMode::Prepend, value },
+            14..17 => Operation::Delete { cas },
+            17 => Operation::Touch { expiry },
+            18 => Operation::GetAndTouch { expiry },
+            _ => Operation::Count {
+                delta: random.below(100),
+                initial: (random.below(3) > 0).then(|| random.below(1000)),
+            },
+        }
+    }
+
+    /// What has to come of it when the newest version is `version`.
+    pub(super) fn expected(&self, version: Option<&Version>, now_s: u32) -> Expected {
+        let live = version.and_then(|version| version.live(now_s));
+        match (self, live) {
+            (Operation::Get | Operation::GetMeta, Some(_)) => Expected::Read,
+            (Operation::Get | Operation::GetMeta, None) => Expected::Missing,
+            (Operation::Store { mode, value, flags, expiry, cas }, live) => {
+                match (mode, live, cas) {
+                    (StoreMode::Add, Some(_), _) => Expected::Exists,
+                    (StoreMode::Replace, None, _) => Expected::Missing,
+                    // A version that does not exist cannot be replaced by its CAS.
+                    (_, None, NamedCas::Wrong) => Expected::Missing,
+                    (_, Some(_), NamedCas::Wrong) => Expected::Exists,
+                    _ => Expected::Done(Some(Document {
+                        value: value.clone(),
+                        flags: *flags,
+                        expiry: absolute(*expiry, now_s),
+                    })),
+                }
+            }
+            (Operation::Concat { .. }, None) => Expected::NotStored,
+            (Operation::Concat { mode, value }, Some(live)) => {
+                let parts = match mode {
+                    ConcatMode::Append => [&live.value.0, &value.0],
+                    ConcatMode::Prepend => [&value.0, &live.value.0],
+                };
+                let value = Value([parts[0].as_slice(), parts[1]].concat());
+                Expected::Done(Some(Document { value, ..live.clone() }))
+            }
+            (Operation::Delete { .. } | Operation::Touch { .. }, None) => Expected::Missing,
+            (Operation::Delete { cas: NamedCas::Wrong }, Some(_)) => Expected::Exists,
+            (Operation::Delete { .. }, Some(_)) => Expected::Done(None),
+            (Operation::Touch { expiry }, Some(live)) => {
+                let expiry = absolute(*expiry, now_s);
+                Expected::Done(Some(Document { expiry, ..live.clone() }))
+            }
+            (Operation::GetAndTouch { .. }, None) => Expected::Missing,
+            (Operation::GetAndTouch { expiry }, Some(live)) => {
+                let expiry = absolute(*expiry, now_s);
+                match expiry == live.expiry {
+                    true => Expected::Read,
+                    false => Expected::Done(Some(Document { expiry, ..live.clone() })),
+                }
+            }
+            (Operation::Count { initial: None, .. }, None) => Expected::Missing,
+            (Operation::Count { initial: Some(initial), .. }, None) => {
+                let value = Value(initial.to_string().into_bytes());
+                Expected::Done(Some(Document { value, flags: 0, expiry: 0 }))
+            }
+            (Operation::Count { delta, .. }, Some(live)) => match number(&live.value.0) {
+                None => Expected::NotANumber,
+                Some(before) => {
+                    let value = before.wrapping_add(*delta).to_string();
+                    let value = Value(value.into_bytes());
+                    Expected::Done(Some(Document { value, ..live.clone() }))
+                }
+            },
+        }
+    }
+
+    /// Asks the bucket. `current` is the CAS of the document, for requests that name it.
+    pub(super) fn run(
+        &self,
+        bucket: &Bucket,
+        key: &Key,
+        current: Option<Cas>,
+        now: Timestamp,
+    ) -> Answer {
+        let (vbid, doc_key) = (key.vbid, key.doc_key());
+        let cas_of = |named: NamedCas| match named {
+            NamedCas::Any => Cas(0),
+            NamedCas::Current => current.unwrap_or_default(),
+            NamedCas::Wrong => Cas(3),
+        };
+        match self {
+            Operation::Get => of_get(bucket.get(vbid, doc_key, now)),
+            Operation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
+                MetaOutcome::Found(item) if item.is_deleted() => Answer::Tombstone(item),
+                MetaOutcome::Found(item) => Answer::Read(item),
+                MetaOutcome::Miss => Answer::Missing,
+                MetaOutcome::Refused(refused) => Answer::Refused(refused),
+            },
+            Operation::Store { mode, value, flags, expiry, cas } => {
+                let request = StoreRequest {
+                    mode: *mode,
+                    value: &value.0,
+                    flags: *flags,
+                    expiry: *expiry,
+                    cas: cas_of(*cas),
+                    preserve_expiry: false,
+                };
+                of_mutation(bucket.store(vbid, doc_key, &request, now))
+            }
+            Operation::Concat { mode, value } => {
+                let request = ConcatRequest { mode: *mode, value: &value.0, cas: Cas(0) };
+                of_mutation(bucket.concat(vbid, doc_key, &request, now))
+            }
+            Operation::Delete { cas } => {
+                of_mutation(bucket.delete(vbid, doc_key, cas_of(*cas), now))
+            }
+            Operation::Touch { expiry } => of_mutation(bucket.touch(vbid, doc_key, *expiry, now)),
+            Operation::GetAndTouch { expiry } => {
+                match bucket.get_and_touch(vbid, doc_key, *expiry, now) {
+                    GetOutcome::Hit(item) => Answer::Done(None, Some(item)),
+                    other => of_get(other),
+                }
+            }
+            Operation::Count { delta, initial } => {
+                let request = CounterRequest {
+                    delta: *delta,
+                    decrement: false,
+                    initial: *initial,
+                    expiry: 0,
+                    cas: Cas(0),
+                };
+                match bucket.counter(vbid, doc_key, &request, now) {
+                    CounterOutcome::Done { mutation, .. } => Answer::Done(Some(mutation), None),
+                    CounterOutcome::NotFound => Answer::Missing,
+                    CounterOutcome::Exists => Answer::Exists,
+                    CounterOutcome::NotANumber => Answer::NotANumber,
+                    CounterOutcome::Refused(refused) => Answer::Refused(refused),
+                }
+            }
+        }
+    }
+
+    /// True for what takes memory, which a full bucket may refuse.
+    pub(super) fn is_write(&self) -> bool {
+        !matches!(self, Operation::Get | Operation::GetMeta)
+    }
+}
+
+fn of_get(outcome: GetOutcome) -> Answer {
+    match outcome {
+        GetOutcome::Hit(item) => Answer::Read(item),
+        GetOutcome::Miss => Answer::Missing,
+        GetOutcome::Refused(refused) => Answer::Refused(refused),
+    }
+}
+
+fn of_mutation(outcome: MutationOutcome) -> Answer {
+    match outcome {
+        MutationOutcome::Done(mutation) => Answer::Done(Some(mutation), None),
+        MutationOutcome::NotFound => Answer::Missing,
+        MutationOutcome::Exists => Answer::Exists,
+        MutationOutcome::NotStored => Answer::NotStored,
+        MutationOutcome::TooLarge => panic!("no value is too large"),
+        MutationOutcome::Refused(refused) => Answer::Refused(refused),
+    }
+}
+
+/// The rule for the short times that are used here.
+fn absolute(wire: u32, now_s: u32) -> u32 {
+    if wire == 0 { 0 } else { now_s + wire }
+}
+
+fn number(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    (text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())?
+}
+
+fn random_value(random: &mut SeededRandom) -> Vec<u8> {
+    match random.below(8) {
+        0 => random.below(100_000).to_string().into_bytes(),
+        1 => Vec::new(),
+        kind => {
+            let length = random.below(if kind == 2 { 3000 } else { 300 }) as usize;
+            let byte = b'a' + random.below(26) as u8;
+            let mut value = format!("{:x}-", random.number()).into_bytes();
+            value.resize(value.len() + length, byte);
+            value
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What happens in a simulation, one random step at a time.
+//!
+//! Owns: the choice of the next step, operations of clients with their check, and background work.
+
+use std::sync::Arc;
+
+use oribi_storage::CompactionStep;
+use oribi_storage::testing::Trouble;
+use oribi_types::{Seqno, Timestamp};
+
+use super::interrupts::{Fate, Point};
+use super::model::{Document, Key, Version};
+use super::operation::{Answer, Expected, Operation};
+use super::world::{Waiting, World};
+use crate::background_fetch::{FetchOutcome, FetchSink};
+use crate::item::ItemRef;
+use crate::outcome::{Mutation, Refused};
+use crate::persistence::{PersistOutcome, PersistenceSink};
+use crate::warmup::WarmupStep;
+
+/// Fetches that one operation may need in a row; with few nested operations, more is a livelock.
+const TRIES_MAX: u32 = 50;
+
+impl World {
+    /// One step of whatever comes.
+    pub(super) fn step(&self) {
+        match self.below(400) {
+            0..200 => self.operate(),
+            200..250 => self.flush(),
+            250..290 => self.fetch(),
+            290..330 => self.evict(),
+            330..360 => self.warm_up(),
+            360..370 => self.compact(),
+            370..380 => self.pass_time(),
+            380..383 => self.read_everything(),
+            _ if self.setup.is_calm => self.flush(),
+            383..390 => self.plan_trouble(),
+            390..393 => self.stop(),
+            393..397 => self.crash(),
+            _ => self.die(),
+        }
+        if self.files.is_off() {
+            self.crash();
+        }
+        self.look_around();
+    }
+
+    /// Called in the middle of something that is in the store.
+    pub(super) fn interrupted(&self, point: Point) -> Fate {
+        let is_open = self.life.try_borrow().is_ok_and(|life| life.is_some());
+        if !is_open || self.depth.get() > 0 {
+            return Fate::GoesOn;
+        }
+        let often = if point == Point::Load { 6 } else { 2 };
+        if self.below(often) == 0 {
+            self.depth.set(1);
+            for _ in 0..=self.below(2) {
+                self.count(|counts| counts.nested += 1);
+                match self.below(8) {
+                    0 => self.evict(),
+                    1 if point == Point::BeforeCommit || point == Point::AfterCommit => {
+                        self.fetch()
+                    }
+                    2 if point == Point::Read => self.flush(),
+                    _ => self.operate(),
+                }
+            }
+            self.depth.set(0);
+        }
+        let may_fail = matches!(point, Point::BeforeCommit | Point::AfterCommit);
+        if may_fail && !self.setup.is_calm && self.below(60) == 0 {
+            self.is_troubled.set(true);
+            return Fate::Fails;
+        }
+        Fate::GoesOn
+    }
+
+    /// A client's operation, or one that has waited for a fetch.
+    fn operate(&self) {
+        let (key, operation) = (self.random_key(), self.with_random(Operation::random));
+        self.attempt(Waiting { key, operation, tries: 0 });
+    }
+
+    /// Tries an operation; true when it was answered.
+    fn attempt(&self, waiting: Waiting) -> bool {
+        let now = self.now.get();
+        let version = self.version(&waiting.key);
+        let expected = waiting.operation.expected(version.as_ref(), now.unix_s());
+        let live = version.as_ref().filter(|version| version.live(now.unix_s()).is_some());
+        let current = live.and_then(|version| version.cas);
+        let bucket = self.bucket();
+        let answer = waiting.operation.run(&bucket, &waiting.key, current, now);
+        match answer {
+            Answer::Refused(Refused::NeedsFetch) => {
+                self.wait(waiting);
+                return false;
+            }
+            Answer::Refused(refused) => self.refused(&waiting, refused),
+            answer => self.answered(&waiting, expected, answer, version.as_ref()),
+        }
+        self.settle_expiries(&waiting.key);
+        true
+    }
+
+    fn version(&self, key: &Key) -> Option<Version> {
+        self.vbuckets.borrow()[&key.vbid].current.get(key).cloned()
+    }
+
+    fn wait(&self, waiting: Waiting) {
+        let (token, life) = (self.token(), self.life());
+        assert!(waiting.tries < TRIES_MAX, "{:?} is fetched for ever", waiting.key);
+        let sink: Arc<dyn FetchSink> = Arc::clone(&life.sink) as Arc<dyn FetchSink>;
+        let key = waiting.key.clone();
+        let waiting = Waiting { tries: waiting.tries + 1, ..waiting };
+        self.waiting.borrow_mut().insert(token, waiting);
+        life.bucket.fetch(key.vbid, key.doc_key(), &sink, token);
+    }
+
+    fn refused(&self, waiting: &Waiting, refused: Refused) {
+        self.count(|counts| counts.refusals += 1);
+        let (operation, key) = (&waiting.operation, &waiting.key);
+        let is_allowed = match refused {
+            Refused::TemporaryFailure | Refused::NoMemory => {
+                let bucket = self.bucket();
+                let is_loading = bucket.vbucket(key.vbid).is_some_and(|vb| vb.is_loading());
+                operation.is_write() || self.is_troubled.get() || is_loading
+            }
+            _ => false,
+        };
+        assert!(is_allowed, "{operation:?} of {key:?} was refused: {refused:?}");
+    }
+
+    fn answered(
+        &self,
+        waiting: &Waiting,
+        expected: Expected,
+        answer: Answer,
+        version: Option<&Version>,
+    ) {
+        let key = &waiting.key;
+        self.count(|counts| counts.answers += 1);
+        match (expected, answer) {
+            (Expected::Read, Answer::Read(item) | Answer::Done(None, Some(item))) => {
+                self.check_item(key, &item, version);
+            }
+            (Expected::Missing, Answer::Tombstone(item)) => {
+                // Of a document that expired just now, the tombstone is newer than the model.
+                let known = version.is_some_and(|version| version.seqno == item.seqno());
+                assert!(known || item.seqno() > self.vbuckets.borrow()[&key.vbid].high);
+            }
+            (Expected::Missing, Answer::Missing)
+            | (Expected::Exists, Answer::Exists)
+            | (Expected::NotStored, Answer::NotStored)
+            | (Expected::NotANumber, Answer::NotANumber) => {}
+            (Expected::Done(document), Answer::Done(mutation, item)) => {
+                self.wrote(key, document, mutation, item.as_ref());
+            }
+            (expected, answer) => panic!(
+                "{:?} of {key:?}, which is {version:?}: {answer:?} instead of {expected:?}",
+                waiting.operation
+            ),
+        }
+    }
+
+    fn check_item(&self, key: &Key, item: &ItemRef, version: Option<&Version>) {
+        let version = version.expect("what is read is known");
+        let document = version.document.as_ref().expect("what is read is a document");
+        assert_eq!(item.key(), key.doc_key());
+        assert!(!item.is_evicted() || item.value().is_empty(), "an evicted version has no value");
+        let found = (item.seqno(), Some(item.cas()), item.flags(), item.expiry());
+        let wanted = (version.seqno, version.cas, document.flags, document.expiry);
+        assert_eq!(found, wanted, "{key:?}");
+        if !item.is_evicted() {
+            assert_eq!(item.value(), document.value.0, "value of {key:?}");
+        }
+    }
+
+    fn wrote(
+        &self,
+        key: &Key,
+        document: Option<Document>,
+        mutation: Option<Mutation>,
+        item: Option<&ItemRef>,
+    ) {
+        let (seqno, cas) = match (mutation, item) {
+            (Some(mutation), _) => (mutation.seqno, mutation.cas),
+            (None, Some(item)) => (item.seqno(), item.cas()),
+            (None, None) => panic!("a mutation has a version"),
+        };
+        self.count(|counts| counts.mutations += 1);
+        {
+            let mut models = self.vbuckets.borrow_mut();
+            let model = models.get_mut(&key.vbid).expect("every vbucket has a model");
+            if let Some(mutation) = mutation {
+                assert_eq!(Some(mutation.vb_uuid), model.uuid(), "history of {key:?}");
+            }
+            model.write(key, Version { seqno, cas: Some(cas), document });
+        }
+        if self.below(3) == 0 {
+            self.wait_for_persistence(key, seqno);
+        }
+    }
+
+    fn wait_for_persistence(&self, key: &Key, seqno: Seqno) {
+        let (token, life) = (self.token(), self.life());
+        let sink: Arc<dyn PersistenceSink> = Arc::clone(&life.sink) as Arc<dyn PersistenceSink>;
+        match life.bucket.when_persisted(key.vbid, seqno, &sink, token) {
+            true => self.promised(key.vbid, seqno),
+            false => {
+                self.waits.borrow_mut().insert(token, (key.vbid, seqno));
+            }
+        }
+    }
+
+    fn promised(&self, vbid: oribi_types::Vbid, seqno: Seqno) {
+        self.count(|counts| counts.promises += 1);
+        self.vbuckets.borrow_mut().get_mut(&vbid).expect("a vbucket").promise(seqno);
+    }
+
+    /// Takes in what the engine did by itself: a tombstone for a document that expired.
+    fn settle_expiries(&self, key: &Key) {
+        let (bucket, now) = (self.bucket(), self.now.get());
+        let vbucket = bucket.vbucket(key.vbid).expect("the vbucket is there");
+        let high = vbucket.stats().high_seqno;
+        let mut models = self.vbuckets.borrow_mut();
+        let model = models.get_mut(&key.vbid).expect("every vbucket has a model");
+        if high == model.high {
+            return;
+        }
+        let is_expired = model.current.get(key).is_some_and(|version| {
+            version.document.is_some() && version.live(now.unix_s()).is_none()
+        });
+        assert!(is_expired && high.0 == model.high.0 + 1, "{key:?}: a seqno that nobody wrote");
+        model.write(key, Version { seqno: high, cas: None, document: None });
+        // Its CAS is above all before, and below all that come.
+        model.max_cas = vbucket.stats().max_cas;
+    }
+
+    /// What waits is told, and what the engine shows as durable is promised.
+    fn look_around(&self) {
+        let life = self.life();
+        for (token, outcome) in std::mem::take(&mut *life.sink.persisted.lock()) {
+            let waited = self.waits.borrow_mut().remove(&token);
+            let (vbid, seqno) = waited.expect("a wait is over once");
+            if outcome == PersistOutcome::Persisted {
+                self.promised(vbid, seqno);
+            }
+        }
+        for vbucket in life.bucket.vbuckets() {
+            let persisted = vbucket.persisted_seqno();
+            let mut models = self.vbuckets.borrow_mut();
+            models.get_mut(&vbucket.id()).expect("a vbucket").promise(persisted);
+        }
+    }
+
+    fn flush(&self) {
+        match self.bucket().flush_step() {
+            Ok(report) => self.count(|counts| counts.commits += u64::from(report.vbuckets > 0)),
+            Err(error) => {
+                self.count(|counts| counts.failed_commits += 1);
+                self.failed("a flush", &error);
+            }
+        }
+    }
+
+    fn fetch(&self) {
+        let life = self.life();
+        let fetched = life.bucket.fetch_step();
+        self.count(|counts| counts.fetches += fetched as u64);
+        self.answer_fetched();
+    }
+
+    /// Tries what waited again.
+    fn answer_fetched(&self) {
+        let life = self.life();
+        let fetched = std::mem::take(&mut *life.sink.fetched.lock());
+        for (token, outcome) in fetched {
+            let waiting = self.waiting.borrow_mut().remove(&token).expect("a fetch is over once");
+            match outcome {
+                FetchOutcome::Ready => _ = self.attempt(waiting),
+                FetchOutcome::Failed => assert!(self.is_troubled.get() || self.files.is_off()),
+            }
+        }
+    }
+
+    /// Takes a document, or its value, out of memory, if the engine thinks that it may be.
+    fn evict(&self) {}
+
+    fn warm_up(&self) {
+        if let WarmupStep::Failed { error, .. } = self.bucket().warmup_step() {
+            self.failed("warmup", &error);
+        }
+    }
+
+    fn compact(&self) {
+        for _ in 0..=self.below(3) {
+            match self.life().store.compaction_step() {
+                Ok(CompactionStep::Idle) => break,
+                Ok(_) => {}
+                Err(error) => return self.failed("compaction", &error),
+            }
+        }
+    }
+
+    fn pass_time(&self) {
+        let seconds = self.below(30);
+        let now = self.now.get();
+        self.now.set(Timestamp { unix_ns: now.unix_ns + seconds * 1_000_000_000 });
+    }
+
+    /// Trouble at one of the next steps of the disk.
+    fn plan_trouble(&self) {
+        let troubles = [Trouble::PowerLoss, Trouble::Failure, Trouble::NoSpace];
+        let trouble = troubles[self.below(3) as usize];
+        self.is_troubled.set(true);
+        self.files.plan(1 + self.below(12), trouble);
+    }
+
+    /// Reads every document and compares.
+    pub(super) fn read_everything(&self) {
+        while !self.bucket().stats().warmup.done && !self.files.is_off() {
+            self.warm_up();
+        }
+        for key in self.all_keys() {
+            let read = || Waiting { key: key.clone(), operation: Operation::Get, tries: 0 };
+            let mut tries = 0;
+            while !self.attempt(read()) {
+                self.fetch();
+                tries += 1;
+                assert!(tries < TRIES_MAX, "{key:?} is fetched for ever");
+                if self.files.is_off() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// An orderly stop and a start, if the disk allows.
+    fn stop(&self) {
+        loop {
+            // In a statement of its own, so that no reference to the bucket outlives it.
+            let flushed = self.bucket().flush_step();
+            match flushed {
+                Ok(report) if report.items == 0 && !report.more => break,
+                Ok(_) => {}
+                Err(error) => {
+                    self.failed("the last flush", &error);
+                    return if self.files.is_off() { self.crash() } else { self.die() };
+                }
+            }
+        }
+        self.look_around();
+        self.end_life();
+        self.count(|counts| counts.clean_stops += 1);
+        self.open(true);
+    }
+}

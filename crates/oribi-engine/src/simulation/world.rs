@@ -1,0 +1,396 @@
+//! One simulated bucket on one simulated disk: opened, used, crashed, opened again, compared.
+//!
+//! Owns: the bucket under test, its oracle, and what may happen in between. Everything is decided by one
+//! seed. Operations of clients are whole; steps of background work are interrupted in the store by
+//! operations and other steps (`interrupts.rs`), which is where threads of a real server meet.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use oribi_storage::testing::{Bug as StoreBug, SimDirectory};
+use oribi_storage::{KvStore, LogOptions, LogStore, SeededRandom, StoreError};
+use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
+use parking_lot::Mutex;
+
+use super::interrupts::{self, InterruptedStore};
+use super::model::{Key, VbucketModel};
+use super::operation::Operation;
+use crate::background_fetch::{FetchOutcome, FetchSink};
+use crate::bucket::{Bucket, BucketConfig, OpenError, Storage};
+use crate::collections::ManifestChange;
+use crate::eviction::EvictionPolicy;
+use crate::persistence::{PersistOutcome, PersistenceSink};
+use crate::planted::{self, Bug};
+use crate::upkeep::Upkeep;
+
+/// Few of everything, so that operations meet each other.
+pub(super) const VBUCKETS: u16 = 2;
+const NAMES: u64 = 7;
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) seed: u64,
+    pub(super) eviction: EvictionPolicy,
+    /// No trouble but what the test plans, and no crashes.
+    pub(super) is_calm: bool,
+    pub(super) bug: Bug,
+    pub(super) store_bug: StoreBug,
+}
+
+impl Setup {
+    /// A sound bucket; the seed also chooses its eviction policy.
+    pub(super) fn of(seed: u64) -> Setup {
+        let policies = [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None];
+        Setup {
+            seed,
+            eviction: policies[(seed % 3) as usize],
+            is_calm: false,
+            bug: Bug::None,
+            store_bug: StoreBug::None,
+        }
+    }
+}
+
+/// Who waits for what: told by the engine, looked at between operations.
+#[derive(Default)]
+pub(super) struct Sink {
+    pub(super) persisted: Mutex<Vec<(u64, PersistOutcome)>>,
+    pub(super) fetched: Mutex<Vec<(u64, FetchOutcome)>>,
+}
+
+impl PersistenceSink for Sink {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        self.persisted.lock().push((token, outcome));
+    }
+}
+
+impl FetchSink for Sink {
+    fn fetched(&self, token: u64, outcome: FetchOutcome) {
+        self.fetched.lock().push((token, outcome));
+    }
+}
+
+/// An operation that waits for a fetch.
+pub(super) struct Waiting {
+    pub(super) key: Key,
+    pub(super) operation: Operation,
+    pub(super) tries: u32,
+}
+
+/// What is open between two crashes.
+pub(super) struct Life {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) store: Arc<LogStore>,
+    pub(super) sink: Arc<Sink>,
+}
+
+/// What a run did, to show that it did something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) answers: u64,
+    pub(super) mutations: u64,
+    pub(super) refusals: u64,
+    pub(super) fetches: u64,
+    pub(super) commits: u64,
+    pub(super) failed_commits: u64,
+    pub(super) nested: u64,
+    pub(super) evicted: u64,
+    pub(super) crashes: u64,
+    pub(super) clean_stops: u64,
+    pub(super) promises: u64,
+    pub(super) lost: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.answers += other.answers;
+        self.mutations += other.mutations;
+        self.refusals += other.refusals;
+        self.fetches += other.fetches;
+        self.commits += other.commits;
+        self.failed_commits += other.failed_commits;
+        self.nested += other.nested;
+        self.evicted += other.evicted;
+        self.crashes += other.crashes;
+        self.clean_stops += other.clean_stops;
+        self.promises += other.promises;
+        self.lost += other.lost;
+    }
+
+    /// True when every kind of thing that is to be tested happened.
+    pub(super) fn is_worth_something(&self) -> bool {
+        let all = [
+            self.answers,
+            self.mutations,
+            self.commits,
+            self.failed_commits,
+            self.nested,
+            self.crashes,
+            self.clean_stops,
+            self.promises,
+            self.lost,
+        ];
+        all.iter().all(|count| *count > 0)
+    }
+}
+
+pub(super) struct World {
+    pub(super) setup: Setup,
+    pub(super) files: SimDirectory,
+    is_made: Cell<bool>,
+    pub(super) life: RefCell<Option<Rc<Life>>>,
+    random: RefCell<SeededRandom>,
+    pub(super) vbuckets: RefCell<BTreeMap<Vbid, VbucketModel>>,
+    collection: Cell<CollectionId>,
+    pub(super) now: Cell<Timestamp>,
+    /// Waits for persistence by token: vbucket and seqno.
+    pub(super) waits: RefCell<BTreeMap<u64, (Vbid, Seqno)>>,
+    pub(super) waiting: RefCell<BTreeMap<u64, Waiting>>,
+    next_token: Cell<u64>,
+    /// How deep operations are nested.
+    pub(super) depth: Cell<u32>,
+    /// Some I/O was made to fail in this life, so that it may be refused from now on.
+    pub(super) is_troubled: Cell<bool>,
+    pub(super) counts: RefCell<Counts>,
+}
+
+impl World {
+    /// An empty bucket with two collections.
+    pub(super) fn new(setup: Setup) -> Rc<World> {
+        planted::plant(setup.bug);
+        let world = Rc::new(World {
+            setup,
+            files: SimDirectory::new(setup.seed ^ 0xd15c),
+            is_made: Cell::new(false),
+            life: RefCell::new(None),
+            random: RefCell::new(SeededRandom::new(setup.seed)),
+            vbuckets: RefCell::new(
+                (0..VBUCKETS).map(|id| (Vbid(id), Default::default())).collect(),
+            ),
+            collection: Cell::new(CollectionId::DEFAULT),
+            now: Cell::new(Timestamp::from_unix_s(1_700_000_000)),
+            waits: RefCell::default(),
+            waiting: RefCell::default(),
+            next_token: Cell::new(0),
+            depth: Cell::new(0),
+            is_troubled: Cell::new(false),
+            counts: RefCell::default(),
+        });
+        let weak = Rc::downgrade(&world);
+        interrupts::set_hook(Some(Rc::new(move |point| match weak.upgrade() {
+            Some(world) => world.interrupted(point),
+            None => interrupts::Fate::GoesOn,
+        })));
+        world.open(false);
+        let bucket = world.bucket();
+        for change in [
+            ManifestChange::CreateScope { name: "s".to_owned() },
+            ManifestChange::CreateCollection {
+                scope: "s".to_owned(),
+                name: "c".to_owned(),
+                max_ttl_s: None,
+            },
+        ] {
+            let manifest = bucket.update_manifest(&change).expect("the disk is sound");
+            let collections = manifest.scopes().iter().flat_map(|scope| &scope.collections);
+            world.collection.set(collections.map(|collection| collection.id).max().expect("one"));
+        }
+        world
+    }
+
+    pub(super) fn below(&self, limit: u64) -> u64 {
+        self.random.borrow_mut().below(limit)
+    }
+
+    pub(super) fn with_random<R>(&self, take: impl FnOnce(&mut SeededRandom) -> R) -> R {
+        take(&mut self.random.borrow_mut())
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.counts.borrow_mut());
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        self.next_token.set(self.next_token.get() + 1);
+        self.next_token.get()
+    }
+
+    pub(super) fn life(&self) -> Rc<Life> {
+        Rc::clone(self.life.borrow().as_ref().expect("the bucket is open"))
+    }
+
+    pub(super) fn bucket(&self) -> Arc<Bucket> {
+        Arc::clone(&self.life().bucket)
+    }
+
+    pub(super) fn random_key(&self) -> Key {
+        let vbid = Vbid(self.below(u64::from(VBUCKETS)) as u16);
+        let collection = match self.below(3) {
+            0 => self.collection.get(),
+            _ => CollectionId::DEFAULT,
+        };
+        Key { vbid, collection, name: format!("k{}", self.below(NAMES)).into_bytes() }
+    }
+
+    /// Every document that there may be.
+    pub(super) fn all_keys(&self) -> Vec<Key> {
+        let collections = [CollectionId::DEFAULT, self.collection.get()];
+        let mut keys = Vec::new();
+        for vbid in (0..VBUCKETS).map(Vbid) {
+            for collection in collections {
+                keys.extend((0..NAMES).map(|name| Key {
+                    vbid,
+                    collection,
+                    name: format!("k{name}").into_bytes(),
+                }));
+            }
+        }
+        keys
+    }
+
+    /// Opens the bucket, after a loss of power in the middle of that once more, and compares.
+    pub(super) fn open(&self, is_clean: bool) {
+        let (life, is_clean) = match self.try_open(is_clean) {
+            Ok(life) => (life, is_clean),
+            Err(error) => {
+                let planned = self.files.is_off() || self.is_troubled.get();
+                assert!(planned, "cannot open: {error}");
+                self.restart_files();
+                let again = self.try_open(false);
+                (again.unwrap_or_else(|error| panic!("cannot open a sound disk: {error}")), false)
+            }
+        };
+        self.is_made.set(true);
+        self.files.heal();
+        self.is_troubled.set(false);
+        for vbucket in life.bucket.vbuckets() {
+            let high = vbucket.stats().high_seqno;
+            let mut models = self.vbuckets.borrow_mut();
+            let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
+            self.count(|counts| counts.lost += model.high.0.saturating_sub(high.0));
+            model.recovered(high, &vbucket.failover_table(), is_clean);
+        }
+        self.check_store(&life.store);
+        *self.life.borrow_mut() = Some(Rc::new(life));
+    }
+
+    fn restart_files(&self) {
+        if self.files.is_off() {
+            self.files.restart();
+        }
+        self.files.heal();
+    }
+
+    fn try_open(&self, is_clean: bool) -> Result<Life, OpenError> {
+        let options = LogOptions {
+            segment_bytes: 8192,
+            garbage_percent: 20,
+            compacts_in_background: false,
+            ..LogOptions::default()
+        };
+        let is_made = self.is_made.get();
+        let bug = self.setup.store_bug;
+        let store = LogStore::open_simulated(&self.files, is_made, &options, bug)?;
+        let store = Arc::new(store);
+        let mut entropy = SeededRandom::new(self.with_random(SeededRandom::number));
+        let bucket = Bucket::open(
+            self.config(),
+            Arc::new(InterruptedStore(Arc::clone(&store))),
+            Box::new(move || entropy.number()),
+            is_clean,
+        )?;
+        Ok(Life { bucket, store, sink: Arc::default() })
+    }
+
+    fn config(&self) -> BucketConfig {
+        BucketConfig {
+            name: "simulated".to_owned(),
+            uuid: "0".repeat(32),
+            vbuckets: VBUCKETS,
+            memory_quota_bytes: 1 << 20,
+            flush_enabled: true,
+            value_bytes_max: 1 << 20,
+            flush_interval_ms: 0,
+            storage: Storage::Persistent,
+            eviction: self.setup.eviction,
+            high_watermark_percent: 85,
+            low_watermark_percent: 75,
+            upkeep: Upkeep::default(),
+        }
+    }
+
+    /// The power goes, and everything that is only in memory is gone.
+    pub(super) fn crash(&self) {
+        self.files.power_off();
+        self.end_life();
+        self.files.restart();
+        self.files.heal();
+        self.count(|counts| counts.crashes += 1);
+        self.open(false);
+    }
+
+    /// The process dies, and the disk does not.
+    pub(super) fn die(&self) {
+        self.end_life();
+        self.files.heal();
+        self.count(|counts| counts.crashes += 1);
+        self.open(false);
+    }
+
+    pub(super) fn end_life(&self) {
+        // Nobody is told of what was under way.
+        self.waits.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+        self.life.borrow_mut().take();
+    }
+
+    /// Everything in the store is what the model says of it.
+    fn check_store(&self, store: &LogStore) {
+        let models = self.vbuckets.borrow();
+        for (vbid, model) in models.iter() {
+            let mut found: Vec<Key> = Vec::new();
+            let scanned = store.scan_keys(*vbid, &mut |record| {
+                let DocKey { collection, key: name } = record.key;
+                let key = Key { vbid: *vbid, collection, name: name.to_vec() };
+                let version = model.current.get(&key);
+                let Some(version) = version else {
+                    panic!("{key:?} is in the store and was never written: {record:?}");
+                };
+                assert_eq!(record.seqno, version.seqno, "{key:?} in the store: {record:?}");
+                assert!(version.cas.is_none_or(|cas| cas == record.cas), "{key:?}: {record:?}");
+                assert_eq!(record.deleted, version.document.is_none(), "{key:?}: {record:?}");
+                if let Some(document) = &version.document {
+                    let stored = (record.value, record.flags, record.expiry);
+                    let wanted = (&document.value.0[..], document.flags, document.expiry);
+                    assert_eq!(stored, wanted, "{key:?} in the store");
+                }
+                found.push(key);
+                std::ops::ControlFlow::Continue(())
+            });
+            scanned.expect("the disk is sound");
+            for (key, version) in &model.current {
+                let may_be_purged = version.document.is_none() && version.seqno <= model.purged;
+                assert!(
+                    may_be_purged || found.contains(key),
+                    "{key:?} is not in the store: {version:?}"
+                );
+            }
+        }
+    }
+
+    /// An error of the store, which has to have a reason.
+    pub(super) fn failed(&self, what: &str, error: &StoreError) {
+        let is_planned = self.files.is_off() || self.is_troubled.get();
+        assert!(is_planned, "{what} failed without reason: {error}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        interrupts::set_hook(None);
+        planted::plant(Bug::None);
+    }
+}
