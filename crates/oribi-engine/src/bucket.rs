@@ -30,6 +30,7 @@ use crate::outcome::{
     Refused, StoreRequest,
 };
 use crate::persistence::PersistenceSink;
+use crate::planted::{self, Bug};
 use crate::prefetch::KeyAhead;
 use crate::tasks::{Task, Tasks};
 use crate::timings::BucketTimings;
@@ -513,14 +514,15 @@ fn prepare_states(
     for (id, found) in (0..config.vbuckets).zip(states) {
         let known = found.is_some();
         let mut state = found.unwrap_or_else(empty_state);
-        if !known || !after_clean_shutdown {
+        let is_same = after_clean_shutdown || planted::has(Bug::KeepsTheHistoryOverACrash);
+        if !known || !is_same {
             let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
             push_history(&mut state.failover_table, entry);
             changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
         }
         prepared.push(state);
     }
-    if !changed.is_empty() {
+    if !changed.is_empty() && !planted::has(Bug::LosesVbucketStates) {
         store.commit(&changed)?;
     }
     Ok(prepared)

@@ -18,6 +18,7 @@ use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
 use crate::item::ItemRef;
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
+use crate::planted::{self, Bug};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::VBucket;
 
@@ -136,7 +137,14 @@ impl Bucket {
             newest.push(reading.add_batches(&manifest, &mut batches));
         }
         let items = batches.iter().map(|batch| batch.records.len()).sum();
-        if let Err(error) = self.store.commit(&batches) {
+        if planted::has(Bug::AcknowledgesBeforeTheCommit) {
+            for Reading { vbucket, batch, .. } in &readings {
+                vbucket.waiters().persisted(batch.end);
+            }
+        }
+        if let Err(error) = self.store.commit(&batches)
+            && !planted::has(Bug::IgnoresAFailedCommit)
+        {
             drop(batches);
             self.step_failed(&readings);
             return Err(error);
@@ -262,10 +270,17 @@ impl<'a> Reading<'a> {
                     }
                     _ => last = Some((collection, note(&mut newest, collection, record.seqno))),
                 }
-                if collection == CollectionId::DEFAULT || manifest.contains(collection) {
+                let is_lost = record.deleted && planted::has(Bug::LosesTombstones);
+                if (collection == CollectionId::DEFAULT || manifest.contains(collection))
+                    && !is_lost
+                {
                     records.push(record);
                 }
             }
+            if planted::has(Bug::DropsTheLastRecord) {
+                records.pop();
+            }
+            let end = if planted::has(Bug::WrongSeqnoInState) { Seqno(end.0 + 1) } else { end };
             let state = VbucketState { high_seqno: end, ..self.state.clone() };
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
         }

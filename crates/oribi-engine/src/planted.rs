@@ -28,6 +28,12 @@ pub(crate) enum Bug {
     LosesVbucketStates,
     /// A crash begins no new history.
     KeepsTheHistoryOverACrash,
+    /// Expel takes one checkpoint that the cursor has not passed.
+    ExpelsOneTooMany,
+    /// Tombstones leave the table while documents are still being loaded.
+    RemovesTombstonesWhileLoading,
+    /// A stored record takes the place of what is in the table.
+    LoadsOverNewer,
 }
 
 #[cfg(test)]

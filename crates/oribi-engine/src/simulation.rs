@@ -7,6 +7,7 @@
 //! single-threaded, so a seed repeats a run exactly: `ORIBI_SIMULATION_SEED=0x.. cargo test -p oribi-engine
 //! simulation` runs that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
 
+mod canaries;
 mod interrupts;
 mod model;
 mod operation;

@@ -34,7 +34,8 @@ impl World {
             370..380 => self.pass_time(),
             380..383 => self.read_everything(),
             _ if self.setup.is_calm => self.flush(),
-            383..390 => self.plan_trouble(),
+            383..387 => self.plan_trouble(),
+            387..390 => self.close_checkpoints(),
             390..393 => self.stop(),
             393..397 => self.crash(),
             _ => self.die(),
@@ -62,6 +63,7 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
+                    3 => self.close_checkpoints(),
                     _ => self.operate(),
                 }
             }
@@ -299,6 +301,13 @@ impl World {
                 Ok(_) => {}
                 Err(error) => return self.failed("compaction", &error),
             }
+        }
+    }
+
+    /// Closes what is open, as a full checkpoint is, so that more than one is queued.
+    fn close_checkpoints(&self) {
+        for vbucket in self.bucket().vbuckets() {
+            vbucket.close_big_checkpoint(1);
         }
     }
 

@@ -8,11 +8,12 @@
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
-use oribi_types::{CollectionId, Seqno};
+use oribi_types::{Cas, CollectionId, Seqno};
 
 use super::VBucket;
 use crate::checkpoint::{CursorBatch, Expelled, ReadLimits};
 use crate::flusher::FlusherSignal;
+use crate::planted::{self, Bug};
 
 impl VBucket {
     /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
@@ -40,7 +41,7 @@ impl VBucket {
         let state = VbucketState {
             phase: VbucketPhase::Active,
             high_seqno: batch.end,
-            max_cas: batch.max_cas,
+            max_cas: if planted::has(Bug::ForgetsTheHighestCas) { Cas(0) } else { batch.max_cas },
             max_deleted_rev_seqno,
             purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
             failover_table: self.failover_table(),
@@ -70,7 +71,9 @@ impl VBucket {
 
     /// The batch that was read may not be durable: it will be read again.
     pub(crate) fn flush_failed(&self) {
-        if let Some(cursor) = self.persistence_cursor {
+        if let Some(cursor) = self.persistence_cursor
+            && !planted::has(Bug::ForgetsTheRewind)
+        {
             self.queue.lock().rewind(cursor);
         }
         self.waiters.fail_all();
@@ -109,7 +112,7 @@ impl VBucket {
         for item in expelled.tombstones() {
             let hash = self.seed.hash(item.key());
             let mut table = self.table.lock();
-            if self.is_loading() {
+            if self.is_loading() && !planted::has(Bug::RemovesTombstonesWhileLoading) {
                 break;
             }
             table.remove_same(hash, item);

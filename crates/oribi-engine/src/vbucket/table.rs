@@ -10,6 +10,7 @@ use oribi_types::{CollectionId, RevSeqno, Seqno};
 use super::collection_figures::{CollectionFigures, CollectionStats, Share};
 use crate::hash_table::{HashTable, KeyHash, Place};
 use crate::item::ItemRef;
+use crate::planted::{self, Bug};
 
 /// Writes by what they did to the table, since it was made.
 #[derive(Clone, Copy, Default)]
@@ -171,12 +172,13 @@ impl Table {
     pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let (new, seqno) = (Share::of(&item), item.seqno());
         let collection = item.key().collection;
-        if self.index.locate(hash, item.key()).is_some() {
+        let place = self.index.locate(hash, item.key());
+        if place.is_some() && !planted::has(Bug::LoadsOverNewer) {
             self.collections.of(collection).stored(seqno);
             return Some(item);
         }
-        self.index.put(hash, None, item);
-        self.exchange(collection, &new, &Share::default()).stored(seqno);
+        let old = self.index.put(hash, place, item).as_ref().map_or(Share::default(), Share::of);
+        self.exchange(collection, &new, &old).stored(seqno);
         None
     }
 
