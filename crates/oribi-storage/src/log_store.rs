@@ -52,6 +52,7 @@ mod files;
 mod get_many;
 mod hint;
 mod index;
+mod intake;
 mod layout;
 mod load;
 mod log;

@@ -80,6 +80,10 @@ impl Segment {
     }
 }
 
+/// Entries whose places are loaded side by side before they are put in: as many as a processor loads
+/// at a time, and few enough to be still there.
+const TOUCHED_TOGETHER: usize = 64;
+
 /// Key of a table.
 pub(super) type TableKey = (Vbid, CollectionId);
 
@@ -172,18 +176,20 @@ impl Catalog {
     /// As [`Catalog::put`] for many entries of one table, without looking it up for each.
     pub(super) fn put_all(&mut self, table: TableKey, entries: &[Entry]) {
         let table = self.tables.entry(table).or_default();
-        table.touch(entries);
-        for entry in entries {
-            let replaced = table.put(*entry);
-            if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
-                segment.gain(*entry);
+        for some in entries.chunks(TOUCHED_TOGETHER) {
+            table.touch(some);
+            for entry in some {
+                let replaced = table.put(*entry);
+                if let Some(segment) = &mut self.segments[usize::from(entry.place().slot)] {
+                    segment.gain(*entry);
+                }
+                self.purged += u64::from(entry.mark() == Mark::Purged);
+                let Some(replaced) = replaced else { continue };
+                if let Some(segment) = &mut self.segments[usize::from(replaced.place().slot)] {
+                    segment.lose(replaced);
+                }
+                self.purged -= u64::from(replaced.mark() == Mark::Purged);
             }
-            self.purged += u64::from(entry.mark() == Mark::Purged);
-            let Some(replaced) = replaced else { continue };
-            if let Some(segment) = &mut self.segments[usize::from(replaced.place().slot)] {
-                segment.lose(replaced);
-            }
-            self.purged -= u64::from(replaced.mark() == Mark::Purged);
         }
     }
 

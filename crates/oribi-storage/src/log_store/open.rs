@@ -13,12 +13,12 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::LogOptions;
-use super::bounds::{Bounds, Position};
+use super::bounds::Bounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{self, Hint, Version};
-use super::index::{Entry, Mark, Place};
-use super::layout::{Kind, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
+use super::intake::Intake;
+use super::layout::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
 use super::log::Log;
 use super::newest::{Newest, NewestFault, read_newest};
 use super::planted::{Bug, Planted};
@@ -103,10 +103,12 @@ impl Opening<'_> {
         let slot = add_segment(&mut catalog, segment)?;
         catalog.active = slot;
         let mut hint = Hint::default();
+        let mut intake = Intake::new(&mut catalog, &newest.bounds, newest.id, slot);
         for version in &newest.versions {
             hint.push(version);
-            take_version(&mut catalog, &newest.bounds, newest.id, slot, version);
+            intake.take(version);
         }
+        intake.finish();
         self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
         let (id, end) = (newest.id, newest.end);
@@ -198,19 +200,19 @@ impl Opening<'_> {
         }
         let bytes = bytes.min(SEGMENT_BYTES_MAX);
         let slot = add_segment(catalog, Segment::new(id, Arc::clone(&file), bytes))?;
+        let mut intake = Intake::new(catalog, &newest.bounds, id, slot);
         if let Some(hint) = self.hint_of(id) {
             let listed = hint::read(&hint, id, bytes, newest.seed);
             if let Some(versions) = listed {
-                versions.for_each(|version| {
-                    take_version(catalog, &newest.bounds, id, slot, &version);
-                });
+                versions.for_each(|version| intake.take(&version));
+                intake.finish();
                 return Ok(false);
             }
             tracing::warn!(segment = id, "a bad index file; the segment is read instead");
         }
-        let is_damaged = self.scan_older(&file, id, bytes, newest, &mut |version| {
-            take_version(catalog, &newest.bounds, id, slot, version);
-        })?;
+        let take = &mut |version: &Version| intake.take(version);
+        let is_damaged = self.scan_older(&file, id, bytes, newest, take)?;
+        intake.finish();
         Ok(is_damaged || !is_whole)
     }
 
@@ -336,25 +338,6 @@ impl Opening<'_> {
 fn add_segment(catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreError> {
     let slot = catalog.add_segment(segment);
     slot.ok_or_else(|| StoreError::Corrupt("there are more segments than there can be".into()))
-}
-
-/// Takes up one version, unless it is gone by a bound.
-fn take_version(catalog: &mut Catalog, bounds: &Bounds, id: u32, slot: u16, version: &Version) {
-    catalog.segment_mut(slot).wrote(version.size);
-    let position = Position { segment: id, offset: version.offset };
-    let (vbid, collection) = (version.vbid, version.collection);
-    if bounds.is_gone(vbid, collection, position) {
-        return;
-    }
-    let mark = match version.kind {
-        Kind::Tombstone if bounds.is_purged(vbid, version.expiry, position) => Mark::Purged,
-        Kind::Tombstone => Mark::Tombstone,
-        Kind::PurgedTombstone => Mark::Purged,
-        _ => Mark::Document,
-    };
-    let entry =
-        Entry::new(version.fingerprint, version.size, mark, Place::at(slot, version.offset));
-    catalog.put((vbid, collection), entry);
 }
 
 /// A number that no two stores share, and no client knows.
