@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, Refused,
-    WarmupState, WarmupStep,
+    Bucket, BucketConfig, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome,
+    MutationOutcome, Refused, WarmupState, WarmupStep,
 };
 use oribi_storage::{KvStore, LogOptions, LogStore, MemoryStore};
 use oribi_types::{Cas, Vbid};
@@ -172,4 +172,110 @@ fn damage_in_one_vbucket_does_not_hide_the_others() {
     let refused = bucket.store(Vbid(1), key("key-7"), &set("new"), NOW);
     let is_refused = matches!(refused, MutationOutcome::Refused(Refused::TemporaryFailure));
     assert!(is_refused, "a vbucket of unknown content takes no writes: {refused:?}");
+}
+
+struct Told;
+
+impl FetchSink for Told {
+    fn fetched(&self, _: u64, outcome: FetchOutcome) {
+        assert_eq!(outcome, FetchOutcome::Ready);
+    }
+}
+
+fn fetch(bucket: &Bucket, vbid: Vbid, name: &str) {
+    let sink: Arc<dyn FetchSink> = Arc::new(Told);
+    bucket.fetch(vbid, key(name), &sink, 0);
+    while bucket.fetch_step() > 0 {}
+}
+
+/// The operation, again after a fetch for as long as it asks for one; and how often it did.
+fn fetching<T>(
+    bucket: &Bucket,
+    vbid: Vbid,
+    name: &str,
+    mut operation: impl FnMut() -> Result<T, Refused>,
+) -> (T, usize) {
+    for fetches in 0..3 {
+        match operation() {
+            Ok(outcome) => return (outcome, fetches),
+            Err(refused) => assert_eq!(refused, Refused::NeedsFetch),
+        }
+        fetch(bucket, vbid, name);
+    }
+    panic!("{name} is fetched and fetched");
+}
+
+fn get(bucket: &Bucket, vbid: Vbid, name: &str) -> (Option<Vec<u8>>, usize) {
+    fetching(bucket, vbid, name, || match bucket.get(vbid, key(name), NOW) {
+        GetOutcome::Hit(item) => Ok(Some(item.value().to_vec())),
+        GetOutcome::Miss => Ok(None),
+        GetOutcome::Refused(refused) => Err(refused),
+    })
+}
+
+fn write(bucket: &Bucket, vbid: Vbid, name: &str, value: Option<&str>) {
+    let (outcome, _) = fetching(bucket, vbid, name, || {
+        let outcome = match value {
+            Some(value) => bucket.store(vbid, key(name), &set(value), NOW),
+            None => bucket.delete(vbid, key(name), Cas(0), NOW),
+        };
+        match outcome {
+            MutationOutcome::Refused(refused) => Err(refused),
+            outcome => Ok(outcome),
+        }
+    });
+    done(outcome);
+}
+
+/// Reads and writes between the steps of a load, flushes in between, and what is there in the end.
+fn serve_while_loading(store: Arc<dyn KvStore>, eviction: EvictionPolicy) {
+    const COUNT: usize = 300;
+    fill(Arc::clone(&store), COUNT, 300);
+    let bucket = open(BucketConfig { eviction, ..config() }, store);
+    let mut expected: Vec<Option<String>> = vec![None; COUNT + 10];
+    for (number, expected) in expected.iter_mut().enumerate().take(COUNT).skip(1) {
+        *expected = Some(format!("{number}-{}", "v".repeat(300)));
+    }
+    let vbid = Vbid(2);
+    let name = |number: usize| format!("key-{number}");
+    let (mut round, mut fetches) = (0, 0);
+    loop {
+        for number in [round, COUNT / 2 + round, COUNT - 1 - round, COUNT + 1] {
+            let (found, times) = get(&bucket, vbid, &name(number));
+            let found = found.map(|value| String::from_utf8_lossy(&value).into_owned());
+            assert_eq!(found, expected[number], "{number} in round {round}");
+            fetches += times;
+        }
+        let (written, deleted) = (3 * round + 5, 3 * round + 6);
+        write(&bucket, vbid, &name(written), Some("new"));
+        expected[written] = Some("new".to_owned());
+        write(&bucket, vbid, &name(deleted), None);
+        expected[deleted] = None;
+        if round % 2 == 0 {
+            bucket.flush_step().expect("flushed");
+        }
+        round += 1;
+        if matches!(bucket.warmup_step(), WarmupStep::Done) {
+            break;
+        }
+    }
+    assert!(fetches > 0, "some of it was not loaded yet");
+    bucket.flush_step().expect("flushed");
+    for (number, expected) in expected.iter().enumerate() {
+        let (found, fetches) = get(&bucket, vbid, &name(number));
+        let found = found.map(|value| String::from_utf8_lossy(&value).into_owned());
+        assert_eq!((found.as_ref(), fetches), (expected.as_ref(), 0), "{number} in the end");
+    }
+    let items = expected.iter().flatten().count() + 3 * (COUNT - 1);
+    let stats = bucket.stats();
+    assert_eq!((stats.items, stats.tombstones), (items, 0), "no tombstone stays behind");
+}
+
+#[test]
+fn clients_are_served_while_documents_are_loaded() {
+    for eviction in [EvictionPolicy::Value, EvictionPolicy::Full] {
+        serve_while_loading(Arc::new(MemoryStore::new()), eviction);
+        let directory = tempfile::tempdir().expect("a directory");
+        serve_while_loading(open_log(&directory.path().join("log")), eviction);
+    }
 }
