@@ -6,7 +6,8 @@
 //! thread; calls that wait for the disk or derive keys run on blocking threads, so that one slow
 //! request delays no other; every request has a bounded size and time. Caller: `Server::start`, which
 //! binds the listener first, so that a taken port is a start error. It deliberately is not a general
-//! HTTP server: no TLS, no HTTP/2, no user interface.
+//! HTTP server: no HTTP/2, no user interface. With TLS the same is served on a second port, where a client's
+//! certificate may say who asks.
 
 mod body;
 mod buckets;
@@ -14,6 +15,7 @@ mod collections;
 mod config_stream;
 mod login;
 mod message;
+mod node;
 mod pools;
 mod routes;
 #[cfg(test)]
@@ -21,6 +23,7 @@ mod tests;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,10 +31,14 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
+use crate::auth::Identity;
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
+use crate::tls::Certified;
 
 /// Connections at the same time. Each client library keeps a few per node, most of them idle.
 const CONNECTIONS_MAX: usize = 256;
@@ -63,12 +70,12 @@ pub struct AdminHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts serving on a bound listener.
+/// Starts serving on a bound listener, and on another one with TLS.
 pub fn start(
     listener: std::net::TcpListener,
+    tls_listener: Option<std::net::TcpListener>,
     server: Arc<ServerContext>,
 ) -> io::Result<AdminHandle> {
-    listener.set_nonblocking(true)?;
     let (stop, stopping) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -76,9 +83,9 @@ pub fn start(
         .max_blocking_threads(8)
         .thread_name("oribi-admin-io")
         .build()?;
-    let listener = {
+    let (listener, tls_listener) = {
         let _entered = runtime.enter();
-        tokio::net::TcpListener::from_std(listener)?
+        (adopt(listener)?, tls_listener.map(adopt).transpose()?)
     };
     let state = Arc::new(AdminState {
         metrics: MetricsRegistry::new(Arc::clone(&server)),
@@ -87,7 +94,14 @@ pub fn start(
         stopping,
     });
     let thread = std::thread::Builder::new().name("oribi-admin".to_owned()).spawn(move || {
-        runtime.block_on(accept_until_stopped(listener, state));
+        runtime.block_on(async {
+            let tls_accepting = async {
+                if let Some(listener) = tls_listener {
+                    accept_until_stopped(listener, Arc::clone(&state), true).await;
+                }
+            };
+            tokio::join!(accept_until_stopped(listener, Arc::clone(&state), false), tls_accepting);
+        });
         runtime.shutdown_timeout(STOP_DEADLINE);
     })?;
     Ok(AdminHandle { stop, thread: Some(thread) })
@@ -114,7 +128,16 @@ impl Drop for AdminHandle {
     }
 }
 
-async fn accept_until_stopped(listener: tokio::net::TcpListener, state: Arc<AdminState>) {
+fn adopt(listener: std::net::TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+async fn accept_until_stopped(
+    listener: tokio::net::TcpListener,
+    state: Arc<AdminState>,
+    with_tls: bool,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut stopping = state.stopping.clone();
     loop {
@@ -127,7 +150,10 @@ async fn accept_until_stopped(listener: tokio::net::TcpListener, state: Arc<Admi
                 Ok(place) => {
                     let state = Arc::clone(&state);
                     tokio::spawn(async move {
-                        serve_connection(stream, state).await;
+                        match with_tls {
+                            false => serve_connection(stream, state, None).await,
+                            true => serve_tls_connection(stream, peer, state).await,
+                        }
                         drop(place);
                     });
                 }
@@ -143,10 +169,45 @@ async fn accept_until_stopped(listener: tokio::net::TcpListener, state: Arc<Admi
     }
 }
 
-async fn serve_connection(stream: tokio::net::TcpStream, state: Arc<AdminState>) {
+async fn serve_tls_connection(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    state: Arc<AdminState>,
+) {
+    let Some(tls) = state.server.tls().cloned() else { return };
+    let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
+    let accepted = tokio::time::timeout(HEADER_DEADLINE, acceptor.accept(stream)).await;
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            if let Some(suppressed) = tls.may_log_failure() {
+                tracing::info!(%peer, %error, suppressed, "TLS of an admin connection failed");
+            }
+            return;
+        }
+        Err(_) => return,
+    };
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificate = chain.first().map(AsRef::as_ref);
+    match tls.certified(certificate, &state.server.users) {
+        Certified::Nobody => serve_connection(stream, state, None).await,
+        Certified::User(identity) => serve_connection(stream, state, Some(identity)).await,
+        Certified::Refused => {
+            tracing::info!(%peer, "closed an admin connection: its certificate names no user");
+        }
+    }
+}
+
+/// Serves requests; `certified` is who asks unless a request says otherwise.
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    state: Arc<AdminState>,
+    certified: Option<Arc<Identity>>,
+) {
     let service = service_fn(|request| {
         let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(routes::answer(state, request).await) }
+        let certified = certified.clone();
+        async move { Ok::<_, Infallible>(routes::answer(state, request, certified).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

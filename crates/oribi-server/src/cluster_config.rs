@@ -55,11 +55,21 @@ pub struct BucketFacts<'a> {
     pub manifest_uid: u64,
 }
 
+/// Ports with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsPorts {
+    /// Memcached binary protocol.
+    pub kv: u16,
+    /// Admin HTTP.
+    pub mgmt: u16,
+}
+
 /// See the module text.
 #[derive(Debug)]
 pub struct ClusterConfig {
     kv_port: u16,
     mgmt_port: u16,
+    tls_ports: Option<TlsPorts>,
     rev: AtomicU64,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
     rendered: Mutex<HashMap<String, Arc<Document>>>,
@@ -71,9 +81,15 @@ impl ClusterConfig {
         ClusterConfig {
             kv_port,
             mgmt_port,
+            tls_ports: None,
             rev: AtomicU64::new(u64::from(unix_s).max(1)),
             rendered: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// The same with ports for clients that speak TLS.
+    pub fn with_tls(self, tls_ports: Option<TlsPorts>) -> ClusterConfig {
+        ClusterConfig { tls_ports, ..self }
     }
 
     /// Current revision.
@@ -84,6 +100,11 @@ impl ClusterConfig {
     /// Ports of the memcached binary protocol and of the admin HTTP.
     pub fn ports(&self) -> (u16, u16) {
         (self.kv_port, self.mgmt_port)
+    }
+
+    /// The same with TLS, where it is spoken.
+    pub fn tls_ports(&self) -> Option<TlsPorts> {
+        self.tls_ports
     }
 
     /// To be called after a bucket or a manifest changed: later documents carry a higher revision.
@@ -122,7 +143,15 @@ impl ClusterConfig {
     }
 
     fn node(&self) -> NodeExt {
-        NodeExt { this_node: true, services: Services { kv: self.kv_port, mgmt: self.mgmt_port } }
+        NodeExt {
+            this_node: true,
+            services: Services {
+                kv: self.kv_port,
+                mgmt: self.mgmt_port,
+                kv_ssl: self.tls_ports.map(|ports| ports.kv),
+                mgmt_ssl: self.tls_ports.map(|ports| ports.mgmt),
+            },
+        }
     }
 
     fn render_bucket(&self, facts: &BucketFacts<'_>, rev: u64) -> String {
@@ -209,6 +238,10 @@ struct NodeExt {
 struct Services {
     kv: u16,
     mgmt: u16,
+    #[serde(rename = "kvSSL", skip_serializing_if = "Option::is_none")]
+    kv_ssl: Option<u16>,
+    #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
+    mgmt_ssl: Option<u16>,
 }
 
 #[derive(Serialize)]
@@ -223,7 +256,7 @@ struct VbucketServerMap {
 
 #[cfg(test)]
 mod tests {
-    use super::{BucketFacts, ClusterConfig};
+    use super::{BucketFacts, ClusterConfig, TlsPorts};
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {
@@ -251,6 +284,19 @@ mod tests {
         assert_eq!(json["vBucketServerMap"]["vBucketMap"].as_array().unwrap().len(), 4);
         assert_eq!(json["collectionsManifestUid"], "1f");
         assert!(json["clusterCapabilities"].as_object().unwrap().is_empty());
+    }
+
+    #[test]
+    fn ports_with_tls_are_named_where_there_are_any() {
+        let ports = TlsPorts { kv: 11207, mgmt: 18091 };
+        let config = ClusterConfig::new(11210, 8091, 100).with_tls(Some(ports));
+        for document in [config.bucket_document(&facts()), config.global_document()] {
+            let json: serde_json::Value = serde_json::from_str(&document.json).unwrap();
+            assert_eq!(json["nodesExt"][0]["services"]["kvSSL"], 11207);
+            assert_eq!(json["nodesExt"][0]["services"]["mgmtSSL"], 18091);
+        }
+        let without = ClusterConfig::new(11210, 8091, 100).global_document();
+        assert!(!without.json.contains("SSL"), "{}", without.json);
     }
 
     #[test]

@@ -11,11 +11,15 @@ mod resolve;
 mod setting;
 #[cfg(test)]
 mod tests;
+mod tls_setting;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::buckets::BucketStorage;
+use crate::tls::{NameRule, NameRuleError};
+use oribi_tls::MinimumVersion;
+use oribi_tls::server::{ClientCertificates, ServerOptions};
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 
@@ -44,6 +48,24 @@ pub struct Settings {
     pub admin_listen: Option<IpAddr>,
     /// Port of the admin HTTP; 0 takes a free one.
     pub admin_port: u16,
+    /// PEM file with the server's certificate chain; TLS is spoken when there is one.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of the certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Address of the ports with TLS; `listen` when not set.
+    pub tls_listen: Option<IpAddr>,
+    /// Port of the memcached binary protocol with TLS; 0 takes a free one.
+    pub tls_port: u16,
+    /// Port of the admin HTTP with TLS; 0 takes a free one.
+    pub tls_admin_port: u16,
+    /// Oldest version of TLS.
+    pub tls_minimum_version: MinimumVersion,
+    /// Whether clients are asked for a certificate.
+    pub tls_client_certificates: ClientCertificates,
+    /// PEM file with the authorities of clients.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Where a client's certificate names its user, as [`crate::tls::NameRule`] reads it.
+    pub tls_client_names: Vec<String>,
     /// Connections accepted at the same time.
     pub connections_max: usize,
     /// Time to authenticate after connecting.
@@ -78,6 +100,15 @@ impl Default for Settings {
             port: 11210,
             admin_listen: None,
             admin_port: 8091,
+            tls_certificate: None,
+            tls_key: None,
+            tls_listen: None,
+            tls_port: 11207,
+            tls_admin_port: 18091,
+            tls_minimum_version: MinimumVersion::Tls12,
+            tls_client_certificates: ClientCertificates::Off,
+            tls_client_ca: None,
+            tls_client_names: vec!["subject.cn".to_owned()],
             connections_max: 10_000,
             auth_deadline_ms: 10_000,
             frame_deadline_ms: 60_000,
@@ -105,6 +136,17 @@ pub enum SettingsError {
     /// The same bucket twice.
     #[error("bucket {0:?} is listed twice")]
     BucketTwice(String),
+    /// Half of what TLS needs.
+    #[error("tls_certificate and tls_key go together: {0} is missing")]
+    TlsHalf(&'static str),
+    /// Clients are asked for certificates that nothing could verify.
+    #[error(
+        "tls_client_certificates is {0}, so tls_client_ca has to name the clients' authorities"
+    )]
+    TlsClientAuthority(&'static str),
+    /// A rule for names that is none.
+    #[error("tls_client_names: {0}")]
+    TlsClientName(#[from] NameRuleError),
     /// A public address while everybody knows the password.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
@@ -117,6 +159,27 @@ impl Settings {
     /// Address of the admin HTTP.
     pub fn admin_address(&self) -> IpAddr {
         self.admin_listen.unwrap_or(self.listen)
+    }
+
+    /// Address of the ports with TLS.
+    pub fn tls_address(&self) -> IpAddr {
+        self.tls_listen.unwrap_or(self.listen)
+    }
+
+    /// What TLS is set up from, where it is spoken.
+    pub fn tls_options(&self) -> Option<ServerOptions> {
+        Some(ServerOptions {
+            certificate: self.tls_certificate.clone()?,
+            key: self.tls_key.clone()?,
+            client_ca: self.tls_client_ca.clone(),
+            client_certificates: self.tls_client_certificates,
+            minimum_version: self.tls_minimum_version,
+        })
+    }
+
+    /// Where a client's certificate names its user, in the order in which to look.
+    pub(crate) fn tls_name_rules(&self) -> Result<Vec<NameRule>, NameRuleError> {
+        self.tls_client_names.iter().map(|rule| rule.parse()).collect()
     }
 
     /// Checks what a single value's form cannot tell. Called when settings are resolved.
@@ -132,13 +195,29 @@ impl Settings {
                 return Err(SettingsError::BucketTwice(name.clone()));
             }
         }
+        self.check_tls()
+    }
+
+    fn check_tls(&self) -> Result<(), SettingsError> {
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(_), None) => return Err(SettingsError::TlsHalf("tls_key")),
+            (None, Some(_)) => return Err(SettingsError::TlsHalf("tls_certificate")),
+            _ => {}
+        }
+        let asked = self.tls_client_certificates;
+        if asked != ClientCertificates::Off && self.tls_client_ca.is_none() {
+            return Err(SettingsError::TlsClientAuthority(asked.name()));
+        }
+        self.tls_name_rules()?;
         Ok(())
     }
 
     /// Refuses to serve the development password on anything but a loopback address. Called by
     /// `Server::start` before it binds.
     pub fn check_exposure(&self, is_development: bool) -> Result<(), SettingsError> {
-        let exposed = [self.listen, self.admin_address()].into_iter().find(|a| !a.is_loopback());
+        let tls = self.tls_certificate.is_some().then(|| self.tls_address());
+        let addresses = [self.listen, self.admin_address()].into_iter().chain(tls);
+        let exposed = addresses.into_iter().find(|a| !a.is_loopback());
         match exposed {
             Some(address) if is_development => Err(SettingsError::ExposedDevelopment(address)),
             _ => Ok(()),

@@ -37,6 +37,7 @@ use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
+use crate::auth::Identity;
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
 use crate::dispatch::{self, Exchange, Served, write_answer};
@@ -154,6 +155,11 @@ impl Connection {
         let parked = self.state.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes());
         let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.header.frame_bytes());
         self.reader.capacity() + parked + incoming + self.writer.tail().capacity()
+    }
+
+    /// Makes `identity` the user of the connection, proved by other means than a request.
+    pub fn authenticate(&mut self, identity: Arc<Identity>) {
+        self.state.authenticate(identity);
     }
 
     /// Why the connection ends, once it does.

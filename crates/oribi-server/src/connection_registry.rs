@@ -32,6 +32,8 @@ pub(crate) struct Agreement {
     pub user: Option<Arc<Identity>>,
     /// Name of the selected bucket.
     pub bucket: Option<Box<str>>,
+    /// Version and cipher suite of TLS, where it is spoken.
+    pub tls: Option<(&'static str, &'static str)>,
     /// What HELLO granted.
     pub features: Features,
 }

@@ -101,6 +101,10 @@ counter_set! {
         total_connections,
         /// Connections closed because of what the client sent or did not do.
         closed_for_cause,
+        /// TLS handshakes completed.
+        tls_handshakes,
+        /// TLS handshakes that failed.
+        tls_handshake_failures,
     }
 }
 

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod offline;
 pub mod server;
 pub mod server_context;
+pub mod tls;
 
 mod blocking_thread;
 mod connection;

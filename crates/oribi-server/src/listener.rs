@@ -1,6 +1,6 @@
 //! The acceptor: one thread that takes connections and hands them to workers in turn.
 //!
-//! Owns: the listening socket. Invariants: a connection beyond the cap is closed at once, before
+//! Owns: the listening sockets, one without TLS and perhaps one with. Invariants: a connection beyond the cap is closed at once, before
 //! anything is allocated for it; every socket handed over has TCP_NODELAY (answers are batched by the
 //! worker, not by the kernel) and keepalive (a peer that vanished without a word is noticed). When the
 //! process is out of descriptors the acceptor tries again a little later instead of spinning.
@@ -15,11 +15,10 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{Accepted, Mailbox, Message};
 use crate::server_context::ServerContext;
 
-const LISTENER: Token = Token(0);
-const STOP: Token = Token(1);
+const STOP: Token = Token(usize::MAX);
 
 /// Pause after the operating system refused a connection for lack of something.
 const RETRY: Duration = Duration::from_millis(100);
@@ -38,18 +37,25 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts accepting from a bound socket.
+    /// Starts accepting from a bound socket, and from another one whose clients speak TLS.
     pub fn start(
         socket: std::net::TcpListener,
+        tls_socket: Option<std::net::TcpListener>,
         server: Arc<ServerContext>,
         workers: Vec<Arc<Mailbox>>,
     ) -> io::Result<Listener> {
-        socket.set_nonblocking(true)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
-        let mut socket = TcpListener::from_std(socket);
-        poll.registry().register(&mut socket, LISTENER, Interest::READABLE)?;
-        let acceptor = Acceptor { poll, socket, server, workers, next: 0, refusal_logged: None };
+        let mut ports = Vec::new();
+        let plain = (socket, Accepted::Plain as Kind);
+        for (socket, kind) in [plain].into_iter().chain(tls_socket.map(|s| (s, Accepted::Tls as _)))
+        {
+            socket.set_nonblocking(true)?;
+            let mut socket = TcpListener::from_std(socket);
+            poll.registry().register(&mut socket, Token(ports.len()), Interest::READABLE)?;
+            ports.push(Port { socket, kind });
+        }
+        let acceptor = Acceptor { poll, ports, server, workers, next: 0, refusal_logged: None };
         let thread = std::thread::Builder::new()
             .name("oribi-acceptor".to_owned())
             .spawn(move || acceptor.run())?;
@@ -68,9 +74,17 @@ impl Listener {
     }
 }
 
+/// What becomes of a socket that was accepted on a port.
+type Kind = fn(TcpStream) -> Accepted;
+
+struct Port {
+    socket: TcpListener,
+    kind: Kind,
+}
+
 struct Acceptor {
     poll: Poll,
-    socket: TcpListener,
+    ports: Vec<Port>,
     server: Arc<ServerContext>,
     workers: Vec<Arc<Mailbox>>,
     next: usize,
@@ -102,13 +116,28 @@ impl Acceptor {
         }
     }
 
-    /// Accepts until nobody is waiting.
+    /// Accepts until nobody is waiting, one from each port in turn.
     fn accept_all(&mut self) -> io::Result<()> {
+        let mut waiting = true;
+        while std::mem::take(&mut waiting) {
+            for index in 0..self.ports.len() {
+                waiting |= self.accept_one(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts from a port; false when nobody is waiting there.
+    fn accept_one(&mut self, index: usize) -> io::Result<bool> {
         loop {
-            match self.socket.accept() {
-                Ok((stream, peer)) => self.hand_over(stream, peer),
+            let Port { socket, kind } = &self.ports[index];
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    self.hand_over(stream, peer, *kind);
+                    return Ok(true);
+                }
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::WouldBlock => return Ok(false),
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                     _ => return Err(error),
                 },
@@ -116,7 +145,7 @@ impl Acceptor {
         }
     }
 
-    fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr, kind: Kind) {
         if !self.server.admit_connection() {
             if self.refusal_logged.is_none_or(|logged| logged.elapsed() > REFUSAL_LOG_PAUSE) {
                 let refused = self.server.rejected_connections();
@@ -132,7 +161,7 @@ impl Acceptor {
         }
         let worker = &self.workers[self.next % self.workers.len()];
         self.next = self.next.wrapping_add(1);
-        worker.post(Message::Socket(stream));
+        worker.post(Message::Socket(kind(stream)));
     }
 }
 

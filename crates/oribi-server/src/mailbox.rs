@@ -21,11 +21,20 @@ pub struct ConnectionId {
     pub generation: u32,
 }
 
+/// A socket that was accepted.
+#[derive(Debug)]
+pub enum Accepted {
+    /// On the port without TLS.
+    Plain(mio::net::TcpStream),
+    /// On the port with TLS; nothing was said yet.
+    Tls(mio::net::TcpStream),
+}
+
 /// What a worker can be told.
 #[derive(Debug)]
 pub enum Message {
     /// A new connection.
-    Socket(mio::net::TcpStream),
+    Socket(Accepted),
     /// A write that waited for the store.
     Persisted {
         /// Token given with the write.

@@ -173,6 +173,12 @@ impl ServerCollector {
         let rejected = self.server.rejected_connections() as u64;
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
+        if let Some(tls) = self.server.tls() {
+            let expiry = ConstGauge::new(tls.current().certificate.not_after_unix_s);
+            let help = "End of the certificate's validity, in seconds since 1970";
+            let name = "tls_certificate_not_after_seconds";
+            expiry.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
         let open = ConstGauge::new(self.server.connections() as u64);
         let help = "Open connections of the memcached binary protocol";
         open.encode(encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?)

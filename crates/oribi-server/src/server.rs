@@ -8,19 +8,21 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use oribi_tls::files::FileError;
 use oribi_types::Timestamp;
 
 use crate::admin::{self, AdminHandle};
 use crate::auth::{UserFileError, UserStore};
 use crate::blocking_thread::BlockingThread;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
-use crate::cluster_config::ClusterConfig;
+use crate::cluster_config::{ClusterConfig, TlsPorts};
 use crate::config::{Settings, SettingsError};
 use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::server_context::{ConnectionLimits, ServerContext};
+use crate::tls::{FileWatch, Tls};
 use crate::worker::{Worker, wall_clock};
 
 /// Why a server could not be started.
@@ -29,6 +31,9 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// TLS cannot be set up from the files that are named.
+    #[error(transparent)]
+    Tls(#[from] FileError),
     /// The users cannot be read.
     #[error(transparent)]
     Users(#[from] UserFileError),
@@ -58,6 +63,24 @@ pub struct Addresses {
     pub kv: SocketAddr,
     /// Admin HTTP.
     pub admin: SocketAddr,
+    /// The same with TLS, where it is spoken.
+    pub tls: Option<TlsAddresses>,
+}
+
+/// Where a server can be reached with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsAddresses {
+    /// Memcached binary protocol.
+    pub kv: SocketAddr,
+    /// Admin HTTP.
+    pub admin: SocketAddr,
+}
+
+/// The bound sockets of a server.
+struct Sockets {
+    kv: TcpListener,
+    admin: TcpListener,
+    tls: Option<(TcpListener, TcpListener)>,
 }
 
 /// A running server.
@@ -68,6 +91,7 @@ pub struct Server {
     workers: Vec<Worker>,
     blocking: BlockingThread,
     admin: AdminHandle,
+    _tls_files: Option<FileWatch>,
     _data_dir: DataDir,
 }
 
@@ -82,22 +106,34 @@ impl Server {
         let data_dir = DataDir::open(&settings.data_dir)?;
         let users = Arc::new(UserStore::open(data_dir.path())?);
         settings.check_exposure(users.is_development())?;
-        let kv_socket = bind(SocketAddr::new(settings.listen, settings.port))?;
-        let admin_socket = bind(SocketAddr::new(settings.admin_address(), settings.admin_port))?;
-        let addresses =
-            Addresses { kv: kv_socket.local_addr()?, admin: admin_socket.local_addr()? };
+        let tls = open_tls(settings)?;
+        let sockets = Sockets::bind(settings)?;
+        let addresses = sockets.addresses()?;
         let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
-        let context = Arc::new(context(settings, addresses, buckets, users, started));
+        let mut context = context(settings, addresses, buckets, users, started);
+        context.tls = tls.clone();
+        let context = Arc::new(context);
         let (blocking, queue) = BlockingThread::start()?;
         let mut workers = Vec::new();
         for index in 0..settings.workers {
             workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);
         }
         let mailboxes = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
-        let admin = admin::start(admin_socket, Arc::clone(&context))?;
-        let listener = Listener::start(kv_socket, Arc::clone(&context), mailboxes)?;
-        let server =
-            Server { context, addresses, listener, workers, blocking, admin, _data_dir: data_dir };
+        let (kv_tls_socket, admin_tls_socket) = sockets.tls.unzip();
+        let admin = admin::start(sockets.admin, admin_tls_socket, Arc::clone(&context))?;
+        let listener = Listener::start(sockets.kv, kv_tls_socket, Arc::clone(&context), mailboxes)?;
+        let _tls_files = tls.map(FileWatch::start).transpose()?;
+        let _data_dir = data_dir;
+        let server = Server {
+            context,
+            addresses,
+            listener,
+            workers,
+            blocking,
+            admin,
+            _tls_files,
+            _data_dir,
+        };
         server.announce();
         Ok(server)
     }
@@ -148,6 +184,37 @@ impl Server {
     }
 }
 
+impl Sockets {
+    fn bind(settings: &Settings) -> Result<Sockets, StartError> {
+        let kv = bind(SocketAddr::new(settings.listen, settings.port))?;
+        let admin = bind(SocketAddr::new(settings.admin_address(), settings.admin_port))?;
+        let mut tls = None;
+        if settings.tls_options().is_some() {
+            let address = settings.tls_address();
+            let kv = bind(SocketAddr::new(address, settings.tls_port))?;
+            let admin = bind(SocketAddr::new(address, settings.tls_admin_port))?;
+            tls = Some((kv, admin));
+        }
+        Ok(Sockets { kv, admin, tls })
+    }
+
+    fn addresses(&self) -> std::io::Result<Addresses> {
+        let tls = match &self.tls {
+            None => None,
+            Some((kv, admin)) => {
+                Some(TlsAddresses { kv: kv.local_addr()?, admin: admin.local_addr()? })
+            }
+        };
+        Ok(Addresses { kv: self.kv.local_addr()?, admin: self.admin.local_addr()?, tls })
+    }
+}
+
+fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
+    let Some(options) = settings.tls_options() else { return Ok(None) };
+    let rules = settings.tls_name_rules().map_err(SettingsError::from)?;
+    Ok(Some(Arc::new(Tls::open(options, rules)?)))
+}
+
 fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).map_err(|source| StartError::Bind { address, source })
 }
@@ -160,7 +227,9 @@ fn context(
     started: Timestamp,
 ) -> ServerContext {
     let (kv_port, admin_port) = (addresses.kv.port(), addresses.admin.port());
-    let cluster = Arc::new(ClusterConfig::new(kv_port, admin_port, started.unix_s()));
+    let tls_ports = addresses.tls.map(|tls| TlsPorts { kv: tls.kv.port(), mgmt: tls.admin.port() });
+    let cluster = ClusterConfig::new(kv_port, admin_port, started.unix_s()).with_tls(tls_ports);
+    let cluster = Arc::new(cluster);
     let counters = Arc::new(ServerCounters::new(settings.workers));
     let limits = ConnectionLimits {
         auth_deadline_ms: settings.auth_deadline_ms,

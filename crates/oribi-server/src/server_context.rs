@@ -13,6 +13,7 @@ use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
+use crate::tls::Tls;
 use crate::worker::wall_clock;
 
 /// What connections may do, from the settings.
@@ -40,6 +41,8 @@ pub struct ServerContext {
     pub cluster: Arc<ClusterConfig>,
     /// Operation counters.
     pub counters: Arc<ServerCounters>,
+    /// How TLS is spoken, where it is.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Connections and what each of them is.
     pub(crate) registry: ConnectionRegistry,
     /// Deadlines and caps.
@@ -68,6 +71,7 @@ impl ServerContext {
             users,
             cluster,
             counters,
+            tls: None,
             registry: ConnectionRegistry::default(),
             limits,
             bucket_defaults,
@@ -75,6 +79,11 @@ impl ServerContext {
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),
         }
+    }
+
+    /// How TLS is spoken, where it is.
+    pub fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
     }
 
     /// Whole seconds since the start, by the wall clock.

@@ -13,6 +13,8 @@
 //! It deliberately knows no opcode.
 
 mod connections;
+mod handshake;
+mod transport;
 mod turn;
 
 use std::io;
@@ -180,8 +182,8 @@ impl WorkerLoop {
 
     fn receive(&mut self, message: Message) {
         match message {
-            Message::Socket(stream) => {
-                self.connections.add(stream, self.poll.registry(), &self.environment);
+            Message::Socket(accepted) => {
+                self.connections.add(accepted, self.poll.registry(), &self.environment);
             }
             Message::Persisted { token, outcome } => {
                 let token = ParkToken::decode(token);
@@ -209,6 +211,8 @@ impl WorkerLoop {
     }
 
     fn run_turns(&mut self) {
+        // Those that wait for a handshake beside it get one turn together, whoever of them is next.
+        self.connections.run_handshake(&self.environment);
         for _ in 0..self.connections.runnable() {
             self.connections.run_next(&mut self.environment);
             for (connection, job) in self.environment.jobs.drain(..) {

@@ -12,6 +12,8 @@ pub mod certificate;
 pub mod client;
 pub mod files;
 pub mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 mod sealed_bytes;
 mod session;

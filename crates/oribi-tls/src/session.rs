@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus,
@@ -106,9 +106,9 @@ impl Session {
         self.is_peer_done
     }
 
-    /// The chain that the peer has proved to own, its own certificate first.
-    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
-        self.common().peer_certificates().unwrap_or_default()
+    /// The peer's own certificate in DER, once it has proved to own it.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        Some(self.common().peer_certificates()?.first()?.as_ref())
     }
 
     /// Version of the protocol, as `TLSv1.3`, once it is agreed on.

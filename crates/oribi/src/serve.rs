@@ -2,8 +2,9 @@
 //!
 //! Owns: logging, the ready file, signals and the exit status. Invariants: SIGTERM and SIGINT stop the
 //! server in order, with everything acknowledged on disk, and the status is 0 if that succeeded; a
-//! second signal ends the process at once, which the next start treats as a crash; nothing is printed
-//! to standard output.
+//! second signal ends the process at once, which the next start treats as a crash; SIGHUP makes a server
+//! with TLS read its certificates again, and means to any other what it means to every process; nothing is
+//! printed to standard output.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use oribi_server::config::{Settings, arguments};
 use oribi_server::data_dir::write_atomically;
 use oribi_server::{Addresses, Server};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
@@ -43,6 +44,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     start_logging(&settings)?;
     // Registered before the start, so that a signal in between is not lost but ends what was started.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot register for signals")?;
+    if settings.tls_options().is_some() {
+        signals.add_signal(SIGHUP).context("cannot register for SIGHUP")?;
+    }
     raise_file_limit();
 
     let server = Server::start(&settings)?;
@@ -59,11 +63,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         addresses.admin
     );
 
-    if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "stopping; a second signal ends the process at once");
+    if let Some(tls) = addresses.tls {
+        tracing::info!("listening with TLS on {} and https://{} (admin)", tls.kv, tls.admin);
     }
+    let signal = await_end(&mut signals, &server);
+    tracing::info!(signal, "stopping; a second signal ends the process at once");
     std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        if signals.forever().any(|signal| signal != SIGHUP) {
             tracing::error!("second signal: ended without flushing");
             std::process::exit(1);
         }
@@ -75,6 +81,18 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     stopped.context("not everything could be flushed")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads certificates again at each SIGHUP, and returns the signal that ends the server.
+fn await_end(signals: &mut Signals, server: &Server) -> i32 {
+    for signal in signals.forever() {
+        match server.context().tls() {
+            // Why they are not used, if so, is in the log.
+            Some(tls) if signal == SIGHUP => drop(tls.reload()),
+            _ => return signal,
+        }
+    }
+    SIGTERM
 }
 
 fn start_logging(settings: &Settings) -> anyhow::Result<()> {
@@ -104,11 +122,15 @@ fn raise_file_limit() {
 
 fn write_ready_file(settings: &Settings, addresses: Addresses) -> anyhow::Result<()> {
     let Some(path) = &settings.ready_file else { return Ok(()) };
-    let content = serde_json::json!({
+    let mut content = serde_json::json!({
         "pid": std::process::id(),
         "port": addresses.kv.port(),
         "admin_port": addresses.admin.port(),
     });
+    if let Some(tls) = addresses.tls {
+        content["tls_port"] = tls.kv.port().into();
+        content["tls_admin_port"] = tls.admin.port().into();
+    }
     write_atomically(path, content.to_string().as_bytes(), 0o644)
         .with_context(|| format!("cannot write the ready file {}", path.display()))
 }

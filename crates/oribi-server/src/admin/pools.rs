@@ -13,6 +13,7 @@ use super::buckets::blocking;
 use super::message::{Reply, json_reply, json_text, whole};
 use super::routes::Asker;
 use crate::auth::{Identity, Role};
+use crate::cluster_config::TlsPorts;
 
 /// Version that this node reports.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -109,6 +110,13 @@ pub(crate) fn node_services(state: &AdminState) -> Reply {
     json_text(&state.server.cluster.global_document().json)
 }
 
+fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
+    match tls {
+        None => json!({ "direct": kv_port }),
+        Some(tls) => json!({ "direct": kv_port, "httpsMgmt": tls.mgmt }),
+    }
+}
+
 /// The node as lists of nodes hold it. `uptime` is text, because a Go client insists on it.
 pub(crate) fn node_entry(state: &AdminState, asker: &Asker, status: &str) -> Value {
     let uptime_s = state.server.uptime_s();
@@ -124,7 +132,7 @@ pub(crate) fn node_entry(state: &AdminState, asker: &Asker, status: &str) -> Val
         "version": format!("{VERSION}-oribi"),
         "os": std::env::consts::OS,
         "services": ["kv"],
-        "ports": { "direct": kv_port },
+        "ports": ports(kv_port, state.server.cluster.tls_ports()),
         "uptime": uptime_s.to_string(),
     })
 }

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
 use hyper::{HeaderMap, Method, Request};
 
 use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
-use super::{AdminState, buckets, collections, config_stream, pools};
+use super::{AdminState, buckets, collections, config_stream, node, pools};
 use crate::auth::Identity;
 
 /// What a handler knows about the request besides its path.
@@ -23,13 +23,17 @@ pub(crate) struct Asker {
 }
 
 /// Answers a request, whatever it is.
-pub(crate) async fn answer(state: Arc<AdminState>, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(
+    state: Arc<AdminState>,
+    request: Request<Incoming>,
+    certified: Option<Arc<Identity>>,
+) -> Reply {
     let method = request.method().clone();
     let path = segments(request.uri().path());
     let parts: Vec<&str> = path.iter().flatten().map(String::as_str).collect();
     let reply = match path {
         None => path_not_found(),
-        Some(_) => route(&state, &method, &parts, request).await,
+        Some(_) => route(&state, &method, &parts, request, certified).await,
     };
     tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
     reply
@@ -40,13 +44,17 @@ async fn route(
     method: &Method,
     parts: &[&str],
     request: Request<Incoming>,
+    certified: Option<Arc<Identity>>,
 ) -> Reply {
     if *method == Method::GET && parts == ["healthz"] {
         // Asked every few seconds by supervisors, who have no credentials.
         return pools::health(state).await;
     }
     let headers = request.headers();
-    let identity = state.logins.identify(headers, &state.server.users).await;
+    let identity = match headers.contains_key(AUTHORIZATION) {
+        true => state.logins.identify(headers, &state.server.users).await,
+        false => certified,
+    };
     match (method, parts, identity) {
         (&Method::GET, [], _) => pools::root(),
         (&Method::GET, ["pools"], identity) => pools::pools(identity.as_deref()),
@@ -106,6 +114,9 @@ async fn change(
         Ok(form) => form,
         Err(reply) => return *reply,
     };
+    if (method, parts) == (&Method::POST, ["node", "controller", "reloadCertificate"].as_slice()) {
+        return node::reload_certificate(state).await;
+    }
     let ["pools", "default", "buckets", rest @ ..] = parts else {
         return path_not_found();
     };

@@ -129,6 +129,12 @@ impl UserStore {
         self.check_cached(name, password)
     }
 
+    /// A user who has proved by other means, a certificate, to be the one of this name.
+    pub fn certified(&self, name: &str) -> Option<Arc<Identity>> {
+        self.reload_if_changed();
+        self.table.load().users.get(name).map(|user| user.identity())
+    }
+
     /// Failed authentications since the start.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)

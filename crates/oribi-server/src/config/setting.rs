@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::Settings;
+use super::{Settings, tls_setting};
 use crate::buckets::BucketStorage;
 use crate::limits::PREFETCH_KEYS_MAX;
 
@@ -153,18 +153,18 @@ impl Value {
         }
     }
 
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         match self {
             Value::Text(text) => text,
             other => unreachable_form(&other),
         }
     }
 
-    fn path(self) -> PathBuf {
+    pub(super) fn path(self) -> PathBuf {
         PathBuf::from(self.text())
     }
 
-    fn address(self) -> IpAddr {
+    pub(super) fn address(self) -> IpAddr {
         match self {
             Value::Address(address) => address,
             other => unreachable_form(&other),
@@ -172,7 +172,7 @@ impl Value {
     }
 
     /// The number, in the type of the field. The bounds in the table fit the field.
-    fn integer<T: TryFrom<u64>>(self) -> T {
+    pub(super) fn integer<T: TryFrom<u64>>(self) -> T {
         match self {
             Value::Integer(number) => {
                 T::try_from(number).ok().expect("the bounds in the table fit the field")
@@ -188,7 +188,7 @@ impl Value {
         }
     }
 
-    fn names(self) -> Vec<String> {
+    pub(super) fn names(self) -> Vec<String> {
         match self {
             Value::Names(names) => names,
             other => unreachable_form(&other),
@@ -200,13 +200,13 @@ fn unreachable_form(value: &Value) -> ! {
     unreachable!("a row's setter and form disagree about {value:?}; a test sets every row")
 }
 
-fn path_value(path: &std::path::Path) -> Value {
+pub(super) fn path_value(path: &std::path::Path) -> Value {
     Value::Text(path.to_string_lossy().into_owned())
 }
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const MILLISECONDS: Form = Form::Integer { min: 1, max: DAY_MS };
-const PORT: Form = Form::Integer { min: 0, max: 65_535 };
+pub(super) const PORT: Form = Form::Integer { min: 0, max: 65_535 };
 
 const DATA: &str = "Data";
 const NETWORK: &str = "Network";
@@ -318,6 +318,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(Value::Integer(s.admin_port.into())),
         set: |s, value| s.admin_port = value.integer(),
     },
+    tls_setting::CERTIFICATE,
+    tls_setting::KEY,
+    tls_setting::LISTEN,
+    tls_setting::PORT,
+    tls_setting::ADMIN_PORT,
+    tls_setting::MINIMUM_VERSION,
+    tls_setting::CLIENT_CERTIFICATES,
+    tls_setting::CLIENT_CA,
+    tls_setting::CLIENT_NAMES,
     Setting {
         name: "connections_max",
         heading: LIMITS,

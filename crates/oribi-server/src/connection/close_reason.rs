@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// First byte of a TLS client's first record.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// See the module text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
@@ -29,6 +32,12 @@ pub enum CloseReason {
         /// Announced size.
         frame_bytes: usize,
     },
+    /// What was sent is not TLS, or the client has no acceptable certificate.
+    Tls,
+    /// The TLS handshake was not finished in time.
+    TlsDeadline,
+    /// The client's certificate names no user, and clients have to have one that does.
+    ClientCertificate,
     /// Authentication was not finished in time.
     AuthDeadline,
     /// A frame was not finished in time.
@@ -51,6 +60,9 @@ impl fmt::Display for CloseReason {
             Self::Quit => f.write_str("the client said QUIT"),
             Self::Io(kind) => write!(f, "I/O error: {kind}"),
             Self::ServerStopping => f.write_str("the server stops"),
+            Self::UnknownMagic(TLS_HANDSHAKE) => {
+                f.write_str("unknown magic 0x16: a TLS client on the port without TLS?")
+            }
             Self::UnknownMagic(magic) => write!(f, "unknown magic 0x{magic:02x}"),
             Self::NotARequest(magic) => write!(f, "magic 0x{magic:02x} is not a client's request"),
             Self::BodyTooShort => f.write_str("body shorter than framing, extras and key"),
@@ -60,6 +72,9 @@ impl fmt::Display for CloseReason {
             Self::UnauthenticatedFrameTooLarge { frame_bytes } => {
                 write!(f, "frame of {frame_bytes} bytes before authentication")
             }
+            Self::Tls => f.write_str("TLS failed"),
+            Self::TlsDeadline => f.write_str("the TLS handshake was not finished in time"),
+            Self::ClientCertificate => f.write_str("the client's certificate names no user"),
             Self::AuthDeadline => f.write_str("not authenticated in time"),
             Self::FrameDeadline => f.write_str("a frame was not completed in time"),
             Self::SendDeadline => f.write_str("the client does not read its answers"),

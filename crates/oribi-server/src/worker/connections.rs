@@ -7,20 +7,20 @@
 use std::collections::VecDeque;
 
 use mio::event::Event;
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
 
+use super::transport::{TlsTransport, Transport};
 use super::turn::{Pools, Turn};
 use crate::connection::Connection;
 use crate::connection::close_reason::CloseReason;
 use crate::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
-use crate::mailbox::ConnectionId;
+use crate::mailbox::{Accepted, ConnectionId};
 
 /// A socket and its state machine.
 pub(super) struct Slot {
-    pub stream: TcpStream,
+    pub transport: Transport,
     pub connection: Connection,
     /// The socket may have more to read.
     pub readable: bool,
@@ -47,6 +47,8 @@ pub(super) struct Slot {
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<usize>,
+    /// Connections in their TLS handshake, which is too costly for the other queue.
+    handshake_queue: VecDeque<usize>,
     pools: Pools,
     next_generation: u32,
 }
@@ -62,16 +64,24 @@ impl Connections {
     }
 
     pub fn has_runnable(&self) -> bool {
-        !self.run_queue.is_empty()
+        !self.run_queue.is_empty() || !self.handshake_queue.is_empty()
     }
 
     /// Takes a socket over from the acceptor, which has counted it.
-    pub fn add(&mut self, mut stream: TcpStream, registry: &Registry, env: &Environment) {
+    pub fn add(&mut self, accepted: Accepted, registry: &Registry, env: &Environment) {
+        let mut transport = match transport_of(accepted, env) {
+            Ok(transport) => transport,
+            Err(error) => {
+                tracing::error!(%error, "cannot begin a TLS connection");
+                env.server.release_connection();
+                return;
+            }
+        };
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = match key < WORKER_CONNECTIONS_MAX {
-            true => registry.register(&mut stream, Token(key), interest),
+            true => registry.register(transport.stream_mut(), Token(key), interest),
             false => Err(std::io::ErrorKind::QuotaExceeded.into()),
         };
         if let Err(error) = registered {
@@ -81,10 +91,11 @@ impl Connections {
         }
         self.next_generation = self.next_generation.wrapping_add(1);
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
-        let record = env.server.registry.add(env.worker, stream.peer_addr().ok(), env.now);
+        let peer = transport.stream().peer_addr().ok();
+        let record = env.server.registry.add(env.worker, peer, env.now);
         let connection = Connection::new(id, record, env.now_ms);
         entry.insert(Slot {
-            stream,
+            transport,
             connection,
             readable: true,
             writable: true,
@@ -133,12 +144,28 @@ impl Connections {
         let Some(key) = self.run_queue.pop_front() else { return };
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
-        match self.pools.turn(slot, env) {
+        let turn = self.pools.turn(slot, env);
+        self.settle(key, turn, env);
+    }
+
+    /// Gives the next connection in its handshake a turn.
+    pub fn run_handshake(&mut self, env: &Environment) {
+        let Some(key) = self.handshake_queue.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.queued = false;
+        let turn = self.pools.handshake_turn(slot, env);
+        self.settle(key, turn, env);
+    }
+
+    fn settle(&mut self, key: usize, turn: Turn, env: &Environment) {
+        match turn {
             Turn::Idle => {}
             Turn::Again => self.enqueue(key),
             Turn::Linger(reason) => {
-                report(&slot.stream, env, reason);
-                slot.is_lingering = true;
+                if let Some(slot) = self.slots.get_mut(key) {
+                    report(slot, env, reason);
+                    slot.is_lingering = true;
+                }
                 self.enqueue(key);
             }
             Turn::End(reason) => self.remove(key, env, reason),
@@ -163,6 +190,12 @@ impl Connections {
             let has_answered = slot.connection.expire_parked(env.now_ms);
             if slot.connection.expire_fetches(env.now_ms) || has_answered {
                 answered.push(key);
+            }
+            let deadline_ms = env.server.limits.auth_deadline_ms;
+            let handshake_since_ms = slot.transport.handshake_since_ms();
+            if handshake_since_ms.is_some_and(|since| since + deadline_ms < env.now_ms) {
+                overdue.push((key, CloseReason::TlsDeadline));
+                continue;
             }
             if let Some(reason) =
                 slot.connection.overdue(env.now_ms, &env.server.limits, open_to_all)
@@ -199,7 +232,10 @@ impl Connections {
             && !slot.queued
         {
             slot.queued = true;
-            self.run_queue.push_back(key);
+            match slot.transport.handshake_since_ms() {
+                None => self.run_queue.push_back(key),
+                Some(_) => self.handshake_queue.push_back(key),
+            }
         }
     }
 
@@ -210,16 +246,30 @@ impl Connections {
         env.server.release_connection();
         // The end of a lingering connection was reported when it began to linger.
         if !slot.is_lingering {
-            report(&slot.stream, env, reason);
+            report(&slot, env, reason);
         }
     }
 }
 
+/// Begins TLS where it is to be spoken.
+fn transport_of(accepted: Accepted, env: &Environment) -> Result<Transport, oribi_tls::Error> {
+    match (accepted, &env.server.tls) {
+        (Accepted::Tls(stream), Some(tls)) => {
+            let transport = TlsTransport::new(stream, tls.session()?, env.now_ms);
+            Ok(Transport::Tls(Box::new(transport)))
+        }
+        (Accepted::Plain(stream) | Accepted::Tls(stream), _) => Ok(Transport::Plain(stream)),
+    }
+}
+
 /// Logs and counts the end of a connection, once.
-fn report(stream: &TcpStream, env: &Environment, reason: CloseReason) {
-    let peer = stream.peer_addr().ok();
+fn report(slot: &Slot, env: &Environment, reason: CloseReason) {
+    let peer = slot.connection.record().peer;
     if reason.is_for_cause() {
         env.counters.closed_for_cause.add(1);
+    }
+    // What TLS found was logged in more detail where it was found.
+    if reason.is_for_cause() && reason != CloseReason::Tls {
         tracing::info!(?peer, %reason, "connection closed");
     } else {
         tracing::debug!(?peer, %reason, "connection closed");

@@ -51,7 +51,7 @@ impl Fixture {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let mailboxes = vec![Arc::clone(worker.mailbox())];
-        let listener = Listener::start(socket, Arc::clone(&server), mailboxes).unwrap();
+        let listener = Listener::start(socket, None, Arc::clone(&server), mailboxes).unwrap();
         Fixture {
             address,
             server,

@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 use super::connections::Slot;
+use super::handshake;
+use super::transport::{TlsBlocks, TlsFault, TlsTransport, Transport};
 use crate::connection::close_reason::CloseReason;
 use crate::connection::{Connection, Progress};
 use crate::environment::Environment;
@@ -37,20 +39,26 @@ pub(super) enum Turn {
 pub(super) struct Pools {
     input: Vec<Vec<u8>>,
     output: Vec<Vec<u8>>,
+    tls: TlsBlocks,
 }
 
 impl Pools {
     /// Runs one turn.
     pub fn turn(&mut self, slot: &mut Slot, env: &mut Environment) -> Turn {
         self.lend(&mut slot.connection);
-        let turn = match run(slot, env) {
+        let turn = match run(slot, env, &mut self.tls) {
             Ok(turn) => turn,
             Err(reason) => Turn::End(reason),
         };
         self.reclaim(&mut slot.connection);
-        let buffer_bytes = slot.connection.buffer_bytes() as u64;
-        slot.connection.record().buffer_bytes.set(buffer_bytes);
+        let buffer_bytes = slot.connection.buffer_bytes() + slot.transport.held_bytes();
+        slot.connection.record().buffer_bytes.set(buffer_bytes as u64);
         turn
+    }
+
+    /// Runs one turn of a connection whose TLS handshake is not complete. It needs no blocks yet.
+    pub fn handshake_turn(&mut self, slot: &mut Slot, env: &Environment) -> Turn {
+        handshake::turn(slot, env, &mut self.tls).unwrap_or_else(Turn::End)
     }
 
     fn lend(&mut self, connection: &mut Connection) {
@@ -82,12 +90,16 @@ impl Pools {
     }
 }
 
-fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
+fn run(
+    slot: &mut Slot,
+    env: &mut Environment,
+    blocks: &mut TlsBlocks,
+) -> Result<Turn, CloseReason> {
     if slot.is_lingering {
         return linger(slot);
     }
     if slot.is_hungry && slot.readable {
-        receive(slot, env)?;
+        receive(slot, env, blocks)?;
     }
     let progress = slot.connection.process(env);
     slot.is_hungry = progress == Progress::NeedInput;
@@ -96,12 +108,12 @@ fn run(slot: &mut Slot, env: &mut Environment) -> Result<Turn, CloseReason> {
         return Ok(Turn::Again);
     }
     slot.deferred_sends = 0;
-    if send(slot, env)? == Sent::Slice {
+    if send(slot, env, blocks)? == Sent::Slice {
         return Ok(Turn::Again);
     }
     Ok(match progress {
         Progress::Closing => match slot.connection.closing() {
-            Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason),
+            Some(reason) if slot.connection.writer().is_empty() => farewell(slot, reason, blocks),
             _ => Turn::Idle,
         },
         Progress::TurnOver => Turn::Again,
@@ -130,11 +142,14 @@ fn defers_sending(slot: &mut Slot) -> bool {
 
 /// Everything is sent. A socket that is closed while the client still sends is reset, and the reset
 /// may overtake the last answer, so a client that is sent away gets some time to read it.
-fn farewell(slot: &mut Slot, reason: CloseReason) -> Turn {
+fn farewell(slot: &mut Slot, reason: CloseReason, blocks: &mut TlsBlocks) -> Turn {
+    if let Transport::Tls(tls) = &mut slot.transport {
+        tls.close(blocks);
+    }
     if !reason.is_for_cause() || slot.end_of_input {
         return Turn::End(reason);
     }
-    if slot.stream.shutdown(Shutdown::Write).is_err() {
+    if slot.transport.stream().shutdown(Shutdown::Write).is_err() {
         return Turn::End(reason);
     }
     Turn::Linger(reason)
@@ -144,7 +159,7 @@ fn farewell(slot: &mut Slot, reason: CloseReason) -> Turn {
 fn linger(slot: &mut Slot) -> Result<Turn, CloseReason> {
     let reason = slot.connection.closing().unwrap_or(CloseReason::PeerClosed);
     let mut nowhere = [0; LINGER_READ_BYTES];
-    match slot.stream.read(&mut nowhere) {
+    match slot.transport.stream_mut().read(&mut nowhere) {
         Ok(0) => Ok(Turn::End(reason)),
         Ok(_) => Ok(Turn::Again),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Turn::Idle),
@@ -155,8 +170,12 @@ fn linger(slot: &mut Slot) -> Result<Turn, CloseReason> {
 
 /// Reads once. Less than there was room for means that the socket is empty; readiness is
 /// edge-triggered, so whatever comes later is announced, unless the end was announced already.
-fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
-    let Slot { stream, connection, .. } = slot;
+fn receive(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result<(), CloseReason> {
+    let Slot { transport, connection, .. } = slot;
+    let stream = match transport {
+        Transport::Plain(stream) => stream,
+        Transport::Tls(_) => return receive_tls(slot, env, blocks),
+    };
     let (room_bytes, received) = match connection.incoming() {
         Some(item) => {
             let room_bytes = item.missing_bytes().min(TRANSFER_SLICE_BYTES);
@@ -193,6 +212,28 @@ fn receive(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
     Ok(())
 }
 
+/// Reads and opens once.
+pub(super) fn receive_tls(
+    slot: &mut Slot,
+    env: &Environment,
+    blocks: &mut TlsBlocks,
+) -> Result<(), CloseReason> {
+    let Slot { transport: Transport::Tls(tls), connection, .. } = slot else { return Ok(()) };
+    match tls.receive(connection, blocks) {
+        Ok(opened) => {
+            env.counters.bytes_read.add(opened.opened as u64);
+            connection.record().bytes_received.add(opened.opened as u64);
+            slot.end_of_input = opened.received == 0 || tls.session().is_peer_done();
+            slot.readable =
+                !slot.end_of_input && (opened.received == opened.room || slot.read_closed);
+        }
+        Err(TlsFault::Io(error)) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
+        Err(TlsFault::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+        Err(fault) => return Err(reason_of_fault(&fault, tls, env)),
+    }
+    Ok(())
+}
+
 /// How sending ended.
 #[derive(PartialEq, Eq)]
 enum Sent {
@@ -203,13 +244,17 @@ enum Sent {
 }
 
 /// Sends what the socket takes, up to a slice.
-fn send(slot: &mut Slot, env: &Environment) -> Result<Sent, CloseReason> {
+fn send(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result<Sent, CloseReason> {
+    if let Transport::Tls(_) = &slot.transport {
+        return send_tls(slot, env, blocks);
+    }
     let mut left = TRANSFER_SLICE_BYTES;
     while slot.writable && !slot.connection.writer().is_empty() {
         if left == 0 {
             return Ok(Sent::Slice);
         }
-        let Slot { stream, connection, .. } = slot;
+        let Slot { transport, connection, .. } = slot;
+        let stream = transport.stream_mut();
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let filled = connection.writer().gather_up_to(&mut slices, left);
         let written = match filled {
@@ -241,7 +286,58 @@ fn send(slot: &mut Slot, env: &Environment) -> Result<Sent, CloseReason> {
     Ok(Sent::All)
 }
 
-fn reason_of(error: &io::Error) -> CloseReason {
+/// Sends what is sealed, and seals and sends more, up to a slice.
+fn send_tls(
+    slot: &mut Slot,
+    env: &Environment,
+    blocks: &mut TlsBlocks,
+) -> Result<Sent, CloseReason> {
+    let Slot { transport: Transport::Tls(tls), connection, writable, .. } = slot else {
+        return Ok(Sent::All);
+    };
+    let mut left = TRANSFER_SLICE_BYTES;
+    while *writable {
+        *writable = tls.flush().map_err(|error| reason_of(&error))?;
+        if !*writable {
+            break;
+        }
+        let sent = tls.take_sent_output();
+        if sent > 0 {
+            env.counters.bytes_written.add(sent as u64);
+            connection.record().bytes_sent.add(sent as u64);
+            connection.sent(sent, env.now_ms);
+            left = left.saturating_sub(sent);
+        }
+        if connection.writer().is_empty() {
+            return Ok(Sent::All);
+        }
+        if left == 0 {
+            return Ok(Sent::Slice);
+        }
+        match tls.send(connection, blocks, left) {
+            Ok(took_all) => *writable = took_all,
+            Err(fault) => return Err(reason_of_fault(&fault, tls, env)),
+        }
+    }
+    if !connection.writer().is_empty() {
+        connection.stalled(env.now_ms);
+    }
+    Ok(Sent::All)
+}
+
+/// What a fault means for the connection; the details of TLS go to the log here, as nobody else knows them.
+pub(super) fn reason_of_fault(
+    fault: &TlsFault,
+    tls: &TlsTransport,
+    env: &Environment,
+) -> CloseReason {
+    match fault {
+        TlsFault::Io(error) => reason_of(error),
+        TlsFault::Tls(error) => handshake::report(error, tls, env),
+    }
+}
+
+pub(super) fn reason_of(error: &io::Error) -> CloseReason {
     match error.kind() {
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => CloseReason::PeerClosed,
         kind => CloseReason::Io(kind),

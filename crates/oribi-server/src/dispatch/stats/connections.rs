@@ -88,6 +88,9 @@ fn describe(record: &ConnectionRecord, now: Timestamp) -> Value {
     json!({
         "socket": record.number,
         "protocol": "memcached",
+        "ssl": agreement.tls.is_some(),
+        "tls_version": agreement.tls.map_or("", |(version, _)| version),
+        "tls_cipher": agreement.tls.map_or("", |(_, cipher)| cipher),
         "peername": record.peer.map(address),
         "thread": record.worker,
         "agent_name": agreement.agent.as_deref().unwrap_or(""),
