@@ -34,6 +34,10 @@ pub(crate) enum Bug {
     RemovesTombstonesWhileLoading,
     /// A stored record takes the place of what is in the table.
     LoadsOverNewer,
+    /// What is not durable yet is evicted.
+    EvictsDirtyItems,
+    /// A fetched version is installed although a newer one has come and gone meanwhile.
+    InstallsStaleFetches,
 }
 
 #[cfg(test)]

@@ -35,6 +35,10 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::LosesVbucketStates,
         Bug::KeepsTheHistoryOverACrash,
         Bug::ExpelsOneTooMany,
+        Bug::RemovesTombstonesWhileLoading,
+        Bug::LoadsOverNewer,
+        Bug::EvictsDirtyItems,
+        Bug::InstallsStaleFetches,
     ] {
         let found = found_by(bug, StoreBug::None);
         eprintln!("{bug:?} shows with seed {found:x?}");

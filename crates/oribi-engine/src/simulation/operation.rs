@@ -97,6 +97,20 @@ impl Operation {
         }
     }
 
+    /// A set or a deletion.
+    pub(super) fn random_write(random: &mut SeededRandom) -> Operation {
+        match random.below(3) {
+            0 => Operation::Delete { cas: NamedCas::Any },
+            _ => Operation::Store {
+                mode: StoreMode::Set,
+                value: Value(random_value(random)),
+                flags: 0,
+                expiry: 0,
+                cas: NamedCas::Any,
+            },
+        }
+    }
+
     /// What has to come of it when the newest version is `version`.
     pub(super) fn expected(&self, version: Option<&Version>, now_s: u32) -> Expected {
         let live = version.and_then(|version| version.live(now_s));

@@ -26,10 +26,11 @@ impl World {
     pub(super) fn step(&self) {
         match self.below(400) {
             0..200 => self.operate(),
-            200..250 => self.flush(),
-            250..290 => self.fetch(),
-            290..330 => self.evict(),
-            330..360 => self.warm_up(),
+            200..240 => self.flush(),
+            240..270 => self.fetch(),
+            270..300 => self.evict(),
+            300..308 => self.page(),
+            308..360 => self.warm_up(),
             360..370 => self.compact(),
             370..380 => self.pass_time(),
             380..383 => self.read_everything(),
@@ -64,6 +65,7 @@ impl World {
                     }
                     2 if point == Point::Read => self.flush(),
                     3 => self.close_checkpoints(),
+                    4 => self.churn(point == Point::Read),
                     _ => self.operate(),
                 }
             }
@@ -123,9 +125,7 @@ impl World {
         let (operation, key) = (&waiting.operation, &waiting.key);
         let is_allowed = match refused {
             Refused::TemporaryFailure | Refused::NoMemory => {
-                let bucket = self.bucket();
-                let is_loading = bucket.vbucket(key.vbid).is_some_and(|vb| vb.is_loading());
-                operation.is_write() || self.is_troubled.get() || is_loading
+                operation.is_write() || self.is_troubled.get()
             }
             _ => false,
         };
@@ -286,7 +286,43 @@ impl World {
     }
 
     /// Takes a document, or its value, out of memory, if the engine thinks that it may be.
-    fn evict(&self) {}
+    fn evict(&self) {
+        let (bucket, key) = (self.bucket(), self.random_key());
+        let is_gone = bucket.evict(key.vbid, key.doc_key());
+        self.count(|counts| counts.evicted += u64::from(is_gone));
+    }
+
+    /// Somebody else writes the document that is being read, and it leaves memory again.
+    fn churn(&self, may_flush: bool) {
+        let waiting = self.waiting.borrow();
+        let index = self.below(waiting.len().max(1) as u64) as usize;
+        let Some(key) = waiting.values().nth(index).map(|waiting| waiting.key.clone()) else {
+            return;
+        };
+        drop(waiting);
+        let operation = self.with_random(Operation::random_write);
+        if !self.attempt(Waiting { key: key.clone(), operation, tries: 0 }) && may_flush {
+            self.fetch();
+        }
+        if may_flush {
+            self.flush();
+        }
+        let is_gone = self.bucket().evict(key.vbid, key.doc_key());
+        self.count(|counts| counts.evicted += u64::from(is_gone));
+    }
+
+    /// Memory is short for a moment, so that the pager runs.
+    fn page(&self) {
+        let bucket = self.bucket();
+        let quota = bucket.memory_quota_bytes();
+        bucket.set_memory_quota(bucket.memory.used_bytes());
+        let now = self.now.get();
+        for _ in 0..=self.below(4) {
+            let report = bucket.page_items_step(&|| now);
+            self.count(|counts| counts.evicted += report.evicted);
+        }
+        bucket.set_memory_quota(quota);
+    }
 
     fn warm_up(&self) {
         if let WarmupStep::Failed { error, .. } = self.bucket().warmup_step() {
@@ -327,9 +363,6 @@ impl World {
 
     /// Reads every document and compares.
     pub(super) fn read_everything(&self) {
-        while !self.bucket().stats().warmup.done && !self.files.is_off() {
-            self.warm_up();
-        }
         for key in self.all_keys() {
             let read = || Waiting { key: key.clone(), operation: Operation::Get, tries: 0 };
             let mut tries = 0;

@@ -14,6 +14,7 @@ use super::VBucket;
 use super::operations::Context;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::planted::{self, Bug};
 
 /// What became of a record that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,13 +71,17 @@ impl VBucket {
                     let current = table.index.at(place).filter(|current| current.is_evicted());
                     let Some(current) = current else { return Installed::Done };
                     let is_same = current.seqno() == item.seqno() && current.cas() == item.cas();
-                    if !is_same || item.is_deleted() {
+                    if !is_same && !planted::has(Bug::InstallsStaleFetches) || item.is_deleted() {
                         return Installed::Overtaken;
                     }
                     (Some(table.substitute(place, item)), None)
                 }
                 None if !self.is_absence_uncertain(context, &table) => return Installed::Done,
-                None if table.max_removed_seqno() > begun => return Installed::Overtaken,
+                None if table.max_removed_seqno() > begun
+                    && !planted::has(Bug::InstallsStaleFetches) =>
+                {
+                    return Installed::Overtaken;
+                }
                 None => (None, self.install_absent(&mut table, hash, item)),
             }
         };

@@ -14,6 +14,7 @@ use super::operations::{Context, tombstone};
 use crate::block_arena;
 use crate::eviction::EvictionPolicy;
 use crate::item::{ItemRef, NewItem};
+use crate::planted::{self, Bug};
 
 /// What a slice is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,8 +153,9 @@ impl VBucket {
 
     /// Asked under the table's lock.
     fn is_clean(&self, item: &ItemRef) -> bool {
-        item.references() == 1
-            && (self.is_in_memory_only() || item.seqno() <= self.persisted_seqno())
+        planted::has(Bug::EvictsDirtyItems)
+            || item.references() == 1
+                && (self.is_in_memory_only() || item.seqno() <= self.persisted_seqno())
     }
 
     fn is_in_memory_only(&self) -> bool {
@@ -177,7 +179,9 @@ impl VBucket {
         let hash = self.seed.hash(victim.key());
         let is_unused = |current: Option<&ItemRef>| {
             // The table's reference and ours.
-            current.is_some_and(|item| item.same_block(&victim) && item.references() == 2)
+            let is_alone =
+                |item: &ItemRef| item.references() == 2 || planted::has(Bug::EvictsDirtyItems);
+            current.is_some_and(|item| item.same_block(&victim) && is_alone(item))
         };
         let copy = match successor {
             Successor::Copy(copy) => Some(copy),
