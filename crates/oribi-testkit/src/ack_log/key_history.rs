@@ -13,6 +13,8 @@ pub(super) enum Resolution {
     InDoubt,
     /// It happened.
     Acknowledged(Acknowledgement),
+    /// No answer, but a read has shown its result with this CAS. A crash may still lose it.
+    Seen(Cas),
     /// It did not happen, or was lost by a crash.
     NotDone,
 }
@@ -46,29 +48,33 @@ impl KeyHistory {
         }
     }
 
-    /// Attempts of this life without an answer.
+    /// Attempts of this life without an answer, so with a seqno that nobody knows, if any.
     pub(super) fn in_doubt(&self) -> u64 {
-        let open =
-            |attempt: &&Attempt| attempt.resolution == Resolution::InDoubt && !attempt.is_past;
+        let open = |attempt: &&Attempt| {
+            let is_answered =
+                matches!(attempt.resolution, Resolution::Acknowledged(_) | Resolution::NotDone);
+            !is_answered && !attempt.is_past
+        };
         self.attempts.iter().filter(open).count() as u64
     }
 
-    /// Index and answer of the newest acknowledged attempt.
-    fn newest(&self) -> Option<(usize, Acknowledgement)> {
+    /// Index and CAS of the newest attempt that is known to have happened.
+    fn newest(&self) -> Option<(usize, Cas)> {
         let found = self.attempts.iter().enumerate().rev();
         found
             .filter_map(|(index, attempt)| match attempt.resolution {
-                Resolution::Acknowledged(ack) => Some((index, ack)),
+                Resolution::Acknowledged(ack) => Some((index, ack.cas)),
+                Resolution::Seen(cas) => Some((index, cas)),
                 Resolution::InDoubt | Resolution::NotDone => None,
             })
             .next()
     }
 
-    /// The state that is there unless an attempt that is in doubt happened after it.
+    /// The state that is there unless an attempt that is in doubt happened after it, and where these begin.
     fn newest_certain(&self) -> (Found, usize) {
         match self.newest() {
-            Some((index, ack)) => {
-                (self.attempts[index].value.clone().map(|value| (value, ack.cas)), index + 1)
+            Some((index, cas)) => {
+                (self.attempts[index].value.clone().map(|value| (value, cas)), index + 1)
             }
             None => (self.start.clone(), 0),
         }
@@ -87,25 +93,52 @@ impl KeyHistory {
         (!doubtful).then_some(value)
     }
 
-    /// Takes what was found for certain; an error when it may not be there.
+    /// Compares what was read; an error when it may not be there. What was in doubt is settled by it,
+    /// but what a crash may lose can still be lost.
     pub(super) fn judge(&mut self, found: &Found) -> Result<(), String> {
         let (certain, after) = self.newest_certain();
-        let is_explained = *found == certain
-            || self.attempts[after..].iter().any(|attempt| {
+        let explained_by =
+            self.attempts.iter().enumerate().skip(after).rposition(|(_, attempt)| {
                 attempt.resolution == Resolution::InDoubt && explains(attempt, found, &certain)
             });
-        let judged = match is_explained {
-            true => Ok(()),
-            false => Err(format!(
-                "found {}, promised was {} and {} attempts are in doubt since; {}",
-                describe(found),
-                describe(&certain),
-                self.attempts[after..].len(),
-                self.past_of(found),
-            )),
+        if *found == certain {
+            self.settle(after);
+            return Ok(());
+        }
+        let Some(index) = explained_by.map(|index| after + index) else {
+            let text = self.complaint(found, &certain, after);
+            *self = KeyHistory { start: found.clone(), attempts: Vec::new() };
+            return Err(text);
         };
-        *self = KeyHistory { start: found.clone(), attempts: Vec::new() };
-        judged
+        self.settle(index + 1);
+        if self.attempts[index].is_past {
+            // What has come back after a crash came from the disk.
+            self.attempts.drain(..=index);
+            self.start = found.clone();
+        } else {
+            let cas = found.as_ref().map_or(Cas(0), |(_, cas)| *cas);
+            self.attempts[index].resolution = Resolution::Seen(cas);
+        }
+        Ok(())
+    }
+
+    /// What is in doubt from `first` on did not happen.
+    fn settle(&mut self, first: usize) {
+        for attempt in &mut self.attempts[first..] {
+            if attempt.resolution == Resolution::InDoubt {
+                attempt.resolution = Resolution::NotDone;
+            }
+        }
+    }
+
+    fn complaint(&self, found: &Found, certain: &Found, after: usize) -> String {
+        format!(
+            "found {}, promised was {} and {} attempts are in doubt since; {}",
+            describe(found),
+            describe(certain),
+            self.attempts.len() - after,
+            self.past_of(found),
+        )
     }
 
     /// Where a state that should not be there comes from.
@@ -130,11 +163,14 @@ impl KeyHistory {
         let mut lost = 0;
         for attempt in &mut self.attempts {
             attempt.is_past = true;
-            if let Resolution::Acknowledged(ack) = attempt.resolution
-                && ack.seqno > high
-            {
-                attempt.resolution = Resolution::NotDone;
-                lost += 1;
+            match attempt.resolution {
+                Resolution::Acknowledged(ack) if ack.seqno > high => {
+                    attempt.resolution = Resolution::NotDone;
+                    lost += 1;
+                }
+                // Its seqno is not known.
+                Resolution::Seen(_) => attempt.resolution = Resolution::InDoubt,
+                _ => {}
             }
         }
         let (certain, after) = self.newest_certain();

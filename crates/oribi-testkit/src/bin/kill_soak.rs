@@ -60,9 +60,6 @@ fn main() -> Result<()> {
         add(&mut sum, &report);
         cycle = end;
         bar.set_message(format!("{} acknowledged", sum.tally.acknowledged));
-        if bar.is_hidden() {
-            eprintln!("{cycle}/{} cycles, {} s", arguments.cycles, begun.elapsed().as_secs());
-        }
     }
     bar.finish();
     print(&arguments, &sum, begun.elapsed().as_secs_f64());
@@ -90,6 +87,9 @@ fn run_epoch(
     for _ in 0..cycles {
         lives.cycle()?;
         bar.inc(1);
+        if bar.is_hidden() && bar.position() % 50 == 0 {
+            eprintln!("{} of {} cycles", bar.position(), arguments.cycles);
+        }
     }
     lives.finish()
 }
