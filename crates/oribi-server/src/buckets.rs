@@ -1,6 +1,6 @@
 //! The buckets of a server: which there are, and where they live on disk.
 //!
-//! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings fixed at
+//! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings chosen at
 //! creation), the `store` directory and the `clean-shutdown` marker. Invariants: a bucket's name,
 //! uuid and number of vbuckets never change; `bucket.json` is there, complete, before the store is
 //! created; a directory with a store but without that file is reported, never cleared; a deleted
@@ -8,6 +8,8 @@
 //! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
+pub(crate) mod eviction;
+mod file;
 mod handle;
 mod storage;
 
@@ -17,28 +19,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
 
 use crate::config::{Settings, is_bucket_name};
 use crate::counters::OperationTotals;
 use crate::counters::bucket::BucketOperations;
-use crate::data_dir::write_atomically;
 
+use file::{BUCKET_FILE, BucketFile};
+
+pub use eviction::EVICTION_NAMES;
+pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
 pub use storage::BucketStorage;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
-const BUCKET_FILE: &str = "bucket.json";
 pub(crate) const STORE_DIR: &str = "store";
+const MIB: u64 = 1 << 20;
 const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
-const BUCKET_FILE_MODE: u32 = 0o600;
 /// Begins the name of a directory whose bucket is deleted. Bucket names never begin with a dot.
 const DELETED_PREFIX: &str = ".deleted-";
+
+/// Where eviction begins and ends, in per cent of the quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Here it begins.
+    pub high: u8,
+    /// Here it ends.
+    pub low: u8,
+}
 
 /// What can be chosen when a bucket is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,10 +60,16 @@ pub struct BucketOptions {
     pub vbuckets: u16,
     /// Memory for items, in MiB.
     pub memory_quota_mib: u64,
+    /// What is evicted when that runs short; by the storage when not set.
+    pub eviction: Option<EvictionPolicy>,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
     /// Pause between two commits when no durable write waits.
     pub flush_interval_ms: u64,
+    /// Parts of the quota, in per cent, at which eviction begins and ends.
+    pub watermarks_percent: Watermarks,
+    /// Work in the background.
+    pub upkeep: Upkeep,
     /// Whether a damaged journal is accepted when the bucket is opened.
     pub accepts_damaged_journal: bool,
 }
@@ -63,12 +80,37 @@ impl BucketOptions {
         BucketOptions {
             storage: settings.storage,
             vbuckets: settings.vbuckets,
-            memory_quota_mib: settings.memory_quota_mib,
+            memory_quota_mib: settings.new_bucket_quota_mib(),
+            eviction: settings.eviction,
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
+            watermarks_percent: Watermarks {
+                high: settings.high_watermark_percent,
+                low: settings.low_watermark_percent,
+            },
+            upkeep: settings.upkeep(),
             accepts_damaged_journal: settings.accept_damaged_journal,
         }
     }
+
+    /// What is evicted when memory runs short.
+    pub fn eviction(&self) -> EvictionPolicy {
+        self.eviction.unwrap_or_else(|| EvictionPolicy::for_storage(self.storage.of_engine()))
+    }
+
+    /// True when what is to be evicted can be evicted with this storage.
+    pub fn are_possible(&self) -> bool {
+        self.eviction().fits(self.storage.of_engine())
+    }
+}
+
+/// What is to be changed of an open bucket; `None` stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BucketChange {
+    /// Memory for items, in MiB.
+    pub memory_quota_mib: Option<u64>,
+    /// Whether the bucket may be emptied by command.
+    pub flush_enabled: Option<bool>,
 }
 
 /// Why a bucket could not be opened, created or deleted.
@@ -118,23 +160,6 @@ pub enum BucketError {
         source: OpenError,
     },
 }
-
-/// Content of `bucket.json`.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BucketFile {
-    version: u32,
-    name: String,
-    uuid: String,
-    /// Missing in files of the first release, whose buckets are all embedded.
-    #[serde(default)]
-    storage: BucketStorage,
-    vbuckets: u16,
-    memory_quota_mib: u64,
-    flush_enabled: bool,
-}
-
-const BUCKET_FILE_VERSION: u32 = 1;
 
 /// See the module text.
 pub struct Buckets {
@@ -223,25 +248,38 @@ impl Buckets {
         let directory = buckets.join(name);
         if directory.join(STORE_DIR).exists() {
             let detail = "the file is missing beside a store with documents".to_owned();
-            return Err(BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail });
+            return Err(BucketError::Corrupt { path: BucketFile::path(&directory), detail });
         }
         // It may be there without a store, when an earlier creation was cut short.
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
-        let file = BucketFile {
-            version: BUCKET_FILE_VERSION,
-            name: name.to_owned(),
-            uuid: new_uuid(),
-            storage: options.storage,
-            vbuckets: options.vbuckets,
-            memory_quota_mib: options.memory_quota_mib,
-            flush_enabled: options.flush_enabled,
-        };
-        let json = serde_json::to_vec_pretty(&file).expect("plain struct");
-        let path = directory.join(BUCKET_FILE);
-        write_atomically(&path, &json, BUCKET_FILE_MODE)
-            .map_err(|e| io_error("write", &path, e))?;
+        let file = BucketFile::new(name, new_uuid(), options);
+        file.write(&directory)?;
         self.open_directory(directory, file, options)
+    }
+
+    /// Changes what can be changed while a bucket is open. Durable, and in force, when it returns.
+    ///
+    /// # Errors
+    /// An unknown name, or the disk's; nothing is changed then.
+    pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        if let Some(directory) = &handle.directory {
+            let path = BucketFile::path(directory);
+            let json = std::fs::read(&path).map_err(|e| io_error("read", &path, e))?;
+            let mut file = BucketFile::parse(&json, name, directory)?;
+            file.memory_quota_mib = change.memory_quota_mib.unwrap_or(file.memory_quota_mib);
+            file.flush_enabled = change.flush_enabled.unwrap_or(file.flush_enabled);
+            file.write(directory)?;
+        }
+        if let Some(enabled) = change.flush_enabled {
+            handle.bucket.set_flush_enabled(enabled);
+        }
+        if let Some(quota_mib) = change.memory_quota_mib {
+            handle.bucket.set_memory_quota(quota_mib.saturating_mul(MIB));
+        }
+        Ok(())
     }
 
     /// Deletes a bucket and its documents. Connections that have it selected lose it.
@@ -310,7 +348,7 @@ impl Buckets {
         options: &BucketOptions,
     ) -> Result<(), BucketError> {
         let directory = buckets.join(name);
-        let path = directory.join(BUCKET_FILE);
+        let path = BucketFile::path(&directory);
         let json = match std::fs::read(&path) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -324,15 +362,7 @@ impl Buckets {
             }
             Err(error) => return Err(io_error("read", &path, error)),
         };
-        let corrupt = |detail: String| BucketError::Corrupt { path: path.clone(), detail };
-        let file: BucketFile =
-            serde_json::from_slice(&json).map_err(|error| corrupt(error.to_string()))?;
-        if file.version != BUCKET_FILE_VERSION {
-            return Err(corrupt(format!("version {} is not known here", file.version)));
-        }
-        if file.name != name {
-            return Err(corrupt(format!("it belongs to bucket {:?}", file.name)));
-        }
+        let file = BucketFile::parse(&json, name, &directory)?;
         self.open_directory(directory, file, options)?;
         Ok(())
     }
@@ -343,6 +373,9 @@ impl Buckets {
         file: BucketFile,
         options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
+        let eviction = file
+            .eviction()
+            .map_err(|detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail })?;
         // A store that does not exist yet has no history that could have been lost.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
@@ -359,15 +392,15 @@ impl Buckets {
             name: file.name,
             uuid: file.uuid,
             vbuckets: file.vbuckets,
-            memory_quota_bytes: file.memory_quota_mib.saturating_mul(1024 * 1024),
+            memory_quota_bytes: file.memory_quota_mib.saturating_mul(MIB),
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
             flush_interval_ms: options.flush_interval_ms,
             storage: file.storage.of_engine(),
-            eviction: EvictionPolicy::for_storage(file.storage.of_engine()),
-            high_watermark_percent: HIGH_WATERMARK_PERCENT,
-            low_watermark_percent: LOW_WATERMARK_PERCENT,
-            upkeep: Upkeep::default(),
+            eviction,
+            high_watermark_percent: options.watermarks_percent.high,
+            low_watermark_percent: options.watermarks_percent.low,
+            upkeep: options.upkeep,
         };
         let kind = file.storage;
         self.register(config, (store, kind), Some(directory), was_clean, true)
@@ -402,14 +435,6 @@ impl Buckets {
         self.by_name.write().insert(name, Arc::clone(&handle));
         Ok(handle)
     }
-}
-
-/// How the bucket in a directory is stored. A file that is missing or cannot be understood says nothing,
-/// and the store then says itself whether it is one of the default kind.
-pub(crate) fn storage_in(directory: &Path) -> BucketStorage {
-    let json = std::fs::read(directory.join(BUCKET_FILE)).unwrap_or_default();
-    let file: Option<BucketFile> = serde_json::from_slice(&json).ok();
-    file.map_or_else(BucketStorage::default, |file| file.storage)
 }
 
 /// Names of the bucket directories, in order.

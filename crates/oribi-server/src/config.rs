@@ -6,6 +6,8 @@
 //! which flag, variable and TOML key follow. Callers: the `oribi` binary resolves, `Server::start`
 //! checks and reads. It opens nothing but the configuration file.
 
+mod form;
+mod machine_memory;
 mod print;
 mod resolve;
 mod setting;
@@ -16,10 +18,13 @@ mod tls_setting;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use crate::buckets::BucketStorage;
-use crate::tls::{NameRule, NameRuleError};
+use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
+use oribi_engine::{EvictionPolicy, Upkeep};
 use oribi_tls::MinimumVersion;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
+
+use crate::buckets::{BucketStorage, eviction};
+use crate::tls::{NameRule, NameRuleError};
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 
@@ -34,12 +39,24 @@ pub struct Settings {
     pub storage: BucketStorage,
     /// vbuckets of a new bucket: a power of two, 1 to 1024.
     pub vbuckets: u16,
-    /// Memory quota of a new bucket in MiB.
-    pub memory_quota_mib: u64,
+    /// Memory quota of a new bucket in MiB; a share of the machine's when not set.
+    pub memory_quota_mib: Option<u64>,
+    /// What a new bucket evicts; by its storage when not set.
+    pub eviction: Option<EvictionPolicy>,
     /// Whether new buckets can be flushed.
     pub flush_enabled: bool,
     /// Whether a bucket whose journal is damaged is opened without what stands behind the damage.
     pub accept_damaged_journal: bool,
+    /// Part of the quota, in per cent, beyond which a bucket evicts.
+    pub high_watermark_percent: u8,
+    /// Part of the quota, in per cent, at which it stops.
+    pub low_watermark_percent: u8,
+    /// Part of the quota, in per cent, for the mutation queues.
+    pub checkpoint_quota_percent: u8,
+    /// Seconds between two passes over what has expired.
+    pub expiry_pager_interval_s: u32,
+    /// Seconds that tombstones stay in the store.
+    pub tombstone_purge_age_s: u32,
     /// Address of the memcached binary protocol.
     pub listen: IpAddr,
     /// Port of the memcached binary protocol; 0 takes a free one.
@@ -88,14 +105,21 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
+        let upkeep = Upkeep::default();
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
             storage: BucketStorage::Embedded,
             vbuckets: 64,
-            memory_quota_mib: 1024,
+            memory_quota_mib: None,
+            eviction: None,
             flush_enabled: false,
             accept_damaged_journal: false,
+            high_watermark_percent: HIGH_WATERMARK_PERCENT,
+            low_watermark_percent: LOW_WATERMARK_PERCENT,
+            checkpoint_quota_percent: upkeep.checkpoint_quota_percent,
+            expiry_pager_interval_s: upkeep.expiry_pager_interval_s,
+            tombstone_purge_age_s: upkeep.tombstone_purge_age_s,
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 11210,
             admin_listen: None,
@@ -147,6 +171,12 @@ pub enum SettingsError {
     /// A rule for names that is none.
     #[error("tls_client_names: {0}")]
     TlsClientName(#[from] NameRuleError),
+    /// A kind of eviction that needs another kind of storage.
+    #[error("eviction {0:?} does not go with storage {1:?}")]
+    Eviction(&'static str, &'static str),
+    /// Watermarks the wrong way round.
+    #[error("low_watermark_percent is {0}, but it must be below high_watermark_percent, {1}")]
+    Watermarks(u8, u8),
     /// A public address while everybody knows the password.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
@@ -182,6 +212,20 @@ impl Settings {
         self.tls_client_names.iter().map(|rule| rule.parse()).collect()
     }
 
+    /// Memory quota of a new bucket in MiB.
+    pub fn new_bucket_quota_mib(&self) -> u64 {
+        self.memory_quota_mib.unwrap_or_else(|| machine_memory::quota_mib(self.buckets.len()))
+    }
+
+    /// Settings of a bucket's work in the background.
+    pub fn upkeep(&self) -> Upkeep {
+        Upkeep {
+            expiry_pager_interval_s: self.expiry_pager_interval_s,
+            tombstone_purge_age_s: self.tombstone_purge_age_s,
+            checkpoint_quota_percent: self.checkpoint_quota_percent,
+        }
+    }
+
     /// Checks what a single value's form cannot tell. Called when settings are resolved.
     pub fn check(&self) -> Result<(), SettingsError> {
         if !self.vbuckets.is_power_of_two() || self.vbuckets > 1024 {
@@ -194,6 +238,15 @@ impl Settings {
             if self.buckets[..index].contains(name) {
                 return Err(SettingsError::BucketTwice(name.clone()));
             }
+        }
+        let misfit = self.eviction.filter(|policy| !policy.fits(self.storage.of_engine()));
+        if let Some(policy) = misfit {
+            let (policy, storage) = (eviction::setting_name(policy), self.storage.name());
+            return Err(SettingsError::Eviction(policy, storage));
+        }
+        let (low, high) = (self.low_watermark_percent, self.high_watermark_percent);
+        if low >= high {
+            return Err(SettingsError::Watermarks(low, high));
         }
         self.check_tls()
     }

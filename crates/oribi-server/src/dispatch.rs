@@ -29,7 +29,9 @@ use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
 pub(crate) use handshake::{finish_flush, finish_sasl};
-pub(crate) use stats::{PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat};
+pub(crate) use stats::{
+    PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat, fetched,
+};
 
 use rules::{Privilege, Rule};
 

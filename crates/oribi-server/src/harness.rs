@@ -91,6 +91,19 @@ impl ConnectionHarness {
         ConnectionHarness::open(users.into(), store, LIMITS, false)
     }
 
+    /// As `over`, in development mode, with a bucket that evicts what this policy says.
+    pub fn evicting(
+        store: Arc<dyn KvStore>,
+        eviction: EvictionPolicy,
+        prefetch_keys: usize,
+    ) -> ConnectionHarness {
+        let limits = ConnectionLimits { prefetch_keys, ..LIMITS };
+        let config = BucketConfig { eviction, ..harness_config() };
+        let users = UserStore::development().into();
+        let (server, bucket) = server_over(users, (config, store), limits, true, false);
+        ConnectionHarness::connect(server, bucket)
+    }
+
     fn open(
         users: Arc<UserStore>,
         store: Arc<dyn KvStore>,
@@ -293,17 +306,8 @@ impl Default for ConnectionHarness {
     }
 }
 
-/// A server's shared state with one bucket, `default`, over a store of the caller's; with the bucket's
-/// threads if `runs` is set.
-pub(crate) fn in_memory_server(
-    users: Arc<UserStore>,
-    store: Arc<dyn KvStore>,
-    limits: ConnectionLimits,
-    was_clean: bool,
-    runs: bool,
-) -> (Arc<ServerContext>, Arc<BucketHandle>) {
-    let buckets = Buckets::in_memory();
-    let config = BucketConfig {
+fn harness_config() -> BucketConfig {
+    BucketConfig {
         name: "default".to_owned(),
         uuid: "0123456789abcdef0123456789abcdef".to_owned(),
         vbuckets: HARNESS_VBUCKETS,
@@ -316,7 +320,29 @@ pub(crate) fn in_memory_server(
         high_watermark_percent: HIGH_WATERMARK_PERCENT,
         low_watermark_percent: LOW_WATERMARK_PERCENT,
         upkeep: Upkeep::default(),
-    };
+    }
+}
+
+/// A server's shared state with one bucket, `default`, over a store of the caller's; with the bucket's
+/// threads if `runs` is set.
+pub(crate) fn in_memory_server(
+    users: Arc<UserStore>,
+    store: Arc<dyn KvStore>,
+    limits: ConnectionLimits,
+    was_clean: bool,
+    runs: bool,
+) -> (Arc<ServerContext>, Arc<BucketHandle>) {
+    server_over(users, (harness_config(), store), limits, was_clean, runs)
+}
+
+fn server_over(
+    users: Arc<UserStore>,
+    (config, store): (BucketConfig, Arc<dyn KvStore>),
+    limits: ConnectionLimits,
+    was_clean: bool,
+    runs: bool,
+) -> (Arc<ServerContext>, Arc<BucketHandle>) {
+    let buckets = Buckets::in_memory();
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");
     while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}

@@ -16,6 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::dispatch::fetched;
 use crate::server_context::ServerContext;
 
 /// Media type of a scrape.
@@ -57,8 +58,38 @@ const BUCKET_GAUGES: &[BucketFigure] = &[
     },
     BucketFigure {
         name: "bucket_memory_quota_bytes",
-        help: "Bytes that documents may take",
-        value: |s| s.memory_quota_bytes,
+        help: "Bytes of memory that the bucket may use",
+        value: |s| s.memory.quota_bytes,
+    },
+    BucketFigure {
+        name: "bucket_memory_used_bytes",
+        help: "Bytes that count against the quota",
+        value: |s| s.memory.used_bytes,
+    },
+    BucketFigure {
+        name: "bucket_memory_high_watermark_bytes",
+        help: "Bytes beyond which the bucket evicts",
+        value: |s| s.memory.high_watermark_bytes,
+    },
+    BucketFigure {
+        name: "bucket_memory_low_watermark_bytes",
+        help: "Bytes at which it stops to evict",
+        value: |s| s.memory.low_watermark_bytes,
+    },
+    BucketFigure {
+        name: "bucket_items_resident",
+        help: "Documents whose value is in memory",
+        value: |s| s.memory.items_resident,
+    },
+    BucketFigure {
+        name: "bucket_items_evicted",
+        help: "Documents whose value is on disk only",
+        value: |s| s.memory.items_evicted,
+    },
+    BucketFigure {
+        name: "bucket_fetch_queue",
+        help: "Documents that wait to be read from disk",
+        value: |s| s.memory.fetch_queue,
     },
     BucketFigure {
         name: "bucket_queue_items",
@@ -115,6 +146,26 @@ const BUCKET_COUNTERS: &[BucketFigure] = &[
         value: |s| s.store.records_committed,
     },
     BucketFigure { name: "bucket_commits", help: "Group commits", value: |s| s.store.commits },
+    BucketFigure {
+        name: "bucket_evictions",
+        help: "Values, or whole documents, taken out of memory",
+        value: |s| s.memory.evictions,
+    },
+    BucketFigure {
+        name: "bucket_nru_deletions",
+        help: "Documents deleted because memory ran short",
+        value: |s| s.memory.nru_deletions,
+    },
+    BucketFigure {
+        name: "bucket_fetches",
+        help: "Documents read from disk because a request needed them",
+        value: |s| fetched(&s.memory),
+    },
+    BucketFigure {
+        name: "bucket_fetch_failures",
+        help: "Fetches that failed because the store did",
+        value: |s| s.memory.fetch_failures,
+    },
     BucketFigure {
         name: "bucket_commit_failures",
         help: "Failed group commits",
@@ -179,6 +230,10 @@ impl ServerCollector {
             let name = "tls_certificate_not_after_seconds";
             expiry.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
+        let buffers = ConstGauge::new(self.server.registry.buffer_bytes());
+        let help = "Bytes of connections' buffers";
+        let name = "connection_buffer_bytes";
+        buffers.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         let open = ConstGauge::new(self.server.connections() as u64);
         let help = "Open connections of the memcached binary protocol";
         open.encode(encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?)

@@ -1,9 +1,9 @@
 //! A store that fails when its plan says so, around any other store.
 //!
-//! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write. Invariants: with an
+//! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write and look-up. Invariants: with an
 //! empty plan it is the inner store; an injected failure is always reported as an error, so a caller
-//! that treats `Err` from `commit` as "not durable" is never misled; reads are never touched.
-//! Callers: tests of the flusher, of durability answers and of shutdown. The plan is shared and
+//! that treats `Err` from `commit` as "not durable" is never misled; scans and loads are never touched.
+//! Callers: tests of the flusher, of background fetches, of durability answers and of shutdown. The plan is shared and
 //! outlives the store, so it goes on counting over a reopening.
 
 mod plan;
@@ -77,6 +77,7 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         key: DocKey<'_>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
+        self.plan.check_get()?;
         self.inner.get(vbid, key, visit)
     }
 
@@ -89,6 +90,7 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         keys: &[(Vbid, DocKey<'_>)],
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
+        self.plan.check_get()?;
         self.inner.get_many(keys, visit)
     }
 

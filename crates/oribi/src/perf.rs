@@ -8,6 +8,7 @@
 //!
 //! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`run`] is the order of things.
 
+mod choices;
 mod cluster;
 pub(crate) mod control;
 pub(crate) mod cpu;

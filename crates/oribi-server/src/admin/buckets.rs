@@ -2,7 +2,7 @@
 //!
 //! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants: an
 //! option that this server cannot honour is refused, not ignored, when ignoring it would weaken what
-//! the client asked for; options without effect on one node (replicas, storage backend, eviction) are
+//! the client asked for; options without effect on one node (replicas, storage backend) are
 //! accepted. Calls that wait for the disk run on blocking threads. Caller: `routes`.
 
 use std::sync::Arc;
@@ -17,11 +17,16 @@ use super::message::{
 };
 use super::pools::node_entry;
 use super::routes::Asker;
-use crate::buckets::{BucketError, BucketHandle, BucketOptions, BucketStorage};
+use crate::buckets::{
+    BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, eviction,
+};
 use crate::config::is_bucket_name;
 
 /// Smallest memory quota of a bucket, in MiB.
 const QUOTA_MIB_MIN: i64 = 1;
+
+/// Least memory quota in MiB of a bucket that was given none.
+const QUOTA_MIB_UNASKED_MIN: u64 = 100;
 
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
 const QUOTA_MIB_MAX: i64 = 1 << 24;
@@ -95,11 +100,66 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
-/// Changing a bucket is not supported, which is told for what it is and not as an unknown bucket.
-pub(crate) fn update(state: &AdminState, name: &str) -> Reply {
-    match state.server.buckets.get(name) {
-        None => bucket_not_found(),
-        Some(_) => error(StatusCode::BAD_REQUEST, "The settings of a bucket cannot be changed"),
+/// Changes the memory quota and whether the bucket may be emptied. Everything else is fixed, and a form that
+/// says otherwise is refused as a whole.
+pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
+    let Some(handle) = state.server.buckets.get(name) else {
+        return bucket_not_found();
+    };
+    let change = match changed(&handle, form) {
+        Ok(change) => change,
+        Err(reply) => return *reply,
+    };
+    let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
+    match blocking(move || server.buckets.update(&bucket, change)).await {
+        Ok(Ok(())) => {
+            tracing::info!(bucket = name, ?change, "changed a bucket");
+            empty(StatusCode::OK)
+        }
+        Ok(Err(BucketError::Unknown(_))) => bucket_not_found(),
+        Ok(Err(failure)) => failed("change a bucket", &failure),
+        Err(reply) => *reply,
+    }
+}
+
+fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> {
+    check_honoured(form)?;
+    let config = handle.bucket().config();
+    let vbuckets = config.vbuckets.to_string();
+    let fixed = [
+        ("name", config.name.as_str()),
+        ("evictionPolicy", eviction::http_name(config.eviction)),
+        ("numVBuckets", vbuckets.as_str()),
+    ];
+    for (field, present) in fixed {
+        if form.get(field).is_some_and(|asked| asked != present) {
+            let message = format!("It is {present} and cannot be changed while the bucket exists");
+            return Err(field_error(field, &message).into());
+        }
+    }
+    let is_ephemeral = handle.is_in_memory();
+    if form.get("bucketType").is_some_and(|kind| (kind == "ephemeral") != is_ephemeral) {
+        let message = "The type of a bucket cannot be changed";
+        return Err(field_error("bucketType", message).into());
+    }
+    Ok(BucketChange {
+        memory_quota_mib: quota_mib(form)?,
+        flush_enabled: form.flag("flushEnabled")?,
+    })
+}
+
+/// The memory quota in a form.
+fn quota_mib(form: &Form) -> Result<Option<u64>, Refusal> {
+    let quota = match form.number("ramQuotaMB")? {
+        Some(quota) => Some(quota),
+        None => form.number("ramQuota")?,
+    };
+    let Some(quota) = quota else { return Ok(None) };
+    let in_range = u64::try_from(quota).ok();
+    let in_range = in_range.filter(|_| (QUOTA_MIB_MIN..=QUOTA_MIB_MAX).contains(&quota));
+    match in_range {
+        Some(quota) => Ok(Some(quota)),
+        None => Err(field_error("ramQuota", "RAM quota is out of range").into()),
     }
 }
 
@@ -164,20 +224,36 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
             .filter(|count| count.is_power_of_two() && *count <= 1024)
             .ok_or_else(|| field_error("numVBuckets", "Must be a power of two up to 1024"))?;
     }
-    let quota_mib = match form.number("ramQuotaMB")? {
-        Some(quota) => Some(quota),
-        None => form.number("ramQuota")?,
-    };
-    if let Some(quota) = quota_mib {
-        options.memory_quota_mib = u64::try_from(quota)
-            .ok()
-            .filter(|_| (QUOTA_MIB_MIN..=QUOTA_MIB_MAX).contains(&quota))
-            .ok_or_else(|| field_error("ramQuota", "RAM quota is out of range"))?;
+    match quota_mib(form)? {
+        Some(quota) => options.memory_quota_mib = quota,
+        None => options.memory_quota_mib = unassigned_mib(state, options.memory_quota_mib),
     }
+    choose_eviction(&mut options, form)?;
     if let Some(flag) = form.flag("flushEnabled")? {
         options.flush_enabled = flag;
     }
     Ok((name.to_owned(), options))
+}
+
+/// What there is left of the memory that the buckets of the start were to share, `share_mib` each.
+fn unassigned_mib(state: &AdminState, share_mib: u64) -> u64 {
+    let buckets = state.server.buckets.list();
+    let assigned: u64 = buckets.iter().map(|handle| handle.bucket().memory_quota_bytes()).sum();
+    share_mib.saturating_sub(assigned >> 20).clamp(QUOTA_MIB_UNASKED_MIN.min(share_mib), share_mib)
+}
+
+fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refusal> {
+    if let Some(name) = form.get("evictionPolicy") {
+        options.eviction = eviction::from_http(name);
+        if options.eviction.is_none() || !options.are_possible() {
+            let message = format!("{name} is not possible for this type of bucket");
+            return Err(field_error("evictionPolicy", &message).into());
+        }
+    } else if !options.are_possible() {
+        // The settings' policy is for buckets of the settings' storage.
+        options.eviction = None;
+    }
+    Ok(())
 }
 
 /// Refuses options whose absence the client would notice too late.
@@ -218,8 +294,7 @@ fn bucket_json(
     let name = &config.name;
     let uri = format!("/pools/default/buckets/{name}");
     let status = if stats.warmup.done { "healthy" } else { "warmup" };
-    let quota = config.memory_quota_bytes;
-    let eviction_policy = if handle.is_in_memory() { "noEviction" } else { "valueOnly" };
+    let quota = stats.memory.quota_bytes;
     let mut controllers = json!({});
     if handle.bucket().is_flush_enabled() {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
@@ -232,7 +307,7 @@ fn bucket_json(
         "bucketType": handle.bucket_type(),
         "nodeLocator": "vbucket",
         "storageBackend": "couchstore",
-        "evictionPolicy": eviction_policy,
+        "evictionPolicy": eviction::http_name(config.eviction),
         "conflictResolutionType": "seqno",
         "compressionMode": "off",
         "durabilityMinLevel": "none",
@@ -253,7 +328,8 @@ fn bucket_json(
             "diskUsed": stats.store.disk_bytes,
             "dataUsed": stats.store.disk_bytes,
             "opsPerSec": 0,
-            "diskFetches": 0,
+            "diskFetches": stats.memory.fetches,
+            "vbActiveNumNonResident": stats.memory.items_evicted,
         },
     })
 }

@@ -122,7 +122,7 @@ async fn change(
     };
     match (method, rest) {
         (&Method::POST, []) => buckets::create(state, &form).await,
-        (&Method::POST, [bucket]) => buckets::update(state, bucket),
+        (&Method::POST, [bucket]) => buckets::update(state, bucket, &form).await,
         (&Method::DELETE, [bucket]) => buckets::delete(state, bucket).await,
         (&Method::POST, [bucket, "controller", "doFlush"]) => buckets::flush(state, bucket).await,
         (&Method::POST, [bucket, "scopes"]) => {

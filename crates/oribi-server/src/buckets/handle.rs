@@ -13,7 +13,8 @@ use oribi_engine::{Bucket, BucketThreads, FetchOutcome};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
-use super::{BUCKET_FILE_MODE, BucketStorage, CLEAN_SHUTDOWN_FILE};
+use super::file::BUCKET_FILE_MODE;
+use super::{BucketStorage, CLEAN_SHUTDOWN_FILE};
 use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
 

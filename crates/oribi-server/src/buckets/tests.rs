@@ -5,9 +5,9 @@ use std::path::Path;
 use oribi_engine::{GetOutcome, MutationOutcome, StoreMode, StoreRequest};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
+use super::file::BUCKET_FILE;
 use super::{
-    BUCKET_FILE, BucketError, BucketOptions, BucketStorage, Buckets, CLEAN_SHUTDOWN_FILE,
-    DELETED_PREFIX,
+    BucketError, BucketOptions, BucketStorage, Buckets, CLEAN_SHUTDOWN_FILE, DELETED_PREFIX,
 };
 use crate::config::Settings;
 

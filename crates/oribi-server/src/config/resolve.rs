@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::setting::{Form, SETTINGS, Setting, Value};
+use super::form::{Form, Value};
+use super::setting::{SETTINGS, Setting};
 use super::{Settings, SettingsError};
 
 /// The file that is read when none is named, if it exists.

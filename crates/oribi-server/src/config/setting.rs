@@ -3,11 +3,9 @@
 //! Owns: [`SETTINGS`], the only place where a setting is named. Invariant: every field of
 //! [`Settings`] has exactly one row (a test counts them). Callers: `resolve` and `print`.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
-
+use super::form::{Form, Value, path_value};
 use super::{Settings, tls_setting};
-use crate::buckets::BucketStorage;
+use crate::buckets::{BucketStorage, EVICTION_NAMES, eviction};
 use crate::limits::PREFETCH_KEYS_MAX;
 
 /// One row of the table.
@@ -25,27 +23,6 @@ pub(super) struct Setting {
     pub(super) set: fn(&mut Settings, Value),
 }
 
-/// Form of a value.
-#[derive(Clone, Copy)]
-pub(super) enum Form {
-    Text,
-    Address,
-    Integer { min: u64, max: u64 },
-    Flag,
-    Names,
-    Choice(&'static [&'static str]),
-}
-
-/// A value on its way from text or TOML into a field, or back.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Value {
-    Text(String),
-    Address(IpAddr),
-    Integer(u64),
-    Flag(bool),
-    Names(Vec<String>),
-}
-
 impl Setting {
     pub(super) fn flag(&self) -> String {
         self.name.replace('_', "-")
@@ -56,161 +33,17 @@ impl Setting {
     }
 }
 
-impl Form {
-    /// Reads a flag or variable.
-    pub(super) fn parse(self, text: &str) -> Result<Value, String> {
-        match self {
-            Form::Text => self.check(Value::Text(text.to_owned())),
-            Form::Address => match text.parse() {
-                Ok(address) => Ok(Value::Address(address)),
-                Err(_) => Err(format!("{text:?} is not an IP address")),
-            },
-            Form::Integer { .. } => match text.parse() {
-                Ok(number) => self.check(Value::Integer(number)),
-                Err(_) => Err(format!("{text:?} is not a whole number")),
-            },
-            Form::Flag => match text {
-                "true" | "1" => Ok(Value::Flag(true)),
-                "false" | "0" => Ok(Value::Flag(false)),
-                _ => Err(format!("{text:?} is neither true nor false")),
-            },
-            Form::Choice(_) => self.check(Value::Text(text.to_owned())),
-            Form::Names => {
-                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-                Ok(Value::Names(names.map(str::to_owned).collect()))
-            }
-        }
-    }
-
-    /// Takes a TOML value.
-    pub(super) fn take(self, value: &toml::Value) -> Result<Value, String> {
-        let wrong = |expected: &str| Err(format!("{value} is not {expected}"));
-        match (self, value) {
-            (Form::Text | Form::Choice(_), toml::Value::String(text)) => {
-                self.check(Value::Text(text.clone()))
-            }
-            (Form::Address, toml::Value::String(text)) => self.parse(text),
-            (Form::Integer { .. }, toml::Value::Integer(number)) => match u64::try_from(*number) {
-                Ok(number) => self.check(Value::Integer(number)),
-                Err(_) => wrong("a number of 0 or more"),
-            },
-            (Form::Flag, toml::Value::Boolean(flag)) => Ok(Value::Flag(*flag)),
-            (Form::Names, toml::Value::Array(entries)) => {
-                let names: Option<Vec<String>> =
-                    entries.iter().map(|entry| entry.as_str().map(str::to_owned)).collect();
-                names.map_or_else(|| wrong("a list of strings"), |names| Ok(Value::Names(names)))
-            }
-            (Form::Text | Form::Choice(_), _) => wrong("a string"),
-            (Form::Address, _) => wrong("an IP address in quotes"),
-            (Form::Integer { .. }, _) => wrong("a whole number"),
-            (Form::Flag, _) => wrong("true or false"),
-            (Form::Names, _) => wrong("a list of strings"),
-        }
-    }
-
-    fn check(self, value: Value) -> Result<Value, String> {
-        match (self, &value) {
-            (Form::Integer { min, max }, Value::Integer(number))
-                if !(min..=max).contains(number) =>
-            {
-                Err(format!("{number} is not between {min} and {max}"))
-            }
-            (Form::Text, Value::Text(text)) if text.is_empty() => {
-                Err("it must not be empty".to_owned())
-            }
-            (Form::Choice(choices), Value::Text(text)) if !choices.contains(&text.as_str()) => {
-                Err(format!("{text:?} is not one of {}", choices.join(", ")))
-            }
-            _ => Ok(value),
-        }
-    }
-}
-
-impl Value {
-    /// The value as TOML writes it.
-    pub(super) fn to_toml(&self) -> toml::Value {
-        match self {
-            Value::Text(text) => toml::Value::String(text.clone()),
-            Value::Address(address) => toml::Value::String(address.to_string()),
-            Value::Integer(number) => {
-                toml::Value::Integer(i64::try_from(*number).unwrap_or(i64::MAX))
-            }
-            Value::Flag(flag) => toml::Value::Boolean(*flag),
-            Value::Names(names) => {
-                toml::Value::Array(names.iter().cloned().map(toml::Value::String).collect())
-            }
-        }
-    }
-
-    /// The value as `--help` shows it.
-    pub(super) fn to_text(&self) -> String {
-        match self {
-            Value::Text(text) => text.clone(),
-            Value::Address(address) => address.to_string(),
-            Value::Integer(number) => number.to_string(),
-            Value::Flag(flag) => flag.to_string(),
-            Value::Names(names) => names.join(","),
-        }
-    }
-
-    pub(super) fn text(self) -> String {
-        match self {
-            Value::Text(text) => text,
-            other => unreachable_form(&other),
-        }
-    }
-
-    pub(super) fn path(self) -> PathBuf {
-        PathBuf::from(self.text())
-    }
-
-    pub(super) fn address(self) -> IpAddr {
-        match self {
-            Value::Address(address) => address,
-            other => unreachable_form(&other),
-        }
-    }
-
-    /// The number, in the type of the field. The bounds in the table fit the field.
-    pub(super) fn integer<T: TryFrom<u64>>(self) -> T {
-        match self {
-            Value::Integer(number) => {
-                T::try_from(number).ok().expect("the bounds in the table fit the field")
-            }
-            other => unreachable_form(&other),
-        }
-    }
-
-    fn flag(self) -> bool {
-        match self {
-            Value::Flag(flag) => flag,
-            other => unreachable_form(&other),
-        }
-    }
-
-    pub(super) fn names(self) -> Vec<String> {
-        match self {
-            Value::Names(names) => names,
-            other => unreachable_form(&other),
-        }
-    }
-}
-
-fn unreachable_form(value: &Value) -> ! {
-    unreachable!("a row's setter and form disagree about {value:?}; a test sets every row")
-}
-
-pub(super) fn path_value(path: &std::path::Path) -> Value {
-    Value::Text(path.to_string_lossy().into_owned())
-}
-
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const MILLISECONDS: Form = Form::Integer { min: 1, max: DAY_MS };
 pub(super) const PORT: Form = Form::Integer { min: 0, max: 65_535 };
 
+const MONTH_S: u64 = 30 * 24 * 60 * 60;
+const PERCENT: Form = Form::Integer { min: 1, max: 100 };
+
 const DATA: &str = "Data";
 const NETWORK: &str = "Network";
 const LIMITS: &str = "Limits";
+const MEMORY: &str = "Memory";
 const RUNNING: &str = "Running";
 
 /// Every setting, in the order in which help and `oribi config` list them.
@@ -258,10 +91,22 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "memory_quota_mib",
         heading: DATA,
         value_name: "MIB",
-        help: "Memory for the documents of a new bucket; writes beyond it are refused for a time",
+        help: "Memory for the documents of a new bucket; what does not fit is read from disk. When not given, \
+               the buckets together get half of the machine's",
         form: Form::Integer { min: 1, max: 1 << 24 },
-        get: |s| Some(Value::Integer(s.memory_quota_mib)),
-        set: |s, value| s.memory_quota_mib = value.integer(),
+        get: |s| s.memory_quota_mib.map(Value::Integer),
+        set: |s, value| s.memory_quota_mib = Some(value.integer()),
+    },
+    Setting {
+        name: "eviction",
+        heading: DATA,
+        value_name: "value|full|none|nru",
+        help: "What a new bucket takes out of memory when it runs short: values, whole documents, nothing \
+               (writes are refused instead), or, in memory only, documents that are not used (they are \
+               deleted). When not given, value, and in memory only none",
+        form: Form::Choice(&EVICTION_NAMES),
+        get: |s| s.eviction.map(|policy| Value::Text(eviction::setting_name(policy).to_owned())),
+        set: |s, value| s.eviction = eviction::from_setting(&value.text()),
     },
     Setting {
         name: "flush_enabled",
@@ -281,6 +126,33 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Flag,
         get: |s| Some(Value::Flag(s.accept_damaged_journal)),
         set: |s, value| s.accept_damaged_journal = value.flag(),
+    },
+    Setting {
+        name: "high_watermark_percent",
+        heading: MEMORY,
+        value_name: "PERCENT",
+        help: "Part of its quota beyond which a bucket evicts",
+        form: PERCENT,
+        get: |s| Some(Value::Integer(s.high_watermark_percent.into())),
+        set: |s, value| s.high_watermark_percent = value.integer(),
+    },
+    Setting {
+        name: "low_watermark_percent",
+        heading: MEMORY,
+        value_name: "PERCENT",
+        help: "Part of its quota at which it stops, and up to which values are loaded at start",
+        form: PERCENT,
+        get: |s| Some(Value::Integer(s.low_watermark_percent.into())),
+        set: |s, value| s.low_watermark_percent = value.integer(),
+    },
+    Setting {
+        name: "checkpoint_quota_percent",
+        heading: MEMORY,
+        value_name: "PERCENT",
+        help: "Part of its quota that a bucket's mutation queues may take",
+        form: PERCENT,
+        get: |s| Some(Value::Integer(s.checkpoint_quota_percent.into())),
+        set: |s, value| s.checkpoint_quota_percent = value.integer(),
     },
     Setting {
         name: "listen",
@@ -390,6 +262,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: MILLISECONDS,
         get: |s| Some(Value::Integer(s.flush_interval_ms)),
         set: |s, value| s.flush_interval_ms = value.integer(),
+    },
+    Setting {
+        name: "expiry_pager_interval_s",
+        heading: RUNNING,
+        value_name: "SECONDS",
+        help: "How often expired documents that nobody reads are deleted",
+        form: Form::Integer { min: 1, max: MONTH_S },
+        get: |s| Some(Value::Integer(s.expiry_pager_interval_s.into())),
+        set: |s, value| s.expiry_pager_interval_s = value.integer(),
+    },
+    Setting {
+        name: "tombstone_purge_age_s",
+        heading: RUNNING,
+        value_name: "SECONDS",
+        help: "How long the store remembers that a document was deleted",
+        form: Form::Integer { min: 1, max: 12 * MONTH_S },
+        get: |s| Some(Value::Integer(s.tombstone_purge_age_s.into())),
+        set: |s, value| s.tombstone_purge_age_s = value.integer(),
     },
     Setting {
         name: "log",

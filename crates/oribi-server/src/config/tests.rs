@@ -6,8 +6,9 @@ use std::path::Path;
 
 use clap::{ArgMatches, Command};
 
+use super::form::{Form, Value};
 use super::resolve::{ConfigError, Resolved, arguments, resolve};
-use super::setting::{Form, SETTINGS, Value};
+use super::setting::SETTINGS;
 use super::{Settings, SettingsError, is_bucket_name, to_json, to_toml};
 
 fn command() -> Command {
@@ -62,6 +63,16 @@ fn flags_win_over_variables_over_the_file() {
 }
 
 #[test]
+fn a_quota_that_is_not_set_is_a_share_of_the_machine() {
+    let given = resolve_with(&["--memory-quota-mib", "7"], &[]).unwrap().settings;
+    assert_eq!(given.new_bucket_quota_mib(), 7);
+    let one = Settings::default().new_bucket_quota_mib();
+    let names = vec!["a".to_owned(), "b".to_owned()];
+    let two = Settings { buckets: names, ..Settings::default() }.new_bucket_quota_mib();
+    assert!(two <= one && one >= 100, "{two} and {one} MiB");
+}
+
+#[test]
 fn the_file_can_be_named_by_a_variable() {
     let (_scratch, path) = in_file("port = 77");
     let resolved = resolve_with(&[], &[("ORIBI_CONFIG", &path)]).unwrap();
@@ -81,6 +92,11 @@ fn mistakes_are_named_with_their_source() {
         ("buckets = [1]", "a list of strings"),
         ("flush_enabled = 1", "true or false"),
         ("storage = \"disk\"", "\"disk\" is not one of embedded, log, memory"),
+        ("eviction = \"lru\"", "\"lru\" is not one of value, full, none, nru"),
+        ("eviction = \"nru\"", "eviction \"nru\" does not go with storage \"embedded\""),
+        ("storage = \"memory\"\neviction = \"full\"", "does not go with storage \"memory\""),
+        ("high_watermark_percent = 60", "must be below high_watermark_percent, 60"),
+        ("checkpoint_quota_percent = 101", "101 is not between 1 and 100"),
         ("workers = ", "oribi.toml"),
         ("vbuckets = 48", "power of two"),
         ("buckets = [\"a b\"]", "not a bucket name"),

@@ -3,7 +3,8 @@
 use oribi_tls::MinimumVersion;
 use oribi_tls::server::ClientCertificates;
 
-use super::setting::{Form, PORT as PORT_FORM, Setting, Value, path_value};
+use super::form::{Form, Value, path_value};
+use super::setting::{PORT as PORT_FORM, Setting};
 
 const HEADING: &str = "TLS";
 const VERSIONS: [&str; 2] = ["1.2", "1.3"];

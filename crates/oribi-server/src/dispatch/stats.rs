@@ -50,6 +50,7 @@ use vbuckets::EachVbucket;
 use writer::StatWriter;
 
 pub(crate) use cursor::{PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat};
+pub(crate) use memory::fetched;
 
 /// How a group is answered.
 enum Plan {
@@ -152,7 +153,7 @@ fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &s
         "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
             plan_sums(bucket, group, argument)
         }
-        "key" | "key-byid" => plan_key(bucket, &parse_key(bucket, group, argument)?),
+        "key" | "key-byid" => plan_key(bucket, parse_key(bucket, group, argument)?),
         "vkey" | "vkey-byid" => plan_vkey(bucket, parse_key(bucket, group, argument)?),
         _ => plan_small(asker, bucket, group).and_then(|plan| match argument {
             "" => Ok(plan),
@@ -174,7 +175,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
         }
         "hash" => return plan_vbuckets(asker, bucket, group, ""),
         "uuid" => whole(move |writer| writer.text("uuid", &handle.bucket().config().uuid)),
-        "config" => whole(move |writer| configuration::write(writer, handle.bucket().config())),
+        "config" => whole(move |writer| configuration::write(writer, handle.bucket())),
         "tasks" => whole(move |writer| {
             tasks::write(writer, handle.name(), &handle.bucket().task_stats(), now);
         }),
@@ -187,8 +188,8 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
         "memory" => after(
             handle,
             |handle| handle.bucket().stats(),
-            |writer, _, stats| {
-                memory::write(writer, stats);
+            |writer, handle, stats| {
+                memory::write(writer, handle.bucket().config(), stats);
             },
         ),
         "warmup" => after(
@@ -339,18 +340,30 @@ fn parse_key(bucket: &BucketHandle, group: &str, argument: &str) -> Result<Owned
     Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
 }
 
-fn plan_key(bucket: &Arc<BucketHandle>, key: &OwnedKey) -> Planned {
-    let stats = keys::in_memory(bucket, key).map_err(Refusal::Engine)?;
+fn plan_key(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
+    let stats = match keys::in_memory(bucket, &key) {
+        Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
+        stats => stats.map_err(Refusal::Engine)?,
+    };
     let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
     let phase = keys::phase_of(bucket, key.vbid);
     Ok(whole(move |writer| keys::write(writer, &stats, phase)))
 }
 
 fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
-    let stats = keys::in_memory(bucket, &key).map_err(Refusal::Engine)?;
+    let stats = match keys::in_memory(bucket, &key) {
+        Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
+        stats => stats.map_err(Refusal::Engine)?,
+    };
     let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
     let handle = Arc::clone(bucket);
     Ok(Plan::Later(Box::new(move || keys::verify(&handle, &key, stats))))
+}
+
+/// A key that memory knows nothing of, which does not mean that there is no document.
+fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) -> Plan {
+    let handle = Arc::clone(bucket);
+    Plan::Later(Box::new(move || keys::from_store(&handle, &key, verifies)))
 }
 
 /// The only group that needs no bucket.

@@ -4,6 +4,7 @@ mod bad_input;
 mod collections;
 mod documents;
 mod durability;
+mod fetches;
 mod handshake;
 mod quiet;
 mod stats;
@@ -71,6 +72,9 @@ struct Client {
     harness: ConnectionHarness,
 }
 
+/// All features that this server grants, but collections.
+const MODERN: [u16; 12] = [3, 4, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x1d, 0x1e];
+
 const SET_EXTRAS: [u8; 8] = [0, 0, 0, 7, 0, 0, 0, 0];
 
 impl Client {
@@ -81,7 +85,12 @@ impl Client {
 
     /// A client library: features negotiated, authenticated, bucket selected.
     fn with_features(codes: &[u16]) -> Client {
-        let mut client = Client::legacy();
+        Client::on(ConnectionHarness::new(), codes)
+    }
+
+    /// The same on a harness of the caller's.
+    fn on(harness: ConnectionHarness, codes: &[u16]) -> Client {
+        let mut client = Client { harness };
         client.hello(codes);
         let plain = RequestParts {
             key: b"PLAIN",
@@ -96,7 +105,7 @@ impl Client {
 
     /// All features that this server grants, but collections.
     fn modern() -> Client {
-        Client::with_features(&[3, 4, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x1d, 0x1e])
+        Client::with_features(&MODERN)
     }
 
     fn hello(&mut self, codes: &[u16]) -> Reply {

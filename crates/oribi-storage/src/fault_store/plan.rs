@@ -37,6 +37,7 @@ struct PlanState {
     from: Option<(u64, Fault)>,
     random: Option<(SeededRandom, u32)>,
     fails_other_writes: bool,
+    fails_gets: bool,
     hook: Option<Hook>,
 }
 
@@ -72,6 +73,11 @@ impl FaultPlan {
     /// Makes every write that is not a commit fail, or lets them pass again.
     pub fn fail_other_writes(&self, fails: bool) {
         self.state.lock().fails_other_writes = fails;
+    }
+
+    /// Makes every look-up by key fail, or lets them pass again.
+    pub fn fail_gets(&self, fails: bool) {
+        self.state.lock().fails_gets = fails;
     }
 
     /// Calls `hook` before each commit, to hold it back or to look at it.
@@ -111,6 +117,13 @@ impl FaultPlan {
         let fault = state.fault_of(number);
         state.injected += u64::from(fault.is_some());
         (number, fault)
+    }
+
+    pub(super) fn check_get(&self) -> Result<(), StoreError> {
+        match self.state.lock().fails_gets {
+            true => Err(StoreError::Io("injected: I/O error at get".to_owned())),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn check_other_write(&self, what: &str) -> Result<(), StoreError> {

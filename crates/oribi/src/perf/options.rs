@@ -144,6 +144,10 @@ pub struct KvArgs {
     /// Write the latencies as HdrHistogram percentiles to this file.
     #[arg(long)]
     pub hdr: Option<PathBuf>,
+    /// Do nothing but write into this file what the load would do after --no-population: 8 bytes for each operation,
+    /// little-endian, twice the document's number and one more for a write.
+    #[arg(long)]
+    pub choices: Option<PathBuf>,
 }
 
 /// See [`Popularity`].

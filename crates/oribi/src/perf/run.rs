@@ -16,6 +16,7 @@ use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
+use super::choices;
 use super::cluster::{Discovery, Routes};
 use super::control::{Control, Live, Progress};
 use super::cpu::CpuTime;
@@ -49,6 +50,10 @@ pub fn run(args: KvArgs) -> anyhow::Result<ExitCode> {
     if let Err(reason) = args.check() {
         eprintln!("error: {reason}\n\nFor more information, try '--help'.");
         return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    if let Some(path) = &args.choices {
+        choices::write(&args, path)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let outputs = Outputs::create(&args)?;
     let (sender, events) = channel();

@@ -94,6 +94,8 @@ pub struct BucketRow {
     pub hit_ratio: Option<f64>,
     /// Mutations persisted a second.
     pub persisted_rate: f64,
+    /// Documents read from the store a second.
+    pub fetched_rate: f64,
 }
 
 /// A collection as it is shown.
@@ -267,6 +269,7 @@ fn bucket_row(
     BucketRow {
         rates: Rates::between(&before.operations, &bucket.operations, seconds),
         persisted_rate: per_second(before.persisted, bucket.persisted, seconds),
+        fetched_rate: per_second(before.fetched, bucket.fetched, seconds),
         hit_ratio,
         sample: BucketSample { collections: Vec::new(), ..bucket.clone() },
     }

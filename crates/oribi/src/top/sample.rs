@@ -57,6 +57,10 @@ pub struct BucketSample {
     pub queue_items: u64,
     /// Mutations that were persisted since the server started.
     pub persisted: u64,
+    /// Documents that were read from the store because a request needed them.
+    pub fetched: u64,
+    /// Part of the documents whose values are in memory, in per cent.
+    pub resident_percent: u64,
     /// Its collections, in the order of the manifest.
     pub collections: Vec<CollectionSample>,
 }
@@ -130,6 +134,8 @@ impl BucketSample {
             b"ep_max_size" => &mut self.quota_bytes,
             b"ep_queue_size" => &mut self.queue_items,
             b"ep_total_persisted" => &mut self.persisted,
+            b"ep_bg_fetched" => &mut self.fetched,
+            b"vb_active_perc_mem_resident" => &mut self.resident_percent,
             _ => return,
         };
         *place = number(stat);

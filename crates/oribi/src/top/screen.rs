@@ -116,6 +116,7 @@ fn sum_lines(model: &Model) -> Vec<Line<'static>> {
     let Rates { gets, sets, deletes, touches } = model.rates;
     let [items, memory, quota, queue] = model.sums();
     let persisted: f64 = model.buckets.iter().map(|row| row.persisted_rate).sum();
+    let fetched: f64 = model.buckets.iter().map(|row| row.fetched_rate).sum();
     let pair = |left: &str, left_value: String, right: &str, right_value: String| {
         Line::from(format!("{left:<10}{left_value:>16}    {right:<13}{right_value:>18}"))
     };
@@ -129,7 +130,7 @@ fn sum_lines(model: &Model) -> Vec<Line<'static>> {
         pair("set/s", count(sets), "memory", HumanBytes(memory).to_string()),
         pair("delete/s", count(deletes), "of quota", share(memory, quota)),
         pair("touch/s", count(touches), "flush queue", HumanCount(queue).to_string()),
-        pair("", String::new(), "persisted/s", count(persisted)),
+        pair("fetched/s", count(fetched), "persisted/s", count(persisted)),
     ]
 }
 
@@ -146,6 +147,8 @@ fn bucket_table(model: &Model) -> Table<'static> {
                 HumanCount(sample.items).to_string(),
                 HumanBytes(sample.memory_bytes).to_string(),
                 share(sample.memory_bytes, sample.quota_bytes),
+                format!("{}%", sample.resident_percent),
+                count(row.fetched_rate),
                 HumanCount(sample.queue_items).to_string(),
                 count(row.persisted_rate),
             ],
@@ -153,10 +156,22 @@ fn bucket_table(model: &Model) -> Table<'static> {
     });
     let header = numbers_row(
         vec!["bucket".to_owned()],
-        ["op/s", "get/s", "set/s", "hits", "items", "memory", "quota", "queue", "persisted/s"]
-            .map(str::to_owned),
+        [
+            "op/s",
+            "get/s",
+            "set/s",
+            "hits",
+            "items",
+            "memory",
+            "quota",
+            "in mem",
+            "fetch/s",
+            "queue",
+            "persist/s",
+        ]
+        .map(str::to_owned),
     );
-    let widths = [16, 10, 10, 10, 7, 13, 11, 7, 10, 11];
+    let widths = [14, 9, 9, 9, 6, 13, 10, 6, 6, 8, 9, 9];
     table(rows, header, &widths)
 }
 

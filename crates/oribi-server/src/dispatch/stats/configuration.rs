@@ -1,18 +1,26 @@
-//! `config` and `uuid`: what is fixed while a bucket is open.
+//! `config`: what a bucket was told to be.
 
-use oribi_engine::BucketConfig;
+use oribi_engine::{Bucket, Storage};
 
 use super::writer::StatWriter;
+use crate::buckets::eviction;
 
 /// `config`: parameters under the reference server's names where it has them.
-pub(super) fn write(writer: &mut StatWriter<'_>, config: &BucketConfig) {
+pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket) {
+    let config = bucket.config();
+    let is_persistent = config.storage == Storage::Persistent;
     writer.text("ep_couch_bucket", &config.name);
     writer.text("ep_uuid", &config.uuid);
-    writer.text("ep_bucket_type", "persistent");
-    writer.text("ep_item_eviction_policy", "value_only");
+    writer.text("ep_bucket_type", if is_persistent { "persistent" } else { "ephemeral" });
+    writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
     writer.number("ep_max_vbuckets", config.vbuckets);
-    writer.number("ep_max_size", config.memory_quota_bytes);
+    writer.number("ep_max_size", bucket.memory_quota_bytes());
+    writer.number("ep_mem_high_wat_percent", config.high_watermark_percent);
+    writer.number("ep_mem_low_wat_percent", config.low_watermark_percent);
     writer.number("ep_max_item_size", config.value_bytes_max);
-    writer.flag("ep_flushall_enabled", config.flush_enabled);
+    writer.flag("ep_flushall_enabled", bucket.is_flush_enabled());
+    writer.number("ep_exp_pager_stime", config.upkeep.expiry_pager_interval_s);
+    writer.number("ep_persistent_metadata_purge_age", config.upkeep.tombstone_purge_age_s);
+    writer.number("ep_checkpoint_quota_percent", config.upkeep.checkpoint_quota_percent);
     writer.number("ep_flush_interval_ms", config.flush_interval_ms);
 }

@@ -3,7 +3,7 @@
 //! Owns: which figures of server and bucket are in it, and under which names monitoring finds them. The
 //! bucket's part is collected on the blocking thread, because the store's part looks at the disk. What
 //! Oribi does not have is left out, except where tools divide by it or wait for it and a constant is
-//! true: there are no replicas, and no document is ever without its value.
+//! true: there are no replicas.
 
 use std::sync::Arc;
 
@@ -87,6 +87,7 @@ fn write_server(writer: &mut StatWriter<'_>, server: &Arc<ServerContext>, now: T
     writer.number("curr_connections", server.connections());
     writer.number("max_connections", server.limits.connections_max);
     writer.number("rejected_conns", server.rejected_connections());
+    writer.number("connection_buffer_bytes", server.registry.buffer_bytes());
     for (name, value) in server.counters.totals_since_reset().entries() {
         writer.number(name, value);
     }
@@ -103,8 +104,6 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
     // A vbucket is active also while its documents are loaded.
     writer.number("vb_active_num", stats.vbuckets_active + stats.vbuckets_loading);
     writer.number("vb_active_curr_items", stats.items);
-    writer.number("vb_active_num_non_resident", 0_u64);
-    writer.number("vb_active_perc_mem_resident", 100_u64);
     writer.number("vb_active_itm_memory", stats.item_bytes);
     writer.number("vb_active_ht_memory", stats.table_bytes);
     writer.number("vb_active_queue_size", stats.queue_items);
@@ -122,9 +121,6 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
         "vb_pending_num",
         "vb_pending_curr_items",
         "vb_dead_num",
-        "ep_num_non_resident",
-        "ep_num_value_ejects",
-        "ep_bg_fetched",
     ] {
         writer.number(absent, 0_u64);
     }
@@ -153,7 +149,7 @@ fn write_queue(writer: &mut StatWriter<'_>, figures: &BucketFigures, now: Timest
     writer.flag("ep_degraded_mode", stats.storage_failed);
     writer.text("ep_warmup_thread", warmup_thread(stats));
     writer.number("ep_warmup_time", stats.warmup.elapsed_us);
-    writer.number("ep_warmup_value_count", stats.warmup.items);
+    writer.number("ep_warmup_value_count", stats.warmup.values);
 }
 
 /// What tools poll until it says `complete`.

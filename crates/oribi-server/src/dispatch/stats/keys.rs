@@ -55,6 +55,37 @@ pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats
     }))))
 }
 
+/// Describes a document of which nothing is in memory. Blocks for the disk.
+pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) -> PreparedStat {
+    let found = match handle.bucket().key_on_disk(key.vbid, key.borrow()) {
+        Ok(found) => found.filter(|found| !found.is_deleted),
+        Err(error) => {
+            tracing::error!(bucket = handle.name(), %error, "a stored document cannot be read");
+            return PreparedStat(Err(Status::Etmpfail));
+        }
+    };
+    let Some(found) = found else { return PreparedStat(Err(Status::KeyEnoent)) };
+    let stats = KeyStats {
+        is_dirty: false,
+        is_deleted: false,
+        expiry: found.expiry,
+        datatype: found.datatype,
+        flags: found.flags,
+        cas: found.cas,
+        seqno: found.seqno,
+        rev_seqno: found.rev_seqno,
+        is_resident: false,
+    };
+    let phase = phase_of(handle, key.vbid);
+    PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
+        write(writer, &stats, phase);
+        if verifies {
+            // Memory has nothing that could differ.
+            writer.text("key_valid", "valid");
+        }
+    }))))
+}
+
 /// State of the key's vbucket.
 pub(super) fn phase_of(handle: &BucketHandle, vbid: Vbid) -> &'static str {
     handle.bucket().vbucket_stats(vbid).map_or("dead", |vbucket| phase_name(vbucket.phase))

@@ -1,30 +1,63 @@
 //! `memory`: what the quota is used for.
 //!
-//! Nothing here is an allocator's opinion: the figures are the blocks and tables that the engine has, and
-//! what counts against the quota is their sum.
+//! Nothing here is an allocator's opinion: the figures are the blocks, tables and queues that the engine has,
+//! and what counts against the quota is their sum.
 
-use oribi_engine::BucketStats;
+use oribi_engine::{BucketConfig, BucketStats, MemoryStats};
 
 use super::writer::StatWriter;
+use crate::buckets::eviction;
 
 /// The group.
-pub(super) fn write(writer: &mut StatWriter<'_>, stats: &BucketStats) {
+pub(super) fn write(writer: &mut StatWriter<'_>, config: &BucketConfig, stats: &BucketStats) {
+    let memory = &stats.memory;
     write_short(writer, stats);
-    writer.number("mem_used_estimate", stats.mem_used_bytes());
-    writer.number("ep_hash_table_size", stats.table_bytes);
-    writer.number("ep_storedval_num", stats.items);
-    writer.number("ep_storedval_size", stats.item_bytes);
+    writer.number("mem_used_estimate", memory.used_bytes);
+    writer.number("ep_mem_high_wat_percent", config.high_watermark_percent);
+    writer.number("ep_mem_low_wat_percent", config.low_watermark_percent);
+    writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
+    writer.number("ep_hash_table_size", memory.table_bytes);
+    writer.number("ep_storedval_num", memory.items_resident);
+    writer.number("ep_storedval_size", memory.item_bytes);
     writer.number("ep_item_num", stats.items + stats.tombstones);
     writer.number("ep_tombstones", stats.tombstones);
+    writer.number("ep_num_pager_runs", memory.pager_runs);
+    writer.number("ep_bg_remaining_items", memory.fetch_queue);
+    writer.number("ep_bg_fetch_joined", memory.fetches_joined);
+    writer.number("ep_bg_fetch_failed", memory.fetch_failures);
+    writer.number("ep_refused_temporarily", memory.refused_temporarily);
+    writer.number("ep_refused_no_memory", memory.refused_no_memory);
+    writer.number("ep_defragmenter_num_moved", memory.blocks_moved);
 }
 
 /// Its part that is in the group without a name too.
 pub(super) fn write_short(writer: &mut StatWriter<'_>, stats: &BucketStats) {
-    writer.number("bytes", stats.mem_used_bytes());
-    writer.number("mem_used", stats.mem_used_bytes());
-    writer.number("ep_kv_size", stats.item_bytes);
-    writer.number("ep_overhead", stats.table_bytes);
-    writer.number("ep_max_size", stats.memory_quota_bytes);
+    let memory = &stats.memory;
+    writer.number("bytes", memory.used_bytes);
+    writer.number("mem_used", memory.used_bytes);
+    writer.number("ep_kv_size", memory.item_bytes);
+    writer.number("ep_overhead", memory.table_bytes + memory.queue_bytes);
+    writer.number("ep_max_size", memory.quota_bytes);
+    writer.number("ep_mem_high_wat", memory.high_watermark_bytes);
+    writer.number("ep_mem_low_wat", memory.low_watermark_bytes);
     writer.number("ep_checkpoint_memory", stats.queue_bytes);
+    writer.number("ep_checkpoint_memory_overhead", memory.queue_bytes);
     writer.number("ep_checkpoints", stats.checkpoints);
+    write_residency(writer, memory);
+}
+
+/// What is in memory, and what became of the rest.
+fn write_residency(writer: &mut StatWriter<'_>, memory: &MemoryStats) {
+    writer.number("vb_active_num_non_resident", memory.items_evicted);
+    // Rounded down: 100 means that nothing is missing.
+    writer.number("vb_active_perc_mem_resident", memory.resident_percent() as u64);
+    writer.number("vb_active_auto_delete_count", memory.nru_deletions);
+    writer.number("ep_num_non_resident", memory.items_evicted);
+    writer.number("ep_num_value_ejects", memory.evictions);
+    writer.number("ep_bg_fetched", fetched(memory));
+}
+
+/// Documents that were read from the store because an operation needed them.
+pub(crate) fn fetched(memory: &MemoryStats) -> u64 {
+    memory.fetches.saturating_sub(memory.fetches_joined + memory.fetch_failures)
 }

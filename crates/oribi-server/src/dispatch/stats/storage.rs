@@ -2,7 +2,7 @@
 //!
 //! There is one store per bucket, named `rw_0` as the first of the reference server's would be.
 
-use oribi_engine::BucketStats;
+use oribi_engine::{BucketStats, WarmupState};
 
 use super::collections;
 use super::general::warmup_thread;
@@ -23,7 +23,7 @@ pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     writer.number("lastCommDocs", store.last_commit_records);
     writer.number("io_num_write", store.records_committed);
     writer.number("io_document_write_bytes", store.bytes_committed);
-    // Records are read by warmup, by scans and by look-ups; there is no other fetch in the background.
+    // Records are read by warmup, by fetches in the background, by scans and by look-ups.
     writer.number("io_bg_fetch_docs_read", store.records_read);
     writer.number("io_bg_fetch_doc_bytes", store.bytes_read);
     writer.number("commits", store.commits);
@@ -59,13 +59,24 @@ pub(super) fn write_warmup(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     let warmup = &stats.warmup;
     writer.text("ep_warmup", "enabled");
     writer.text("ep_warmup_status", if warmup.failed == 0 { "ok" } else { "failed" });
-    writer.text("ep_warmup_state", if warmup.done { "done" } else { "loading data" });
+    writer.text("ep_warmup_state", state_name(warmup.state));
     writer.text("ep_warmup_thread", warmup_thread(stats));
     writer.number("ep_warmup_key_count", warmup.items);
-    writer.number("ep_warmup_value_count", warmup.items);
+    writer.number("ep_warmup_value_count", warmup.values);
+    writer.number("ep_warmup_estimated_key_count", warmup.items_estimate);
+    writer.number("ep_warmup_dups", warmup.overtaken);
     writer.number("ep_warmup_tombstone_count", warmup.tombstones);
     writer.number("ep_warmup_time", warmup.elapsed_us);
     writer.number("ep_warmup_vbuckets", warmup.vbuckets);
     writer.number("ep_warmup_vbuckets_done", warmup.vbuckets_done);
     writer.number("ep_warmup_vbuckets_failed", warmup.failed);
+}
+
+/// In the words of the reference server.
+fn state_name(state: WarmupState) -> &'static str {
+    match state {
+        WarmupState::Values => "loading data",
+        WarmupState::Metadata => "loading keys",
+        WarmupState::Done => "done",
+    }
 }

@@ -21,6 +21,8 @@ pub fn sample(start: Instant, seconds: u64) -> Sample {
         quota_bytes: 1 << 30,
         queue_items: 17,
         persisted: 900 * speed * seconds,
+        fetched: 30 * speed * seconds,
+        resident_percent: 40 + 10 * speed,
         collections: vec![
             collection("_default._default", 0, seconds),
             collection("debian.packages", 1000 * speed, seconds),
@@ -66,6 +68,7 @@ fn rates_are_those_between_two_looks() {
     assert_eq!(model.hit_ratio, Some(0.9));
     assert_eq!((model.received_rate, model.sent_rate), (2e6, 4e7));
     assert_eq!(model.buckets[0].persisted_rate, 1800.0);
+    assert_eq!(model.buckets[0].fetched_rate, 60.0);
     assert_eq!(model.sums(), [37_035, 96 << 20, 2 << 30, 34]);
     assert_eq!(model.history, [12_010]);
     assert_eq!(model.collections[0].rates.gets, 2000.0);

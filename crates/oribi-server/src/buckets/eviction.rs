@@ -1,0 +1,88 @@
+//! What leaves memory when a bucket runs short of it, by name.
+//!
+//! Owns: the names that settings and `bucket.json` use, those of Couchbase's HTTP interface, and those
+//! of its STAT. What they mean is [`EvictionPolicy`]'s.
+
+use oribi_engine::EvictionPolicy;
+
+/// Names in settings and in `bucket.json`.
+pub const EVICTION_NAMES: [&str; 4] = ["value", "full", "none", "nru"];
+
+/// Names of one policy.
+struct Names {
+    policy: EvictionPolicy,
+    setting: &'static str,
+    http: &'static str,
+    stat: &'static str,
+}
+
+const NAMES: [Names; 4] = [
+    Names {
+        policy: EvictionPolicy::Value,
+        setting: EVICTION_NAMES[0],
+        http: "valueOnly",
+        stat: "value_only",
+    },
+    Names {
+        policy: EvictionPolicy::Full,
+        setting: EVICTION_NAMES[1],
+        http: "fullEviction",
+        stat: "full_eviction",
+    },
+    Names {
+        policy: EvictionPolicy::None,
+        setting: EVICTION_NAMES[2],
+        http: "noEviction",
+        stat: "no_eviction",
+    },
+    Names {
+        policy: EvictionPolicy::Nru,
+        setting: EVICTION_NAMES[3],
+        http: "nruEviction",
+        stat: "auto_delete",
+    },
+];
+
+fn names(policy: EvictionPolicy) -> &'static Names {
+    NAMES.iter().find(|names| names.policy == policy).expect("every policy has names; a test looks")
+}
+
+/// The policy that a setting names.
+pub fn from_setting(name: &str) -> Option<EvictionPolicy> {
+    NAMES.iter().find(|names| names.setting == name).map(|names| names.policy)
+}
+
+/// Its name in settings.
+pub fn setting_name(policy: EvictionPolicy) -> &'static str {
+    names(policy).setting
+}
+
+/// The policy that `evictionPolicy` names.
+pub(crate) fn from_http(name: &str) -> Option<EvictionPolicy> {
+    NAMES.iter().find(|names| names.http == name).map(|names| names.policy)
+}
+
+/// Its name as `evictionPolicy`.
+pub(crate) fn http_name(policy: EvictionPolicy) -> &'static str {
+    names(policy).http
+}
+
+/// Its name in STAT.
+pub(crate) fn stat_name(policy: EvictionPolicy) -> &'static str {
+    names(policy).stat
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_has_its_names() {
+        use EvictionPolicy::{Full, None, Nru, Value};
+        for policy in [Value, Full, None, Nru] {
+            assert_eq!(from_setting(setting_name(policy)), Some(policy));
+            assert_eq!(from_http(http_name(policy)), Some(policy));
+        }
+        assert_eq!((from_setting("lru"), from_http("value")), (Option::None, Option::None));
+    }
+}

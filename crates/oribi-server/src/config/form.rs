@@ -1,0 +1,182 @@
+//! Forms of settings' values, and values on their way between text, TOML and a field.
+//!
+//! Owns: how a value is read and written in each of its places, and which values a form admits. Callers: the
+//! table of settings, and whoever resolves or prints it.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Form of a value.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    Text,
+    Address,
+    Integer { min: u64, max: u64 },
+    Flag,
+    Names,
+    Choice(&'static [&'static str]),
+}
+
+/// A value on its way from text or TOML into a field, or back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Address(IpAddr),
+    Integer(u64),
+    Flag(bool),
+    Names(Vec<String>),
+}
+
+impl Form {
+    /// Reads a flag or variable.
+    pub(super) fn parse(self, text: &str) -> Result<Value, String> {
+        match self {
+            Form::Text => self.check(Value::Text(text.to_owned())),
+            Form::Address => match text.parse() {
+                Ok(address) => Ok(Value::Address(address)),
+                Err(_) => Err(format!("{text:?} is not an IP address")),
+            },
+            Form::Integer { .. } => match text.parse() {
+                Ok(number) => self.check(Value::Integer(number)),
+                Err(_) => Err(format!("{text:?} is not a whole number")),
+            },
+            Form::Flag => match text {
+                "true" | "1" => Ok(Value::Flag(true)),
+                "false" | "0" => Ok(Value::Flag(false)),
+                _ => Err(format!("{text:?} is neither true nor false")),
+            },
+            Form::Choice(_) => self.check(Value::Text(text.to_owned())),
+            Form::Names => {
+                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+                Ok(Value::Names(names.map(str::to_owned).collect()))
+            }
+        }
+    }
+
+    /// Takes a TOML value.
+    pub(super) fn take(self, value: &toml::Value) -> Result<Value, String> {
+        let wrong = |expected: &str| Err(format!("{value} is not {expected}"));
+        match (self, value) {
+            (Form::Text | Form::Choice(_), toml::Value::String(text)) => {
+                self.check(Value::Text(text.clone()))
+            }
+            (Form::Address, toml::Value::String(text)) => self.parse(text),
+            (Form::Integer { .. }, toml::Value::Integer(number)) => match u64::try_from(*number) {
+                Ok(number) => self.check(Value::Integer(number)),
+                Err(_) => wrong("a number of 0 or more"),
+            },
+            (Form::Flag, toml::Value::Boolean(flag)) => Ok(Value::Flag(*flag)),
+            (Form::Names, toml::Value::Array(entries)) => {
+                let names: Option<Vec<String>> =
+                    entries.iter().map(|entry| entry.as_str().map(str::to_owned)).collect();
+                names.map_or_else(|| wrong("a list of strings"), |names| Ok(Value::Names(names)))
+            }
+            (Form::Text | Form::Choice(_), _) => wrong("a string"),
+            (Form::Address, _) => wrong("an IP address in quotes"),
+            (Form::Integer { .. }, _) => wrong("a whole number"),
+            (Form::Flag, _) => wrong("true or false"),
+            (Form::Names, _) => wrong("a list of strings"),
+        }
+    }
+
+    fn check(self, value: Value) -> Result<Value, String> {
+        match (self, &value) {
+            (Form::Integer { min, max }, Value::Integer(number))
+                if !(min..=max).contains(number) =>
+            {
+                Err(format!("{number} is not between {min} and {max}"))
+            }
+            (Form::Text, Value::Text(text)) if text.is_empty() => {
+                Err("it must not be empty".to_owned())
+            }
+            (Form::Choice(choices), Value::Text(text)) if !choices.contains(&text.as_str()) => {
+                Err(format!("{text:?} is not one of {}", choices.join(", ")))
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
+impl Value {
+    /// The value as TOML writes it.
+    pub(super) fn to_toml(&self) -> toml::Value {
+        match self {
+            Value::Text(text) => toml::Value::String(text.clone()),
+            Value::Address(address) => toml::Value::String(address.to_string()),
+            Value::Integer(number) => {
+                toml::Value::Integer(i64::try_from(*number).unwrap_or(i64::MAX))
+            }
+            Value::Flag(flag) => toml::Value::Boolean(*flag),
+            Value::Names(names) => {
+                toml::Value::Array(names.iter().cloned().map(toml::Value::String).collect())
+            }
+        }
+    }
+
+    /// The value as `--help` shows it.
+    pub(super) fn to_text(&self) -> String {
+        match self {
+            Value::Text(text) => text.clone(),
+            Value::Address(address) => address.to_string(),
+            Value::Integer(number) => number.to_string(),
+            Value::Flag(flag) => flag.to_string(),
+            Value::Names(names) => names.join(","),
+        }
+    }
+
+    /// The text.
+    pub(super) fn text(self) -> String {
+        match self {
+            Value::Text(text) => text,
+            other => unreachable_form(&other),
+        }
+    }
+
+    /// The text as a path.
+    pub(super) fn path(self) -> PathBuf {
+        PathBuf::from(self.text())
+    }
+
+    /// The address.
+    pub(super) fn address(self) -> IpAddr {
+        match self {
+            Value::Address(address) => address,
+            other => unreachable_form(&other),
+        }
+    }
+
+    /// The number, in the type of the field. The bounds in the table fit the field.
+    pub(super) fn integer<T: TryFrom<u64>>(self) -> T {
+        match self {
+            Value::Integer(number) => {
+                T::try_from(number).ok().expect("the bounds in the table fit the field")
+            }
+            other => unreachable_form(&other),
+        }
+    }
+
+    /// The truth value.
+    pub(super) fn flag(self) -> bool {
+        match self {
+            Value::Flag(flag) => flag,
+            other => unreachable_form(&other),
+        }
+    }
+
+    /// The list.
+    pub(super) fn names(self) -> Vec<String> {
+        match self {
+            Value::Names(names) => names,
+            other => unreachable_form(&other),
+        }
+    }
+}
+
+fn unreachable_form(value: &Value) -> ! {
+    unreachable!("a row's setter and form disagree about {value:?}; a test sets every row")
+}
+
+/// A path as a value.
+pub(super) fn path_value(path: &Path) -> Value {
+    Value::Text(path.to_string_lossy().into_owned())
+}
