@@ -18,6 +18,7 @@ const ADMIN: &str = "Administrator:password";
 /// A server on a directory of its own.
 struct Fixture {
     server: Option<Server>,
+    settings: Settings,
     admin: SocketAddr,
     _scratch: tempfile::TempDir,
 }
@@ -46,11 +47,19 @@ impl Fixture {
             workers: 1,
             vbuckets: 4,
             flush_enabled,
+            memory_quota_mib: Some(1024),
             ..Settings::default()
         };
         let server = Server::start(&settings).unwrap();
         let admin = server.addresses().admin;
-        Fixture { server: Some(server), admin, _scratch: scratch }
+        Fixture { server: Some(server), settings, admin, _scratch: scratch }
+    }
+
+    fn restart(&mut self) {
+        self.server.take().unwrap().shutdown().unwrap();
+        let server = Server::start(&self.settings).unwrap();
+        self.admin = server.addresses().admin;
+        self.server = Some(server);
     }
 
     fn development() -> Fixture {
@@ -143,6 +152,72 @@ fn health_follows_the_buckets() {
 }
 
 #[test]
+fn a_bucket_is_changed_while_it_is_open() {
+    let mut fixture = Fixture::development();
+    let path = "/pools/default/buckets/small";
+    let form = "name=small&ramQuotaMB=128&evictionPolicy=fullEviction&numVBuckets=4";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    assert_eq!(fixture.get(path).json()["evictionPolicy"], "fullEviction");
+    for (form, field) in [
+        ("ramQuotaMB=64&evictionPolicy=valueOnly", "evictionPolicy"),
+        ("numVBuckets=8", "numVBuckets"),
+        ("bucketType=ephemeral", "bucketType"),
+        ("ramQuotaMB=0", "ramQuota"),
+        ("ramQuotaMB=64&flushEnabled=maybe", "flushEnabled"),
+        ("durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
+    ] {
+        let refused = fixture.post(path, form);
+        assert_eq!(refused.status, 400, "{form}: {}", refused.body);
+        assert!(refused.body.contains(field), "{form}: {}", refused.body);
+    }
+    assert_eq!(fixture.get(path).json()["quota"]["ram"], 128u64 << 20, "nothing was changed");
+    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=fullEviction&bucketType=membase";
+    assert_eq!(fixture.post(path, form).status, 200);
+    assert_eq!(fixture.post("/pools/default/buckets/nope", form).status, 404);
+    let changed = fixture.get(path).json();
+    assert_eq!(changed["quota"]["ram"], 64u64 << 20);
+    assert!(changed["controllers"]["flush"].is_string());
+    assert_eq!(fixture.post(&format!("{path}/controller/doFlush"), "").status, 200);
+
+    fixture.restart();
+    let again = fixture.get(path).json();
+    assert_eq!(
+        (&again["quota"], &again["evictionPolicy"]),
+        (&changed["quota"], &changed["evictionPolicy"])
+    );
+    assert!(again["controllers"]["flush"].is_string());
+}
+
+#[test]
+fn eviction_fits_the_type_of_bucket() {
+    let fixture = Fixture::development();
+    let create = |name: &str, rest: &str| {
+        fixture.post("/pools/default/buckets", &format!("name={name}&numVBuckets=4&{rest}"))
+    };
+    for rest in [
+        "evictionPolicy=nruEviction",
+        "evictionPolicy=lru",
+        "bucketType=ephemeral&evictionPolicy=valueOnly",
+    ] {
+        let refused = create("refused", rest);
+        assert_eq!(refused.status, 400, "{rest}");
+        assert!(refused.body.contains("evictionPolicy"), "{}", refused.body);
+    }
+    assert_eq!(create("gone", "bucketType=ephemeral&evictionPolicy=nruEviction").status, 202);
+    assert_eq!(create("cache", "bucketType=ephemeral").status, 202);
+    let policy = |name: &str| {
+        let bucket = fixture.get(&format!("/pools/default/buckets/{name}")).json();
+        bucket["evictionPolicy"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        [policy("gone"), policy("cache"), policy("default")],
+        ["nruEviction", "noEviction", "valueOnly"]
+    );
+    let quota = fixture.get("/pools/default/buckets/cache").json()["quota"]["ram"].as_u64();
+    assert_eq!(quota, Some(100 << 20), "the rest is with the first bucket");
+}
+
+#[test]
 fn a_bucket_has_what_client_libraries_read() {
     let fixture = Fixture::development();
     let answer = fixture.get("/pools/default/buckets/default");
@@ -204,10 +279,6 @@ fn buckets_are_created_and_deleted() {
         (flush.status, &flush.json()["_"]),
         (400, &json!("Flush is disabled for the bucket"))
     );
-
-    let update = fixture.post("/pools/default/buckets/orders", "flushEnabled=0");
-    assert_eq!(update.status, 400);
-    assert!(update.body.contains("cannot be changed"), "{}", update.body);
 
     assert_eq!(fixture.ask("DELETE", "/pools/default/buckets/orders", ADMIN, "").status, 200);
     for (method, path) in [

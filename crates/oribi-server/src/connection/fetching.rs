@@ -7,9 +7,10 @@
 use oribi_engine::{EvictionPolicy, FetchOutcome, FetchSink};
 use oribi_protocol::frame::{self, Decoded, Frame};
 use oribi_protocol::opcode::Opcode;
+use oribi_types::{DocKey, Vbid};
 
 use super::fetches::{BEHIND_HEAD, HEAD, ParkedRequest, Tries};
-use super::lookahead::is_about_document;
+use super::lookahead::document_of;
 use super::parked::ParkToken;
 use super::state::{ConnectionState, Wait};
 use super::{Connection, Progress, serve_frame};
@@ -120,10 +121,11 @@ fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], 
     let mut asked = 0;
     for _ in 0..FETCH_AHEAD_FRAMES_MAX {
         let Ok(Decoded::Complete { frame, consumed }) = frame::decode(rest) else { break };
-        if !is_about_document(frame.header.opcode) || asked == FETCH_AHEAD_MAX {
+        let Some((vbid, key)) = document_of(state, &frame).filter(|_| asked < FETCH_AHEAD_MAX)
+        else {
             break;
-        }
-        if needs_fetch(state, &frame) {
+        };
+        if needs_fetch(state, frame.header.opcode, vbid, key) {
             fetch(state, env, &frame, token);
             asked += 1;
             if let Some(fetches) = &mut state.fetches {
@@ -136,11 +138,10 @@ fn fetch_ahead(state: &mut ConnectionState, env: &Environment, received: &[u8], 
 
 /// True when a request will probably wait for its document. One that replaces a value needs at most to know
 /// that there is none, which is nothing to wait for while keys stay in memory.
-fn needs_fetch(state: &ConnectionState, frame: &Frame<'_>) -> bool {
+fn needs_fetch(state: &ConnectionState, opcode: u8, vbid: Vbid, key: DocKey<'_>) -> bool {
     let Some(bucket) = &state.bucket else { return false };
-    let Some((vbid, key)) = state.document(&frame.header, frame.key) else { return false };
     let is_full = bucket.bucket().config().eviction == EvictionPolicy::Full;
-    (is_full || uses_value(frame.header.opcode)) && bucket.bucket().needs_fetch(vbid, key)
+    (is_full || uses_value(opcode)) && bucket.bucket().needs_fetch(vbid, key)
 }
 
 fn fetch(state: &ConnectionState, env: &Environment, frame: &Frame<'_>, token: ParkToken) {

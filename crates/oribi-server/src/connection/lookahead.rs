@@ -133,7 +133,10 @@ impl Lookahead {
 }
 
 /// Vbucket and key of a request about one document.
-fn document_of<'a>(state: &ConnectionState, frame: &Frame<'a>) -> Option<(Vbid, DocKey<'a>)> {
+pub(super) fn document_of<'a>(
+    state: &ConnectionState,
+    frame: &Frame<'a>,
+) -> Option<(Vbid, DocKey<'a>)> {
     if !is_about_document(frame.header.opcode) {
         return None;
     }
@@ -141,7 +144,7 @@ fn document_of<'a>(state: &ConnectionState, frame: &Frame<'a>) -> Option<(Vbid, 
 }
 
 /// True for the common requests that read or write one document.
-pub(super) fn is_about_document(opcode: u8) -> bool {
+fn is_about_document(opcode: u8) -> bool {
     // All of memcached's requests that have a key, but STAT, whose key is none of a document.
     opcode <= Opcode::Gatq as u8 && opcode != Opcode::Stat as u8
 }

@@ -3,14 +3,21 @@
 //! Checked, whatever the batches are and however their bytes are cut: a piece of input is answered by exactly the
 //! answers of the requests that it completes, in their order, with the right content; quiet requests are
 //! silent when they should be; an error in mid-batch does not disturb its neighbours; nothing after a
-//! QUIT is served; and connections that take turns see each other's writes at once.
+//! QUIT is served; and connections that take turns see each other's writes at once. Documents are evicted between the
+//! pieces, so that requests anywhere in a batch wait for the store: nobody may notice.
 
 mod model;
 mod request;
 
+use std::sync::Arc;
+
+use oribi_engine::EvictionPolicy;
 use oribi_protocol::frame::{self, Decoded, Frame};
+use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
-use oribi_server::harness::ConnectionHarness;
+use oribi_server::harness::{ConnectionHarness, HARNESS_VBUCKETS};
+use oribi_storage::MemoryStore;
+use oribi_types::{CollectionId, DocKey};
 use proptest::prelude::*;
 
 use model::{Answer, AnsweredCas, Model};
@@ -122,6 +129,17 @@ fn compare<'a>(sent: &Sent, answer: &Answer, bytes: &'a [u8], model: &mut Model)
     &bytes[consumed..]
 }
 
+/// Persists everything and evicts the documents of `keys`, one bit for each.
+fn evict(harness: &ConnectionHarness, keys: u32) {
+    let bucket = harness.bucket().bucket();
+    bucket.flush_step().expect("a store in memory takes everything");
+    for key in (0..request::KEYS).filter(|key| keys >> key & 1 == 1) {
+        let name = request::key_name(key);
+        let key = DocKey { collection: CollectionId::DEFAULT, key: &name };
+        bucket.evict(vbucket_of(&name, HARNESS_VBUCKETS), key);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
@@ -130,8 +148,12 @@ proptest! {
         connections in 1..4_usize,
         prefetch_keys in prop_oneof![Just(0_usize), Just(1), Just(16), Just(32)],
         turns in prop::collection::vec((any::<usize>(), prop_oneof![1..40_usize, 1..2000_usize, 1..200_000_usize]), 1..40),
+        evictions in prop::collection::vec(prop_oneof![Just(0_u32), any::<u32>()], 1..40),
+        policy in prop::sample::select(vec![EvictionPolicy::Value, EvictionPolicy::Full]),
     ) {
-        let first = ConnectionHarness::with_prefetch(prefetch_keys);
+        let store = Arc::new(MemoryStore::new());
+        let first = ConnectionHarness::evicting(store, policy, prefetch_keys);
+        let mut evictions = evictions.iter().cycle();
         let mut clients: Vec<Client> = (0..connections).map(|_| Client::new(first.beside())).collect();
         let (mut model, mut batches) = (Model::default(), batches.iter());
         let mut turns = turns.iter().cycle();
@@ -147,6 +169,10 @@ proptest! {
             }
             let (whose, bytes) = turns.next().expect("there is at least one turn, again and again");
             let whose = whose % busy.len();
+            match evictions.next().expect("there is at least one, again and again") {
+                0 => {}
+                keys => evict(&first, *keys),
+            }
             let client = &mut busy[whose];
             if !client.feed(*bytes, &mut model) {
                 **client = Client::new(first.beside());

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 /// Number of a key; few, so that requests meet.
 pub type Key = u8;
-const KEYS: Key = 6;
+pub const KEYS: Key = 6;
 
 /// An opcode that no version of the protocol has.
 const UNKNOWN_OPCODE: u8 = 0x7e;

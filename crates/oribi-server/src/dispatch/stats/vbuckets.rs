@@ -97,9 +97,8 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
     write_phase(writer, vbid, &stats);
     writer.prefix().vbucket(vbid);
     writer.number("num_items", stats.items);
-    // Values are never evicted and prepared writes do not exist, so these are true for every vbucket.
-    writer.number("num_non_resident", 0_u64);
-    writer.number("num_ejects", 0_u64);
+    writer.number("num_non_resident", stats.items_evicted);
+    // Prepared writes do not exist, so these are true for every vbucket.
     writer.number("num_prepared_sync_writes", 0_u64);
     writer.number("rollback_item_count", 0_u64);
     writer.flag("might_contain_xattrs", false);
@@ -107,8 +106,6 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
     writer.number("ht_memory", stats.table_bytes);
     writer.number("ht_num_items", stats.items + stats.tombstones);
     writer.number("ht_num_deleted_items", stats.tombstones);
-    writer.number("ht_num_in_memory_items", stats.items);
-    writer.number("ht_num_in_memory_non_resident_items", 0_u64);
     writer.number("ht_item_memory", stats.item_bytes);
     writer.number("ht_item_memory_uncompressed", stats.item_bytes);
     writer.number("ops_create", stats.ops_create);

@@ -35,10 +35,15 @@ fn evict(client: &Client, key: &[u8]) {
     assert!(client.harness.bucket().bucket().evict(vbid, key), "a clean item can be evicted");
 }
 
-/// Stores documents whose value is their key, persists and evicts them, and turns the fetcher off.
+/// The value of a document that is evicted: long enough for that to be worth it.
+fn value_of(key: &[u8]) -> Vec<u8> {
+    key.repeat(50)
+}
+
+/// Stores documents, persists and evicts them, and turns the fetcher off.
 fn evicted(client: &mut Client, keys: &[&[u8]]) {
     for key in keys {
-        assert_eq!(client.set(key, key).status, Status::Success);
+        assert_eq!(client.set(key, &value_of(key)).status, Status::Success);
     }
     client.harness.bucket().bucket().flush_step().unwrap();
     keys.iter().for_each(|key| evict(client, key));
@@ -69,7 +74,7 @@ fn ordered_requests_wait_behind_a_fetch_and_are_counted_once() {
         let before = client.harness.bucket().operations().totals();
         let all = fetched(&mut client);
         assert_eq!(opaques(&all), [1, 2]);
-        assert_eq!((all[0].status, &all[0].value[..]), (Status::Success, &b"cold"[..]));
+        assert_eq!((all[0].status, &all[0].value[..]), (Status::Success, &value_of(b"cold")[..]));
         let after = client.harness.bucket().operations().totals();
         assert_eq!(after.cmd_get, before.cmd_get + 1, "the first was counted when it came");
         assert_eq!((after.get_hits, after.get_misses), (before.get_hits + 2, before.get_misses));
@@ -88,7 +93,11 @@ fn a_pipeline_of_misses_costs_one_batch() {
     let bucket = Arc::clone(client.harness.bucket());
     assert_eq!(bucket.bucket().fetch_step(), keys.len(), "all of them at once");
     let all = replies(&client.harness.feed(&[]));
-    assert_eq!(all.iter().map(|reply| &reply.value[..]).collect::<Vec<_>>(), keys);
+    assert!(
+        all.iter()
+            .map(|reply| &reply.value)
+            .eq(&names.iter().map(|name| value_of(name.as_bytes())).collect::<Vec<_>>())
+    );
 }
 
 #[test]
@@ -115,8 +124,8 @@ fn unordered_requests_overtake() {
     assert!(client.send(&noop).is_empty(), "what may not be reordered waits");
     let all = fetched(&mut client);
     assert_eq!(opaques(&all), [1, 2, 4]);
-    assert_eq!(all[0].value, b"cold");
-    assert_eq!(client.get(b"counter").value, b"counter!");
+    assert_eq!(all[0].value, value_of(b"cold"));
+    assert_eq!(client.get(b"counter").value, [&value_of(b"counter")[..], b"!"].concat());
 }
 
 #[test]
@@ -144,7 +153,11 @@ fn too_many_parked_requests_wait_in_the_input() {
     let input: Vec<u8> = keys.iter().flat_map(|key| bytes(&about(Opcode::Get, key))).collect();
     assert!(client.harness.feed(&input).is_empty());
     let all = fetched(&mut client);
-    assert_eq!(all.iter().map(|reply| &reply.value[..]).collect::<Vec<_>>(), keys);
+    assert!(
+        all.iter()
+            .map(|reply| &reply.value)
+            .eq(&names.iter().map(|name| value_of(name.as_bytes())).collect::<Vec<_>>())
+    );
 }
 
 #[test]
@@ -163,7 +176,7 @@ fn durable_write_of_an_evicted_document_waits_for_both() {
         client.harness.set_flushes(true);
         let all = replies(&client.harness.feed(&[]));
         assert_eq!((all.len(), all[0].status, all[1].opaque), (2, Status::Success, 9));
-        assert_eq!(client.get(b"k").value, b"k!");
+        assert_eq!(client.get(b"k").value, [&value_of(b"k")[..], b"!"].concat());
     }
 }
 
@@ -203,7 +216,7 @@ fn a_store_that_cannot_be_read_is_a_temporary_failure() {
         assert_eq!(client.ask(&append).status, Status::Etmpfail);
         assert_eq!(client.set(b"b", b"new").status, Status::Success, "it needs no value");
         plan.fail_gets(false);
-        assert_eq!(client.get(b"a").value, b"a");
+        assert_eq!(client.get(b"a").value, value_of(b"a"));
     }
 }
 
@@ -253,7 +266,7 @@ fn a_connection_that_ends_forgets_what_it_waits_for() {
     drop(client);
     assert_eq!(bucket.bucket().fetch_step(), 1);
     let mut other = Client::on(beside, &MODERN);
-    assert_eq!(other.get(b"k").value, b"k");
+    assert_eq!(other.get(b"k").value, value_of(b"k"));
 }
 
 #[test]
@@ -324,7 +337,7 @@ proptest! {
                     let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
                     client.harness.bucket().bucket().evict(about_get.vbid, key);
                 }
-                let value = format!("{round}:{key}").into_bytes();
+                let value = format!("{round}:{key}").repeat(30).into_bytes();
                 let opaque = sent.len() as u32;
                 let before = expected[usize::from(*key)].clone();
                 if *writes {
