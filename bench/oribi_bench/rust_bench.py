@@ -15,21 +15,21 @@ def host_triple():
     return next(line.split(": ", 1)[1] for line in lines if line.startswith("host: "))
 
 
-def command_of(bench, arguments, tsan):
+def command_of(bench, arguments, tsan, package):
     """The command, and the environment if it needs another one. Under ThreadSanitizer everything is built
     with a nightly compiler into a directory of its own."""
     toolchain = ["+nightly"] if tsan else []
     target = ["--target", host_triple()] if tsan else []
-    command = ["cargo", *toolchain, "bench", "--quiet", "--locked", "-p", "oribi-client", *target,
+    command = ["cargo", *toolchain, "bench", "--quiet", "--locked", "-p", package, *target,
                "--bench", bench, "--", *map(str, arguments)]
     if not tsan:
         return command, None
     return command, dict(os.environ, RUSTFLAGS=TSAN_FLAGS, CARGO_TARGET_DIR=str(tsan.resolve()))
 
 
-def samples_of(bench, arguments, tsan=None):
+def samples_of(bench, arguments, tsan=None, package="oribi-client"):
     """All samples, in order. `tsan` is the target directory of a build under ThreadSanitizer."""
-    command, environment = command_of(bench, arguments, tsan)
+    command, environment = command_of(bench, arguments, tsan, package)
     shown = sys.stderr.isatty()
     samples = []
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
@@ -38,7 +38,8 @@ def samples_of(bench, arguments, tsan=None):
             samples.append(json.loads(line))
             if shown:
                 last = samples[-1]
-                print(f"\r  {len(samples)} samples, round {last['round']}, {last['size_bytes']} B    ",
+                size = f"{last['size_bytes']} B" if "size_bytes" in last else f"{last['items']} items"
+                print(f"\r  {len(samples)} samples, round {last['round']}, {size}    ",
                       end="", file=sys.stderr, flush=True)
     if shown:
         print(file=sys.stderr)

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::background_fetch::FetchQueue;
 use crate::collections::{Manifest, ManifestChange, ManifestError};
 use crate::eviction::EvictionPolicy;
+use crate::expiry_pager::ExpiryPager;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::HashSeed;
 use crate::item::FillingItem;
@@ -34,6 +35,7 @@ use crate::planted::{self, Bug};
 use crate::prefetch::KeyAhead;
 use crate::tasks::{Task, Tasks};
 use crate::timings::BucketTimings;
+use crate::tombstone_purge::TombstonePurge;
 use crate::upkeep::Upkeep;
 use crate::vbucket::{Context, VBucket, push_history, store_fields};
 use crate::warmup::Warmup;
@@ -144,6 +146,8 @@ pub struct Bucket {
     pub(crate) warmup: Warmup,
     /// Keys whose documents are to be read from the store.
     pub(crate) fetches: FetchQueue,
+    pub(crate) expiry_pager: ExpiryPager,
+    pub(crate) tombstone_purge: TombstonePurge,
     pub(crate) tasks: Tasks,
     pub(crate) timings: Mutex<BucketTimings>,
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
@@ -199,6 +203,8 @@ impl Bucket {
             flush_next: AtomicUsize::new(0),
             warmup,
             fetches: FetchQueue::default(),
+            expiry_pager: ExpiryPager::default(),
+            tombstone_purge: TombstonePurge::default(),
             tasks,
             timings: Mutex::new(BucketTimings::default()),
             entropy: Mutex::new(entropy),

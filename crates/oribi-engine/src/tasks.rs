@@ -61,10 +61,12 @@ pub(crate) enum Task {
     ItemPager,
     MemoryCompaction,
     Fetcher,
+    ExpiryPager,
+    TombstonePurge,
 }
 
 /// Names and descriptions, by discriminant of [`Task`].
-const TEXTS: [(&str, &str); 7] = [
+const TEXTS: [(&str, &str); 9] = [
     ("flusher", "Makes queued mutations durable"),
     ("warmup", "Loads documents from the store"),
     ("collection_purge", "Removes documents of dropped collections"),
@@ -72,6 +74,8 @@ const TEXTS: [(&str, &str); 7] = [
     ("item_pager", "Evicts documents above the memory watermarks"),
     ("memory_compaction", "Moves documents out of sparse memory"),
     ("fetcher", "Reads evicted documents that operations wait for"),
+    ("expiry_pager", "Deletes documents that have expired"),
+    ("tombstone_purge", "Removes old tombstones from the store"),
 ];
 
 #[derive(Clone, Copy, Default)]

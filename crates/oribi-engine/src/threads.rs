@@ -28,6 +28,8 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
 const PAGER_STUCK: Duration = Duration::from_millis(10);
+/// How often the purger looks whether it is time.
+const PURGER_IDLE: Duration = Duration::from_secs(10);
 /// Failed commits in a row after which a stopping bucket gives up.
 const STOP_TRIES: u32 = 3;
 /// Time between two lines about the progress of warmup.
@@ -41,7 +43,7 @@ pub struct BucketThreads {
     stop: Arc<AtomicBool>,
     flusher: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
-    /// Pager and fetcher.
+    /// Pager, fetcher and purger.
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -65,6 +67,7 @@ impl BucketThreads {
         let keepers = vec![
             spawn(&bucket, &stop, "pager", run_pager)?,
             spawn(&bucket, &stop, "fetcher", run_fetcher)?,
+            spawn(&bucket, &stop, "purger", run_purger)?,
         ];
         bucket.memory.attach_pager(keepers[0].thread().clone());
         bucket.fetches.attach(keepers[1].thread().clone());
@@ -257,12 +260,16 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
         if report.more && !report.is_stuck {
             continue;
         }
+        if bucket.expiry_pager_step(&step_clock()).more {
+            continue;
+        }
         if bucket.compact_memory_step(&step_clock()) {
             continue;
         }
         std::thread::park_timeout(if report.is_stuck { PAGER_STUCK } else { PAGER_IDLE });
     }
     bucket.tasks.finish(Task::ItemPager);
+    bucket.tasks.finish(Task::ExpiryPager);
     bucket.tasks.finish(Task::MemoryCompaction);
 }
 
@@ -274,4 +281,19 @@ fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
         }
     }
     bucket.tasks.finish(Task::Fetcher);
+}
+
+/// Removes old tombstones from the store. On its own, because a step waits for the disk.
+fn run_purger(bucket: &Bucket, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        match bucket.purge_tombstones_step(&step_clock()) {
+            Ok(report) if report.more => continue,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(bucket = bucket.config().name, %error, "old tombstones could not be purged");
+            }
+        }
+        std::thread::park_timeout(PURGER_IDLE);
+    }
+    bucket.tasks.finish(Task::TombstonePurge);
 }

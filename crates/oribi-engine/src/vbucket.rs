@@ -27,6 +27,7 @@ use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
 mod collection_figures;
+mod expiring;
 mod fetching;
 mod flushing;
 mod loading;

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
-use oribi_types::{Cas, CollectionId, Seqno};
+use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
 use crate::checkpoint::{CursorBatch, Expelled, ReadLimits};
@@ -37,16 +37,36 @@ impl VBucket {
         let cursor = self.persistence_cursor?;
         // Read first: the table's maximum may then only be too high, which costs nothing.
         let batch = self.queue.lock().read(cursor, limits)?;
-        let max_deleted_rev_seqno = self.table.lock().max_deleted_rev();
-        let state = VbucketState {
+        let state = self.state_at(batch.end, batch.max_cas);
+        Some((batch, state))
+    }
+
+    /// The state as it is to be persisted together with everything up to `end`.
+    fn state_at(&self, end: Seqno, max_cas: Cas) -> VbucketState {
+        VbucketState {
             phase: VbucketPhase::Active,
-            high_seqno: batch.end,
-            max_cas: if planted::has(Bug::ForgetsTheHighestCas) { Cas(0) } else { batch.max_cas },
-            max_deleted_rev_seqno,
+            high_seqno: end,
+            max_cas: if planted::has(Bug::ForgetsTheHighestCas) { Cas(0) } else { max_cas },
+            max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
             purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
             failover_table: self.failover_table(),
-        };
-        Some((batch, state))
+        }
+    }
+
+    /// The state of what is durable. Only while no flush is under way.
+    pub(crate) fn persisted_state(&self) -> VbucketState {
+        let max_cas = self.queue.lock().max_cas();
+        self.state_at(self.persisted_seqno(), max_cas)
+    }
+
+    /// Takes note that the store may have removed tombstones up to `seqno`.
+    pub(crate) fn raise_purge_seqno(&self, seqno: Seqno) {
+        self.purge_seqno.fetch_max(seqno.0, Ordering::Relaxed);
+    }
+
+    /// False only when nothing was ever deleted here.
+    pub(crate) fn may_have_tombstones(&self) -> bool {
+        self.table.lock().max_deleted_rev() > RevSeqno(0)
     }
 
     /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more

@@ -299,8 +299,9 @@ impl VBucket {
         }
     }
 
-    /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile.
-    fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) {
+    /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile and
+    /// writes are not refused; true when it did.
+    pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
         let new = tombstone(expired.key(), context.now);
         let written = self.write_version(context, hash, new, |current, _| match current {
             Some(current) if current.same_block(expired) => Ok(()),
@@ -310,6 +311,7 @@ impl VBucket {
         if written.is_ok() {
             self.expired.fetch_add(1, Ordering::Relaxed);
         }
+        written.is_ok()
     }
 
     pub(super) fn find(

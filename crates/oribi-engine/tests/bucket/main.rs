@@ -16,6 +16,7 @@ mod eviction;
 mod in_memory;
 mod operations;
 mod statistics;
+mod upkeep;
 mod warmup;
 
 mod concurrent;
