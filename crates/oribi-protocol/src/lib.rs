@@ -26,4 +26,5 @@ pub mod read_buffer;
 pub mod request;
 pub mod response;
 pub mod status;
+pub mod sub_document;
 pub mod write_buffer;
