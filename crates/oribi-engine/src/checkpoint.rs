@@ -190,6 +190,13 @@ impl CheckpointManager {
         Seqno(self.first_start())
     }
 
+    /// What the next enqueue at this time will assign.
+    pub fn next_version(&self, now: Timestamp) -> (Cas, Seqno) {
+        // Hybrid logical clock: wall clock in the upper 48 bits, a counter below, never backwards.
+        let cas = (now.unix_ns & !0xffff).max(self.max_cas + 1);
+        (Cas(cas), Seqno(self.high_seqno + 1))
+    }
+
     /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is the
     /// version of the same key that the hash table holds (a tombstone counts) and lets go of now.
     pub fn enqueue(
@@ -204,10 +211,9 @@ impl CheckpointManager {
         if is_queued {
             self.close_if_full(now);
         }
-        self.high_seqno += 1;
-        // Hybrid logical clock: wall clock in the upper 48 bits, a counter below, never backwards.
-        self.max_cas = (now.unix_ns & !0xffff).max(self.max_cas + 1);
-        new.set_version(Cas(self.max_cas), Seqno(self.high_seqno), rev);
+        let (cas, seqno) = self.next_version(now);
+        (self.max_cas, self.high_seqno) = (cas.0, seqno.0);
+        new.set_version(cas, seqno, rev);
         let item = new.publish();
         if !is_queued {
             self.open.start = self.high_seqno + 1;

@@ -256,6 +256,21 @@ impl NewItem {
         unsafe { self.0.0.as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry) }
     }
 
+    /// Overwrites a part of the value, for what is only known when the version is.
+    ///
+    /// # Panics
+    /// When the part is not inside the value.
+    pub fn patch_value(&mut self, at: usize, bytes: &[u8]) {
+        let value = self.0.value();
+        assert!(value.len().checked_sub(at).is_some_and(|rest| bytes.len() <= rest));
+        let value_at = value.as_ptr() as usize - self.0.0.as_ptr() as usize;
+        // SAFETY: (1, 3) the part is inside the value, and the block is not shared yet.
+        unsafe {
+            let begin = self.0.0.as_ptr().cast::<u8>().add(value_at + at);
+            begin.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
     /// Sets the datatype, for a value that was only complete once it was in the block.
     pub fn with_datatype(mut self, datatype: Datatype) -> NewItem {
         // SAFETY: (3) the block is not shared yet.

@@ -74,5 +74,8 @@ pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use upkeep::Upkeep;
-pub use vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
+pub use vbucket::{
+    CollectionStats, KeyStats, NextVersion, RewriteOutcome, Stamp, VBucket, VbucketStats,
+    VersionFields, VersionOutcome,
+};
 pub use warmup::WarmupStep;

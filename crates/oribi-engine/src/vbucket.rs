@@ -34,6 +34,7 @@ mod loading;
 mod operations;
 mod paging;
 mod stats;
+mod sub_document;
 mod table;
 
 pub use collection_figures::CollectionStats;
@@ -41,6 +42,7 @@ pub(crate) use fetching::Installed;
 pub(crate) use operations::{Context, store_fields};
 pub(crate) use paging::{Sweep, SweepReport};
 pub use stats::{KeyStats, VbucketStats};
+pub use sub_document::{NextVersion, RewriteOutcome, Stamp, VersionFields, VersionOutcome};
 use table::Table;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.

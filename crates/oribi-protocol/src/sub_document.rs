@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn extras_by_their_length() {
-        let bare = PathExtras { path_bytes: 0x0102, path_flags: PathFlags(5), ..Default::default() };
+        let bare =
+            PathExtras { path_bytes: 0x0102, path_flags: PathFlags(5), ..Default::default() };
         assert_eq!(PathExtras::decode(&[1, 2, 5]), Some(bare));
         let flagged = PathExtras { doc_flags: DocFlags(3), ..bare };
         assert_eq!(PathExtras::decode(&[1, 2, 5, 3]), Some(flagged));

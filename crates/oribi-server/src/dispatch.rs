@@ -13,6 +13,7 @@ mod handshake;
 mod reads;
 mod rules;
 mod stats;
+mod sub_document;
 mod writes;
 
 use oribi_engine::FillingItem;
@@ -212,6 +213,21 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::Flush | Opcode::Flushq => writes::flush(x),
         Opcode::Increment | Opcode::Incrementq => counter::increment(x),
         Opcode::Decrement | Opcode::Decrementq => counter::decrement(x),
+        Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount => {
+            sub_document::look_up_one(x);
+        }
+        Opcode::SubdocMultiLookup => sub_document::look_up_several(x),
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocDelete
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter
+        | Opcode::SubdocReplaceBodyWithXattr => sub_document::mutate_one(x),
+        Opcode::SubdocMultiMutation => sub_document::mutate_several(x),
         Opcode::Hello => handshake::hello(x),
         Opcode::GetErrorMap => handshake::get_error_map(x),
         Opcode::SaslListMechs => handshake::sasl_list_mechs(x),

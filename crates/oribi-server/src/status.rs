@@ -9,6 +9,7 @@ use oribi_engine::{
 };
 use oribi_protocol::frame_info::FrameInfoError;
 use oribi_protocol::status::Status;
+use oribi_subdoc::SubdocError;
 
 /// Why the engine did not look at the key at all.
 pub fn of_refused(refused: Refused) -> Status {
@@ -60,6 +61,23 @@ pub fn of_counter(outcome: &CounterOutcome) -> Status {
         CounterOutcome::Exists => Status::KeyEexists,
         CounterOutcome::NotANumber => Status::DeltaBadval,
         CounterOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// An operation on a path.
+pub fn of_sub_document(error: SubdocError) -> Status {
+    match error {
+        SubdocError::PathEnoent => Status::SubdocPathEnoent,
+        SubdocError::PathMismatch => Status::SubdocPathMismatch,
+        SubdocError::PathEinval => Status::SubdocPathEinval,
+        SubdocError::PathE2big => Status::SubdocPathE2big,
+        SubdocError::DocE2deep => Status::SubdocDocE2deep,
+        SubdocError::ValueCantinsert => Status::SubdocValueCantinsert,
+        SubdocError::DocNotJson => Status::SubdocDocNotJson,
+        SubdocError::NumErange => Status::SubdocNumErange,
+        SubdocError::DeltaEinval => Status::SubdocDeltaEinval,
+        SubdocError::PathEexists => Status::SubdocPathEexists,
+        SubdocError::ValueEtoodeep => Status::SubdocValueEtoodeep,
     }
 }
 
@@ -125,6 +143,8 @@ mod tests {
         assert_eq!(of_counter(&CounterOutcome::NotFound), Status::KeyEnoent);
         assert_eq!(of_counter(&CounterOutcome::Exists), Status::KeyEexists);
         assert_eq!(of_counter(&CounterOutcome::NotANumber), Status::DeltaBadval);
+        assert_eq!(of_sub_document(SubdocError::PathEnoent).code(), 0xc0);
+        assert_eq!(of_sub_document(SubdocError::ValueEtoodeep).code(), 0xca);
         assert_eq!(of_persist(PersistOutcome::Persisted), Status::Success);
         assert_eq!(of_persist(PersistOutcome::Failed), Status::SyncWriteAmbiguous);
         assert_eq!(of_frame_info(FrameInfoError::Malformed), Status::Einval);

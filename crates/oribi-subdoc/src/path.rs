@@ -66,6 +66,12 @@ impl<'a> Path<'a> {
         &self.components
     }
 
+    /// The first step, and the path from there.
+    pub fn split_first(&self) -> Option<(&Component<'a>, Path<'a>)> {
+        let (first, rest) = self.components.split_first()?;
+        Some((first, Path { components: rest.into() }))
+    }
+
     /// True for the path of the whole document.
     pub fn is_empty(&self) -> bool {
         self.components.is_empty()

@@ -42,7 +42,7 @@ impl Context<'_> {
     }
 
     /// Absolute expiry of a document of `collection`, from what the client asked for.
-    fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
+    pub(super) fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
         if collection == CollectionId::DEFAULT {
             return expiry::absolute(wire, self.now);
         }
@@ -71,7 +71,7 @@ impl From<Denied<MutationOutcome>> for MutationOutcome {
 }
 
 /// The version that a new value was built from is not the current one any more.
-struct Overtaken;
+pub(super) struct Overtaken;
 
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {

@@ -7,6 +7,7 @@
 //! connection (complete, time out).
 
 use oribi_engine::{ItemRef, Mutation};
+use oribi_protocol::status::Status;
 use slab::Slab;
 
 use crate::limits::PARKED_MAX;
@@ -25,6 +26,15 @@ pub enum Answer {
     },
     /// Touch: only the CAS is answered.
     Touched(Mutation),
+    /// Mutations of sub-documents.
+    SubDocument {
+        /// Version and place of the new value.
+        mutation: Mutation,
+        /// Success, or success on a tombstone.
+        status: Status,
+        /// What counters stand at.
+        value: Vec<u8>,
+    },
     /// Get-and-touch: the document.
     Document(ItemRef),
 }

@@ -236,19 +236,26 @@ pub(crate) fn write_answer(
     opaque: u32,
     answer: &Answer,
 ) {
-    let parts = ResponseParts::new(opcode, Status::Success, opaque);
+    let mut parts = ResponseParts::new(opcode, Status::Success, opaque);
+    let digits: [u8; 8];
     let (mutation, value) = match answer {
         Answer::Document(item) => return write_item(out, features, &parts, item),
         Answer::Touched(mutation) => {
             let parts = ResponseParts { cas: mutation.cas.0, ..parts };
             return write_response(out.tail(), &parts);
         }
-        Answer::Mutation(mutation) => (mutation, None),
-        Answer::Counter { mutation, value } => (mutation, Some(value.to_be_bytes())),
+        Answer::Mutation(mutation) => (mutation, &[][..]),
+        Answer::Counter { mutation, value } => {
+            digits = value.to_be_bytes();
+            (mutation, &digits[..])
+        }
+        Answer::SubDocument { mutation, status, value } => {
+            parts.status = *status;
+            (mutation, &value[..])
+        }
     };
     let token = MutationExtras { vb_uuid: mutation.vb_uuid, seqno: mutation.seqno }.encode();
     let extras: &[u8] = if features.has(Feature::MutationSeqno) { &token } else { &[] };
-    let value = value.as_ref().map_or(&[][..], |value| &value[..]);
     let parts = ResponseParts { cas: mutation.cas.0, extras, value, ..parts };
     write_response(out.tail(), &parts);
 }

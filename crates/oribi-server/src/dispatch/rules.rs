@@ -124,6 +124,12 @@ const TOUCH: Rule = Rule {
     timed: Some(CommandKind::Touch),
     ..Rule::document(Privilege::Write)
 };
+const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
+const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
+const PATH_MUTATION: Rule =
+    Rule { extras: 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8, value: Part::Either, timed: None, ..SET };
+const PATHS_MUTATION: Rule =
+    Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, value: Part::Present, ..PATH_MUTATION };
 const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET };
 const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Privilege::Write) };
 const SASL: Rule =
@@ -167,6 +173,19 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         Incrementq | Decrementq => COUNTER.quiet(),
         Touch | Gat => TOUCH,
         Gatq => TOUCH.quiet(),
+        SubdocGet | SubdocExists | SubdocGetCount => PATH_LOOKUP,
+        SubdocMultiLookup => PATHS_LOOKUP,
+        SubdocDictAdd
+        | SubdocDictUpsert
+        | SubdocDelete
+        | SubdocReplace
+        | SubdocArrayPushLast
+        | SubdocArrayPushFirst
+        | SubdocArrayInsert
+        | SubdocArrayAddUnique
+        | SubdocCounter
+        | SubdocReplaceBodyWithXattr => PATH_MUTATION,
+        SubdocMultiMutation => PATHS_MUTATION,
         Opcode::GetMeta | GetqMeta => GET_META,
         Flush | Flushq => FLUSH,
         Noop | Quit | Quitq | Version | SaslListMechs => Rule::new(Anybody),

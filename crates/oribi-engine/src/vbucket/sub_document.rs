@@ -1,0 +1,217 @@
+//! Reading and rewriting whole versions, tombstones included: what sub-document operations stand on.
+//!
+//! The engine does not know paths. [`Bucket::rewrite`] hands the current version to its caller, who
+//! builds the next one from it outside of all locks and is asked again when somebody else wrote in
+//! between. A new version may hold places for its own CAS and seqno ([`Stamp`]): they are written in
+//! under the table lock, where nobody else can take a seqno, before the version is queued. Versions
+//! without such places do not pay for it.
+
+use oribi_types::{Cas, Datatype, DocKey, Seqno, Timestamp, Vbid};
+
+use super::VBucket;
+use super::operations::{Context, Denied, Overtaken};
+use crate::bucket::Bucket;
+use crate::hash_table::KeyHash;
+use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::outcome::{Mutation, Refused};
+
+/// Digits that a [`Stamp`] takes.
+const STAMP_DIGITS: usize = 16;
+
+/// Answer of a read that sees tombstones.
+#[derive(Debug)]
+pub enum VersionOutcome {
+    /// The document or its tombstone.
+    Found(ItemRef),
+    /// Neither is there.
+    Miss,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Answer of a rewrite.
+#[derive(Debug)]
+pub enum RewriteOutcome<E> {
+    /// Done, in memory.
+    Done(Mutation),
+    /// The caller did not want to.
+    Rejected(E),
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Everything about a version but its key, its value and what is assigned to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VersionFields {
+    /// Opaque client flags.
+    pub flags: u32,
+    /// Absolute expiry in UNIX seconds, 0 for none. Not used for a tombstone.
+    pub expiry: u32,
+    /// What the value is.
+    pub datatype: Datatype,
+    /// True for a tombstone.
+    pub deleted: bool,
+}
+
+/// A place in a value for 16 hexadecimal digits about the version itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stamp {
+    /// The CAS, lowest byte first, as Couchbase prints it.
+    Cas {
+        /// Offset in the value.
+        at: usize,
+    },
+    /// The seqno, highest byte first.
+    Seqno {
+        /// Offset in the value.
+        at: usize,
+    },
+}
+
+/// A version that is complete but for its stamps.
+pub struct NextVersion {
+    item: NewItem,
+    stamps: Vec<Stamp>,
+}
+
+impl NextVersion {
+    /// Puts a version together, copying the parts of its value once.
+    ///
+    /// # Panics
+    /// When key or value are longer than the protocol allows; callers check.
+    pub fn new(
+        key: DocKey<'_>,
+        fields: VersionFields,
+        parts: &[&[u8]],
+        now: Timestamp,
+    ) -> NextVersion {
+        let VersionFields { flags, expiry, datatype, deleted } = fields;
+        // The expiry of a tombstone is the time of the deletion.
+        let expiry = if deleted { now.unix_s() } else { expiry };
+        let fields = ItemFields { flags, expiry, datatype, deleted, ..ItemFields::default() };
+        NextVersion { item: NewItem::new(key, fields, parts), stamps: Vec::new() }
+    }
+
+    /// Adds places to be written in.
+    ///
+    /// # Panics
+    /// When it is used and a place is not inside the value.
+    #[must_use]
+    pub fn with_stamps(mut self, stamps: Vec<Stamp>) -> NextVersion {
+        self.stamps = stamps;
+        self
+    }
+}
+
+fn stamp(new: &mut NewItem, stamps: &[Stamp], (cas, seqno): (Cas, Seqno)) {
+    for stamp in stamps {
+        let (at, number) = match stamp {
+            Stamp::Cas { at } => (*at, cas.0.swap_bytes()),
+            Stamp::Seqno { at } => (*at, seqno.0),
+        };
+        let digits = format!("{number:0width$x}", width = STAMP_DIGITS);
+        new.patch_value(at, digits.as_bytes());
+    }
+}
+
+impl VBucket {
+    fn read_version(&self, context: &Context<'_>, key: DocKey<'_>) -> VersionOutcome {
+        match self.settled_version(context, self.seed.hash(key), key) {
+            Ok(Some(item)) => VersionOutcome::Found(item),
+            Ok(None) => VersionOutcome::Miss,
+            Err(refused) => VersionOutcome::Refused(refused),
+        }
+    }
+
+    /// The version under a key, after an expired document has become its tombstone; an expired one that
+    /// could not is nothing.
+    fn settled_version(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+    ) -> Result<Option<ItemRef>, Refused> {
+        let now_s = context.now.unix_s();
+        let mut found = self.find(context, hash, key)?;
+        if let Some(expired) = found.as_ref().filter(|item| item.is_expired(now_s)) {
+            self.expire(context, hash, expired);
+            found = self.find(context, hash, key)?.filter(|item| !item.is_expired(now_s));
+        }
+        match found {
+            Some(item) if item.is_evicted() => Err(Refused::NeedsFetch),
+            found => Ok(found),
+        }
+    }
+
+    fn rewrite<E>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        wire_expiry: u32,
+        mut build: impl FnMut(Option<&ItemRef>, u32) -> Result<NextVersion, E>,
+    ) -> RewriteOutcome<E> {
+        let hash = self.seed.hash(key);
+        let expiry = context.expiry(key.collection, wire_expiry);
+        let now_s = context.now.unix_s();
+        loop {
+            let seen = match self.settled_version(context, hash, key) {
+                Ok(seen) => seen,
+                Err(refused) => return RewriteOutcome::Refused(refused),
+            };
+            let NextVersion { item, stamps } = match build(seen.as_ref(), expiry) {
+                Ok(next) => next,
+                Err(rejected) => return RewriteOutcome::Rejected(rejected),
+            };
+            let written = self.write_version(context, hash, item, |current, new| {
+                match (current, &seen) {
+                    (Some(current), Some(seen)) if current.same_block(seen) => {}
+                    (None, None) => {}
+                    (Some(current), None) if current.is_expired(now_s) => {}
+                    _ => return Err(Overtaken),
+                }
+                if !stamps.is_empty() {
+                    // The table is locked, so the next enqueue is the one of this version.
+                    stamp(new, &stamps, self.queue.lock().next_version(context.now));
+                }
+                Ok(())
+            });
+            match written {
+                Ok((mutation, _)) => return RewriteOutcome::Done(mutation),
+                Err(Denied::Refused(refused)) => return RewriteOutcome::Refused(refused),
+                Err(Denied::Condition(Overtaken)) => {}
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Reads a document or its tombstone.
+    pub fn read_version(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> VersionOutcome {
+        match self.vbucket(vbid) {
+            Some(vbucket) => vbucket.read_version(&self.context(now), key),
+            None => VersionOutcome::Refused(Refused::NotMyVbucket),
+        }
+    }
+
+    /// Writes what `build` makes of the current version, which may be a tombstone or nothing. `build` also
+    /// gets the absolute expiry that `expiry`, as on the wire, means in the key's collection. It may be
+    /// called more than once; what its last call said counts.
+    pub fn rewrite<E>(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        expiry: u32,
+        now: Timestamp,
+        build: impl FnMut(Option<&ItemRef>, u32) -> Result<NextVersion, E>,
+    ) -> RewriteOutcome<E> {
+        match self.vbucket(vbid) {
+            Some(vbucket) => vbucket.rewrite(&self.context(now), key, expiry, build),
+            None => RewriteOutcome::Refused(Refused::NotMyVbucket),
+        }
+    }
+
+    /// Most bytes that the value of a document may have.
+    pub fn value_bytes_max(&self) -> usize {
+        self.context(Timestamp::default()).value_bytes_max
+    }
+}

@@ -1,0 +1,177 @@
+//! Sub-document requests: look-ups and mutations of one path or of several.
+//!
+//! Owns: how they are answered. What they may ask is in [`request`], what they find in [`lookup`], what
+//! they change in [`mutation`]. Paths are followed in the stored bytes, see `oribi_subdoc`; nothing is
+//! parsed into a tree.
+
+mod crc32c;
+mod lookup;
+mod macros;
+mod mutation;
+mod request;
+#[cfg(test)]
+mod tests;
+mod view;
+mod virtual_attributes;
+
+use oribi_engine::{ItemRef, RewriteOutcome, VersionOutcome};
+use oribi_protocol::response::ResponseParts;
+use oribi_protocol::status::Status;
+use oribi_protocol::sub_document::{DocFlags, mutation_failure, write_lookup_result};
+use oribi_types::{Cas, DocKey, VbUuid, Vbid};
+
+use super::exchange::Exchange;
+use super::writes::{admit_durable, answer_durably};
+use crate::connection::parked::Answer;
+use lookup::{Subject, look_up};
+use mutation::{Failure, Job, Results};
+use request::{Kind, Request};
+use view::View;
+
+/// Get, exists and get-count of one path.
+pub(super) fn look_up_one(x: &mut Exchange<'_>) {
+    let frame = &x.frame;
+    let request = Request::of_one(Kind::Lookup, frame.header.opcode, frame.extras, frame.value);
+    answer_lookup(x, request);
+}
+
+/// Look-ups of several paths.
+pub(super) fn look_up_several(x: &mut Exchange<'_>) {
+    answer_lookup(x, Request::of_list(Kind::Lookup, x.frame.extras, x.frame.value));
+}
+
+/// A mutation of one path.
+pub(super) fn mutate_one(x: &mut Exchange<'_>) {
+    let frame = &x.frame;
+    let request = Request::of_one(Kind::Mutation, frame.header.opcode, frame.extras, frame.value);
+    answer_mutation(x, request);
+}
+
+/// Mutations of several paths.
+pub(super) fn mutate_several(x: &mut Exchange<'_>) {
+    answer_mutation(x, Request::of_list(Kind::Mutation, x.frame.extras, x.frame.value));
+}
+
+fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
+    let Some(key) = x.doc_key() else { return };
+    let request = match request {
+        Ok(request) => request,
+        Err(status) => return x.fail(status),
+    };
+    x.count(|counters| &counters.cmd_get);
+    let vbid = x.vbid(key);
+    let item = match x.bucket().bucket().read_version(vbid, key, x.env.now) {
+        VersionOutcome::Refused(refused) => return x.refuse(refused),
+        VersionOutcome::Found(item) if may_see(&request, &item) => item,
+        VersionOutcome::Found(_) | VersionOutcome::Miss => {
+            x.counters().get_misses.add(1);
+            return x.fail(Status::KeyEnoent);
+        }
+    };
+    x.counters().get_hits.add(1);
+    x.collection_counters(key.collection).gets.add(1);
+    match View::of(&item) {
+        Err(status) => x.fail(status),
+        Ok(view) => {
+            let subject = Subject { item: &item, view, vb_uuid: uuid_of(x, vbid), now: x.env.now };
+            answer_found(x, &request, &subject);
+        }
+    }
+}
+
+fn may_see(request: &Request<'_>, item: &ItemRef) -> bool {
+    !item.is_deleted() || request.doc_flags.has(DocFlags::ACCESS_DELETED)
+}
+
+fn uuid_of(x: &Exchange<'_>, vbid: Vbid) -> VbUuid {
+    x.bucket().bucket().vbucket(vbid).map_or(VbUuid(0), |vbucket| vbucket.uuid())
+}
+
+/// Answers with what is in a version.
+fn answer_found(x: &mut Exchange<'_>, request: &Request<'_>, subject: &Subject<'_>) {
+    let cas = subject.item.cas().0;
+    let is_deleted = subject.item.is_deleted();
+    let success = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
+    if let ([spec], false) = (&request.specs[..], request.is_list) {
+        match look_up(subject, spec) {
+            Ok(value) => {
+                let parts = ResponseParts { cas, value: &value, ..x.parts(success) };
+                x.send(&parts);
+            }
+            Err(status) => x.fail(status),
+        }
+        return;
+    }
+    let mut list = Vec::new();
+    let mut all_found = true;
+    for spec in &request.specs {
+        match look_up(subject, spec) {
+            Ok(value) => write_lookup_result(&mut list, Status::Success, &value),
+            Err(status) => {
+                all_found = false;
+                write_lookup_result(&mut list, status, b"");
+            }
+        }
+    }
+    let status = match (all_found, is_deleted) {
+        (true, _) => success,
+        (false, true) => Status::SubdocMultiPathFailureDeleted,
+        (false, false) => Status::SubdocMultiPathFailure,
+    };
+    let parts = ResponseParts { cas, value: &list, ..x.parts(status) };
+    x.send(&parts);
+}
+
+fn answer_mutation(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
+    let Some(key) = x.doc_key() else { return };
+    let request = match request {
+        Ok(request) => request,
+        Err(status) => return x.fail(status),
+    };
+    if !admit_durable(x) {
+        return;
+    }
+    x.count(|counters| &counters.cmd_set);
+    let (vbid, mut results) = (x.vbid(key), Results::default());
+    let outcome = rewrite(x, vbid, key, &request, &mut results);
+    match outcome {
+        RewriteOutcome::Refused(refused) => x.refuse(refused),
+        RewriteOutcome::Rejected(Failure::Request(status)) => x.fail(status),
+        RewriteOutcome::Rejected(Failure::Spec { status, .. }) if !request.is_list => {
+            x.fail(status)
+        }
+        RewriteOutcome::Rejected(Failure::Spec { index, status }) => {
+            let value = mutation_failure(index, status);
+            let parts = ResponseParts { value: &value, ..x.parts(Status::SubdocMultiPathFailure) };
+            x.send(&parts);
+        }
+        RewriteOutcome::Done(mutation) => {
+            x.collection_counters(key.collection).stores.add(1);
+            let Results { value, is_deleted } = results;
+            let status = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
+            let answer = Answer::SubDocument { mutation, status, value };
+            answer_durably(x, vbid, mutation.seqno, answer);
+        }
+    }
+}
+
+fn rewrite(
+    x: &Exchange<'_>,
+    vbid: Vbid,
+    key: DocKey<'_>,
+    request: &Request<'_>,
+    results: &mut Results,
+) -> RewriteOutcome<Failure> {
+    let bucket = x.bucket().bucket();
+    let job = Job {
+        request,
+        key,
+        cas: Cas(x.frame.header.cas),
+        preserve_expiry: x.infos.preserve_expiry,
+        value_bytes_max: bucket.value_bytes_max(),
+        now: x.env.now,
+    };
+    bucket.rewrite(vbid, key, request.expiry.unwrap_or(0), x.env.now, |current, expiry| {
+        job.next_version(current, expiry, results)
+    })
+}

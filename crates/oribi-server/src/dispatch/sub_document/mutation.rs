@@ -1,0 +1,250 @@
+//! Making the next version of a document from the current one and the specs of a request.
+//!
+//! Specs are done in order on drafts of attributes and body; the first that fails ends the request, and
+//! nothing is changed. The finished parts are copied once, into the block of the new version. Called
+//! again with another current version when somebody else wrote in between.
+
+use oribi_engine::{ItemRef, NextVersion, VersionFields};
+use oribi_protocol::status::Status;
+use oribi_protocol::sub_document::{DocFlags, write_mutation_result};
+use oribi_subdoc::path::Component;
+use oribi_subdoc::xattr::{self, XattrDraft};
+use oribi_subdoc::{Draft, Mutation, Path, json, lookup};
+use oribi_types::{Cas, Datatype, DocKey, Timestamp};
+
+use super::crc32c::crc32c;
+use super::macros::{Macro, Placeholders};
+use super::request::{Action, PathSpec, Request};
+use super::view::View;
+use crate::status::of_sub_document;
+
+/// Why nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The request does not fit the document as a whole.
+    Request(Status),
+    /// One spec failed.
+    Spec { index: u8, status: Status },
+}
+
+/// What a successful mutation answers besides the version.
+#[derive(Default, Debug)]
+pub(super) struct Results {
+    /// The value of the answer.
+    pub(super) value: Vec<u8>,
+    /// The new version is a tombstone.
+    pub(super) is_deleted: bool,
+}
+
+/// A request and what it is done with.
+pub(super) struct Job<'r, 'a> {
+    pub(super) request: &'r Request<'a>,
+    pub(super) key: DocKey<'r>,
+    /// Required version, 0 for any.
+    pub(super) cas: Cas,
+    pub(super) preserve_expiry: bool,
+    pub(super) value_bytes_max: usize,
+    pub(super) now: Timestamp,
+}
+
+/// The document while it is being changed.
+struct Work<'d> {
+    xattrs: XattrDraft<'d>,
+    body: Draft<'d>,
+    is_json: bool,
+    is_deleted: bool,
+    placeholders: Option<Placeholders>,
+}
+
+impl<'a> Job<'_, 'a> {
+    /// The next version, of which `expiry` is the absolute expiry unless the old one's is kept.
+    pub(super) fn next_version(
+        &self,
+        current: Option<&ItemRef>,
+        expiry: u32,
+        results: &mut Results,
+    ) -> Result<NextVersion, Failure> {
+        let base = self.base(current).map_err(Failure::Request)?;
+        let mut work = self.begin(base).map_err(Failure::Request)?;
+        results.value.clear();
+        for (index, spec) in self.request.specs.iter().enumerate() {
+            let index = index as u8;
+            let done = self.apply(&mut work, spec);
+            let returned = done.map_err(|status| Failure::Spec { index, status })?;
+            match returned.map(|counter| counter.to_string()) {
+                Some(digits) if self.request.is_list => {
+                    write_mutation_result(&mut results.value, index, digits.as_bytes());
+                }
+                Some(digits) => results.value.extend_from_slice(digits.as_bytes()),
+                None => {}
+            }
+        }
+        results.is_deleted = work.is_deleted;
+        let live = base.filter(|item| !item.is_deleted());
+        let fields = VersionFields {
+            flags: live.map_or(0, ItemRef::flags),
+            expiry: live.filter(|_| self.preserve_expiry).map_or(expiry, ItemRef::expiry),
+            ..VersionFields::default()
+        };
+        self.finish(work, fields).map_err(Failure::Request)
+    }
+
+    /// The version to begin with; `None` for a document that is to be created.
+    fn base<'i>(&self, current: Option<&'i ItemRef>) -> Result<Option<&'i ItemRef>, Status> {
+        let has = |flag| self.request.doc_flags.has(flag);
+        let (adds, creates) = (has(DocFlags::ADD), has(DocFlags::CREATE));
+        let sees_deleted = has(DocFlags::ACCESS_DELETED) || has(DocFlags::REVIVE);
+        match current {
+            Some(item) if !item.is_deleted() && adds => Err(Status::KeyEexists),
+            Some(item) if !item.is_deleted() && has(DocFlags::REVIVE) => {
+                Err(Status::SubdocCanOnlyReviveDeletedDocuments)
+            }
+            Some(item) if !item.is_deleted() || (sees_deleted && !adds) => {
+                match self.cas == Cas(0) || self.cas == item.cas() {
+                    true => Ok(Some(item)),
+                    false => Err(Status::KeyEexists),
+                }
+            }
+            _ if (adds || creates) && self.cas == Cas(0) => Ok(None),
+            _ => Err(Status::KeyEnoent),
+        }
+    }
+
+    fn begin<'d>(&self, base: Option<&'d ItemRef>) -> Result<Work<'d>, Status> {
+        let view = base.map(View::of).transpose()?.unwrap_or_default();
+        let flags = self.request.doc_flags;
+        let is_deleted = match base {
+            None => flags.has(DocFlags::CREATE_AS_DELETED),
+            Some(item) => item.is_deleted() && !flags.has(DocFlags::REVIVE),
+        };
+        if is_deleted && self.request.specs.iter().any(PathSpec::changes_body) {
+            return Err(Status::SubdocDeletedDocumentCantHaveValue);
+        }
+        let is_fresh = base.is_none_or(ItemRef::is_deleted);
+        let body: &[u8] = match is_fresh {
+            false => view.body,
+            true if is_deleted => b"",
+            true => self.empty_root(),
+        };
+        let operands: Vec<&[u8]> = self.request.specs.iter().map(|spec| spec.value).collect();
+        let expands = self.request.specs.iter().any(|spec| spec.expand_macros);
+        let placeholders = expands.then(|| {
+            let stored = base.map_or(&b""[..], ItemRef::value);
+            let attributes = &stored[..stored.len() - view.body.len()];
+            Placeholders::absent_from(&[&operands[..], &[attributes]].concat())
+        });
+        Ok(Work {
+            xattrs: XattrDraft::new(view.xattrs),
+            body: Draft::new(body),
+            is_json: if is_fresh { !is_deleted } else { view.is_json },
+            is_deleted,
+            placeholders,
+        })
+    }
+
+    /// What a new document is before the first change of its body: an array if that change wants one.
+    fn empty_root(&self) -> &'static [u8] {
+        let first = self.request.specs.iter().find(|spec| spec.xattr.is_none());
+        let path = first.and_then(|spec| spec.path.as_ref().ok());
+        match path.map(Path::components) {
+            Some([] | [Component::Index(_) | Component::Last, ..]) => b"[]",
+            _ => b"{}",
+        }
+    }
+
+    /// Does one spec; what a counter stands at then.
+    fn apply<'d>(&self, work: &mut Work<'d>, spec: &PathSpec<'a>) -> Result<Option<i64>, Status>
+    where
+        'a: 'd,
+    {
+        let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
+        let creates = [DocFlags::CREATE, DocFlags::ADD];
+        // Who wants the document made wants its parts made, too.
+        let make_parents =
+            spec.make_parents || creates.iter().any(|flag| self.request.doc_flags.has(*flag));
+        match (spec.action, spec.xattr) {
+            (Action::Edit(mutation), Some(key)) => {
+                change_attribute(work, spec, key, mutation, path, make_parents)
+            }
+            (Action::Edit(_), None) if !work.is_json => Err(Status::SubdocDocNotJson),
+            (Action::Edit(mutation), None) => {
+                let done = work.body.apply(mutation, path, spec.value, make_parents);
+                done.map_err(of_sub_document)
+            }
+            (Action::SetBody, _) => {
+                work.body = Draft::new(spec.value);
+                work.is_json = json::is_json(spec.value);
+                Ok(None)
+            }
+            (Action::DeleteDocument, _) => {
+                work.body = Draft::new(&b""[..]);
+                (work.is_json, work.is_deleted) = (false, true);
+                work.xattrs.retain(xattr::is_system);
+                Ok(None)
+            }
+            (Action::ReplaceBodyWithXattr, Some(key)) => {
+                let value = work.xattrs.get(key).ok_or(Status::SubdocPathEnoent)?;
+                let (_, inside) = path.split_first().ok_or(Status::SubdocPathEinval)?;
+                let span = lookup::get(value, &inside).map_err(of_sub_document)?;
+                work.body = Draft::new(value[span].to_vec());
+                work.is_json = true;
+                Ok(None)
+            }
+            _ => Err(Status::SubdocInvalidCombo),
+        }
+    }
+
+    fn finish(&self, mut work: Work<'_>, fields: VersionFields) -> Result<NextVersion, Status> {
+        if work.body.byte_count() > self.value_bytes_max || work.xattrs.is_too_large() {
+            return Err(Status::E2big);
+        }
+        if work.is_deleted {
+            // User attributes of a tombstone may stay: it was made with them on purpose.
+            work.body = Draft::new(&b""[..]);
+        }
+        let mut block = Vec::with_capacity(work.xattrs.byte_count());
+        work.xattrs.write(&mut block);
+        let body = work.body.parts();
+        let stamps = match &work.placeholders {
+            Some(placeholders) => placeholders.settle(&mut block, || crc32c(&body)),
+            None => Vec::new(),
+        };
+        let json = if work.is_json && !work.is_deleted { Datatype::JSON.0 } else { 0 };
+        let xattr = if block.is_empty() { 0 } else { Datatype::XATTR.0 };
+        let fields =
+            VersionFields { datatype: Datatype(json | xattr), deleted: work.is_deleted, ..fields };
+        let [a, b, c, d, e] = body;
+        let next = NextVersion::new(self.key, fields, &[&block, a, b, c, d, e], self.now);
+        Ok(next.with_stamps(stamps))
+    }
+}
+
+/// Changes an attribute as the member of an object that holds nothing else, so that its key can be added
+/// and deleted like any other.
+fn change_attribute(
+    work: &mut Work<'_>,
+    spec: &PathSpec<'_>,
+    key: &[u8],
+    mutation: Mutation,
+    path: &Path<'_>,
+    make_parents: bool,
+) -> Result<Option<i64>, Status> {
+    let expanded = match (&work.placeholders, spec.expand_macros) {
+        (Some(placeholders), true) => Macro::of(spec.value)?.map(|one| placeholders.operand(one)),
+        _ => None,
+    };
+    let value = expanded.as_deref().unwrap_or(spec.value);
+    let before = [b"{\"", key, b"\":"].concat();
+    let text = match work.xattrs.get(key) {
+        Some(value) => [&before, value, b"}"].concat(),
+        None => b"{}".to_vec(),
+    };
+    let mut object = Draft::new(text);
+    let counter = object.apply(mutation, path, value, make_parents).map_err(of_sub_document)?;
+    let text = object.text();
+    match text.strip_prefix(&before[..]).and_then(|rest| rest.strip_suffix(b"}")) {
+        Some(value) => work.xattrs.set(key, value.to_vec()),
+        None => work.xattrs.remove(key),
+    }
+    Ok(counter)
+}

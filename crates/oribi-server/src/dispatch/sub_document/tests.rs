@@ -1,0 +1,1 @@
+//! Sub-document requests over a whole connection.
