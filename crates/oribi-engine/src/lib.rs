@@ -15,6 +15,7 @@ pub mod checkpoint;
 pub mod collections;
 pub mod limits;
 
+mod attributes;
 mod background_fetch;
 mod bucket;
 mod checkpoint_recovery;

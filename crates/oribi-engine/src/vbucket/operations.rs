@@ -13,6 +13,7 @@ use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
 
 use super::fetching::is_absence_marker;
 use super::{FAILED, LOADING, Table, VBucket};
+use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::collections::Manifest;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
@@ -162,18 +163,38 @@ impl VBucket {
         new: NewItem,
         request: &StoreRequest<'_>,
     ) -> Result<Mutation, Denied<MutationOutcome>> {
-        let written = self.write_if(context, hash, new, |live, new| {
-            match (request.mode, live) {
-                (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
-                (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
-                _ => check_cas(live, request.cas)?,
+        let mut new = new;
+        // The version whose attributes `new` has; a document without any is the usual case.
+        let mut joined: Option<ItemRef> = None;
+        loop {
+            let mut apart = None;
+            let written = self.write_if(context, hash, new, |live, new| {
+                match (request.mode, live) {
+                    (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
+                    (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
+                    _ => check_cas(live, request.cas)?,
+                }
+                let attributed = live.filter(|live| live.has_attributes());
+                if attributed.map(ItemRef::address) != joined.as_ref().map(ItemRef::address) {
+                    let stand_in = tombstone(new.as_item().key(), context.now);
+                    apart = Some((std::mem::replace(new, stand_in), attributed.cloned()));
+                    return Err(MutationOutcome::Exists);
+                }
+                if let (true, Some(live)) = (request.preserve_expiry, live) {
+                    new.set_expiry(live.expiry());
+                }
+                Ok(())
+            });
+            let Some((body, attributed)) = apart else {
+                return written.map(|(mutation, _)| mutation);
+            };
+            if attributed.as_ref().is_some_and(ItemRef::is_evicted) {
+                return Err(Denied::NeedsFetch(body));
             }
-            if let (true, Some(live)) = (request.preserve_expiry, live) {
-                new.set_expiry(live.expiry());
-            }
-            Ok(())
-        });
-        written.map(|(mutation, _)| mutation)
+            let keeps_expiry = request.preserve_expiry;
+            new = with_attributes_of(body.as_item(), attributed.as_ref(), keeps_expiry);
+            joined = attributed;
+        }
     }
 
     pub(crate) fn delete(
@@ -183,11 +204,35 @@ impl VBucket {
         cas: Cas,
     ) -> MutationOutcome {
         let new = tombstone(key, context.now);
-        let written = self.write_if(context, self.seed.hash(key), new, |live, _| match live {
-            None => Err(MutationOutcome::NotFound),
-            live => check_cas(live, cas),
+        let mut has_attributes = false;
+        let written = self.write_if(context, self.seed.hash(key), new, |live, _| {
+            let Some(live) = live else { return Err(MutationOutcome::NotFound) };
+            check_cas(Some(live), cas)?;
+            has_attributes = live.has_attributes();
+            if has_attributes { Err(MutationOutcome::Exists) } else { Ok(()) }
         });
+        if has_attributes {
+            return self.delete_attributed(context, key, cas);
+        }
         written.map_or_else(MutationOutcome::from, |(mutation, _)| MutationOutcome::Done(mutation))
+    }
+
+    /// Deletes a document with attributes, of which the system's stay.
+    fn delete_attributed(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        cas: Cas,
+    ) -> MutationOutcome {
+        let build = |live: Option<&ItemRef>| {
+            let live = live.ok_or(MutationOutcome::NotFound)?;
+            check_cas(Some(live), cas)?;
+            Ok(tombstone_of(live, context.now))
+        };
+        match self.update(context, key, build) {
+            Ok((mutation, _)) => MutationOutcome::Done(mutation),
+            Err(denied) => denied.into(),
+        }
     }
 
     pub(crate) fn concat(
@@ -199,18 +244,19 @@ impl VBucket {
         let build = |live: Option<&ItemRef>| {
             let live = live.ok_or(MutationOutcome::NotStored)?;
             check_cas(Some(live), request.cas)?;
-            if live.value().len() + request.value.len() > context.value_bytes_max {
+            if live.body().len() + request.value.len() > context.value_bytes_max {
                 return Err(MutationOutcome::TooLarge);
             }
+            let attributes = live.attributes();
             let parts = match request.mode {
-                ConcatMode::Append => [live.value(), request.value],
-                ConcatMode::Prepend => [request.value, live.value()],
+                ConcatMode::Append => [attributes, live.body(), request.value],
+                ConcatMode::Prepend => [attributes, request.value, live.body()],
             };
             let fields =
                 ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() };
             let joined = NewItem::new(key, fields, &parts);
-            let datatype = datatype::detect(joined.as_item().value());
-            Ok(joined.with_datatype(datatype))
+            let body = datatype::detect(&joined.as_item().value()[attributes.len()..]);
+            Ok(joined.with_datatype(datatype_with(attributes, body)))
         };
         match self.update(context, key, build) {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
@@ -269,7 +315,7 @@ impl VBucket {
                     if request.cas != Cas(0) && request.cas != live.cas() {
                         return Err(CounterOutcome::Exists);
                     }
-                    let current = parse_counter(live.value()).ok_or(CounterOutcome::NotANumber)?;
+                    let current = parse_counter(live.body()).ok_or(CounterOutcome::NotANumber)?;
                     value = match request.decrement {
                         true => current.saturating_sub(request.delta),
                         false => current.wrapping_add(request.delta),
@@ -288,8 +334,10 @@ impl VBucket {
             let mut digits = [0u8; DECIMAL_DIGITS_MAX];
             let digits = write_decimal(value, &mut digits);
             // A decimal number is a JSON text.
-            let fields = ItemFields { datatype: oribi_types::Datatype::JSON, ..fields };
-            Ok(NewItem::new(key, fields, &[digits]))
+            let attributes = live.map_or(&[][..], ItemRef::attributes);
+            let datatype = datatype_with(attributes, oribi_types::Datatype::JSON);
+            let fields = ItemFields { datatype, ..fields };
+            Ok(NewItem::new(key, fields, &[attributes, digits]))
         };
         match self.update(context, key, build) {
             Ok((mutation, _)) => CounterOutcome::Done { mutation, value },
@@ -302,7 +350,7 @@ impl VBucket {
     /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile and
     /// writes are not refused; true when it did.
     pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
-        let new = tombstone(expired.key(), context.now);
+        let new = tombstone_of(expired, context.now);
         let written = self.write_version(context, hash, new, |current, _| match current {
             Some(current) if current.same_block(expired) => Ok(()),
             _ => Err(Overtaken),
@@ -487,11 +535,6 @@ fn check_cas(live: Option<&ItemRef>, cas: Cas) -> Result<(), MutationOutcome> {
         Some(live) if live.cas() == cas => Ok(()),
         Some(_) => Err(MutationOutcome::Exists),
     }
-}
-
-pub(super) fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
-    let fields = ItemFields { deleted: true, expiry: now.unix_s(), ..Default::default() };
-    NewItem::new(key, fields, &[])
 }
 
 fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {

@@ -10,7 +10,8 @@
 use oribi_types::{DocKey, Seqno};
 
 use super::VBucket;
-use super::operations::{Context, tombstone};
+use super::operations::Context;
+use crate::attributes::tombstone;
 use crate::block_arena;
 use crate::eviction::EvictionPolicy;
 use crate::item::{ItemRef, NewItem};

@@ -9,6 +9,7 @@
 use oribi_types::{Cas, Datatype, DocKey, Seqno, Timestamp, Vbid};
 
 use super::VBucket;
+use super::fetching::is_absence_marker;
 use super::operations::{Context, Denied, Overtaken};
 use crate::bucket::Bucket;
 use crate::hash_table::KeyHash;
@@ -137,7 +138,7 @@ impl VBucket {
             self.expire(context, hash, expired);
             found = self.find(context, hash, key)?.filter(|item| !item.is_expired(now_s));
         }
-        match found {
+        match found.filter(|item| !is_absence_marker(item)) {
             Some(item) if item.is_evicted() => Err(Refused::NeedsFetch),
             found => Ok(found),
         }
@@ -166,7 +167,8 @@ impl VBucket {
                 match (current, &seen) {
                     (Some(current), Some(seen)) if current.same_block(seen) => {}
                     (None, None) => {}
-                    (Some(current), None) if current.is_expired(now_s) => {}
+                    (Some(current), None)
+                        if current.is_expired(now_s) || is_absence_marker(current) => {}
                     _ => return Err(Overtaken),
                 }
                 if !stamps.is_empty() {
@@ -178,6 +180,7 @@ impl VBucket {
             match written {
                 Ok((mutation, _)) => return RewriteOutcome::Done(mutation),
                 Err(Denied::Refused(refused)) => return RewriteOutcome::Refused(refused),
+                Err(Denied::NeedsFetch(_)) => return RewriteOutcome::Refused(Refused::NeedsFetch),
                 Err(Denied::Condition(Overtaken)) => {}
             }
         }

@@ -4,10 +4,11 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
 /// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
-/// compression, extended attributes, sub-document extras, pushed cluster maps, tracing.
-const GRANTED: [Feature; 13] = [
+/// compression, macros of virtual attributes, binary attributes, pushed cluster maps, tracing.
+const GRANTED: [Feature; 17] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
+    Feature::Xattr,
     Feature::XError,
     Feature::SelectBucket,
     Feature::Json,
@@ -17,6 +18,9 @@ const GRANTED: [Feature; 13] = [
     Feature::SyncReplication,
     Feature::Collections,
     Feature::PreserveTtl,
+    Feature::VAttr,
+    Feature::SubdocCreateAsDeleted,
+    Feature::SubdocReplaceBodyWithXattr,
     Feature::GetClusterConfigWithKnownVersion,
     Feature::DedupeNotMyVbucketClustermap,
 ];
@@ -64,7 +68,7 @@ mod tests {
     fn answer_is_sorted_and_leaves_out_what_is_not_granted() {
         let asked = [0x12, 0x0b, 0xffff, 0x06, 0x0a, 0x02, 0x12, 0x03];
         let features = Features::granted(asked.into_iter());
-        assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x0b, 0x12]);
+        assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x06, 0x0b, 0x12]);
         assert!(features.has(Feature::Collections));
         assert!(!features.has(Feature::Snappy));
     }

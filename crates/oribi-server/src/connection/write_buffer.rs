@@ -13,7 +13,7 @@ pub type WriteBuffer = oribi_protocol::write_buffer::WriteBuffer<PinnedValue>;
 /// Something large that is sent from where it lies.
 #[derive(Debug, Clone)]
 pub enum PinnedValue {
-    /// The value of a stored item; the item stays alive until it is sent.
+    /// The body of a stored item; the item stays alive until it is sent.
     Item(ItemRef),
     /// A document that the server made, such as a manifest.
     Document(Arc<str>),
@@ -22,7 +22,7 @@ pub enum PinnedValue {
 impl AsRef<[u8]> for PinnedValue {
     fn as_ref(&self) -> &[u8] {
         match self {
-            Self::Item(item) => item.value(),
+            Self::Item(item) => item.body(),
             Self::Document(text) => text.as_bytes(),
         }
     }

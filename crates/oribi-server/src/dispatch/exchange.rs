@@ -219,7 +219,7 @@ pub(crate) fn write_item(
     let flags = item.flags().to_be_bytes();
     let datatype = features.datatype_shown(item.datatype());
     let parts = ResponseParts { cas: item.cas().0, datatype, extras: &flags, ..*parts };
-    let value = item.value();
+    let value = item.body();
     write_response_head(out.tail(), &parts, value.len());
     if value.len() >= GATHER_VALUE_BYTES_MIN {
         out.pin(PinnedValue::Item(item.clone()));

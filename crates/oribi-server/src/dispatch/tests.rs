@@ -21,15 +21,15 @@ use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
 /// One decoded answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reply {
-    opcode: u8,
-    status: Status,
-    opaque: u32,
-    cas: u64,
-    datatype: u8,
-    extras: Vec<u8>,
-    key: Vec<u8>,
-    value: Vec<u8>,
+pub(super) struct Reply {
+    pub(super) opcode: u8,
+    pub(super) status: Status,
+    pub(super) opaque: u32,
+    pub(super) cas: u64,
+    pub(super) datatype: u8,
+    pub(super) extras: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
 }
 
 /// Decodes a whole output; anything but complete answers is a failure.
@@ -62,20 +62,21 @@ fn bytes(parts: &RequestParts<'_>) -> Vec<u8> {
 }
 
 /// A request about a document of the default collection, with the vbucket that clients compute.
-fn about<'a>(opcode: Opcode, key: &'a [u8]) -> RequestParts<'a> {
+pub(super) fn about<'a>(opcode: Opcode, key: &'a [u8]) -> RequestParts<'a> {
     let vbid = vbucket_of(key, HARNESS_VBUCKETS);
     RequestParts { vbid, key, opaque: 0x0102_0304, ..RequestParts::new(opcode) }
 }
 
 /// A client that talks to one harness.
-struct Client {
+pub(super) struct Client {
     harness: ConnectionHarness,
 }
 
 /// All features that this server grants, but collections.
-const MODERN: [u16; 12] = [3, 4, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x1d, 0x1e];
+const MODERN: [u16; 16] =
+    [3, 4, 6, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x15, 0x17, 0x19, 0x1d, 0x1e];
 
-const SET_EXTRAS: [u8; 8] = [0, 0, 0, 7, 0, 0, 0, 0];
+pub(super) const SET_EXTRAS: [u8; 8] = [0, 0, 0, 7, 0, 0, 0, 0];
 
 impl Client {
     /// A memcached client: no HELLO, no authentication.
@@ -119,7 +120,7 @@ impl Client {
     }
 
     /// Sends a request that has exactly one answer.
-    fn ask(&mut self, parts: &RequestParts<'_>) -> Reply {
+    pub(super) fn ask(&mut self, parts: &RequestParts<'_>) -> Reply {
         let mut replies = self.send(parts);
         assert_eq!(replies.len(), 1, "{parts:?} has {replies:?}");
         let reply = replies.remove(0);
@@ -127,24 +128,24 @@ impl Client {
         reply
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8]) -> Reply {
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Reply {
         self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(Opcode::Set, key) })
     }
 
-    fn get(&mut self, key: &[u8]) -> Reply {
+    pub(super) fn get(&mut self, key: &[u8]) -> Reply {
         self.ask(&about(Opcode::Get, key))
     }
 
-    fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
+    pub(super) fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
         self.ask(&RequestParts { extras: &SET_EXTRAS, value, ..about(opcode, key) })
     }
 }
 
-fn set_extras(flags: u32, expiry: u32) -> [u8; 8] {
+pub(super) fn set_extras(flags: u32, expiry: u32) -> [u8; 8] {
     SetExtras { flags, expiry }.encode()
 }
 
-fn counter_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
+pub(super) fn counter_extras(delta: u64, initial: u64, expiry: u32) -> [u8; 20] {
     CounterExtras { delta, initial, expiry }.encode()
 }
 

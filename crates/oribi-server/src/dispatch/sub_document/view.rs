@@ -17,7 +17,7 @@ impl<'a> View<'a> {
     /// Takes a version apart.
     pub(super) fn of(item: &'a ItemRef) -> Result<View<'a>, Status> {
         let is_json = item.datatype().contains(Datatype::JSON);
-        if !item.datatype().contains(Datatype::XATTR) {
+        if !item.has_attributes() {
             return Ok(View { xattrs: Xattrs::default(), body: item.value(), is_json });
         }
         let (xattrs, body) = xattr::split(item.value()).map_err(|_| Status::XattrEinval)?;

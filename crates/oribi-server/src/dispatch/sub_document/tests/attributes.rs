@@ -1,0 +1,200 @@
+//! Extended attributes: kept beside the body, macros, virtual attributes, tombstones, and the rules.
+
+use oribi_protocol::opcode::Opcode::*;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+
+use super::{look_up, mutate, one};
+use crate::dispatch::tests::{Client, SET_EXTRAS, about, counter_extras};
+
+const MAKE_PARENTS: u8 = 0x01;
+const XATTR: u8 = 0x04;
+const MACRO: u8 = 0x14;
+
+fn attribute(client: &mut Client, path: &str) -> Result<String, Status> {
+    let reply = one(client, SubdocGet, XATTR, path, "");
+    match reply.status {
+        Status::Success | Status::SubdocSuccessDeleted => {
+            Ok(String::from_utf8(reply.value).unwrap())
+        }
+        status => Err(status),
+    }
+}
+
+/// A document with a user's and a system's attribute.
+fn client_with_attributes() -> Client {
+    let mut client = Client::modern();
+    client.set(b"k", br#"{"n":1}"#);
+    for (path, value) in [("user.a", "\"x\""), ("_sys.rev", "7")] {
+        let reply = one(&mut client, SubdocDictUpsert, XATTR | MAKE_PARENTS, path, value);
+        assert_eq!(reply.status, Status::Success);
+    }
+    client
+}
+
+#[test]
+fn attributes_are_beside_the_body() {
+    let mut client = client_with_attributes();
+    let stored = client.get(b"k");
+    assert_eq!((&stored.value[..], stored.datatype), (&br#"{"n":1}"#[..], 1));
+    assert_eq!(attribute(&mut client, "user").as_deref(), Ok(r#"{"a":"x"}"#));
+    assert_eq!(attribute(&mut client, "_sys.rev").as_deref(), Ok("7"));
+    assert_eq!(attribute(&mut client, "none"), Err(Status::SubdocPathEnoent));
+    assert_eq!(attribute(&mut client, "user.b"), Err(Status::SubdocPathEnoent));
+    let specs = [(SubdocCounter, XATTR, "_sys.rev", "3"), (SubdocCounter, 0, "n", "1")];
+    let done = mutate(&mut client, &[], 0, &specs);
+    assert_eq!(done.status, Status::Success);
+    assert_eq!(attribute(&mut client, "_sys").as_deref(), Ok(r#"{"rev":10}"#));
+    assert_eq!(client.get(b"k").value, br#"{"n":2}"#);
+    assert_eq!(one(&mut client, SubdocDelete, XATTR, "user", "").status, Status::Success);
+    assert_eq!(attribute(&mut client, "user"), Err(Status::SubdocPathEnoent));
+    assert_eq!(one(&mut client, SubdocDelete, XATTR, "_sys", "").status, Status::Success);
+    assert_eq!(client.ask(&RequestParts { extras: &[2], ..about(GetMeta, b"k") }).extras[20], 1);
+}
+
+#[test]
+fn changes_of_the_body_leave_them() {
+    let mut client = client_with_attributes();
+    let kept = |client: &mut Client, body: &[u8]| {
+        assert_eq!(client.get(b"k").value, body);
+        assert_eq!(attribute(client, "user.a").as_deref(), Ok("\"x\""));
+        assert_eq!(attribute(client, "_sys.rev").as_deref(), Ok("7"));
+    };
+    client.set(b"k", b"other");
+    kept(&mut client, b"other");
+    let large = vec![b'x'; 100_000];
+    client.set(b"k", &large);
+    kept(&mut client, &large);
+    client.store(Replace, b"k", b"41");
+    kept(&mut client, b"41");
+    let up = counter_extras(1, 0, 0);
+    client.ask(&RequestParts { extras: &up, ..about(Increment, b"k") });
+    kept(&mut client, b"42");
+    client.ask(&RequestParts { value: b"0", ..about(Append, b"k") });
+    kept(&mut client, b"420");
+    client.ask(&RequestParts { value: b"[", ..about(Prepend, b"k") });
+    kept(&mut client, b"[420");
+    client.ask(&RequestParts { extras: &[0, 0, 1, 0], ..about(Touch, b"k") });
+    kept(&mut client, b"[420");
+    let cas = client.get(b"k").cas;
+    let stale = RequestParts { extras: &SET_EXTRAS, cas: cas + 1, ..about(Set, b"k") };
+    assert_eq!(client.ask(&stale).status, Status::KeyEexists);
+    assert_eq!(client.ask(&RequestParts { cas, ..stale }).status, Status::Success);
+    kept(&mut client, b"");
+}
+
+#[test]
+fn a_deletion_leaves_the_systems() {
+    let mut client = client_with_attributes();
+    assert_eq!(client.ask(&about(Delete, b"k")).status, Status::Success);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    assert_eq!(attribute(&mut client, "_sys.rev"), Err(Status::KeyEnoent));
+    let specs = [(SubdocGet, XATTR, "_sys.rev", "")];
+    let wanted = (Status::SubdocSuccessDeleted, vec![(Status::Success, "7".to_owned())]);
+    assert_eq!(look_up(&mut client, &[4], &specs), wanted);
+    let (status, results) = look_up(&mut client, &[4], &[(SubdocGet, XATTR, "user.a", "")]);
+    assert_eq!(status, Status::SubdocMultiPathFailureDeleted);
+    assert_eq!(results, [(Status::SubdocPathEnoent, String::new())]);
+    // An attribute of the tombstone may change, but it gets no body.
+    let step = [(SubdocCounter, XATTR, "_sys.rev", "1")];
+    assert_eq!(mutate(&mut client, &[4], 0, &step).status, Status::SubdocSuccessDeleted);
+    let body = [(SubdocDictUpsert, 0, "a", "1")];
+    let refused = mutate(&mut client, &[4], 0, &body).status;
+    assert_eq!(refused, Status::SubdocDeletedDocumentCantHaveValue);
+    let revived = mutate(&mut client, &[0x14], 0, &body);
+    assert_eq!(revived.status, Status::Success);
+    assert_eq!(client.get(b"k").value, br#"{"a":1}"#);
+    assert_eq!(attribute(&mut client, "_sys.rev").as_deref(), Ok("8"));
+    let again = mutate(&mut client, &[0x14], 0, &body).status;
+    assert_eq!(again, Status::SubdocCanOnlyReviveDeletedDocuments);
+}
+
+#[test]
+fn a_document_may_begin_as_a_tombstone() {
+    let mut client = Client::modern();
+    let stage = [(SubdocDictUpsert, XATTR | MAKE_PARENTS, "_txn.doc", r#"{"v":1}"#)];
+    assert_eq!(mutate(&mut client, &[0x0e], 0, &stage).status, Status::SubdocSuccessDeleted);
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    let unstage =
+        [(SubdocReplaceBodyWithXattr, XATTR, "_txn.doc", ""), (SubdocDelete, XATTR, "_txn", "")];
+    assert_eq!(mutate(&mut client, &[0x14], 0, &unstage).status, Status::Success);
+    let stored = client.get(b"k");
+    assert_eq!((&stored.value[..], stored.datatype), (&br#"{"v":1}"#[..], 1));
+}
+
+#[test]
+fn macros_name_the_version_they_are_in() {
+    let mut client = Client::modern();
+    client.set(b"k", b"123456789");
+    let specs = [
+        (SubdocDictUpsert, MACRO, "_m", r#""${Mutation.CAS}""#),
+        (SubdocDictUpsert, MACRO, "_m", r#""${Mutation.seqno}""#),
+        (SubdocDelete, XATTR, "_m", ""),
+        (SubdocDictUpsert, MACRO | MAKE_PARENTS, "_m.cas", r#""${Mutation.CAS}""#),
+        (SubdocDictUpsert, MACRO, "_m.seqno", r#""${Mutation.seqno}""#),
+        (SubdocDictUpsert, MACRO, "_m.crc", r#""${Mutation.value_crc32c}""#),
+        (SubdocDictUpsert, MACRO, "_m.plain", r#""${Mutation.CAS} ""#),
+    ];
+    let refused = mutate(&mut client, &[], 0, &specs);
+    assert_eq!(refused.value, [6, 0, 0xd0], "an unknown macro");
+    let done = mutate(&mut client, &[], 0, &specs[..6]);
+    assert_eq!(done.status, Status::Success);
+    let seqno = u64::from_be_bytes(done.extras[8..].try_into().unwrap());
+    let wanted = format!(
+        r#"{{"cas":"0x{:016x}","seqno":"0x{seqno:016x}","crc":"0xe3069283"}}"#,
+        done.cas.swap_bytes()
+    );
+    assert_eq!(attribute(&mut client, "_m"), Ok(wanted));
+    assert_eq!(client.get(b"k").value, b"123456789");
+    let literal = one(&mut client, SubdocDictUpsert, XATTR, "_m", r#""${Mutation.CAS}""#);
+    assert_eq!(literal.status, Status::Success);
+    assert_eq!(attribute(&mut client, "_m").as_deref(), Ok(r#""${Mutation.CAS}""#));
+}
+
+#[test]
+fn virtual_attributes() {
+    let mut client = client_with_attributes();
+    let cas = client.get(b"k").cas;
+    assert_eq!(attribute(&mut client, "$document.CAS"), Ok(format!("\"0x{cas:016x}\"")));
+    assert_eq!(attribute(&mut client, "$document.flags").as_deref(), Ok("7"));
+    assert_eq!(attribute(&mut client, "$document.revid").as_deref(), Ok("\"3\""));
+    assert_eq!(attribute(&mut client, "$document.value_bytes").as_deref(), Ok("7"));
+    assert_eq!(attribute(&mut client, "$document.datatype").as_deref(), Ok(r#"["json","xattr"]"#));
+    assert_eq!(attribute(&mut client, "$document.deleted").as_deref(), Ok("false"));
+    assert_eq!(attribute(&mut client, "$vbucket.HLC.mode").as_deref(), Ok("\"real\""));
+    assert_eq!(attribute(&mut client, "$XTOC").as_deref(), Ok(r#"["user","_sys"]"#));
+    assert_eq!(attribute(&mut client, "$other"), Err(Status::SubdocXattrUnknownVattr));
+    let write = one(&mut client, SubdocDictUpsert, XATTR, "$document.CAS", "1");
+    assert_eq!(write.status, Status::SubdocXattrCantModifyVattr);
+    let specs = [
+        (SubdocGet, XATTR, "$document", ""),
+        (SubdocGet, XATTR, "user", ""),
+        (SubdocGet, 0, "n", ""),
+    ];
+    assert_eq!(look_up(&mut client, &[], &specs).0, Status::Success);
+}
+
+#[test]
+fn rules() {
+    let mut client = client_with_attributes();
+    let cases: [(&[_], Status); 4] = [
+        (
+            &[(SubdocGet, 0, "n", ""), (SubdocGet, XATTR, "user", "")],
+            Status::SubdocInvalidXattrOrder,
+        ),
+        (
+            &[(SubdocGet, XATTR, "user", ""), (SubdocGet, XATTR, "_sys", "")],
+            Status::SubdocXattrInvalidKeyCombo,
+        ),
+        (&[(SubdocGet, XATTR, "a_key_of_17_bytes", "")], Status::XattrEinval),
+        (&[(SubdocGet, XATTR, "", "")], Status::Einval),
+    ];
+    for (specs, status) in cases {
+        assert_eq!(look_up(&mut client, &[], specs).0, status, "{specs:?}");
+    }
+    let huge = format!("\"{}\"", "x".repeat(1 << 20));
+    let refused = one(&mut client, SubdocDictUpsert, XATTR, "user.big", &huge);
+    assert_eq!(refused.status, Status::E2big);
+    let wrong = one(&mut client, SubdocDictUpsert, XATTR, "user.big", "not json");
+    assert_eq!(wrong.status, Status::SubdocValueCantinsert);
+}
