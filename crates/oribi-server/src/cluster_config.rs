@@ -20,13 +20,17 @@ pub const REV_EPOCH: i64 = 1;
 
 /// What a single node can do, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
-pub(crate) const BUCKET_CAPABILITIES: [&str; 8] = [
+pub(crate) const BUCKET_CAPABILITIES: [&str; 12] = [
     "collections",
     "durableWrite",
+    "tombstonedUserXAttrs",
     "cbhello",
     "touch",
     "cccp",
     "nodesExt",
+    "xattr",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReviveDocument",
     "preserveExpiry",
     "preserve_expiry",
 ];
