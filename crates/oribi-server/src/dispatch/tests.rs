@@ -105,7 +105,7 @@ impl Client {
     }
 
     /// All features that this server grants, but collections.
-    fn modern() -> Client {
+    pub(super) fn modern() -> Client {
         Client::with_features(&MODERN)
     }
 
