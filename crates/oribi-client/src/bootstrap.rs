@@ -16,6 +16,7 @@ use crate::connection::Connection;
 use crate::error::{ClientError, Refused};
 use crate::response::Response;
 use crate::sasl::{self, Mechanism, Scram};
+use crate::tls::Tls;
 
 /// Bytes of randomness in a SCRAM nonce.
 const NONCE_BYTES: usize = 24;
@@ -34,8 +35,10 @@ const _: () = {
 pub struct ConnectOptions {
     /// Host name or address.
     pub host: String,
-    /// Port of the key-value protocol without TLS.
+    /// Port of the key-value protocol.
     pub port: u16,
+    /// TLS, unless the bytes go over the network as they are.
+    pub tls: Option<Tls>,
     /// User name.
     pub user: String,
     /// Password.
@@ -75,6 +78,7 @@ impl ConnectOptions {
         ConnectOptions {
             host: "127.0.0.1".to_owned(),
             port: 11210,
+            tls: None,
             seeds: Vec::new(),
             connections_per_node: 1,
             user: user.to_owned(),
@@ -98,6 +102,7 @@ impl fmt::Debug for ConnectOptions {
         f.debug_struct("ConnectOptions")
             .field("host", &self.host)
             .field("port", &self.port)
+            .field("tls", &self.tls)
             .field("user", &self.user)
             .field("bucket", &self.bucket)
             .finish_non_exhaustive()
@@ -198,6 +203,9 @@ impl Handshake<'_> {
     }
 
     async fn authenticate(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
+        if options.tls.as_ref().is_some_and(Tls::has_identity) {
+            return Ok(());
+        }
         let mechanism = options.mechanism;
         if mechanism == Mechanism::Plain {
             let message = sasl::plain(&options.user, &options.password);

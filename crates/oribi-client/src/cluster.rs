@@ -194,7 +194,7 @@ impl Cluster {
         if value.is_empty() {
             return false;
         }
-        match ClusterConfig::parse(&value, &source.host) {
+        match ClusterConfig::parse_for(&value, &source.host, self.options.tls.is_some()) {
             Ok(config) => self.learn(config, source),
             Err(error) => {
                 tracing::debug!(peer = %source, %error, "a refusal's cluster map is no use");
@@ -264,9 +264,11 @@ impl Cluster {
         if can_compare && value.is_empty() {
             return Ok(None);
         }
-        let config = ClusterConfig::parse(&value, &node.address().host).map_err(|error| {
-            error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
-        })?;
+        let config =
+            ClusterConfig::parse_for(&value, &node.address().host, self.options.tls.is_some())
+                .map_err(|error| {
+                    error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
+                })?;
         Ok(Some(config))
     }
 
@@ -327,7 +329,7 @@ async fn ask_seed(
     let parts = RequestParts::new(Opcode::GetClusterConfig);
     let response = connection.call(&parts, &Bytes::new()).await?;
     response.outcome()?;
-    match ClusterConfig::parse(&response.value(), &seed.host) {
+    match ClusterConfig::parse_for(&response.value(), &seed.host, options.tls.is_some()) {
         Ok(config) => Ok((connection, config)),
         Err(error) => Err(error.at(connection.site(parts.opcode.name()))),
     }

@@ -20,7 +20,7 @@ const HOST_PLACEHOLDER: &str = "$HOST";
 pub struct KvNode {
     /// Host name or address.
     pub host: String,
-    /// Port of the key-value protocol without TLS.
+    /// Port of the key-value protocol, with or without TLS as was asked for.
     pub port: u16,
 }
 
@@ -53,8 +53,17 @@ impl ClusterConfig {
         ClusterConfig { version, nodes: Vec::new(), this_node: None, active: vec![None] }
     }
 
-    /// Parses a bucket's map; `source_host` is where it was fetched from.
+    /// Parses a bucket's map for connections without TLS; `source_host` is where it was fetched from.
     pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterConfig, Malformed> {
+        ClusterConfig::parse_for(json, source_host, false)
+    }
+
+    /// Parses a bucket's map for connections with TLS, or without.
+    pub fn parse_for(
+        json: &[u8],
+        source_host: &str,
+        with_tls: bool,
+    ) -> Result<ClusterConfig, Malformed> {
         let document: Document = serde_json::from_slice(json)
             .map_err(|error| Malformed::new(format!("cluster map: {error}")))?;
         let active: Vec<Option<usize>> = document
@@ -73,11 +82,14 @@ impl ClusterConfig {
             .filter_map(|node| {
                 let host = node.hostname.filter(|host| host != HOST_PLACEHOLDER);
                 let host = host.unwrap_or_else(|| source_host.to_owned());
-                node.services.kv.map(|port| (KvNode { host, port }, node.this_node))
+                let Services { kv, kv_ssl } = node.services;
+                let port = if with_tls { kv_ssl } else { kv };
+                port.map(|port| (KvNode { host, port }, node.this_node))
             })
             .unzip();
         if nodes.is_empty() {
-            return Err(Malformed::new("cluster map without a key-value node"));
+            let port = if with_tls { " with a TLS port" } else { "" };
+            return Err(Malformed::new(format!("cluster map without a key-value node{port}")));
         }
         let this_node = is_this.iter().position(|&is_this| is_this);
         let version = ConfigVersion { epoch: document.rev_epoch, revision: document.rev };
@@ -135,6 +147,8 @@ struct NodeExt {
 #[derive(Deserialize)]
 struct Services {
     kv: Option<u16>,
+    #[serde(rename = "kvSSL")]
+    kv_ssl: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -170,6 +184,16 @@ mod tests {
         assert_eq!(config.active_node(Vbid(2)), None);
         assert_eq!(config.active_node(Vbid(3)), None);
         assert_eq!(config.active_node(Vbid(4)), None);
+    }
+
+    #[test]
+    fn with_tls_the_other_ports_count() {
+        let json = TWO_NODES.replace("\"kv\":11210", "\"kv\":11210,\"kvSSL\":11207");
+        let config = ClusterConfig::parse_for(json.as_bytes(), "db.example", true).unwrap();
+        let ports: Vec<u16> = config.nodes.iter().map(|node| node.port).collect();
+        assert_eq!(ports, [11207, 11207]);
+        let error = ClusterConfig::parse_for(TWO_NODES.as_bytes(), "h", true).unwrap_err();
+        assert!(error.to_string().contains("TLS"), "{error}");
     }
 
     #[test]

@@ -43,7 +43,7 @@ use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request, encode_request_head};
 use oribi_protocol::write_buffer::{SLICES_MAX, WriteBuffer};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -52,7 +52,9 @@ use crate::config::ClusterConfig;
 use crate::error::{ClientError, Site};
 use crate::frame_reader::FrameReader;
 use crate::response::Response;
+use crate::socket::Socket;
 use crate::stats::StatStream;
+use crate::tls::Tls;
 
 /// A connection keeps a send block up to this size: a hundred values just below the size from which they
 /// are sent from where they are, and what a growing block reaches beyond that.
@@ -67,7 +69,7 @@ const UNREAD_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// See the module text.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     peer: Arc<str>,
     reader: FrameReader,
     writer: WriteBuffer<Bytes>,
@@ -80,7 +82,7 @@ pub struct Connection {
 
 /// What a connection is made of, for whoever drives the socket by other means.
 pub(crate) struct Parts {
-    pub stream: TcpStream,
+    pub stream: Socket,
     pub peer: Arc<str>,
     pub reader: FrameReader,
     pub negotiated: Negotiated,
@@ -90,13 +92,43 @@ impl Connection {
     /// Connects, agrees on features, authenticates and selects the bucket, if one is named. Operations
     /// then have the options' `operation_timeout`.
     pub async fn open(options: &ConnectOptions) -> Result<Connection, ClientError> {
-        let ConnectOptions { host, port, connect_timeout, .. } = options;
-        let mut connection = Connection::open_plain(host, *port, *connect_timeout).await?;
+        let mut connection = Connection::connect(options).await?;
         connection.handshake(options).await?;
         Ok(connection)
     }
 
-    /// Does on a connection made by [`Connection::open_plain`] what [`Connection::open`] does once it
+    /// Connects, and agrees on TLS if that is wanted, without saying anything else.
+    pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
+        let ConnectOptions { host, port, connect_timeout, .. } = options;
+        let deadline = Instant::now() + *connect_timeout;
+        let connection = Connection::open_plain(host, *port, *connect_timeout).await?;
+        match &options.tls {
+            None => Ok(connection),
+            Some(tls) => connection.secure(tls, host, deadline).await,
+        }
+    }
+
+    async fn secure(
+        self,
+        tls: &Tls,
+        host: &str,
+        deadline: Instant,
+    ) -> Result<Connection, ClientError> {
+        let peer = self.peer.clone();
+        let failed = |error| ClientError::Connect { peer, error: Arc::new(error) };
+        let late = || io::Error::new(ErrorKind::TimedOut, "the TLS handshake was not finished");
+        let stream = match self.stream {
+            Socket::Tls(_) => return Ok(self),
+            Socket::Plain(stream) => stream,
+        };
+        let secured = tokio::time::timeout_at(deadline, Socket::secure(stream, tls, host)).await;
+        match secured.unwrap_or_else(|_| Err(late())) {
+            Ok(stream) => Ok(Connection { stream, ..self }),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Does on a connection made by [`Connection::connect`] what [`Connection::open`] does once it
     /// has connected. Apart, the two steps can be timed.
     pub async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
         bootstrap::handshake(self, options).await?;
@@ -122,7 +154,7 @@ impl Connection {
         let stream = connected.map_err(|_| failed(late()))?.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(Connection {
-            stream,
+            stream: Socket::Plain(stream),
             peer,
             reader: FrameReader::new(),
             writer: WriteBuffer::keeping(SEND_BLOCK_KEPT_BYTES_MAX),
@@ -194,7 +226,7 @@ impl Connection {
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         self.check_usable("flush")?;
         let mut deadline = None;
-        while !self.writer.is_empty() {
+        while !self.writer.is_empty() || !self.is_flushed()? {
             match write_some(&self.stream, &mut self.writer) {
                 Ok(()) => deadline = None,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -204,6 +236,12 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// True when the socket has everything that was written.
+    fn is_flushed(&mut self) -> Result<bool, ClientError> {
+        let flushed = self.stream.try_flush();
+        flushed.map_err(|error| self.closed("flush", format!("writing failed: {error}")))
     }
 
     /// The next answer, in the server's order. What the frame borrows is given up with the next call
@@ -250,8 +288,16 @@ impl Connection {
         let parts = RequestParts::new(Opcode::GetClusterConfig);
         let response = self.call(&parts, &Bytes::new()).await?;
         response.outcome()?;
-        let host = self.stream.peer_addr().map(|address| address.ip().to_string());
-        ClusterConfig::parse(&response.value(), host.as_deref().unwrap_or("localhost"))
+        let with_tls = self.stream.is_tls();
+        // The name that the server has proved to have, or the address that was reached.
+        let host = match with_tls {
+            true => {
+                self.peer.rsplit_once(':').map(|peer| peer.0.trim_matches(['[', ']']).to_owned())
+            }
+            false => self.stream.peer_addr().map(|address| address.ip().to_string()).ok(),
+        };
+        let host = host.as_deref().unwrap_or("localhost");
+        ClusterConfig::parse_for(&response.value(), host, with_tls)
             .map_err(|error| error.at(self.site(parts.opcode.name())))
     }
 
@@ -421,13 +467,16 @@ pub(crate) fn queue_request(
 }
 
 /// One write of as much as the socket takes; the buffer resumes exactly behind it.
-pub(crate) fn write_some(stream: &TcpStream, out: &mut WriteBuffer<Bytes>) -> io::Result<()> {
+pub(crate) fn write_some(stream: &Socket, out: &mut WriteBuffer<Bytes>) -> io::Result<()> {
+    if out.is_empty() {
+        return match stream.try_flush()? {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        };
+    }
     let mut slices = [IoSlice::new(&[]); SLICES_MAX];
     let filled = out.gather(&mut slices);
-    let written = match filled {
-        1 => stream.try_write(&slices[0])?,
-        _ => stream.try_write_vectored(&slices[..filled])?,
-    };
+    let written = stream.try_write(&slices[..filled])?;
     if written == 0 {
         return Err(ErrorKind::WriteZero.into());
     }

@@ -122,8 +122,10 @@ mod reply;
 mod response;
 mod retry;
 mod sasl;
+mod socket;
 mod stats;
 mod subdocument;
+mod tls;
 
 pub use bootstrap::ConnectOptions;
 pub use client::Client;
@@ -141,3 +143,4 @@ pub use subdocument::{
     DocumentPolicy, Lookup, LookupInOptions, LookupInReply, MutateInOptions, MutateInReply,
     PATH_BYTES_MAX, PATHS_MAX, PathMutation,
 };
+pub use tls::{Tls, TlsFileError, TlsOptions};

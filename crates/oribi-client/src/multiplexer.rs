@@ -29,7 +29,6 @@ use oribi_protocol::response::SERVER_CLUSTERMAP_CHANGE;
 use oribi_protocol::write_buffer::WriteBuffer;
 use parking_lot::Mutex;
 use slab::Slab;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -41,6 +40,7 @@ use crate::connection::{Connection, Parts, queue_request, write_some};
 use crate::error::{ClientError, Site};
 use crate::frame_reader::FrameReader;
 use crate::response::Response;
+use crate::socket::Socket;
 
 /// How long a connection may be silent while requests wait: longer than a server takes for a
 /// synchronous write on a slow disk, shorter than the system takes to notice a lost peer.
@@ -323,7 +323,7 @@ impl Shared {
     }
 }
 
-async fn run_reader(stream: Arc<TcpStream>, mut reader: FrameReader, shared: Arc<Shared>) {
+async fn run_reader(stream: Arc<Socket>, mut reader: FrameReader, shared: Arc<Shared>) {
     let reason = loop {
         match stream.try_read(reader.spare()) {
             Ok(0) => break "the server closed the connection".into(),
@@ -343,11 +343,14 @@ async fn run_reader(stream: Arc<TcpStream>, mut reader: FrameReader, shared: Arc
     shared.close(reason);
 }
 
-async fn run_writer(stream: Arc<TcpStream>, shared: Arc<Shared>) {
+async fn run_writer(stream: Arc<Socket>, shared: Arc<Shared>) {
     let mut out = WriteBuffer::new();
     let mut sent_bytes = 0;
     while shared.offer(&mut out, sent_bytes) {
         if out.is_empty() {
+            if let Err(error) = flush(&stream).await {
+                return shared.close(format!("writing failed: {error}").into());
+            }
             shared.writer_wakeup.notified().await;
             continue;
         }
@@ -365,4 +368,12 @@ async fn run_writer(stream: Arc<TcpStream>, shared: Arc<Shared>) {
             return shared.close(format!("writing failed: {error}").into());
         }
     }
+}
+
+/// Waits until the socket has everything that was written. What is queued meanwhile has to wait for that too.
+async fn flush(stream: &Socket) -> std::io::Result<()> {
+    while !stream.try_flush()? {
+        stream.writable().await?;
+    }
+    Ok(())
 }

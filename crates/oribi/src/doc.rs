@@ -80,7 +80,7 @@ impl DocCommand {
 impl Place {
     /// Connects and looks the collection up. `unordered_execution` as in [`ConnectOptions`].
     async fn connect(&self, unordered_execution: bool) -> anyhow::Result<(Client, Collection)> {
-        let options = ConnectOptions { unordered_execution, ..self.target.options() };
+        let options = ConnectOptions { unordered_execution, ..self.target.options()? };
         let client = self.target.client(options).await?;
         let collection = find_collection(&client, self.collection.as_deref()).await?;
         Ok((client, collection))

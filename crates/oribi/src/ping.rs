@@ -99,10 +99,9 @@ struct Server {
 
 /// Connects and asks the server what it is.
 async fn find(target: &Target) -> anyhow::Result<(Connection, Server)> {
-    let options = target.options();
+    let options = target.options()?;
     let started = Instant::now();
-    let connection = Connection::open_plain(&options.host, options.port, options.connect_timeout);
-    let mut connection = connection.await?;
+    let mut connection = Connection::connect(&options).await?;
     let connect = started.elapsed();
     connection.handshake(&options).await.with_context(|| target.describe())?;
     let handshake = started.elapsed() - connect;

@@ -145,7 +145,7 @@ async fn show(args: &StatsArgs, out: &mut Output) -> anyhow::Result<()> {
 
 /// A connection to the node that is named, or to all there are.
 async fn open(args: &StatsArgs) -> anyhow::Result<Vec<Connection>> {
-    let options = args.target.options();
+    let options = args.target.options()?;
     let mut named = args.target.connection(&options).await?;
     if !args.all_nodes {
         return Ok(vec![named]);

@@ -2,6 +2,8 @@
 //!
 //! The subcommands use the key-value protocol only, so they work against any server that speaks it.
 
+mod tls;
+
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,15 +12,27 @@ use oribi_client::{Client, Collection, ConnectOptions, Connection, Refused};
 use oribi_types::DurabilityLevel;
 use serde::Serialize;
 
+use tls::TlsArgs;
+
+/// Ports of the key-value protocol without TLS and with.
+const PORT: u16 = 11210;
+const TLS_PORT: u16 = 11207;
+
+/// What a host begins with that is to be spoken to without TLS or with.
+const SCHEME: &str = "couchbase://";
+const TLS_SCHEME: &str = "couchbases://";
+
 /// Where the server is, and whom to be there.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Host name or address of the server.
-    #[arg(long, default_value = "127.0.0.1")]
-    pub host: String,
-    /// Port of the key-value protocol.
-    #[arg(long, default_value_t = 11210)]
-    pub port: u16,
+    /// Host name or address of the server; couchbases://HOST for TLS.
+    #[arg(long, default_value = "127.0.0.1", value_parser = parse_host)]
+    host: Host,
+    /// Port of the key-value protocol; 11210 when not given, and 11207 with TLS.
+    #[arg(long)]
+    port: Option<u16>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// User to authenticate as.
     #[arg(long, default_value = "Administrator")]
     pub user: String,
@@ -32,6 +46,35 @@ pub struct Target {
     /// Seconds to wait for an answer before giving up.
     #[arg(long, default_value_t = 60.0, value_parser = parse_seconds)]
     pub timeout: f64,
+}
+
+/// A host as it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Host {
+    name: String,
+    port: Option<u16>,
+    with_tls: bool,
+}
+
+/// `HOST`, or `couchbase://HOST[:PORT]`, or `couchbases://HOST[:PORT]`.
+fn parse_host(text: &str) -> Result<Host, String> {
+    let (address, with_tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(TLS_SCHEME)) {
+        (Some(address), _) => (address, false),
+        (_, Some(address)) => (address, true),
+        (None, None) => return Ok(Host { name: text.to_owned(), port: None, with_tls: false }),
+    };
+    let (name, port) = match address.rsplit_once(':') {
+        // The colons of an address without brackets are its own.
+        Some((name, port)) if name.ends_with(']') || !name.contains(':') => {
+            (name, Some(port.parse().map_err(|_| format!("{port:?} is not a port"))?))
+        }
+        _ => (address, None),
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    if name.is_empty() || name.contains(['/', '?', ',']) {
+        return Err("one host is needed, as in couchbases://db.example.org".to_owned());
+    }
+    Ok(Host { name: name.to_owned(), port, with_tls })
 }
 
 /// When a write counts as done.
@@ -84,18 +127,37 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Target {
+    /// Host name or address of the server.
+    pub fn host(&self) -> &str {
+        &self.host.name
+    }
+
+    /// Port of the key-value protocol.
+    pub fn port(&self) -> u16 {
+        let default = if self.with_tls() { TLS_PORT } else { PORT };
+        self.port.or(self.host.port).unwrap_or(default)
+    }
+
+    fn with_tls(&self) -> bool {
+        self.host.with_tls || self.tls.is_wanted()
+    }
+
     /// Options for connecting, which a subcommand may change before it does.
-    pub fn options(&self) -> ConnectOptions {
+    ///
+    /// # Errors
+    /// When TLS is asked for and cannot be set up.
+    pub fn options(&self) -> anyhow::Result<ConnectOptions> {
         let timeout = Duration::from_secs_f64(self.timeout);
-        ConnectOptions {
-            host: self.host.clone(),
-            port: self.port,
+        Ok(ConnectOptions {
+            host: self.host().to_owned(),
+            port: self.port(),
+            tls: self.with_tls().then(|| self.tls.load()).transpose()?,
             connect_timeout: timeout.min(Duration::from_secs(10)),
             operation_timeout: timeout,
             agent: concat!("oribi/", env!("CARGO_PKG_VERSION")).to_owned(),
             bucket: Some(self.bucket.clone()).filter(|bucket| !bucket.is_empty()),
             ..ConnectOptions::new(&self.user, &self.password, &self.bucket)
-        }
+        })
     }
 
     /// A client of the bucket.
@@ -110,7 +172,8 @@ impl Target {
 
     /// What could not be done, when connecting fails.
     pub fn describe(&self) -> String {
-        let Target { host, port, user, bucket, .. } = self;
+        let Target { user, bucket, .. } = self;
+        let (host, port) = (self.host(), self.port());
         format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
     }
 }
@@ -137,6 +200,25 @@ mod tests {
     //! Times as people type them.
 
     use super::*;
+
+    #[test]
+    fn hosts_may_say_how_to_speak_to_them() {
+        let host = |name: &str, port, with_tls| Ok(Host { name: name.to_owned(), port, with_tls });
+        for (text, expected) in [
+            ("db.example", host("db.example", None, false)),
+            ("::1", host("::1", None, false)),
+            ("couchbase://db", host("db", None, false)),
+            ("couchbases://db", host("db", None, true)),
+            ("couchbases://db:1207", host("db", Some(1207), true)),
+            ("couchbases://[::1]:7", host("::1", Some(7), true)),
+            ("couchbases://[::1]", host("::1", None, true)),
+        ] {
+            assert_eq!(parse_host(text), expected, "{text}");
+        }
+        for text in ["couchbases://", "couchbases://a,b", "couchbases://a:b", "couchbases://a/b"] {
+            parse_host(text).expect_err(text);
+        }
+    }
 
     #[test]
     fn intervals_have_units() {

@@ -67,7 +67,7 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, end.clone()).context("watching for signals")?;
     }
-    let Target { host, port, .. } = &args.target;
+    let (host, port) = (args.target.host(), args.target.port());
     let mut model = Model::new(format!("{host}:{port}"), args.sort);
     let reports = sampler::start(args.target.clone(), args.interval)?;
     if is_plain {

@@ -56,7 +56,7 @@ const LAYERS: [Layer; 12] = [
         name: "oribi",
         // The protocol's vocabulary is part of the interface of the client's exclusive connection.
         links: &["oribi-types", "oribi-protocol", "oribi-server", "oribi-client", "oribi-kudu"],
-        tests_use: &["oribi-testkit"],
+        tests_use: &["oribi-testkit", "oribi-tls"],
     },
     Layer { name: "xtask", links: &[], tests_use: &[] },
 ];

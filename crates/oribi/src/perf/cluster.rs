@@ -30,10 +30,10 @@ impl Discovery {
             // Durable writes then do not hold up what follows them; otherwise order is cheaper.
             unordered_execution: args.durability != Durability::None,
             snappy: args.compress,
-            ..args.target.options()
+            ..args.target.options()?
         };
         if args.memcached {
-            open_plain(&options, &options.host, options.port).await?;
+            open_plain(&options).await?;
             return Ok(Discovery { options, config: None, collections: vec![None] });
         }
         let mut connection = args.target.connection(&options).await?;
@@ -80,12 +80,8 @@ async fn look_up(connection: &mut Connection, path: &str) -> anyhow::Result<Coll
     Ok(extras.context("the server's answer is not a collection's id")?.collection)
 }
 
-async fn open_plain(
-    options: &ConnectOptions,
-    host: &str,
-    port: u16,
-) -> Result<Connection, ClientError> {
-    let mut connection = Connection::open_plain(host, port, options.connect_timeout).await?;
+async fn open_plain(options: &ConnectOptions) -> Result<Connection, ClientError> {
+    let mut connection = Connection::connect(options).await?;
     connection.set_timeout(options.operation_timeout);
     // Says that a server of this protocol is there, before anything is measured.
     connection.call(&RequestParts::new(Opcode::Noop), &Bytes::new()).await?.outcome()?;
@@ -151,11 +147,11 @@ pub async fn open(
     node: &KvNode,
     plain: bool,
 ) -> Result<Connection, ClientError> {
-    if plain {
-        return open_plain(options, &node.host, node.port).await;
-    }
     let options = ConnectOptions { host: node.host.clone(), port: node.port, ..options.clone() };
-    Connection::open(&options).await
+    match plain {
+        true => open_plain(&options).await,
+        false => Connection::open(&options).await,
+    }
 }
 
 /// The node that was named on the command line.

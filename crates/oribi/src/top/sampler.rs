@@ -95,7 +95,7 @@ struct Connections {
 
 impl Connections {
     async fn open(target: &Target) -> anyhow::Result<Connections> {
-        let options = target.options();
+        let options = target.options()?;
         let bucketless = ConnectOptions { bucket: None, ..options.clone() };
         let server = Connection::open(&bucketless).await?;
         Ok(Connections { options, server, buckets: BTreeMap::new() })
