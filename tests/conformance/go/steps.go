@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,8 +36,20 @@ type program struct {
 
 func (p *program) open(password string) *gocb.Cluster {
 	return must(gocb.Connect(p.connectionString, gocb.ClusterOptions{
-		Authenticator: gocb.PasswordAuthenticator{Username: p.user, Password: password},
+		Authenticator:  gocb.PasswordAuthenticator{Username: p.user, Password: password},
+		SecurityConfig: gocb.SecurityConfig{TLSRootCAs: authorities()},
 	}))
+}
+
+// The authority that vouches for the server, where TLS is spoken.
+func authorities() *x509.CertPool {
+	path := os.Getenv("ORIBI_CA")
+	if path == "" {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(must(os.ReadFile(path)))
+	return pool
 }
 
 func (p *program) connect() string {

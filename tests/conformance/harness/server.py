@@ -28,13 +28,14 @@ class ServerError(Exception):
 
 
 class Server:
-    def __init__(self, binary, directory, log_path, arguments=()):
+    def __init__(self, binary, directory, log_path, arguments=(), certificates=None):
         self.binary = binary
         self.directory = directory
         self.arguments = list(arguments)
         self.log_path = log_path
         self.ready_file = directory.parent / (directory.name + ".ready.json")
-        self.port, self.admin_port = free_ports(2)
+        self.certificates = certificates
+        self.port, self.admin_port, self.tls_port, self.tls_admin_port = free_ports(4)
         self.process = None
         shutil.rmtree(directory, ignore_errors=True)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +44,8 @@ class Server:
 
     @property
     def connection_string(self):
+        if self.certificates is not None:
+            return f"couchbases://127.0.0.1:{self.tls_port}"
         return f"couchbase://127.0.0.1:{self.port}"
 
     @property
@@ -58,6 +61,7 @@ class Server:
             "--port", str(self.port),
             "--admin-port", str(self.admin_port),
             "--ready-file", str(self.ready_file),
+            *self.tls_arguments(),
             *self.arguments,
         ]
         with open(self.log_path, "ab") as log:
@@ -75,6 +79,16 @@ class Server:
                 self.kill()
                 raise ServerError(f"the server was not ready after {READY_SECONDS_MAX} s")
             time.sleep(0.01)
+
+    def tls_arguments(self):
+        if self.certificates is None:
+            return []
+        return [
+            "--tls-certificate", str(self.certificates.certificate),
+            "--tls-key", str(self.certificates.key),
+            "--tls-port", str(self.tls_port),
+            "--tls-admin-port", str(self.tls_admin_port),
+        ]
 
     def is_ready(self):
         try:

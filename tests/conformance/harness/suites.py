@@ -9,6 +9,7 @@ import re
 import time
 
 from . import debian, layout, toolchains
+from .certificates import Certificates
 from .capture import captured
 from .control import Control
 from .program import run_program
@@ -16,6 +17,7 @@ from .server import Server, ServerError
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
+TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
 
@@ -23,7 +25,7 @@ MEMCAPABLE_SECONDS_MAX = 120
 def run_suite(report, suite, binary):
     """Runs one suite by name; whatever keeps it from running is a failure of it."""
     try:
-        if suite in LANGUAGES:
+        if suite.removesuffix(TLS_SUFFIX) in LANGUAGES:
             sdk(report, suite, binary)
         else:
             OTHERS[suite](report, suite, binary)
@@ -33,14 +35,18 @@ def run_suite(report, suite, binary):
         report.add(suite, "server", False, 0.0, str(error))
 
 
-def sdk(report, language, binary):
-    """All steps of one SDK program."""
+def sdk(report, suite, binary):
+    """All steps of one SDK program; the suites with `-tls` speak TLS, and verify the server."""
+    language = suite.removesuffix(TLS_SUFFIX)
+    certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
     command = build(language, getattr(toolchains, language))
-    with served(report, language, binary) as server, Control(server) as control:
+    with served(report, suite, binary, certificates=certificates) as server, Control(server) as control:
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url}
-        run_program(report, language, command, environment, layout.LOGS / f"{language}.log")
+        if certificates is not None:
+            environment.update(certificates.environment())
+        run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log")
         if control.restarts != 1:
-            report.add(language, "restarts", False, 0.0, f"{control.restarts} instead of one")
+            report.add(suite, "restarts", False, 0.0, f"{control.restarts} instead of one")
 
 
 def memcapable(report, suite, binary):
@@ -116,7 +122,7 @@ QUICKSTARTS = {
     "rust": quickstart_rust,
 }
 OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input}
-ALL = [*LANGUAGES, *OTHERS]
+ALL = [*LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), *OTHERS]
 
 
 def credentials(server):
@@ -133,9 +139,9 @@ def build(what, make):
 
 
 @contextlib.contextmanager
-def served(report, suite, binary, *arguments):
+def served(report, suite, binary, *arguments, certificates=None):
     """A server for the body; its clean stop and its log are steps of the suite."""
-    server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments)
+    server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments, certificates)
     try:
         server.start()
         yield server

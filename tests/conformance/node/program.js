@@ -21,6 +21,8 @@ const raw = new couchbase.RawBinaryTranscoder()
 
 const connectionString = process.env.ORIBI_CONNSTR
 const credentials = { username: process.env.ORIBI_USER, password: process.env.ORIBI_PASSWORD }
+// The authority that vouches for the server, where TLS is spoken.
+if (process.env.ORIBI_CA) credentials.security = { trustStorePath: process.env.ORIBI_CA }
 let cluster, bucket, collection
 
 const steps = {

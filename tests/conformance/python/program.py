@@ -42,10 +42,12 @@ class Program:
         self.connection_string = os.environ["ORIBI_CONNSTR"]
         self.user = os.environ["ORIBI_USER"]
         self.password = os.environ["ORIBI_PASSWORD"]
+        # The authority that vouches for the server, where TLS is spoken.
+        self.ca = {"cert_path": os.environ["ORIBI_CA"]} if "ORIBI_CA" in os.environ else {}
         self.cluster = self.bucket = self.collection = None
 
     def connect(self):
-        options = ClusterOptions(PasswordAuthenticator(self.user, self.password))
+        options = ClusterOptions(PasswordAuthenticator(self.user, self.password, **self.ca))
         self.cluster = Cluster.connect(self.connection_string, options)
         # The SDK's defaults ask every service of every node, which includes the admin HTTP port.
         self.cluster.wait_until_ready(timedelta(seconds=20))
@@ -215,7 +217,7 @@ class Program:
 
     def wrong_password(self):
         started = time.monotonic()
-        options = ClusterOptions(PasswordAuthenticator(self.user, "not the password"))
+        options = ClusterOptions(PasswordAuthenticator(self.user, "not the password", **self.ca))
         raises(AuthenticationException, lambda: Cluster.connect(self.connection_string, options))
         check(time.monotonic() - started < 20, "the refusal is prompt")
 

@@ -13,7 +13,7 @@ use couchbase::cluster::Cluster;
 use couchbase::collection::Collection;
 use couchbase::durability_level::DurabilityLevel;
 use couchbase::error::ErrorKind;
-use couchbase::options::cluster_options::ClusterOptions;
+use couchbase::options::cluster_options::{ClusterOptions, TlsOptions};
 use couchbase::options::kv_binary_options::{DecrementOptions, IncrementOptions};
 use couchbase::options::kv_options::{InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions};
 use couchbase::transcoding::raw_binary;
@@ -55,7 +55,13 @@ pub struct Program {
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
     let user = env::var("ORIBI_USER").unwrap_or_default();
     let address = env::var("ORIBI_CONNSTR").unwrap_or_default();
-    let options = ClusterOptions::new(PasswordAuthenticator::new(user, password).into());
+    let mut options = ClusterOptions::new(PasswordAuthenticator::new(user, password).into());
+    // The authority that vouches for the server, where TLS is spoken. A file that cannot be read vouches for
+    // nobody, so that connecting fails.
+    if let Ok(authority) = env::var("ORIBI_CA_DER") {
+        let der = std::fs::read(authority).unwrap_or_default();
+        options = options.tls_options(TlsOptions::new().add_ca_certificate(der.into()));
+    }
     Cluster::connect(address, options).await
 }
 

@@ -28,6 +28,7 @@ import com.couchbase.client.core.retry.FailFastRetryStrategy;
 import com.couchbase.client.java.BinaryCollection;
 import com.couchbase.client.java.Bucket;
 import com.couchbase.client.java.Cluster;
+import com.couchbase.client.java.ClusterOptions;
 import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.codec.RawBinaryTranscoder;
 import com.couchbase.client.java.json.JsonArray;
@@ -39,6 +40,7 @@ import com.couchbase.client.java.kv.IncrementOptions;
 import com.couchbase.client.java.kv.MutationResult;
 import com.couchbase.client.java.manager.collection.CollectionManager;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -70,8 +72,20 @@ final class Steps {
     }
   }
 
+  /** With the authority that vouches for the server, where TLS is spoken. */
+  private ClusterOptions options(String secret) {
+    ClusterOptions options = ClusterOptions.clusterOptions(user, secret);
+    String authority = System.getenv("ORIBI_CA");
+    if (authority == null) {
+      return options;
+    }
+    return options.environment(
+        environment ->
+            environment.securityConfig(security -> security.trustCertificate(Path.of(authority))));
+  }
+
   String connect() {
-    cluster = Cluster.connect(connectionString, user, password);
+    cluster = Cluster.connect(connectionString, options(password));
     cluster.waitUntilReady(Duration.ofSeconds(20));
     bucket = cluster.bucket("default");
     // This one also asks the admin HTTP port whether every node of the bucket is healthy.
@@ -301,7 +315,7 @@ final class Steps {
    */
   String wrongPassword() {
     long started = System.nanoTime();
-    Cluster wrong = Cluster.connect(connectionString, user, "not the password");
+    Cluster wrong = Cluster.connect(connectionString, options("not the password"));
     try {
       Collection refused = wrong.bucket("default").defaultCollection();
       fails(
