@@ -16,6 +16,9 @@
 //! bitmaps which blocks of a slab are free and never touches the blocks themselves. Slabs without a
 //! live block go back to the pool at once and serve any class, chunks without a slab go back to the system.
 //!
+//! When the sizes of documents change, chunks are left of which little is used. A round of compaction marks the sparsest; they
+//! give nothing out, whoever has blocks there moves them, and what becomes empty goes back to the system.
+//!
 //! The first chunks are of ordinary pages, so that an idle server stays small. With
 //! `--cfg oribi_system_blocks` every block comes from the system's allocator, for the sanitizers.
 //!
@@ -34,8 +37,11 @@
 //!    magazine or with one caller. Blocks of a slab do not overlap and lie inside its units, behind the header.
 //! 6. Magazines are reached by their own thread only, and no code of theirs calls back into them.
 //! 7. A block is freed with the length it was allocated with; callers of [`free`] promise it.
+//! 10. A chunk's mark is an atomic of its own beside the parts that have locks. It is read by who has something in the chunk,
+//!     or holds the pool's lock, and written under that lock.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 mod arena;
 mod chunk;
@@ -54,6 +60,7 @@ pub use arena::ArenaStats;
 pub use zeroed::ZeroedMemory;
 
 use arena::ARENA;
+use chunk::{Chunk, chunk_of};
 use class::Class;
 
 /// True when every block comes from the system's allocator.
@@ -98,15 +105,44 @@ pub fn stats() -> ArenaStats {
     ARENA.stats()
 }
 
-/// Marks slabs whose live blocks would fit into others. False when it is not worth it.
-pub fn mark_sparse_slabs() -> bool {
-    false
+/// Chooses chunks of which so little is used that it pays to move it, and gives nothing out of them from now on;
+/// whoever has blocks there replaces them by others until [`end_compaction`]. False when
+/// it is not worth it, or when somebody is at it already.
+pub fn begin_compaction() -> bool {
+    if SYSTEM_BLOCKS || IS_COMPACTING.swap(true, Ordering::AcqRel) {
+        return false;
+    }
+    let has_marked = ARENA.mark_sparse();
+    if !has_marked {
+        end_compaction();
+    }
+    has_marked
 }
 
-/// Takes all marks away.
-pub fn unmark_sparse_slabs() {}
-
-/// True for a block in a marked slab.
-pub fn is_in_sparse_slab(_address: *const u8) -> bool {
-    false
+/// Gives the free blocks that this thread keeps ready back to their slabs. Who moves documents calls it in between, or
+/// would put them into the blocks that it has just freed.
+pub fn give_back_kept_blocks() {
+    magazine::give_back();
 }
+
+/// Chunks that are not empty by now are used again like any other. Returns how many have become empty.
+pub fn end_compaction() -> usize {
+    let emptied = ARENA.unmark_all();
+    IS_COMPACTING.store(false, Ordering::Release);
+    emptied
+}
+
+/// True when the block should be replaced by another, so that its chunk becomes empty.
+///
+/// # Safety
+/// `block` came from [`allocate`] with the same `bytes` and was not freed.
+pub unsafe fn is_to_move(block: NonNull<u8>, bytes: usize) -> bool {
+    if SYSTEM_BLOCKS || Class::of(bytes).is_none() {
+        return false;
+    }
+    // SAFETY: (10) a block of a class keeps its chunk mapped.
+    unsafe { Chunk::mark(chunk_of(block)) }.load(Ordering::Relaxed)
+}
+
+/// Only one round of moves at a time: marks are the arena's, not a bucket's.
+static IS_COMPACTING: AtomicBool = AtomicBool::new(false);

@@ -446,6 +446,12 @@ impl ItemRef {
         self.header().refcount.references()
     }
 
+    /// True when the block should be replaced by a copy, so that memory can be given back.
+    pub(crate) fn is_to_move(&self) -> bool {
+        // SAFETY: (1, 4) the block is live and has the length of its allocation.
+        unsafe { block_arena::is_to_move(self.0.cast(), self.header().block_bytes()) }
+    }
+
     /// Where the block is, for a prefetch.
     pub(crate) fn address(&self) -> *const u8 {
         self.0.as_ptr().cast_const().cast()

@@ -26,6 +26,9 @@ const GROUPS_PER_SLICE: usize = 32;
 /// Groups of one step: some milliseconds.
 const GROUPS_PER_STEP: usize = 2048;
 
+/// Rounds of compaction without gain until the pause between them grows no more.
+const FUTILE_ROUNDS_MAX: u32 = 6;
+
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagerReport {
@@ -60,11 +63,23 @@ pub(crate) struct ItemPager {
     compaction: Mutex<Compaction>,
 }
 
-/// A round that empties sparse slabs.
+/// A round that empties sparse chunks.
 #[derive(Default)]
 struct Compaction {
     hand: Hand,
     is_running: bool,
+    /// Calls that are passed over before the next round, because the last ones gained nothing.
+    pause: u32,
+    futile_rounds: u32,
+    moved: u64,
+}
+
+impl Drop for Compaction {
+    fn drop(&mut self) {
+        if self.is_running {
+            block_arena::end_compaction();
+        }
+    }
 }
 
 impl Bucket {
@@ -136,15 +151,22 @@ impl Bucket {
         (report, is_passed)
     }
 
-    /// Gives back memory that is mapped and free: when the arena has much of it, marks its sparsest slabs and
+    /// Gives back memory that is mapped and free: when the arena has much of it, marks its sparsest chunks and
     /// moves this bucket's documents out of them. True when another step is due at once.
     pub fn compact_memory_step(&self, clock: StepClock<'_>) -> bool {
         let mut state = self.pager.compaction.lock();
+        let was_futile = state.futile_rounds > 0;
+        let is_sparse = self.memory.review_sparseness(!was_futile);
         if !state.is_running {
-            if !block_arena::mark_sparse_slabs() {
+            if state.pause > 0 && (was_futile || !is_sparse) {
+                state.pause -= 1;
                 return false;
             }
-            *state = Compaction { hand: Hand::default(), is_running: true };
+            if !block_arena::begin_compaction() {
+                return false;
+            }
+            (state.hand, state.moved) = (Hand::default(), 0);
+            state.is_running = true;
         }
         self.tasks.run(Task::MemoryCompaction, clock, || self.compact_memory(&mut state, clock()))
     }
@@ -154,11 +176,14 @@ impl Bucket {
         while groups < GROUPS_PER_STEP {
             let (slice, is_passed) = self.sweep_slice(&mut state.hand, Sweep::Compact, now);
             groups += GROUPS_PER_SLICE;
+            state.moved += slice.moved;
             self.memory.counters.blocks_moved.fetch_add(slice.moved, Ordering::Relaxed);
             if is_passed && state.hand.vbucket == 0 {
-                // What is still in a marked slab belongs to others, or was in use.
-                block_arena::unmark_sparse_slabs();
+                // What is still in a marked chunk belongs to others, or was in use.
+                let is_futile = block_arena::end_compaction() == 0 && state.moved == 0;
                 state.is_running = false;
+                state.futile_rounds = if is_futile { state.futile_rounds + 1 } else { 0 };
+                state.pause = 1 << state.futile_rounds.min(FUTILE_ROUNDS_MAX);
                 return false;
             }
         }

@@ -16,6 +16,7 @@ use std::thread::Thread;
 use oribi_storage::KvStore;
 use oribi_types::{DocKey, Timestamp, Vbid};
 
+use crate::block_arena;
 use crate::bucket::{Bucket, BucketConfig};
 use crate::checkpoint_recovery::CheckpointPressure;
 use crate::eviction::EvictionPolicy;
@@ -35,7 +36,17 @@ const QUEUE_FULL: u8 = 2;
 const STORE_FAILING: u8 = 4;
 /// The item pager has looked everywhere and found nothing that it could take. Refuses nothing by itself.
 const NOTHING_TO_EVICT: u8 = 8;
-const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING;
+/// Much memory is mapped that no document fits in; it is being given back.
+const SPARSE: u8 = 16;
+const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING | SPARSE;
+
+/// Memory that may be mapped and free before writes wait for it to be given back: a part of the quotas of all buckets of
+/// the process, and some. With the quotas it is what the process may have, less what connections and stores need.
+const FREE_PART_MAX: u64 = 16;
+const FREE_BYTES_MAX: u64 = 32 << 20;
+
+/// Quotas of all buckets of the process, which share one arena.
+static QUOTAS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts since the bucket was opened.
 #[derive(Default)]
@@ -131,7 +142,8 @@ impl Memory {
 
     /// Changes the quota; what is refused follows at once, what is evicted as soon as the pager runs.
     pub(crate) fn set_quota(&self, bytes: u64) {
-        self.quota_bytes.store(bytes, Ordering::Relaxed);
+        let before = self.quota_bytes.swap(bytes, Ordering::Relaxed);
+        QUOTAS.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
         self.report(0);
@@ -174,6 +186,16 @@ impl Memory {
         self.report(0);
     }
 
+    /// Looks whether too much memory is mapped and free, which makes writes wait if `can_give_back`.
+    pub(crate) fn review_sparseness(&self, can_give_back: bool) -> bool {
+        let arena = block_arena::stats();
+        let free_bytes = (arena.free_block_bytes + arena.free_unit_bytes) as u64;
+        let quotas = QUOTAS.load(Ordering::Relaxed);
+        let is_sparse = free_bytes > quotas / FREE_PART_MAX + FREE_BYTES_MAX;
+        self.set_flag(SPARSE, is_sparse && can_give_back);
+        is_sparse
+    }
+
     /// The item pager has or has not found something that it could take now or later.
     pub(crate) fn set_nothing_to_evict(&self, nothing: bool) {
         self.set_flag(NOTHING_TO_EVICT, nothing);
@@ -210,9 +232,9 @@ impl Memory {
         if only_memory && frees_memory {
             return None;
         }
-        let can_evict =
-            self.policy != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0 || !only_memory;
-        let (counter, refused) = match can_evict {
+        let is_full = only_memory && flags & OVER_QUOTA != 0;
+        let can_evict = self.policy != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
+        let (counter, refused) = match can_evict || !is_full {
             true => (&self.counters.refused_temporarily, Refused::TemporaryFailure),
             false => (&self.counters.refused_no_memory, Refused::NoMemory),
         };
@@ -270,6 +292,12 @@ impl Memory {
             blocks_moved: count(&counters.blocks_moved),
             ..MemoryStats::default()
         }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        QUOTAS.fetch_sub(self.quota_bytes(), Ordering::Relaxed);
     }
 }
 

@@ -257,13 +257,9 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
         bucket.memory.pager_looks();
         bucket.recover_checkpoints_step();
         let report = bucket.page_items_step(&step_clock());
-        if report.more && !report.is_stuck {
-            continue;
-        }
-        if bucket.expiry_pager_step(&step_clock()).more {
-            continue;
-        }
-        if bucket.compact_memory_step(&step_clock()) {
+        let is_compacting = bucket.compact_memory_step(&step_clock());
+        let has_expired = bucket.expiry_pager_step(&step_clock()).more;
+        if is_compacting || has_expired || report.more && !report.is_stuck {
             continue;
         }
         std::thread::park_timeout(if report.is_stuck { PAGER_STUCK } else { PAGER_IDLE });

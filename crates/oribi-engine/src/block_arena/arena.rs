@@ -2,13 +2,19 @@
 //!
 //! Owns: nothing beyond them. The process has one; tests make their own, to see it from empty to empty.
 
+use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::chunk::{CHUNK_BYTES, UNIT_BYTES};
+use super::chunk::{CHUNK_BYTES, Chunk, UNIT_BYTES};
 use super::class::{CLASSES, Class};
 use super::depot::{Depot, DepotStats};
 use super::pool::Pool;
 use super::zeroed;
+
+/// Free memory of which nothing is made: a part of all, and a little.
+const FREE_BYTES_KEPT: usize = 16 * 1024 * 1024;
+const FREE_PART_KEPT: usize = 32;
 
 /// The arena of the process.
 pub(super) static ARENA: Arena = Arena::new();
@@ -37,12 +43,18 @@ pub struct ArenaStats {
 /// See the top of the file.
 pub(super) struct Arena {
     pub(super) pool: Pool,
+    /// Rounds of compaction that have begun: at a new one, threads give back what they keep ready.
+    rounds: AtomicU32,
     depots: [Depot; CLASSES],
 }
 
 impl Arena {
     pub(super) const fn new() -> Arena {
-        Arena { pool: Pool::new(), depots: [const { Depot::new() }; CLASSES] }
+        Arena {
+            pool: Pool::new(),
+            rounds: AtomicU32::new(0),
+            depots: [const { Depot::new() }; CLASSES],
+        }
     }
 
     /// Fills the end of `blocks` and returns how many; at least one.
@@ -65,6 +77,41 @@ impl Arena {
     pub(super) unsafe fn give(&self, class: Class, blocks: &[NonNull<u8>]) {
         // SAFETY: the caller's promise.
         unsafe { self.depots[class.index()].give(class, &self.pool, blocks) }
+    }
+
+    /// Marks sparse chunks if there is so much free memory that it is worth moving documents; false otherwise.
+    pub(super) fn mark_sparse(&self) -> bool {
+        let stats = self.stats();
+        let free_bytes = stats.free_block_bytes + stats.free_unit_bytes;
+        if free_bytes < FREE_BYTES_KEPT + stats.chunk_bytes / FREE_PART_KEPT {
+            return false;
+        }
+        let mut free_by_chunk: HashMap<NonNull<Chunk>, usize> = HashMap::new();
+        for class in Class::all() {
+            self.depots[class.index()].visit_free(class, |chunk, bytes| {
+                *free_by_chunk.entry(chunk).or_default() += bytes;
+            });
+        }
+        let marked = self.pool.mark_sparse(&free_by_chunk);
+        self.sort_depots();
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        marked > 0
+    }
+
+    /// Rounds of compaction that have begun.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Takes all marks away; how many chunks have become empty.
+    pub(super) fn unmark_all(&self) -> usize {
+        let emptied = self.pool.unmark_all();
+        self.sort_depots();
+        emptied
+    }
+
+    fn sort_depots(&self) {
+        self.depots.iter().for_each(Depot::sort_by_marks);
     }
 
     pub(super) fn depot_stats(&self, class: Class) -> DepotStats {

@@ -8,6 +8,7 @@
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
 
 use super::class::{BLOCK_BYTES_MIN, Class};
 use super::pages::{Mapping, PageKind};
@@ -35,6 +36,8 @@ pub(super) struct Slab {
     free: u16,
     total: u16,
     class: Option<Class>,
+    /// In the depot's list of slabs that give no blocks out, because their chunk is to become empty.
+    pub(super) is_draining: bool,
     /// One bit for each block, set while it is free. For blocks from 200 bytes on, all that is used
     /// of a slab's entry is one cache line.
     free_blocks: [u64; BITMAP_WORDS],
@@ -52,6 +55,8 @@ pub(super) struct ChunkState {
     pub(super) free_units: u32,
     /// Units that were ever handed out since the chunk was mapped; the others are still zero.
     pub(super) dirty_units: u32,
+    /// Units that are table memory, which does not move.
+    pub(super) table_units: u32,
     /// Which of the pool's lists it belongs to.
     pub(super) page_kind: PageKind,
     pub(super) mapping: Mapping,
@@ -61,6 +66,8 @@ pub(super) struct ChunkState {
 #[repr(C, align(64))]
 pub(super) struct Chunk {
     state: ChunkState,
+    /// The chunk is to become empty: it gives nothing out any more, and its documents are moved.
+    is_marked: AtomicBool,
     slabs: [Slab; UNITS],
 }
 
@@ -116,7 +123,7 @@ impl Run {
 }
 
 /// (1) The header of the chunk that `address` lies in.
-fn chunk_of(address: NonNull<u8>) -> NonNull<Chunk> {
+pub(super) fn chunk_of(address: NonNull<u8>) -> NonNull<Chunk> {
     let base = address.as_ptr().map_addr(|address| address & !(CHUNK_BYTES - 1));
     NonNull::new(base.cast()).expect("a chunk is never mapped at address zero")
 }
@@ -126,11 +133,24 @@ impl Chunk {
     pub(super) fn write_header(mapping: Mapping, page_kind: PageKind) -> NonNull<Chunk> {
         let chunk = mapping.base().cast::<Chunk>();
         let (next, previous) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let (free_units, dirty_units) = (ALL_UNITS, 0);
-        let state = ChunkState { next, previous, free_units, dirty_units, page_kind, mapping };
+        let (free_units, dirty_units, table_units) = (ALL_UNITS, 0, 0);
+        let state =
+            ChunkState { next, previous, free_units, dirty_units, table_units, page_kind, mapping };
         // SAFETY: (1, 2) nobody else knows the mapping yet. The entries of slabs are written when used.
-        unsafe { (&raw mut (*chunk.as_ptr()).state).write(state) }
+        unsafe {
+            (&raw mut (*chunk.as_ptr()).state).write(state);
+            (&raw mut (*chunk.as_ptr()).is_marked).write(AtomicBool::new(false));
+        }
         chunk
+    }
+
+    /// Whether the chunk is to become empty.
+    ///
+    /// # Safety
+    /// (10) The caller has a block or a unit of the chunk, or the pool's lock, so that it stays mapped.
+    pub(super) unsafe fn mark<'a>(chunk: NonNull<Chunk>) -> &'a AtomicBool {
+        // SAFETY: (10) the flag was written with the header, and is only ever used as an atomic.
+        unsafe { &(*chunk.as_ptr()).is_marked }
     }
 
     /// Where the pool's part is.
@@ -185,6 +205,7 @@ impl Slab {
                 free: total as u16,
                 total: total as u16,
                 class: Some(class),
+                is_draining: false,
                 free_blocks,
             });
         }

@@ -7,10 +7,11 @@
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::chunk::{Run, Slab};
+use super::chunk::{Chunk, Run, Slab, chunk_of};
 use super::class::Class;
 use super::pool::{Pool, Want};
 
@@ -21,9 +22,17 @@ pub(super) struct DepotStats {
     pub(super) free_blocks: usize,
 }
 
-struct Queue {
+/// Slabs by their neighbours.
+struct List {
     first: *mut Slab,
     last: *mut Slab,
+}
+
+struct Queue {
+    /// Slabs with a free block.
+    usable: List,
+    /// Slabs with a free block whose chunks are to become empty.
+    draining: List,
     stats: DepotStats,
 }
 
@@ -39,7 +48,7 @@ pub(super) struct Depot {
 impl Depot {
     pub(super) const fn new() -> Depot {
         let stats = DepotStats { slabs: 0, free_blocks: 0 };
-        Depot { queue: Mutex::new(Queue { first: null_mut(), last: null_mut(), stats }) }
+        Depot { queue: Mutex::new(Queue { usable: List::new(), draining: List::new(), stats }) }
     }
 
     /// Fills the end of `blocks` with free blocks and returns how many; at least one.
@@ -85,6 +94,38 @@ impl Depot {
         }
     }
 
+    /// Calls `visit` with the chunk of each slab that has free blocks and with the bytes of these.
+    pub(super) fn visit_free(&self, class: Class, mut visit: impl FnMut(NonNull<Chunk>, usize)) {
+        let queue = self.queue.lock();
+        for slab in queue.usable.slabs().chain(queue.draining.slabs()) {
+            // SAFETY: (4) under the lock.
+            let free = unsafe { slab.as_ref() }.free();
+            visit(chunk_of(slab.cast()), free * class.block_bytes());
+        }
+    }
+
+    /// Puts every slab into the list that the mark of its chunk asks for.
+    pub(super) fn sort_by_marks(&self) {
+        let mut queue = self.queue.lock();
+        for was_draining in [false, true] {
+            let wrong: Vec<NonNull<Slab>> = queue
+                .list(was_draining)
+                .slabs()
+                .filter(|slab| {
+                    // SAFETY: (10) the slab is in use, so its chunk is mapped.
+                    let mark = unsafe { Chunk::mark(chunk_of(slab.cast())) };
+                    mark.load(Ordering::Relaxed) != was_draining
+                })
+                .collect();
+            for mut slab in wrong {
+                queue.list(was_draining).leave(slab);
+                // SAFETY: (4) under the lock.
+                unsafe { slab.as_mut() }.is_draining = !was_draining;
+                queue.list(!was_draining).enqueue(slab);
+            }
+        }
+    }
+
     pub(super) fn stats(&self) -> DepotStats {
         self.queue.lock().stats
     }
@@ -94,14 +135,14 @@ impl Queue {
     fn take(&mut self, class: Class, blocks: &mut [NonNull<u8>]) -> usize {
         let mut missing = blocks.len();
         while missing > 0
-            && let Some(mut first) = NonNull::new(self.first)
+            && let Some(mut first) = NonNull::new(self.usable.first)
         {
             // SAFETY: (4) under the lock.
             let slab = unsafe { first.as_mut() };
             let run = Run::of_slab(first, class.slab_order());
             missing -= slab.take(run, &mut blocks[..missing]);
             if slab.free() == 0 {
-                self.leave(first);
+                self.usable.leave(first);
             }
         }
         let taken = blocks.len() - missing;
@@ -124,16 +165,22 @@ impl Queue {
         if free == slab.total() {
             slab.retire();
             if free > 1 {
-                self.leave(at);
+                self.list(slab.is_draining).leave(at);
             }
             self.stats.free_blocks -= free;
             self.stats.slabs -= 1;
             return Some(at);
         }
         if free == 1 {
-            self.enqueue(at);
+            // SAFETY: (10) the slab is in use, so its chunk is mapped.
+            slab.is_draining = unsafe { Chunk::mark(run.chunk) }.load(Ordering::Relaxed);
+            self.list(slab.is_draining).enqueue(at);
         }
         None
+    }
+
+    fn list(&mut self, is_draining: bool) -> &mut List {
+        if is_draining { &mut self.draining } else { &mut self.usable }
     }
 
     /// Makes a new slab known.
@@ -142,8 +189,22 @@ impl Queue {
         let free = unsafe { slab.as_mut() }.free();
         self.stats.free_blocks += free;
         if free > 0 {
-            self.enqueue(slab);
+            self.usable.enqueue(slab);
         }
+    }
+}
+
+impl List {
+    const fn new() -> List {
+        List { first: null_mut(), last: null_mut() }
+    }
+
+    /// (4) The slabs; the caller holds the lock and does not change the list meanwhile.
+    fn slabs(&self) -> impl Iterator<Item = NonNull<Slab>> {
+        // SAFETY: (4) under the lock.
+        std::iter::successors(NonNull::new(self.first), |slab| unsafe {
+            NonNull::new(slab.as_ref().next)
+        })
     }
 
     fn enqueue(&mut self, slab: NonNull<Slab>) {

@@ -44,6 +44,12 @@ pub(super) unsafe fn free(block: NonNull<u8>, class: Class) {
     }
 }
 
+/// Gives back everything that this thread keeps.
+pub(super) fn give_back() {
+    // A thread whose magazines are gone keeps nothing.
+    let _ = MAGAZINES.try_with(|magazines| Class::all().for_each(|class| magazines.empty(class)));
+}
+
 struct Magazine {
     /// An array of `capacity` places, of which the first `len` are filled; null until the first use.
     blocks: Cell<*mut NonNull<u8>>,
@@ -56,13 +62,15 @@ pub(super) struct Magazines<'a> {
     arena: &'a Arena,
     /// Blocks taken since the thread began.
     taken: Cell<u64>,
+    /// The round of compaction for which everything was given back last.
+    round: Cell<u32>,
     by_class: [Magazine; CLASSES],
 }
 
 impl<'a> Magazines<'a> {
     pub(super) const fn new(arena: &'a Arena) -> Magazines<'a> {
         let by_class = [const { Magazine::new() }; CLASSES];
-        Magazines { arena, taken: Cell::new(0), by_class }
+        Magazines { arena, taken: Cell::new(0), round: Cell::new(0), by_class }
     }
 
     /// Takes one block out.
@@ -89,6 +97,7 @@ impl<'a> Magazines<'a> {
     #[cold]
     #[inline(never)]
     fn refill(&self, class: Class) -> NonNull<u8> {
+        self.join_round();
         let magazine = &self.by_class[class.index()];
         magazine.make_places(class);
         let mut batch = [NonNull::dangling(); BATCH_MAX];
@@ -107,6 +116,7 @@ impl<'a> Magazines<'a> {
     #[cold]
     #[inline(never)]
     unsafe fn spill(&self, block: NonNull<u8>, class: Class) {
+        self.join_round();
         let magazine = &self.by_class[class.index()];
         magazine.make_places(class);
         let mut batch = [NonNull::dangling(); BATCH_MAX];
@@ -121,20 +131,35 @@ impl<'a> Magazines<'a> {
 /// Places of the longest batch.
 const BATCH_MAX: usize = 32;
 
+impl Magazines<'_> {
+    /// A block that waits here keeps its chunk from becoming empty, so when a round of compaction has begun
+    /// everything is given back once.
+    fn join_round(&self) {
+        let round = self.arena.rounds();
+        if self.round.replace(round) != round {
+            Class::all().for_each(|class| self.empty(class));
+        }
+    }
+
+    fn empty(&self, class: Class) {
+        let magazine = &self.by_class[class.index()];
+        let mut batch = [NonNull::dangling(); BATCH_MAX];
+        loop {
+            let oldest = magazine.take_oldest(&mut batch);
+            if oldest.is_empty() {
+                return;
+            }
+            // SAFETY: (5) they were in this magazine.
+            unsafe { self.arena.give(class, oldest) }
+        }
+    }
+}
+
 impl Drop for Magazines<'_> {
     fn drop(&mut self) {
         for class in Class::all() {
-            let magazine = &self.by_class[class.index()];
-            let mut batch = [NonNull::dangling(); BATCH_MAX];
-            loop {
-                let oldest = magazine.take_oldest(&mut batch);
-                if oldest.is_empty() {
-                    break;
-                }
-                // SAFETY: (5) they were in this magazine.
-                unsafe { self.arena.give(class, oldest) }
-            }
-            magazine.drop_places();
+            self.empty(class);
+            self.by_class[class.index()].drop_places();
         }
     }
 }

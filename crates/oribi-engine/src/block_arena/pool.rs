@@ -7,12 +7,14 @@
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
+use std::collections::HashMap;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use super::chunk::{
-    CHUNK_BYTES, CHUNK_ORDER, Chunk, ChunkState, Run, UNITS, find_run, largest_run,
+    CHUNK_BYTES, CHUNK_ORDER, Chunk, ChunkState, Run, UNIT_BYTES, UNITS, find_run, largest_run,
 };
 use super::pages::{Mapping, PageKind};
 
@@ -21,6 +23,10 @@ use super::pages::{Mapping, PageKind};
 const PLAIN_CHUNKS: usize = 16;
 /// Unused chunks kept of each kind, so that a load that goes up and down does not map and unmap.
 const UNUSED_KEPT: usize = 2;
+/// Free bytes from which on a chunk is worth emptying.
+const SPARSE_BYTES_MIN: usize = CHUNK_BYTES / 8;
+/// What may move into new chunks at a time, besides what finds room in others.
+const MOVED_INTO_NEW_BYTES: usize = 16 * 1024 * 1024;
 const ORDERS: usize = CHUNK_ORDER as usize + 1;
 /// Chunks of one list that are looked at for a run that must not be in unit 0.
 const LOOKS_MAX: usize = 8;
@@ -61,6 +67,10 @@ struct Kind {
 struct State {
     plain: Kind,
     huge: Kind,
+    /// Every chunk, in no order.
+    all: Vec<NonNull<Chunk>>,
+    /// Marked chunks that have become empty.
+    emptied: usize,
     stats: PoolStats,
 }
 
@@ -76,7 +86,15 @@ impl Pool {
     pub(super) const fn new() -> Pool {
         const NONE: Kind = Kind { lists: [null_mut(); ORDERS], chunks: 0, unused: 0 };
         let stats = PoolStats { chunks: 0, huge_chunks: 0, free_units: 0 };
-        Pool { state: Mutex::new(State { plain: NONE, huge: NONE, stats }) }
+        Pool {
+            state: Mutex::new(State {
+                plain: NONE,
+                huge: NONE,
+                all: Vec::new(),
+                emptied: 0,
+                stats,
+            }),
+        }
     }
 
     /// Hands out `1 << order` units, of a new chunk if there is no room in the others.
@@ -108,6 +126,45 @@ impl Pool {
     pub(super) fn stats(&self) -> PoolStats {
         self.state.lock().stats
     }
+
+    /// Marks the sparsest chunks, as many as the others can take the content of, and a few. `free_bytes` are the
+    /// free blocks of each chunk. Returns how many were marked.
+    pub(super) fn mark_sparse(&self, free_bytes: &HashMap<NonNull<Chunk>, usize>) -> usize {
+        let mut state = self.state.lock();
+        let mut sparse: Vec<(usize, NonNull<Chunk>)> = Vec::new();
+        let mut free_in_all = 0;
+        for chunk in &state.all {
+            // SAFETY: (3) under the lock.
+            let pool_part = unsafe { &*Chunk::state(*chunk) };
+            let free = free_bytes.get(chunk).copied().unwrap_or(0)
+                + pool_part.free_units.count_ones() as usize * UNIT_BYTES;
+            free_in_all += free;
+            if free >= SPARSE_BYTES_MIN && pool_part.table_units == 0 && !pool_part.is_unused() {
+                sparse.push((free, *chunk));
+            }
+        }
+        sparse.sort_unstable_by_key(|(free, _)| std::cmp::Reverse(*free));
+        let (mut marked, mut moving) = (0, 0);
+        for (free, chunk) in sparse {
+            free_in_all -= free;
+            moving += CHUNK_BYTES.saturating_sub(free);
+            if moving > free_in_all + MOVED_INTO_NEW_BYTES {
+                break;
+            }
+            state.mark(chunk, true);
+            marked += 1;
+        }
+        marked
+    }
+
+    /// Takes all marks away. Returns how many marked chunks have become empty since they were marked.
+    pub(super) fn unmark_all(&self) -> usize {
+        let mut state = self.state.lock();
+        let all: Vec<NonNull<Chunk>> =
+            state.all.iter().copied().filter(|chunk| is_marked(*chunk)).collect();
+        all.into_iter().for_each(|chunk| state.mark(chunk, false));
+        std::mem::take(&mut state.emptied)
+    }
 }
 
 impl State {
@@ -133,12 +190,13 @@ impl State {
         self.stats.chunks += 1;
         self.stats.huge_chunks += usize::from(state.mapping.has_huge_pages());
         self.stats.free_units += state.free_units.count_ones() as usize;
+        self.all.push(chunk);
         let kind = self.kind(page_kind);
         kind.chunks += 1;
         kind.unused += 1;
         kind.link(chunk);
         let run = run_in(chunk, order, want).expect("a whole chunk has a run of every order");
-        let taken = kind.take_run(run);
+        let taken = kind.take_run(run, want);
         self.stats.free_units -= 1 << order;
         taken
     }
@@ -151,12 +209,28 @@ impl State {
         let (page_kind, has_huge_pages) =
             unsafe { ((*state).page_kind, (*state).mapping.has_huge_pages()) };
         self.stats.free_units += 1 << run.order;
+        let was_marked = is_marked(run.chunk);
         // SAFETY: the caller's promise.
         let unneeded = unsafe { self.kind(page_kind).give(run) }?;
+        self.all.retain(|chunk| *chunk != run.chunk);
+        self.emptied += usize::from(was_marked);
         self.stats.chunks -= 1;
         self.stats.huge_chunks -= usize::from(has_huge_pages);
         self.stats.free_units -= UNITS;
         Some(unneeded)
+    }
+
+    /// A marked chunk is in no list, so that it gives nothing out.
+    fn mark(&mut self, chunk: NonNull<Chunk>, marked: bool) {
+        // SAFETY: (3, 10) under the lock; the field is written once, before the chunk is known to the pool.
+        let (page_kind, mark) = unsafe { ((*Chunk::state(chunk)).page_kind, Chunk::mark(chunk)) };
+        if marked {
+            self.kind(page_kind).unlink(chunk);
+        }
+        mark.store(marked, Ordering::Relaxed);
+        if !marked {
+            self.kind(page_kind).link(chunk);
+        }
     }
 
     fn kind(&mut self, page_kind: PageKind) -> &mut Kind {
@@ -173,10 +247,10 @@ impl Kind {
         let run = lists.iter().find_map(|first| {
             chunks_from(*first).take(LOOKS_MAX).find_map(|chunk| run_in(chunk, order, want))
         })?;
-        Some(self.take_run(run))
+        Some(self.take_run(run, want))
     }
 
-    fn take_run(&mut self, run: Run) -> Taken {
+    fn take_run(&mut self, run: Run, want: Want) -> Taken {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *Chunk::state(run.chunk) };
@@ -184,6 +258,9 @@ impl Kind {
         let dirty_units = state.dirty_units;
         state.free_units &= !run.mask();
         state.dirty_units |= run.mask();
+        if want == Want::Table {
+            state.table_units |= run.mask();
+        }
         self.link(run.chunk);
         Taken { run, dirty_units }
     }
@@ -196,8 +273,9 @@ impl Kind {
         let state = unsafe { &mut *Chunk::state(run.chunk) };
         assert!(state.free_units & run.mask() == 0, "units are given back once");
         state.free_units |= run.mask();
+        state.table_units &= !run.mask();
         if state.is_unused() {
-            if self.unused >= UNUSED_KEPT {
+            if self.unused >= UNUSED_KEPT || is_marked(run.chunk) {
                 self.chunks -= 1;
                 // SAFETY: (2, 3) the chunk is in no list and nobody owns a unit of it, so this is the last use of its header.
                 return Some(unsafe { (&raw const state.mapping).read() });
@@ -213,6 +291,9 @@ impl Kind {
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *Chunk::state(chunk) };
         let Some(order) = largest_run(state.free_units) else { return };
+        if is_marked(chunk) {
+            return;
+        }
         let first = &mut self.lists[order as usize];
         (state.previous, state.next) = (null_mut(), *first);
         if let Some(next) = NonNull::new(*first) {
@@ -230,6 +311,9 @@ impl Kind {
             (state.free_units, state.next, state.previous)
         };
         let Some(order) = largest_run(free) else { return };
+        if is_marked(chunk) {
+            return;
+        }
         match NonNull::new(previous) {
             // SAFETY: (3) as above.
             Some(previous) => unsafe { (*Chunk::state(previous)).next = next },
@@ -240,6 +324,12 @@ impl Kind {
             unsafe { (*Chunk::state(next)).previous = previous }
         }
     }
+}
+
+/// (10) Whether a chunk is to become empty; the caller holds the lock.
+fn is_marked(chunk: NonNull<Chunk>) -> bool {
+    // SAFETY: (10) under the lock.
+    unsafe { Chunk::mark(chunk) }.load(Ordering::Relaxed)
 }
 
 /// (3) The chunks of a list; the caller holds the lock.

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::arena::{ARENA, Arena};
 use super::chunk::{
-    BITMAP_WORDS, CHUNK_BYTES, CHUNK_ORDER, HEADER_BYTES, Run, UNIT_BYTES, UNITS, find_run,
-    largest_run,
+    BITMAP_WORDS, CHUNK_BYTES, CHUNK_ORDER, Chunk, HEADER_BYTES, Run, UNIT_BYTES, UNITS, chunk_of,
+    find_run, largest_run,
 };
 use super::class::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Class};
 use super::magazine::Magazines;
@@ -477,4 +477,46 @@ fn a_large_block_is_used_again_and_few_are_kept() {
     let (kept, kept_bytes) = super::large::kept();
     assert!(kept <= 16 && kept_bytes <= 48 * MIB, "{kept} blocks of {kept_bytes} bytes");
     assert!(kept > 0 || super::SYSTEM_BLOCKS);
+}
+
+fn is_marked(block: NonNull<u8>) -> bool {
+    // SAFETY: (10) the tests ask about live blocks.
+    unsafe { Chunk::mark(chunk_of(block)) }.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn marked_chunks_give_nothing_out_and_go_back_when_they_are_empty() {
+    let arena = Arena::new();
+    let class = class(8192);
+    let mut blocks: Vec<NonNull<u8>> = (0..12_000).map(|_| arena.take_one(class)).collect();
+    assert!(!arena.mark_sparse(), "there is next to nothing free");
+    // A third of the chunks become sparse, the others stay full.
+    let first_chunks = chunk_of(blocks[blocks.len() / 3]);
+    let mut number = 0;
+    blocks.retain(|block| {
+        number += 1;
+        let stays = chunk_of(*block) >= first_chunks || number % 8 == 0;
+        if !stays {
+            // SAFETY: the test gives up a block of its own.
+            unsafe { arena.give(class, &[*block]) };
+        }
+        stays
+    });
+    let chunks = arena.stats().chunks;
+    assert!(arena.mark_sparse());
+    let (moving, staying): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|it| is_marked(*it));
+    assert!(!moving.is_empty());
+    let copies: Vec<NonNull<u8>> = moving.iter().map(|_| arena.take_one(class)).collect();
+    assert!(copies.iter().all(|block| !is_marked(*block)), "nothing comes out of a marked chunk");
+    // SAFETY: the test gives up blocks of its own.
+    unsafe { arena.give(class, &moving) };
+    let emptied = arena.unmark_all();
+    assert!(emptied > 5, "{emptied} of {chunks}");
+    assert_eq!(arena.unmark_all(), 0);
+    // SAFETY: the test gives up blocks of its own.
+    unsafe {
+        arena.give(class, &copies);
+        arena.give(class, &staying);
+    }
+    assert_empty(&arena.stats());
 }

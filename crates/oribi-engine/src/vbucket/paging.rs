@@ -22,7 +22,7 @@ use crate::planted::{self, Bug};
 pub(crate) enum Sweep {
     /// Takes out of memory what was not used of late, and lowers the frequency of what was.
     Evict(EvictionPolicy),
-    /// Moves blocks out of slabs that are to become empty.
+    /// Moves blocks out of chunks that are to become empty.
     Compact,
 }
 
@@ -82,15 +82,20 @@ impl VBucket {
                 });
             }
         }
-        for victim in victims {
-            let successor = self.successor(sweep, &victim);
-            let is_move = sweep == Sweep::Compact;
+        // All copies are made before the first original is freed, so that none goes where one was.
+        let successors: Vec<Successor> =
+            victims.iter().map(|victim| self.successor(sweep, victim)).collect();
+        let is_move = sweep == Sweep::Compact;
+        for (victim, successor) in victims.into_iter().zip(successors) {
             // A victim that is not a document any more is removed without being counted.
             let is_counted = !victim.is_deleted();
             if self.replace(context, victim, successor) && is_counted {
                 let counter = if is_move { &mut report.moved } else { &mut report.evicted };
                 *counter += 1;
             }
+        }
+        if report.moved > 0 {
+            block_arena::give_back_kept_blocks();
         }
         self.report_memory(context);
         report
@@ -116,7 +121,7 @@ impl VBucket {
     /// Asked under the table's lock.
     fn is_victim(&self, sweep: Sweep, item: &ItemRef, report: &mut SweepReport) -> bool {
         if sweep == Sweep::Compact {
-            return self.is_clean(item) && block_arena::is_in_sparse_slab(item.address());
+            return item.is_to_move() && self.is_clean(item);
         }
         if item.is_deleted() {
             // While loading a tombstone says that the version in the store is not to be loaded.
@@ -166,7 +171,9 @@ impl VBucket {
     fn successor(&self, sweep: Sweep, victim: &ItemRef) -> Successor {
         match sweep {
             Sweep::Compact => {
-                Successor::Copy(NewItem::copy_of(victim, victim.is_evicted()).publish())
+                let mut copy = NewItem::copy_of(victim, victim.is_evicted());
+                copy.inherit_frequency(victim);
+                Successor::Copy(copy.publish())
             }
             Sweep::Evict(_) if victim.is_deleted() => Successor::Nothing,
             Sweep::Evict(EvictionPolicy::Nru) => Successor::Tombstone,
