@@ -19,8 +19,9 @@ pub const CHECKPOINT_SLOTS_MAX: u64 = 1 << 18;
 /// starts on a vbucket nobody else reads gets its changes in pieces.
 pub const CHECKPOINT_AGE_MAX_NS: u64 = 10_000_000_000;
 
-/// Checkpoints that one read takes: bounds the time under the queue lock to a microsecond or two.
-pub const READ_CHECKPOINTS_MAX: usize = 64;
+/// Checkpoints that one read takes: bounds the time under the queue lock to some two microseconds, when
+/// none of them is in a cache.
+pub const READ_CHECKPOINTS_MAX: usize = 16;
 
 /// Items taken from one vbucket into one commit, as a soft limit at checkpoint boundaries.
 pub const FLUSH_ITEMS_PER_VBUCKET: usize = 8192;

@@ -4,6 +4,8 @@
 mod block_cost;
 #[path = "../benches/checkpoint_cost/mod.rs"]
 mod checkpoint_cost;
+#[path = "../benches/flush_cost/mod.rs"]
+mod flush_cost;
 
 #[test]
 fn block_costs_are_measured() {
@@ -33,4 +35,19 @@ fn checkpoint_costs_are_measured() {
 
     let none = ["--items", "0"].map(str::to_owned);
     assert!(checkpoint_cost::run(none.into_iter(), &mut Vec::new()).is_err());
+}
+
+#[test]
+fn flush_costs_are_measured() {
+    let mut lines = Vec::new();
+    let arguments = ["--items", "500", "--vbuckets", "4", "--bytes", "100", "--rounds", "1"];
+    flush_cost::run(arguments.map(str::to_owned).into_iter(), &mut lines).expect("the bench runs");
+    let lines = String::from_utf8(lines).expect("lines are text");
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    for line in lines.lines() {
+        serde_json::from_str::<serde_json::Value>(line).expect("a line is JSON");
+    }
+
+    let unknown = ["--stores", "paper"].map(str::to_owned);
+    assert!(flush_cost::run(unknown.into_iter(), &mut Vec::new()).is_err());
 }

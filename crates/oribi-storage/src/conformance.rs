@@ -8,6 +8,7 @@
 //! It does not cover crashes in the middle of a commit; backends with files test those themselves.
 
 mod checks;
+mod commits;
 pub(crate) mod fixture;
 mod lookups;
 pub(crate) mod model;

@@ -148,7 +148,8 @@ pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()> + 'v;
 /// one thread at a time.
 pub trait KvStore: Send + Sync {
     /// Makes every batch durable before it returns `Ok` (one group commit). Each batch is atomic
-    /// by itself: after a crash its records and its state are all there or none is. After `Err`
+    /// by itself: after a crash its records and its state are all there or none is. A vbucket may
+    /// have several, which then take effect in their order, none without those before it. After `Err`
     /// nothing in `batches` may be trusted to be durable, though some of it may be.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError>;
 

@@ -6,8 +6,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
-use super::lookups;
-use crate::{VbBatch, VbucketPhase, VbucketState};
+use super::{commits, lookups};
+use crate::{VbucketPhase, VbucketState};
 
 /// A check and what it is called in a failure.
 pub(super) type Check = (&'static str, fn(&dyn Medium));
@@ -27,7 +27,8 @@ pub(super) const CHECKS: &[Check] = &[
     ("a load visits every record once", load),
     ("states are what the last commit said", states_follow_commits),
     ("a batch without records still stores its state", state_only_batch),
-    ("one commit takes many vbuckets", group_commit),
+    ("one commit takes many vbuckets", commits::group_commit),
+    ("one commit takes a vbucket more than once, in order", commits::same_vbucket_again),
     ("local documents are kept apart from data", locals),
     ("purging a collection leaves the others", purge_collection),
     ("dropping a vbucket leaves the others", drop_vbucket),
@@ -200,26 +201,6 @@ fn state_only_batch(medium: &dyn Medium) {
     store.commit(&batches.collect::<Vec<_>>()).expect("the store commits");
     drop(store);
     assert_eq!(states(&*open(medium)), expected);
-}
-
-fn group_commit(medium: &dyn Medium) {
-    let store = open(medium);
-    let kept: Vec<Kept> =
-        (1..=64).map(|seqno| Kept::document(seqno, b"key", &[seqno as u8; 100])).collect();
-    let batches: Vec<VbBatch<'_>> = kept
-        .iter()
-        .zip(0..)
-        .map(|(kept, vbid)| {
-            batch(Vbid(vbid), std::slice::from_ref(kept), state(u64::from(vbid) + 1))
-        })
-        .collect();
-    store.commit(&batches).expect("the store commits");
-    drop(store);
-    let store = open(medium);
-    assert_eq!(states(&*store).len(), 64);
-    for vbid in 0..64 {
-        assert_eq!(scan_keys(&*store, Vbid(vbid)), vec![kept[usize::from(vbid)].clone()]);
-    }
 }
 
 fn locals(medium: &dyn Medium) {

@@ -1,0 +1,239 @@
+//! Cost of a persisted document, one JSON object a line.
+//!
+//! Documents are queued first, in every vbucket in turn, and flushed after, so that no writer is in the way. `store` is
+//! `none` for one that takes every commit and keeps nothing: what is left is what the engine does, to read the queue, to build
+//! records and to let go of them. `log` and `sorted` are the real ones, in a directory under the system's temporary one.
+//! `cpu_ns` is the time of the flushing thread alone, `process_cpu_ns` that of all threads; both and `wall_ns` are by item.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use oribi_engine::{
+    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, Storage, StoreMode, StoreRequest, Upkeep,
+};
+use oribi_storage::{
+    FjallStore, GetVisitor, KvStore, LogStore, Record, RecordVisitor, StoreError, StoreStats,
+    VbBatch, VbucketState,
+};
+use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
+
+struct Options {
+    items: usize,
+    vbuckets: u16,
+    bytes: usize,
+    rounds: usize,
+    stores: Vec<String>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+        let stores = ["none", "log", "sorted"].map(str::to_owned).to_vec();
+        let mut options = Options { items: 400_000, vbuckets: 64, bytes: 512, rounds: 5, stores };
+        while let Some(name) = arguments.next() {
+            if name == "--bench" {
+                continue;
+            }
+            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+            let number =
+                |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
+            match name.as_str() {
+                "--items" => options.items = number(&value)?.max(1),
+                "--vbuckets" => {
+                    options.vbuckets =
+                        u16::try_from(number(&value)?).map_err(|error| error.to_string())?;
+                }
+                "--bytes" => options.bytes = number(&value)?,
+                "--rounds" => options.rounds = number(&value)?.max(1),
+                "--stores" => options.stores = value.split(',').map(str::to_owned).collect(),
+                _ => return Err(format!("{name} is not known")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs every store in turn and writes one line for each round.
+pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Result<(), String> {
+    let options = Options::parse(arguments)?;
+    for round in 0..options.rounds {
+        for name in &options.stores {
+            let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+            let store = open_store(name, directory.path())?;
+            let cost = measure(&options, store)?;
+            let Cost { wall_ns, cpu_ns, process_cpu_ns, commits } = cost;
+            writeln!(
+                out,
+                r#"{{"measure":"flush","store":"{name}","items":{},"vbuckets":{},"size_bytes":{},"round":{round},"commits":{commits},"wall_ns":{wall_ns:.1},"cpu_ns":{cpu_ns:.1},"process_cpu_ns":{process_cpu_ns:.1}}}"#,
+                options.items, options.vbuckets, options.bytes,
+            )
+            .map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn open_store(name: &str, path: &Path) -> Result<Arc<dyn KvStore>, String> {
+    let text = |error: StoreError| error.to_string();
+    Ok(match name {
+        "none" => Arc::new(NoStore),
+        "log" => Arc::new(LogStore::open(&path.join("log"), Default::default()).map_err(text)?),
+        "sorted" => {
+            Arc::new(FjallStore::open(&path.join("sorted"), Default::default()).map_err(text)?)
+        }
+        _ => return Err(format!("there is no store {name}")),
+    })
+}
+
+struct Cost {
+    wall_ns: f64,
+    cpu_ns: f64,
+    process_cpu_ns: f64,
+    commits: usize,
+}
+
+fn measure(options: &Options, store: Arc<dyn KvStore>) -> Result<Cost, String> {
+    let config = BucketConfig {
+        name: "bench".to_owned(),
+        uuid: "0".repeat(32),
+        vbuckets: options.vbuckets,
+        memory_quota_bytes: 1 << 40,
+        flush_enabled: false,
+        value_bytes_max: options.bytes.max(1),
+        flush_interval_ms: 0,
+        storage: Storage::Persistent,
+        eviction: EvictionPolicy::None,
+        high_watermark_percent: 85,
+        low_watermark_percent: 75,
+        upkeep: Upkeep::default(),
+    };
+    let mut next = 1_u64;
+    let entropy = Box::new(move || {
+        next = next.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        next
+    });
+    let bucket = Bucket::open(config, store, entropy, false).map_err(|error| error.to_string())?;
+    fill(&bucket, options)?;
+    let (cpu_before, process_before) = (thread_cpu_ns(), process_cpu_ns());
+    let start = Instant::now();
+    let (mut items, mut commits) = (0, 0);
+    while items < options.items {
+        items += bucket.flush_step().map_err(|error| error.to_string())?.items;
+        commits += 1;
+    }
+    let each = |ns: f64| ns / options.items as f64;
+    Ok(Cost {
+        wall_ns: each(start.elapsed().as_nanos() as f64),
+        cpu_ns: each(thread_cpu_ns() - cpu_before),
+        process_cpu_ns: each(process_cpu_ns() - process_before),
+        commits,
+    })
+}
+
+fn fill(bucket: &Bucket, options: &Options) -> Result<(), String> {
+    let value = vec![b'v'; options.bytes];
+    for number in 0..options.items {
+        let name = format!("key-{number:010}");
+        let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
+        let request = StoreRequest {
+            mode: StoreMode::Set,
+            value: &value,
+            flags: 0,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        };
+        let vbid = Vbid((number % usize::from(options.vbuckets)) as u16);
+        let stored = bucket.store(vbid, key, &request, Timestamp::from_unix_s(1_700_000_000));
+        if !matches!(stored, MutationOutcome::Done(_)) {
+            return Err(format!("{name} was not stored: {stored:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Time of this thread on a processor, in nanoseconds; 0 where the system does not tell.
+fn thread_cpu_ns() -> f64 {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+}
+
+/// The same of all threads that live, to a hundredth of a second.
+fn process_cpu_ns() -> f64 {
+    const TICK_NS: f64 = 1e7;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let fields = behind_name.split_whitespace().skip(11).take(2);
+    fields.filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() * TICK_NS
+}
+
+/// Takes everything and keeps nothing.
+struct NoStore;
+
+impl KvStore for NoStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        std::hint::black_box(batches);
+        Ok(())
+    }
+
+    fn get(
+        &self,
+        _: Vbid,
+        _: DocKey<'_>,
+        _: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn get_many(
+        &self,
+        keys: &[(Vbid, DocKey<'_>)],
+        visit: &mut GetVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        (0..keys.len()).for_each(|at| visit(at, None));
+        Ok(())
+    }
+
+    fn scan_keys(&self, _: Vbid, _: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn scan_seqnos(
+        &self,
+        _: Vbid,
+        _: Seqno,
+        _: Seqno,
+        _: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn get_local(&self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn put_local(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn purge_collection(&self, _: Vbid, _: CollectionId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn drop_vbucket(&self, _: Vbid) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn compact(&self, _: Vbid, _: u32) -> Result<Option<Seqno>, StoreError> {
+        Ok(None)
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+}
