@@ -26,6 +26,8 @@ const GROUPS_PER_SLICE: usize = 32;
 /// Groups of one step: some milliseconds.
 const GROUPS_PER_STEP: usize = 2048;
 
+/// Rounds of compaction that move documents and empty no chunk until they count as futile.
+const FUTILE_FROM: u32 = 3;
 /// Rounds of compaction without gain until the pause between them grows no more.
 const FUTILE_ROUNDS_MAX: u32 = 6;
 
@@ -72,6 +74,37 @@ struct Compaction {
     pause: u32,
     futile_rounds: u32,
     moved: u64,
+}
+
+impl Compaction {
+    /// Begins a round unless the pause is not over or there is nothing to gain.
+    fn begin(&mut self, is_sparse: bool) -> bool {
+        if self.pause > 0 && (self.is_futile() || !is_sparse) {
+            self.pause -= 1;
+            return false;
+        }
+        if !block_arena::begin_compaction() {
+            return false;
+        }
+        (self.hand, self.moved, self.is_running) = (Hand::default(), 0, true);
+        true
+    }
+
+    /// Ends a round. What is still in a marked chunk belongs to others, is not durable yet, or was in use.
+    fn end(&mut self) {
+        self.is_running = false;
+        match (block_arena::end_compaction(), self.moved) {
+            (0, 0) => self.futile_rounds += FUTILE_FROM,
+            (0, _) => self.futile_rounds += 1,
+            _ => self.futile_rounds = 0,
+        }
+        self.pause = 1 << self.futile_rounds.min(FUTILE_ROUNDS_MAX);
+    }
+
+    /// True when the last rounds have emptied nothing.
+    fn is_futile(&self) -> bool {
+        self.futile_rounds >= FUTILE_FROM
+    }
 }
 
 impl Drop for Compaction {
@@ -155,23 +188,21 @@ impl Bucket {
     /// moves this bucket's documents out of them. True when another step is due at once.
     pub fn compact_memory_step(&self, clock: StepClock<'_>) -> bool {
         let mut state = self.pager.compaction.lock();
-        let was_futile = state.futile_rounds > 0;
-        let is_sparse = self.memory.review_sparseness(!was_futile);
-        if !state.is_running {
-            if state.pause > 0 && (was_futile || !is_sparse) {
-                state.pause -= 1;
-                return false;
-            }
-            if !block_arena::begin_compaction() {
-                return false;
-            }
-            (state.hand, state.moved) = (Hand::default(), 0);
-            state.is_running = true;
+        let is_sparse = self.memory.is_sparse();
+        if !state.is_running && !state.begin(is_sparse) {
+            self.memory.set_sparse(false);
+            return false;
         }
-        self.tasks.run(Task::MemoryCompaction, clock, || self.compact_memory(&mut state, clock()))
+        // Writes wait only while something is done about it.
+        self.memory.set_sparse(is_sparse);
+        self.tasks.run(Task::MemoryCompaction, clock, || self.compact_memory(&mut state, clock()));
+        if !state.is_running && state.is_futile() {
+            self.memory.set_sparse(false);
+        }
+        state.is_running || is_sparse && !state.is_futile()
     }
 
-    fn compact_memory(&self, state: &mut Compaction, now: Timestamp) -> bool {
+    fn compact_memory(&self, state: &mut Compaction, now: Timestamp) {
         let mut groups = 0;
         while groups < GROUPS_PER_STEP {
             let (slice, is_passed) = self.sweep_slice(&mut state.hand, Sweep::Compact, now);
@@ -179,15 +210,9 @@ impl Bucket {
             state.moved += slice.moved;
             self.memory.counters.blocks_moved.fetch_add(slice.moved, Ordering::Relaxed);
             if is_passed && state.hand.vbucket == 0 {
-                // What is still in a marked chunk belongs to others, or was in use.
-                let is_futile = block_arena::end_compaction() == 0 && state.moved == 0;
-                state.is_running = false;
-                state.futile_rounds = if is_futile { state.futile_rounds + 1 } else { 0 };
-                state.pause = 1 << state.futile_rounds.min(FUTILE_ROUNDS_MAX);
-                return false;
+                return state.end();
             }
         }
-        true
     }
 
     /// Evicts one document by the bucket's policy, however much it is in use. False when there is none, when it

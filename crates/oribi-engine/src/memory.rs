@@ -171,6 +171,8 @@ impl Memory {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let used = used.max(0) as u64;
         self.set_flag(OVER_QUOTA, used > self.quota_bytes());
+        // Somebody may have reported in between, and set the flag before.
+        self.set_flag(OVER_QUOTA, self.used_bytes() > self.quota_bytes());
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
@@ -186,14 +188,17 @@ impl Memory {
         self.report(0);
     }
 
-    /// Looks whether too much memory is mapped and free, which makes writes wait if `can_give_back`.
-    pub(crate) fn review_sparseness(&self, can_give_back: bool) -> bool {
+    /// True when too much memory is mapped and free.
+    pub(crate) fn is_sparse(&self) -> bool {
         let arena = block_arena::stats();
         let free_bytes = (arena.free_block_bytes + arena.free_unit_bytes) as u64;
         let quotas = QUOTAS.load(Ordering::Relaxed);
-        let is_sparse = free_bytes > quotas / FREE_PART_MAX + FREE_BYTES_MAX;
-        self.set_flag(SPARSE, is_sparse && can_give_back);
-        is_sparse
+        free_bytes > quotas / FREE_PART_MAX + FREE_BYTES_MAX
+    }
+
+    /// Whether writes wait for memory to be given back.
+    pub(crate) fn set_sparse(&self, is_sparse: bool) {
+        self.set_flag(SPARSE, is_sparse);
     }
 
     /// The item pager has or has not found something that it could take now or later.

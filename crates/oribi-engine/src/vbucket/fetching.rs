@@ -74,7 +74,7 @@ impl VBucket {
                     if !is_same && !planted::has(Bug::InstallsStaleFetches) || item.is_deleted() {
                         return Installed::Overtaken;
                     }
-                    (Some(table.substitute(place, item)), None)
+                    (Some(table.substitute(hash, place, item)), None)
                 }
                 None if !self.is_absence_uncertain(context, &table) => return Installed::Done,
                 None if table.max_removed_seqno() > begun

@@ -210,7 +210,7 @@ impl VBucket {
             return false;
         }
         let left = match copy {
-            Some(copy) => table.substitute(place, copy),
+            Some(copy) => table.substitute(hash, place, copy),
             None => table.evict_whole(hash, &victim),
         };
         drop(table);

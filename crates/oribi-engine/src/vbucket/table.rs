@@ -130,9 +130,13 @@ impl Table {
     }
 
     /// Puts another block of the same version in a version's place.
-    pub(super) fn substitute(&mut self, place: Place, item: ItemRef) -> Option<ItemRef> {
+    pub(super) fn substitute(
+        &mut self,
+        hash: KeyHash,
+        place: Place,
+        item: ItemRef,
+    ) -> Option<ItemRef> {
         let new = Share::of(&item);
-        let hash = self.index.seed().hash(item.key());
         let collection = item.key().collection;
         let replaced = self.index.put(hash, Some(place), item);
         let old = replaced.as_ref().map_or(Share::default(), Share::of);
