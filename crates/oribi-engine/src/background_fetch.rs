@@ -30,7 +30,7 @@ const BATCH_KEYS: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// Operations that may wait at one time.
 const WAITING_MAX: usize = 1 << 16;
-/// Times that an overtaken record is read again within a step.
+/// Times that an overtaken record is read within a step.
 const TRIES: usize = 4;
 /// Pager steps that a step takes before it reads while memory is above the quota.
 const PAGER_STEPS_MAX: usize = 16;
@@ -279,13 +279,15 @@ impl Bucket {
                 match vbucket.install(&context, batch[at].key(), begun, read) {
                     Installed::Done => {}
                     Installed::Overtaken => left.push(at),
+                    Installed::Differs => {
+                        let (bucket, vbid) = (&self.config().name, batch[at].vbid);
+                        tracing::error!(bucket, %vbid, "the store does not have what was evicted");
+                        outcomes[at] = FetchOutcome::Failed;
+                    }
                 }
             }
         }
-        for at in left {
-            tracing::warn!(bucket = self.config().name, vbid = %batch[at].vbid, "the store does not have the version that memory has evicted, or it is overtaken again and again");
-            outcomes[at] = FetchOutcome::Failed;
-        }
+        // What is overtaken again and again may be in memory by now; the operation asks once more if not.
         outcomes
     }
 

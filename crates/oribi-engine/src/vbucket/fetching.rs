@@ -23,6 +23,8 @@ pub(crate) enum Installed {
     Done,
     /// The record was overtaken; the store has to be read again.
     Overtaken,
+    /// The store does not have the version that memory has evicted.
+    Differs,
 }
 
 impl VBucket {
@@ -72,7 +74,8 @@ impl VBucket {
                     let Some(current) = current else { return Installed::Done };
                     let is_same = current.seqno() == item.seqno() && current.cas() == item.cas();
                     if !is_same && !planted::has(Bug::InstallsStaleFetches) || item.is_deleted() {
-                        return Installed::Overtaken;
+                        let is_newer = current.seqno() > begun;
+                        return if is_newer { Installed::Overtaken } else { Installed::Differs };
                     }
                     (Some(table.substitute(hash, place, item)), None)
                 }
