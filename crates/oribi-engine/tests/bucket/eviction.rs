@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use oribi_engine::{
     Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
     EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome, MutationOutcome, Refused,
-    Storage, StoreMode, StoreRequest, WarmupStep,
+    StoreMode, StoreRequest, WarmupStep,
 };
 use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{config, entropy};
 
-const BEGIN_S: u32 = 1_700_000_000;
+pub const BEGIN_S: u32 = 1_700_000_000;
 const KEYS: u64 = 120;
 
 /// A small generator of numbers (xorshift), so that a seed repeats a run.
@@ -39,7 +39,7 @@ impl Random {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, FetchOutcome)>>);
+pub struct Told(pub Mutex<Vec<(u64, FetchOutcome)>>);
 
 impl FetchSink for Told {
     fn fetched(&self, token: u64, outcome: FetchOutcome) {
@@ -66,11 +66,11 @@ struct Client {
     drives: bool,
 }
 
-fn place(number: u64) -> (Vbid, String) {
+pub fn place(number: u64) -> (Vbid, String) {
     (Vbid((number % 4) as u16), format!("key-{number}"))
 }
 
-fn doc_key(name: &str) -> DocKey<'_> {
+pub fn doc_key(name: &str) -> DocKey<'_> {
     DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
 }
 
@@ -354,11 +354,11 @@ impl Client {
     }
 }
 
-fn small(policy: EvictionPolicy) -> BucketConfig {
+pub fn small(policy: EvictionPolicy) -> BucketConfig {
     BucketConfig { memory_quota_bytes: 24 << 10, eviction: policy, ..config() }
 }
 
-fn open(policy: EvictionPolicy, disk: &Arc<MemoryMedium>) -> Arc<Bucket> {
+pub fn open(policy: EvictionPolicy, disk: &Arc<MemoryMedium>) -> Arc<Bucket> {
     let store = Arc::new(MemoryStore::on(Arc::clone(disk)));
     Bucket::open(small(policy), store, entropy(), true).expect("the bucket opens")
 }
@@ -505,72 +505,4 @@ fn run_threads(policy: EvictionPolicy) {
     let documents: usize = clients.iter().map(|client| client.documents.len()).sum();
     assert_eq!(bucket.stats().items, documents);
     assert!(bucket.stats().memory.evictions > 50);
-}
-
-#[test]
-fn a_bucket_in_memory_deletes_what_is_not_used() {
-    let config = BucketConfig {
-        storage: Storage::Memory,
-        memory_quota_bytes: 256 << 10,
-        ..small(EvictionPolicy::Nru)
-    };
-    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
-        .expect("the bucket opens");
-    let clock = || Timestamp::from_unix_s(BEGIN_S);
-    let value = [b'x'; 500];
-    for number in 0..5000 {
-        let (vbid, name) = place(number);
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value: &value,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
-        let hot = place(number % 20);
-        bucket.get(hot.0, doc_key(&hot.1), clock());
-        while bucket.page_items_step(&clock).more {}
-        let stored = bucket.store(vbid, doc_key(&name), &request, clock());
-        assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
-    }
-    let hits = (0..20).map(place).filter(|(vbid, name)| {
-        matches!(bucket.get(*vbid, doc_key(name), clock()), GetOutcome::Hit(_))
-    });
-    assert_eq!(hits.count(), 20, "what is read again and again stays");
-    let stats = bucket.stats();
-    assert!(stats.memory.nru_deletions > 4000, "{:?}", stats.memory);
-    assert!(stats.memory.used_bytes <= 256 << 10);
-    assert_eq!(stats.items as u64 + stats.memory.nru_deletions, 5000);
-}
-
-#[test]
-fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
-    let disk = Arc::new(MemoryMedium::default());
-    let bucket = open(EvictionPolicy::Value, &disk);
-    let (vbid, name) = place(1);
-    let now = Timestamp::from_unix_s(BEGIN_S);
-    let request = crate::set("value");
-    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
-    assert!(!bucket.evict(vbid, doc_key(&name)), "what is not durable stays");
-    bucket.flush_step().expect("the store works");
-    let small_value_is_not_worth_it = !bucket.evict(vbid, doc_key(&name));
-    assert!(small_value_is_not_worth_it);
-    let long = "x".repeat(300);
-    let request = crate::set(&long);
-    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
-    bucket.flush_step().expect("the store works");
-    assert!(bucket.evict(vbid, doc_key(&name)));
-    assert!(bucket.needs_fetch(vbid, doc_key(&name)));
-    let told = Arc::new(Told::default());
-    let sink: Arc<dyn FetchSink> = told.clone();
-    let reads = bucket.stats().store.records_read;
-    (0..5).for_each(|token| bucket.fetch(vbid, doc_key(&name), &sink, token));
-    assert_eq!(bucket.fetch_step(), 5);
-    assert_eq!(bucket.stats().store.records_read - reads, 1);
-    let memory = bucket.stats().memory;
-    assert_eq!((memory.fetches, memory.fetches_joined, memory.fetch_failures), (5, 4, 0));
-    let ready: Vec<_> = (0..5).map(|token| (token, FetchOutcome::Ready)).collect();
-    assert_eq!(*told.0.lock(), ready);
-    assert!(!bucket.needs_fetch(vbid, doc_key(&name)));
 }

@@ -1,0 +1,161 @@
+//! Single cases of eviction and of fetches; whether all answers are right is asked by `eviction`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oribi_engine::{
+    Bucket, BucketConfig, BucketThreads, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome,
+    MutationOutcome, Refused, Storage, StoreMode, StoreRequest,
+};
+use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
+use oribi_types::{Cas, Timestamp};
+
+use crate::entropy;
+use crate::eviction::{BEGIN_S, Told, doc_key, open, place, small};
+
+#[test]
+fn a_bucket_in_memory_deletes_what_is_not_used() {
+    let config = BucketConfig {
+        storage: Storage::Memory,
+        memory_quota_bytes: 256 << 10,
+        ..small(EvictionPolicy::Nru)
+    };
+    let bucket = Bucket::open(config, Arc::new(MemoryStore::new()), entropy(), true)
+        .expect("the bucket opens");
+    let clock = || Timestamp::from_unix_s(BEGIN_S);
+    let value = [b'x'; 500];
+    for number in 0..5000 {
+        let (vbid, name) = place(number);
+        let request = StoreRequest {
+            mode: StoreMode::Set,
+            value: &value,
+            flags: 0,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        };
+        let hot = place(number % 20);
+        bucket.get(hot.0, doc_key(&hot.1), clock());
+        while bucket.page_items_step(&clock).more {}
+        let stored = bucket.store(vbid, doc_key(&name), &request, clock());
+        assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    }
+    let hits = (0..20).map(place).filter(|(vbid, name)| {
+        matches!(bucket.get(*vbid, doc_key(name), clock()), GetOutcome::Hit(_))
+    });
+    assert_eq!(hits.count(), 20, "what is read again and again stays");
+    let stats = bucket.stats();
+    assert!(stats.memory.nru_deletions > 4000, "{:?}", stats.memory);
+    assert!(stats.memory.used_bytes <= 256 << 10);
+    assert_eq!(stats.items as u64 + stats.memory.nru_deletions, 5000);
+}
+
+#[test]
+fn equal_fetches_are_one_read_and_a_closed_bucket_refuses_them() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(EvictionPolicy::Value, &disk);
+    let (vbid, name) = place(1);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let request = crate::set("value");
+    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
+    assert!(!bucket.evict(vbid, doc_key(&name)), "what is not durable stays");
+    bucket.flush_step().expect("the store works");
+    let small_value_is_not_worth_it = !bucket.evict(vbid, doc_key(&name));
+    assert!(small_value_is_not_worth_it);
+    let long = "x".repeat(300);
+    let request = crate::set(&long);
+    assert!(matches!(bucket.store(vbid, doc_key(&name), &request, now), MutationOutcome::Done(_)));
+    bucket.flush_step().expect("the store works");
+    assert!(bucket.evict(vbid, doc_key(&name)));
+    assert!(bucket.needs_fetch(vbid, doc_key(&name)));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    let reads = bucket.stats().store.records_read;
+    (0..5).for_each(|token| bucket.fetch(vbid, doc_key(&name), &sink, token));
+    assert_eq!(bucket.fetch_step(), 5);
+    assert_eq!(bucket.stats().store.records_read - reads, 1);
+    let memory = bucket.stats().memory;
+    assert_eq!((memory.fetches, memory.fetches_joined, memory.fetch_failures), (5, 4, 0));
+    let ready: Vec<_> = (0..5).map(|token| (token, FetchOutcome::Ready)).collect();
+    assert_eq!(*told.0.lock(), ready);
+    assert!(!bucket.needs_fetch(vbid, doc_key(&name)));
+}
+
+/// Stores a document that is worth evicting, makes it durable and evicts it.
+fn evict_one(bucket: &Bucket, number: u64) {
+    let (vbid, name) = place(number);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let value = "x".repeat(500);
+    let stored = bucket.store(vbid, doc_key(&name), &crate::set(&value), now);
+    assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    bucket.flush_step().expect("the store works");
+    assert!(bucket.evict(vbid, doc_key(&name)));
+}
+
+#[test]
+fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
+    let plan = FaultPlan::none();
+    let store = FaultStore::new(MemoryStore::new(), plan.clone());
+    let bucket = Bucket::open(small(EvictionPolicy::Value), Arc::new(store), entropy(), true)
+        .expect("the bucket opens");
+    evict_one(&bucket, 1);
+    let (vbid, name) = place(1);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    plan.fail_gets(true);
+    bucket.fetch(vbid, doc_key(&name), &sink, 1);
+    assert_eq!(bucket.fetch_step(), 1);
+    plan.fail_gets(false);
+    bucket.fetch(vbid, doc_key(&name), &sink, 2);
+    assert_eq!(bucket.fetch_step(), 1);
+    assert_eq!(*told.0.lock(), [(1, FetchOutcome::Failed), (2, FetchOutcome::Ready)]);
+    assert_eq!(bucket.stats().memory.fetch_failures, 1);
+    assert!(matches!(bucket.get(vbid, doc_key(&name), now), GetOutcome::Hit(_)));
+}
+
+#[test]
+fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(EvictionPolicy::Value, &disk);
+    evict_one(&bucket, 1);
+    evict_one(&bucket, 2);
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    let (vbid, name) = place(1);
+    bucket.fetch(vbid, doc_key(&name), &sink, 1);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while told.0.lock().is_empty() {
+        assert!(Instant::now() < deadline, "the fetcher's thread is woken");
+        std::thread::yield_now();
+    }
+    threads.stop().expect("the store works");
+    let (vbid, name) = place(2);
+    bucket.fetch(vbid, doc_key(&name), &sink, 2);
+    assert_eq!(*told.0.lock(), [(1, FetchOutcome::Ready), (2, FetchOutcome::Failed)]);
+}
+
+#[test]
+fn a_value_comes_back_into_its_block_after_a_fetch() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(EvictionPolicy::Full, &disk);
+    evict_one(&bucket, 1);
+    let (vbid, name) = place(1);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let request = StoreRequest { mode: StoreMode::Replace, ..crate::set("") };
+    let mut received = bucket.begin_store(doc_key(&name), &request, 4, now);
+    received.as_mut().expect("there is room").append(b"next");
+    let refused = bucket.store_received(vbid, &mut received, &request, now);
+    assert_eq!(refused, MutationOutcome::Refused(Refused::NeedsFetch));
+    assert!(received.is_some(), "the block is needed again");
+    let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
+    bucket.fetch(vbid, doc_key(&name), &sink, 1);
+    bucket.fetch_step();
+    let stored = bucket.store_received(vbid, &mut received, &request, now);
+    assert!(matches!(stored, MutationOutcome::Done(_)) && received.is_none(), "{stored:?}");
+    match bucket.get(vbid, doc_key(&name), now) {
+        GetOutcome::Hit(item) => assert_eq!(item.value(), b"next"),
+        other => panic!("{other:?}"),
+    }
+}
