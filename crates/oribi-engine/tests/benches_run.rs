@@ -6,6 +6,8 @@ mod block_cost;
 mod checkpoint_cost;
 #[path = "../benches/flush_cost/mod.rs"]
 mod flush_cost;
+#[path = "../benches/persistence/mod.rs"]
+mod persistence_cost;
 
 #[test]
 fn block_costs_are_measured() {
@@ -50,4 +52,19 @@ fn flush_costs_are_measured() {
 
     let unknown = ["--stores", "paper"].map(str::to_owned);
     assert!(flush_cost::run(unknown.into_iter(), &mut Vec::new()).is_err());
+}
+
+#[test]
+fn persistence_is_measured() {
+    let mut lines = Vec::new();
+    let arguments = ["--items", "300", "--rounds", "2", "--bytes", "32,5000"].map(str::to_owned);
+    persistence_cost::run(arguments.into_iter(), &mut lines).expect("the bench runs");
+    let lines = String::from_utf8(lines).expect("lines are text");
+    assert_eq!(lines.lines().count(), 2 * 2 * 2 * 5, "{lines}");
+    for what in ["insert", "overwrite", "single", "open", "load"] {
+        let field = format!("\"what\":\"{what}\"");
+        assert_eq!(lines.lines().filter(|line| line.contains(&field)).count(), 8);
+    }
+    let unknown = ["--stores", "paper"].map(str::to_owned);
+    assert!(persistence_cost::run(unknown.into_iter(), &mut Vec::new()).is_err());
 }

@@ -29,6 +29,10 @@ pub(super) const SLICE_BYTES: u64 = 1 << 20;
 /// while it works.
 pub(super) const EARLY_PERCENT: u64 = 15;
 
+/// Space that compaction leaves to commits: a copy that finds no space would end all writing, and what
+/// it moves is safe where it is. Enough for what one step writes, with a new segment's beginning.
+pub(super) const RESERVE_BYTES: u64 = 16 << 20;
+
 /// Purged tombstones are worth nothing to anybody, but stay until every older segment is gone.
 /// When they are more than this share of all entries, the oldest segments are rewritten.
 const PURGED_SHARE: u64 = 8;
@@ -43,6 +47,8 @@ pub enum CompactionStep {
     Idle,
     /// A reader must not miss records that move; try again later.
     Waiting,
+    /// There is not enough space to move anything.
+    NoSpace,
     /// Read a part of a segment and moved what counts.
     Moved {
         /// Bytes written.
@@ -98,6 +104,10 @@ impl Log {
             compaction.victim = self.pick();
         }
         let Some(victim) = &mut compaction.victim else { return Ok(CompactionStep::Idle) };
+        let is_empty = self.catalog.read().segment(victim.slot).live == 0;
+        if !is_empty && self.directory.free_bytes().is_some_and(|free| free < RESERVE_BYTES) {
+            return Ok(CompactionStep::NoSpace);
+        }
         let step = self.work_on(victim);
         if !matches!(step, Ok(CompactionStep::Moved { .. })) {
             compaction.victim = None;
@@ -318,12 +328,11 @@ impl Log {
 
     /// Removes a segment's files. Files that stay are removed by the next opening.
     fn remove_files(&self, id: u32) {
-        let directory = self.writer.lock().directory.clone();
-        if let Err(error) = directory.remove(&segment_name(id)) {
+        if let Err(error) = self.directory.remove(&segment_name(id)) {
             tracing::warn!(%error, segment = id, "a segment's file could not be removed");
         }
         // Often there is none.
-        let _ = directory.remove(&hint_name(id));
+        let _ = self.directory.remove(&hint_name(id));
     }
 }
 

@@ -26,6 +26,9 @@ pub(super) trait LogDirectory: Send + Sync {
 
     /// Makes creations and removals of names durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Bytes that can still be written to the file system; `None` when it does not say.
+    fn free_bytes(&self) -> Option<u64>;
 }
 
 /// One file of the log.
@@ -85,6 +88,11 @@ impl LogDirectory for RealDirectory {
 
     fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.path).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 }
 

@@ -6,12 +6,14 @@
 //! Callers: [`super::LogStore`] and the tests, which open a log on simulated files.
 
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, TableKey};
 use super::compaction::Compaction;
+use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Mark, Place};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
@@ -25,6 +27,7 @@ use crate::{StoreError, VbBatch};
 /// An open log.
 pub(super) struct Log {
     pub(super) options: LogOptions,
+    pub(super) directory: Arc<dyn LogDirectory>,
     pub(super) writer: Mutex<Writer>,
     pub(super) catalog: RwLock<Catalog>,
     /// Held for reading by a purge of tombstones, which none may move meanwhile.

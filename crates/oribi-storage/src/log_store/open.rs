@@ -325,6 +325,7 @@ impl Opening<'_> {
     fn log(self, writer: Writer, catalog: RwLock<Catalog>) -> Log {
         Log {
             options: self.options.clone(),
+            directory: self.directory,
             writer: Mutex::new(writer),
             catalog,
             moves: RwLock::new(()),

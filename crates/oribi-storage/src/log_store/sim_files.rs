@@ -106,6 +106,8 @@ struct State {
     trouble: Option<(u64, Trouble)>,
     is_off: bool,
     is_full: bool,
+    /// What the file system says is left.
+    free_bytes: Option<u64>,
 }
 
 impl State {
@@ -148,8 +150,14 @@ impl SimDirectory {
             trouble: None,
             is_off: false,
             is_full: false,
+            free_bytes: None,
         };
         SimDirectory { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The file system says that this is left, though writes find as much as they need.
+    pub fn say_free(&self, bytes: Option<u64>) {
+        self.state.lock().free_bytes = bytes;
     }
 
     /// Steps so far.
@@ -301,6 +309,10 @@ impl LogDirectory for SimDirectory {
         }
         state.durable_names = state.names.clone();
         Ok(())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.state.lock().free_bytes
     }
 }
 

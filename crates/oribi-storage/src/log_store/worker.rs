@@ -76,7 +76,7 @@ impl Worker {
                 (0..slices.min(SLICES_PER_COMMIT)).map(|_| self.shared.log.compaction_step());
             // An error of compaction is told by the thread, or by the commit that follows.
             while let Some(Ok(step)) = steps.next() {
-                if matches!(step, CompactionStep::Idle | CompactionStep::Waiting) {
+                if !matches!(step, CompactionStep::Moved { .. } | CompactionStep::Removed { .. }) {
                     break;
                 }
             }
@@ -120,6 +120,10 @@ impl Shared {
             let rest = match self.log.compaction_step() {
                 Ok(CompactionStep::Idle) => return,
                 Ok(CompactionStep::Waiting) => REST_MAX,
+                Ok(CompactionStep::NoSpace) => {
+                    tracing::warn!("too little space is left on the disk to compact the log");
+                    return;
+                }
                 Ok(_) => self.rest_after(begun.elapsed()),
                 Err(error) => {
                     tracing::error!(%error, "a segment could not be compacted");

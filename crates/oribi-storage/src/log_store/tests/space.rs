@@ -1,6 +1,9 @@
 //! Space: whatever is overwritten, and however long it is, the log stays within its bound.
 
-use super::super::{LogOptions, LogStore};
+use super::super::compaction::RESERVE_BYTES;
+use super::super::planted::Bug;
+use super::super::sim_files::SimDirectory;
+use super::super::{CompactionStep, LogOptions, LogStore};
 use crate::conformance::fixture::{Kept, batch, state};
 use crate::{KvStore, SeededRandom};
 use oribi_types::Vbid;
@@ -69,4 +72,30 @@ fn overwrites_of_long_values_among_short_ones_stay_within_the_bound() {
         _ => (random.below(20), 12_000),
     });
     assert!(most <= 2.0, "{most} segments beyond twice the data");
+}
+
+/// What is left of the disk belongs to commits.
+#[test]
+fn compaction_leaves_the_last_space_to_commits() {
+    let files = SimDirectory::new(1);
+    let options = LogOptions { segment_bytes: 4096, ..LogOptions::default() };
+    let store = LogStore::open_simulated(&files, false, &options, Bug::None).expect("opened");
+    let write = |seqno: u64| {
+        // One key that stays and one that is overwritten, so that moving needs space.
+        let kept = [
+            Kept::document(2 * seqno, format!("key-{seqno}").as_bytes(), b"stays"),
+            Kept::document(2 * seqno + 1, b"hot", &[seqno as u8; 500]),
+        ];
+        store.commit(&[batch(Vbid(0), &kept, state(2 * seqno + 1))]).expect("committed");
+    };
+    (1..100).for_each(write);
+    files.say_free(Some(RESERVE_BYTES - 1));
+    assert_eq!(store.compaction_step().expect("a step"), CompactionStep::NoSpace);
+    (100..110).for_each(write);
+    files.say_free(Some(RESERVE_BYTES));
+    let step = store.compaction_step().expect("a step");
+    assert!(
+        matches!(step, CompactionStep::Moved { .. } | CompactionStep::Removed { .. }),
+        "{step:?}"
+    );
 }

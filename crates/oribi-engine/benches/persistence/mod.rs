@@ -1,0 +1,237 @@
+//! Flushing and loading whole buckets over each of the stores with files.
+//!
+//! Owns: the rounds. In each, every store in turn gets a bucket in a fresh directory; documents of one
+//! length are written over 64 vbuckets and flushed a step at a time, then all of them are overwritten once and
+//! flushed again, and some one by one; then the bucket is closed in order, the store opened and everything loaded by one thread.
+//! Prints a JSON object a line: what was measured, store, length, items, wall time and CPU of all threads. Writing into memory
+//! is not measured. Values are incompressible.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use oribi_engine::{
+    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, Storage, StoreMode, StoreRequest,
+    Upkeep, WarmupStep,
+};
+use oribi_storage::{FjallOptions, FjallStore, KvStore, LogOptions, LogStore, SeededRandom};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+
+const VBUCKETS: u16 = 64;
+const NOW: Timestamp = Timestamp { unix_ns: 1_700_000_000_000_000_000 };
+/// Documents that are written before they are flushed, about what arrives within a flush interval of a busy server.
+const ITEMS_PER_FLUSH: usize = 20_000;
+/// Documents that are flushed one by one, as durable writes of a single client are.
+const SINGLES_MAX: usize = 300;
+const NOISE_BYTES: usize = 1 << 20;
+
+struct Options {
+    stores: Vec<String>,
+    items: usize,
+    rounds: usize,
+    bytes: Vec<usize>,
+    directory: Option<String>,
+}
+
+/// Runs as the arguments say and writes a line for each sample.
+pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Result<(), String> {
+    let options = options_of(arguments)?;
+    let mut random = SeededRandom::new(1);
+    let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| random.number().to_le_bytes()).collect();
+    for round in 0..options.rounds {
+        for bytes in &options.bytes {
+            for store in &options.stores {
+                let directory = match &options.directory {
+                    Some(path) => tempfile::tempdir_in(path),
+                    None => tempfile::tempdir(),
+                };
+                let directory = directory.map_err(|error| error.to_string())?;
+                let mut sampler =
+                    Sampler { out, round, store, bytes: *bytes, items: options.items };
+                sampler.round(directory.path(), &noise)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options {
+        stores: vec!["log".to_owned(), "embedded".to_owned()],
+        items: 500_000,
+        rounds: 3,
+        bytes: vec![512],
+        directory: None,
+    };
+    while let Some(argument) = arguments.next() {
+        if argument == "--bench" {
+            continue;
+        }
+        let text = arguments.next().unwrap_or_default();
+        let number = |text: &str| text.parse().map_err(|_| format!("{argument} takes numbers"));
+        match argument.as_str() {
+            "--stores" => options.stores = text.split(',').map(str::to_owned).collect(),
+            "--items" => options.items = number(&text)?,
+            "--rounds" => options.rounds = number(&text)?,
+            "--bytes" => options.bytes = text.split(',').map(number).collect::<Result<_, _>>()?,
+            "--directory" => options.directory = Some(text),
+            _ => return Err(format!("{argument} is not known")),
+        }
+    }
+    Ok(options)
+}
+
+/// One store in one round.
+struct Sampler<'r> {
+    out: &'r mut dyn Write,
+    round: usize,
+    store: &'r str,
+    bytes: usize,
+    items: usize,
+}
+
+impl Sampler<'_> {
+    fn round(&mut self, path: &Path, noise: &[u8]) -> Result<(), String> {
+        let path = path.join("store");
+        {
+            let bucket = bucket(open(self.store, &path)?, false)?;
+            for what in ["insert", "overwrite"] {
+                let mut spent = Spent::default();
+                let mut written = 0;
+                while written < self.items {
+                    let next = (written + ITEMS_PER_FLUSH).min(self.items);
+                    for number in written..next {
+                        store_document(&bucket, number, value(noise, number, self.bytes))?;
+                    }
+                    written = next;
+                    spent.of(|| flush(&bucket))?;
+                }
+                self.sample(what, self.items, &spent)?;
+            }
+            let mut spent = Spent::default();
+            let singles = self.items.min(SINGLES_MAX);
+            for number in 0..singles {
+                store_document(&bucket, number, value(noise, number + 1, self.bytes))?;
+                spent.of(|| flush(&bucket))?;
+            }
+            self.sample("single", singles, &spent)?;
+        }
+        let mut opening = Spent::default();
+        let mut store = None;
+        opening.of(|| {
+            store = Some(open(self.store, &path)?);
+            Ok(())
+        })?;
+        self.sample("open", self.items, &opening)?;
+        let bucket = bucket(store.ok_or("opened")?, true)?;
+        let mut loading = Spent::default();
+        loading.of(|| {
+            while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+            Ok(())
+        })?;
+        let loaded = bucket.stats().items;
+        if loaded != self.items {
+            return Err(format!("{loaded} of {} documents are there", self.items));
+        }
+        self.sample("load", self.items, &loading)
+    }
+
+    fn sample(&mut self, what: &str, items: usize, spent: &Spent) -> Result<(), String> {
+        let Sampler { round, store, bytes, .. } = self;
+        let Spent { wall_ns, cpu_ns } = spent;
+        writeln!(
+            self.out,
+            "{{\"round\":{round},\"what\":\"{what}\",\"store\":\"{store}\",\"size_bytes\":{bytes},\
+             \"items\":{items},\"wall_ns\":{wall_ns},\"cpu_ns\":{cpu_ns}}}"
+        )
+        .map_err(|error| error.to_string())
+    }
+}
+
+/// Wall time, and CPU time of the whole process.
+#[derive(Default)]
+struct Spent {
+    wall_ns: u128,
+    cpu_ns: u64,
+}
+
+impl Spent {
+    fn of(&mut self, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        let (begun, cpu) = (Instant::now(), process_cpu_ns());
+        let result = work();
+        self.wall_ns += begun.elapsed().as_nanos();
+        self.cpu_ns += process_cpu_ns().saturating_sub(cpu);
+        result
+    }
+}
+
+/// CPU time of all living threads, zero where the system does not say.
+fn process_cpu_ns() -> u64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let texts = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+fn open(store: &str, path: &Path) -> Result<Arc<dyn KvStore>, String> {
+    Ok(match store {
+        "log" => Arc::new(
+            LogStore::open(path, LogOptions::default()).map_err(|error| error.to_string())?,
+        ),
+        "embedded" => Arc::new(
+            FjallStore::open(path, FjallOptions::default()).map_err(|error| error.to_string())?,
+        ),
+        _ => return Err(format!("no store is called {store}")),
+    })
+}
+
+fn bucket(store: Arc<dyn KvStore>, after_clean_shutdown: bool) -> Result<Arc<Bucket>, String> {
+    let config = BucketConfig {
+        name: "bench".to_owned(),
+        uuid: "0".repeat(32),
+        vbuckets: VBUCKETS,
+        memory_quota_bytes: 20 << 30,
+        flush_enabled: false,
+        value_bytes_max: 20 << 20,
+        flush_interval_ms: 20,
+        storage: Storage::Persistent,
+        eviction: EvictionPolicy::Value,
+        high_watermark_percent: 85,
+        low_watermark_percent: 75,
+        upkeep: Upkeep::default(),
+    };
+    let mut random = SeededRandom::new(2);
+    let entropy = Box::new(move || random.number());
+    Bucket::open(config, store, entropy, after_clean_shutdown).map_err(|error| error.to_string())
+}
+
+fn value(noise: &[u8], number: usize, bytes: usize) -> &[u8] {
+    let from = number * 769 % (noise.len() - bytes.min(noise.len() - 1));
+    &noise[from..from + bytes]
+}
+
+fn store_document(bucket: &Bucket, number: usize, value: &[u8]) -> Result<(), String> {
+    let text = format!("document-{number:012}");
+    let key = DocKey { collection: CollectionId::DEFAULT, key: text.as_bytes() };
+    let request = StoreRequest {
+        mode: StoreMode::Set,
+        value,
+        flags: 0,
+        expiry: 0,
+        cas: Cas(0),
+        preserve_expiry: false,
+    };
+    // Over the vbuckets as a hash of the key would spread them.
+    let vbid = Vbid((number.wrapping_mul(0x9e37_79b9) >> 12) as u16 % VBUCKETS);
+    match bucket.store(vbid, key, &request, NOW) {
+        MutationOutcome::Done(_) => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn flush(bucket: &Bucket) -> Result<(), String> {
+    while bucket.flush_step().map_err(|error| error.to_string())?.more {}
+    Ok(())
+}
