@@ -1,4 +1,4 @@
-"""How fast documents are back in memory after a start."""
+"""How fast documents are back in memory after a start, and what reads see meanwhile."""
 
 import random
 import statistics
@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 from .report import Outcome, Row
-from .samples import spread
+from .samples import quantile, spread
 from .server import Server
 from .wire import GET, Connection, frame, vbucket_of
 
 VALUE_BYTES = 512
+STORAGES = ("log", "embedded")
+# Between two looks whether everything is loaded; a look is an HTTP request.
+LOOK_EVERY_S = 0.02
 
 
 def documents(count):
@@ -34,9 +37,9 @@ def items_of(metrics):
     return sum(value for name, value in metrics.items() if name.startswith("oribi_bucket_items{"))
 
 
-def load(binary, data_dir, count):
+def load(binary, data_dir, count, storage):
     """Stores the documents and stops; figures of that."""
-    with Server(binary, data_dir, "--memory-quota-mib", 4096) as server:
+    with Server(binary, data_dir, "--memory-quota-mib", 4096, "--storage", storage) as server:
         begin = time.perf_counter()
         connection = Connection(server.port).login()
         connection.store(documents(count))
@@ -48,43 +51,75 @@ def load(binary, data_dir, count):
     return {"load_s": load_s, "loaded_resident_mib": loaded_mib, "stop_s": stop_s, "disk_mib": disk_mib}
 
 
-def warm_up(binary, data_dir, count):
-    """One start on the documents, until all are in memory; the last one is read."""
+def read_until(server, count, is_over):
+    """Reads documents at random, one at a time, until it is over; latencies in microseconds."""
+    connection = Connection(server.port).login()
+    choose, latencies = random.Random(2), []
+    looked = begin = time.perf_counter()
+    while True:
+        key = b"document-%09d" % choose.randrange(count)
+        sent = time.perf_counter()
+        status, _ = connection.call(frame(GET, key, vbucket=vbucket_of(key)))
+        now = time.perf_counter()
+        if status != 0:
+            raise SystemExit(f"a stored document is answered {status:#x} {now - begin:.3f} s after the start")
+        latencies.append((now - sent) * 1e6)
+        if now - looked > LOOK_EVERY_S:
+            if is_over():
+                connection.close()
+                return latencies
+            looked = time.perf_counter()
+
+
+def warm_up(binary, data_dir, count, reads):
+    """One start on the documents, until all are in memory; with `reads`, documents are read meanwhile."""
     begin = time.perf_counter()
     with Server(binary, data_dir, "--memory-quota-mib", 4096) as server:
+        latencies = read_until(server, count, lambda: is_done(server.metrics())) if reads else []
         while not is_done(server.metrics()):
             time.sleep(0.002)
         warm_s, cpu_s = time.perf_counter() - begin, server.cpu_total_s()
         items = items_of(server.metrics())
         if items != count:
             raise SystemExit(f"{items} items after warmup, {count} were loaded")
-        key = b"document-%09d" % (count - 1)
-        connection = Connection(server.port).login()
-        status, _ = connection.call(frame(GET, key, vbucket=vbucket_of(key)))
-        connection.close()
-        if status != 0:
-            raise SystemExit(f"a loaded document is answered {status:#x}")
-        return {"ready_s": server.ready_s, "warm_s": warm_s, "cpu_s": cpu_s,
-                "items_per_s": count / warm_s, "resident_mib": server.resident_mib()}
+        resident_mib = server.resident_mib()
+        if not reads:
+            read_until(server, count, lambda: True)
+        return {"ready_s": server.ready_s, "warm_s": warm_s, "cpu_s": cpu_s, "items_per_s": count / warm_s,
+                "resident_mib": resident_mib, "reads": len(latencies),
+                "read_us": {f"p{share * 100:g}": quantile(sorted(latencies), share) for share in (0.5, 0.99, 1)}
+                if latencies else {}}
 
 
-def measure(options):
+def measure_store(options, storage):
     count = options.documents
     with tempfile.TemporaryDirectory() as directory:
         data_dir = Path(directory) / "data"
-        loaded = load(options.binary, data_dir, count)
-        runs = [warm_up(options.binary, data_dir, count) for _ in range(3)]
+        loaded = load(options.binary, data_dir, count, storage)
+        runs = [warm_up(options.binary, data_dir, count, reads=False) for _ in range(3)]
+        read = warm_up(options.binary, data_dir, count, reads=True)
     rate = spread([run["items_per_s"] for run in runs])
-    median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-    figures = {"documents": count, "value_bytes": VALUE_BYTES, **loaded, "runs": runs}
-    return Outcome(figures, [
-        Row(f"warmup of {count} documents of {VALUE_BYTES} B",
+    median = {name: statistics.median(run[name] for run in runs) for name in ("warm_s", "cpu_s", "ready_s", "resident_mib")}
+    figures = {"documents": count, "value_bytes": VALUE_BYTES, **loaded, "runs": runs, "while_read": read}
+    latency = ", ".join(f"{name} {us:.0f}" for name, us in read["read_us"].items())
+    return figures, [
+        Row(f"{storage}: warmup of {count} documents of {VALUE_BYTES} B",
             f"{rate['median'] / 1000:.0f} k items/s (start to warm {median['warm_s']:.2f} s, n {len(runs)})"),
-        Row("processor time of start and warmup",
+        Row(f"{storage}: processor time of start and warmup",
             f"{median['cpu_s']:.2f} s ({count / median['cpu_s'] / 1000:.0f} k items per CPU-second)"),
-        Row("serving while it warms up, after", f"{median['ready_s'] * 1000:.0f} ms"),
-        Row("orderly stop right after loading", f"{loaded['stop_s']:.2f} s"),
-        Row("resident memory right after loading", f"{loaded['loaded_resident_mib']:.0f} MiB"),
-        Row("resident memory after warmup", f"{median['resident_mib']:.0f} MiB"),
-        Row("store on disk", f"{loaded['disk_mib']:.0f} MiB"),
-    ])
+        Row(f"{storage}: serving while it warms up, after", f"{median['ready_s'] * 1000:.0f} ms"),
+        Row(f"{storage}: read one by one while it warms up",
+            f"{read['reads']} documents in {read['warm_s']:.2f} s, none refused; {latency} us"),
+        Row(f"{storage}: orderly stop right after loading", f"{loaded['stop_s']:.2f} s"),
+        Row(f"{storage}: resident memory right after loading", f"{loaded['loaded_resident_mib']:.0f} MiB"),
+        Row(f"{storage}: resident memory after warmup", f"{median['resident_mib']:.0f} MiB"),
+        Row(f"{storage}: store on disk", f"{loaded['disk_mib']:.0f} MiB"),
+    ]
+
+
+def measure(options):
+    figures, rows = {}, []
+    for storage in STORAGES:
+        figures[storage], more = measure_store(options, storage)
+        rows += more
+    return Outcome(figures, rows)
