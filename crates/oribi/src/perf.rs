@@ -41,7 +41,7 @@ use clap::Subcommand;
 #[derive(Subcommand, Debug)]
 pub enum PerfCommand {
     // Described where its options are.
-    Kv(options::KvArgs),
+    Kv(Box<options::KvArgs>),
     Loadgen(crate::loadgen::LoadgenArgs),
     TableScan(crate::table_scan::TableScanArgs),
 }
@@ -50,7 +50,7 @@ impl PerfCommand {
     /// Runs the subcommand to its end.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            PerfCommand::Kv(args) => run::run(args),
+            PerfCommand::Kv(args) => run::run(*args),
             PerfCommand::Loadgen(args) => crate::loadgen::run(args),
             PerfCommand::TableScan(args) => crate::table_scan::run(args),
         }
