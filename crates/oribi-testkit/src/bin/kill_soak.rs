@@ -87,7 +87,7 @@ fn run_epoch(
     for _ in 0..cycles {
         lives.cycle()?;
         bar.inc(1);
-        if bar.is_hidden() && bar.position() % 50 == 0 {
+        if bar.is_hidden() && bar.position().is_multiple_of(50) {
             eprintln!("{} of {} cycles", bar.position(), arguments.cycles);
         }
     }

@@ -13,6 +13,7 @@ mod buckets;
 mod collections;
 mod configuration;
 mod crash;
+mod disk_full;
 mod documents;
 mod durability;
 mod fixture;
