@@ -17,7 +17,7 @@ use crate::fixture::{ORIBI, call_when_warm, expect};
 const DISK_MIB: usize = 192;
 /// Space that is given back in the middle of a test.
 const BALLAST_MIB: usize = 64;
-const DOCUMENT_BYTES: usize = 256 << 10;
+const DOCUMENT_BYTES: usize = 1 << 20;
 
 /// A file system of [`DISK_MIB`] that goes away with this value.
 struct SmallDisk {
@@ -57,10 +57,16 @@ impl Drop for SmallDisk {
     }
 }
 
+/// Bytes that no store can compress.
 fn value(number: usize) -> Vec<u8> {
-    let mut value = format!("document {number} ").into_bytes();
-    value.resize(DOCUMENT_BYTES, b'0' + (number % 10) as u8);
-    value
+    let mut state = number as u64 + 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(DOCUMENT_BYTES / 8).flatten().collect()
 }
 
 /// Writes until the disk is full; number and CAS of everything that was acknowledged as persisted.
