@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oribi_storage::CompactionStep;
 use oribi_storage::testing::Trouble;
-use oribi_types::{Seqno, Timestamp};
+use oribi_types::{Cas, Seqno, Timestamp};
 
 use super::interrupts::{Fate, Point};
 use super::model::{Document, Key, Version};
@@ -14,12 +14,15 @@ use super::operation::{Answer, Expected, Operation};
 use super::world::{Waiting, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::item::ItemRef;
-use crate::outcome::{Mutation, Refused};
+use crate::outcome::{MetaOutcome, Mutation, Refused};
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::warmup::WarmupStep;
 
 /// Fetches that one operation may need in a row; with few nested operations, more is a livelock.
 const TRIES_MAX: u32 = 50;
+
+/// Times that somebody else has to come in between before a fetch may fail.
+const OVERTAKEN_MAX: u32 = 4;
 
 impl World {
     /// One step of whatever comes.
@@ -31,8 +34,10 @@ impl World {
             270..300 => self.evict(),
             300..308 => self.page(),
             308..360 => self.warm_up(),
-            360..370 => self.compact(),
-            370..380 => self.pass_time(),
+            360..364 => self.compact(),
+            364..370 => self.expire(),
+            370..374 => self.purge(),
+            374..380 => self.pass_time(),
             380..383 => self.read_everything(),
             _ if self.setup.is_calm => self.flush(),
             383..387 => self.plan_trouble(),
@@ -266,6 +271,9 @@ impl World {
     }
 
     fn fetch(&self) {
+        if self.depth.get() == 0 {
+            self.churns.set(0);
+        }
         let life = self.life();
         let fetched = life.bucket.fetch_step();
         self.count(|counts| counts.fetches += fetched as u64);
@@ -280,7 +288,12 @@ impl World {
             let waiting = self.waiting.borrow_mut().remove(&token).expect("a fetch is over once");
             match outcome {
                 FetchOutcome::Ready => _ = self.attempt(waiting),
-                FetchOutcome::Failed => assert!(self.is_troubled.get() || self.files.is_off()),
+                // The fetcher gives up on a document that is overtaken again and again.
+                FetchOutcome::Failed => assert!(
+                    self.is_troubled.get() || self.churns.get() >= OVERTAKEN_MAX,
+                    "a fetch of {:?} failed without reason",
+                    waiting.key
+                ),
             }
         }
     }
@@ -294,6 +307,7 @@ impl World {
 
     /// Somebody else writes the document that is being read, and it leaves memory again.
     fn churn(&self, may_flush: bool) {
+        self.churns.set(self.churns.get() + 1);
         let waiting = self.waiting.borrow();
         let index = self.below(waiting.len().max(1) as u64) as usize;
         let Some(key) = waiting.values().nth(index).map(|waiting| waiting.key.clone()) else {
@@ -340,6 +354,53 @@ impl World {
         }
     }
 
+    /// The expiry pager makes tombstones of some documents; which ones is found out by their metadata.
+    fn expire(&self) {
+        let (bucket, now) = (self.bucket(), self.now.get());
+        bucket.expiry_pager_step(&|| now);
+        for vbucket in bucket.vbuckets() {
+            if vbucket.stats().high_seqno == self.vbuckets.borrow()[&vbucket.id()].high {
+                continue;
+            }
+            let mut found: Vec<(Seqno, Cas, Key)> = Vec::new();
+            for key in self.all_keys().into_iter().filter(|key| key.vbid == vbucket.id()) {
+                let version = self.version(&key).filter(|version| version.document.is_some());
+                if version.is_none_or(|version| version.live(now.unix_s()).is_some()) {
+                    continue;
+                }
+                // One that the pager has not come to expires by being asked for.
+                if let MetaOutcome::Found(item) = bucket.get_meta(key.vbid, key.doc_key(), now) {
+                    assert!(item.is_deleted(), "{key:?} has expired: {item:?}");
+                    found.push((item.seqno(), item.cas(), key));
+                }
+            }
+            found.sort_by_key(|(seqno, ..)| *seqno);
+            let mut models = self.vbuckets.borrow_mut();
+            let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
+            for (seqno, cas, key) in found {
+                self.count(|counts| counts.expired += 1);
+                model.write(&key, Version { seqno, cas: Some(cas), document: None });
+            }
+            assert_eq!(vbucket.stats().high_seqno, model.high, "a seqno that nobody wrote");
+        }
+    }
+
+    fn purge(&self) {
+        let (bucket, now) = (self.bucket(), self.now.get());
+        let purged = bucket.purge_tombstones_step(&|| now);
+        for vbucket in bucket.vbuckets() {
+            let mut models = self.vbuckets.borrow_mut();
+            let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
+            // After an error nobody knows how far it came.
+            let purged = if purged.is_ok() { vbucket.stats().purge_seqno } else { model.high };
+            self.count(|counts| counts.purged += u64::from(purged > model.purged));
+            model.purged = model.purged.max(purged);
+        }
+        if let Err(error) = purged {
+            self.failed("a purge", &error);
+        }
+    }
+
     /// Closes what is open, as a full checkpoint is, so that more than one is queued.
     fn close_checkpoints(&self) {
         for vbucket in self.bucket().vbuckets() {
@@ -348,7 +409,7 @@ impl World {
     }
 
     fn pass_time(&self) {
-        let seconds = self.below(30);
+        let seconds = if self.below(4) == 0 { self.below(300) } else { self.below(30) };
         let now = self.now.get();
         self.now.set(Timestamp { unix_ns: now.unix_ns + seconds * 1_000_000_000 });
     }

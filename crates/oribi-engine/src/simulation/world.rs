@@ -101,6 +101,8 @@ pub(super) struct Counts {
     pub(super) crashes: u64,
     pub(super) clean_stops: u64,
     pub(super) promises: u64,
+    pub(super) expired: u64,
+    pub(super) purged: u64,
     pub(super) lost: u64,
 }
 
@@ -117,6 +119,8 @@ impl Counts {
         self.crashes += other.crashes;
         self.clean_stops += other.clean_stops;
         self.promises += other.promises;
+        self.expired += other.expired;
+        self.purged += other.purged;
         self.lost += other.lost;
     }
 
@@ -125,12 +129,16 @@ impl Counts {
         let all = [
             self.answers,
             self.mutations,
+            self.fetches,
             self.commits,
             self.failed_commits,
             self.nested,
+            self.evicted,
             self.crashes,
             self.clean_stops,
             self.promises,
+            self.expired,
+            self.purged,
             self.lost,
         ];
         all.iter().all(|count| *count > 0)
@@ -152,6 +160,8 @@ pub(super) struct World {
     next_token: Cell<u64>,
     /// How deep operations are nested.
     pub(super) depth: Cell<u32>,
+    /// How often a document that is being read was written and evicted meanwhile.
+    pub(super) churns: Cell<u32>,
     /// Some I/O was made to fail in this life, so that it may be refused from now on.
     pub(super) is_troubled: Cell<bool>,
     pub(super) counts: RefCell<Counts>,
@@ -176,6 +186,7 @@ impl World {
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             depth: Cell::new(0),
+            churns: Cell::new(0),
             is_troubled: Cell::new(false),
             counts: RefCell::default(),
         });
@@ -318,7 +329,11 @@ impl World {
             eviction: self.setup.eviction,
             high_watermark_percent: 85,
             low_watermark_percent: 75,
-            upkeep: Upkeep::default(),
+            upkeep: Upkeep {
+                expiry_pager_interval_s: 20,
+                tombstone_purge_age_s: 40,
+                ..Upkeep::default()
+            },
         }
     }
 
