@@ -4,8 +4,6 @@
 //! [`PATHS_MAX`] specs. A list that no server would accept is refused here, before it is sent. What
 //! comes back is decoded in `reply`.
 //!
-//! Oribi itself answers these operations with [`crate::Refused::NotSupported`] so far.
-//!
 //! ```
 //! use oribi_client::{DocumentPolicy, Lookup, LookupInOptions, MutateInOptions, Operation, PathMutation};
 //!

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
 use oribi_storage::{KvStore, StoreError, VbucketPhase};
-use oribi_types::{Cas, CollectionId, Vbid};
+use oribi_subdoc::xattr;
+use oribi_types::{Cas, CollectionId, Datatype, Vbid};
 
 use crate::buckets::{BUCKETS_DIR, STORE_DIR, storage_in};
 use crate::config::is_bucket_name;
@@ -58,7 +59,7 @@ pub enum OfflineError {
 pub struct StoredDocument<'a> {
     /// Logical key.
     pub key: &'a [u8],
-    /// Value.
+    /// Value, without extended attributes.
     pub value: &'a [u8],
     /// Version.
     pub cas: Cas,
@@ -130,9 +131,14 @@ impl OfflineBucket {
             if record.key.collection != collection || record.deleted || is_expired {
                 return ControlFlow::Continue(());
             }
+            let value = match record.datatype.contains(Datatype::XATTR) {
+                // As for a client that reads it. A malformed block leaves nothing that could be shown.
+                true => xattr::body_of(record.value).unwrap_or_default(),
+                false => record.value,
+            };
             visit(StoredDocument {
                 key: record.key.key,
-                value: record.value,
+                value,
                 cas: record.cas,
                 flags: record.flags,
                 expiry: record.expiry,
@@ -148,7 +154,7 @@ mod tests {
 
     use oribi_engine::collections::ManifestChange;
     use oribi_storage::{FjallOptions, FjallStore, Record, VbBatch, VbucketState};
-    use oribi_types::{Datatype, DocKey, RevSeqno, Seqno};
+    use oribi_types::{DocKey, RevSeqno, Seqno};
 
     use super::*;
 
@@ -217,6 +223,11 @@ mod tests {
             store.put_local(MANIFEST, manifest.to_stored_json().as_bytes()).unwrap();
             let records = vec![
                 record(default, b"live", 1),
+                Record {
+                    value: b"\0\0\0\x08\0\0\0\x04k\x001\0value",
+                    datatype: Datatype::XATTR,
+                    ..record(default, b"attributed", 6)
+                },
                 Record { deleted: true, value: b"", ..record(default, b"deleted", 2) },
                 Record { expiry: NOW_S, ..record(default, b"expired", 3) },
                 Record { expiry: NOW_S + 1, ..record(default, b"expires", 4) },
@@ -233,7 +244,7 @@ mod tests {
         let bucket = OfflineBucket::open(scratch.path(), "b").unwrap();
         assert_eq!(bucket.vbuckets().unwrap(), [Vbid(3)]);
         assert_eq!(bucket.collection("_default._default").unwrap(), default);
-        assert_eq!(keys(&bucket, Vbid(3), default), [&b"expires"[..], b"live"]);
+        assert_eq!(keys(&bucket, Vbid(3), default), [&b"attributed"[..], b"expires", b"live"]);
         assert_eq!(keys(&bucket, Vbid(3), bucket.collection("s.c").unwrap()), [&b"other"[..]]);
         let error = bucket.collection("s.nope").unwrap_err();
         assert!(error.to_string().contains("collection \"s.nope\""), "{error}");

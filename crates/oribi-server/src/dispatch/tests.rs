@@ -69,11 +69,11 @@ pub(super) fn about<'a>(opcode: Opcode, key: &'a [u8]) -> RequestParts<'a> {
 
 /// A client that talks to one harness.
 pub(super) struct Client {
-    harness: ConnectionHarness,
+    pub(super) harness: ConnectionHarness,
 }
 
 /// All features that this server grants, but collections.
-const MODERN: [u16; 16] =
+pub(super) const MODERN: [u16; 16] =
     [3, 4, 6, 7, 8, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x14, 0x15, 0x17, 0x19, 0x1d, 0x1e];
 
 pub(super) const SET_EXTRAS: [u8; 8] = [0, 0, 0, 7, 0, 0, 0, 0];
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// The same on a harness of the caller's.
-    fn on(harness: ConnectionHarness, codes: &[u16]) -> Client {
+    pub(super) fn on(harness: ConnectionHarness, codes: &[u16]) -> Client {
         let mut client = Client { harness };
         client.hello(codes);
         let plain = RequestParts {

@@ -1,11 +1,17 @@
 //! Extended attributes: kept beside the body, macros, virtual attributes, tombstones, and the rules.
 
+use std::sync::Arc;
+
+use oribi_engine::EvictionPolicy;
 use oribi_protocol::opcode::Opcode::*;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
+use oribi_types::{CollectionId, DocKey};
 
 use super::{look_up, mutate, one};
-use crate::dispatch::tests::{Client, SET_EXTRAS, about, counter_extras};
+use crate::dispatch::tests::{Client, MODERN, SET_EXTRAS, about, counter_extras};
+use crate::harness::ConnectionHarness;
 
 const MAKE_PARENTS: u8 = 0x01;
 const XATTR: u8 = 0x04;
@@ -25,11 +31,15 @@ fn attribute(client: &mut Client, path: &str) -> Result<String, Status> {
 fn client_with_attributes() -> Client {
     let mut client = Client::modern();
     client.set(b"k", br#"{"n":1}"#);
+    add_attributes(&mut client);
+    client
+}
+
+fn add_attributes(client: &mut Client) {
     for (path, value) in [("user.a", "\"x\""), ("_sys.rev", "7")] {
-        let reply = one(&mut client, SubdocDictUpsert, XATTR | MAKE_PARENTS, path, value);
+        let reply = one(client, SubdocDictUpsert, XATTR | MAKE_PARENTS, path, value);
         assert_eq!(reply.status, Status::Success);
     }
-    client
 }
 
 #[test]
@@ -81,6 +91,37 @@ fn changes_of_the_body_leave_them() {
     assert_eq!(client.ask(&stale).status, Status::KeyEexists);
     assert_eq!(client.ask(&RequestParts { cas, ..stale }).status, Status::Success);
     kept(&mut client, b"");
+}
+
+#[test]
+fn those_of_evicted_documents_are_fetched_first() {
+    let store = Arc::new(MemoryStore::new());
+    let harness = ConnectionHarness::evicting(store, EvictionPolicy::Value, 16);
+    let mut client = Client::on(harness, &MODERN);
+    let body = br#"{"n":1,"long":"long enough to be worth an eviction, as short values stay"}"#;
+    client.set(b"k", body);
+    add_attributes(&mut client);
+    let evict = |client: &Client| {
+        let parts = about(Get, b"k");
+        let key = DocKey { collection: CollectionId::DEFAULT, key: parts.key };
+        let bucket = client.harness.bucket().bucket();
+        bucket.flush_step().unwrap();
+        assert!(bucket.evict(parts.vbid, key), "a clean item can be evicted");
+    };
+    evict(&client);
+    assert_eq!(attribute(&mut client, "_sys.rev").as_deref(), Ok("7"));
+    evict(&client);
+    assert_eq!(one(&mut client, SubdocCounter, XATTR, "_sys.rev", "1").value, b"8");
+    evict(&client);
+    let long = [&b"other "[..], &body[..]].concat();
+    assert_eq!(client.set(b"k", &long).status, Status::Success);
+    assert_eq!(attribute(&mut client, "_sys.rev").as_deref(), Ok("8"));
+    assert_eq!(client.get(b"k").value, long);
+    evict(&client);
+    assert_eq!(client.ask(&about(Delete, b"k")).status, Status::Success);
+    let specs = [(SubdocGet, XATTR, "_sys.rev", "")];
+    let wanted = (Status::SubdocSuccessDeleted, vec![(Status::Success, "8".to_owned())]);
+    assert_eq!(look_up(&mut client, &[4], &specs), wanted);
 }
 
 #[test]
