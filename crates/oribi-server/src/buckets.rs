@@ -380,9 +380,10 @@ impl Buckets {
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
         let was_clean = marker.exists() || !store_dir.exists();
+        let memory_quota_bytes = file.memory_quota_mib.saturating_mul(MIB);
         let store = file
             .storage
-            .open(&store_dir, options.accepts_damaged_journal)
+            .open(&store_dir, memory_quota_bytes, options.accepts_damaged_journal)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
         if marker.exists() {
             std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;
@@ -392,7 +393,7 @@ impl Buckets {
             name: file.name,
             uuid: file.uuid,
             vbuckets: file.vbuckets,
-            memory_quota_bytes: file.memory_quota_mib.saturating_mul(MIB),
+            memory_quota_bytes,
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
             flush_interval_ms: options.flush_interval_ms,

@@ -69,6 +69,9 @@ pub struct StoredDocument<'a> {
     pub expiry: u32,
 }
 
+/// Memory that the store may measure itself by: nothing is written, so hardly any is used.
+const OFFLINE_QUOTA_BYTES: u64 = 1 << 30;
+
 /// A bucket of a stopped server.
 pub struct OfflineBucket {
     // The store is closed before the lock of the directory is released.
@@ -87,7 +90,7 @@ impl OfflineBucket {
             let (name, data_dir) = (name.to_owned(), data_dir.to_owned());
             return Err(OfflineError::UnknownBucket { name, data_dir });
         }
-        let store = storage_in(&bucket_dir).open(&store_dir, false)?;
+        let store = storage_in(&bucket_dir).open(&store_dir, OFFLINE_QUOTA_BYTES, false)?;
         let manifest = match store.get_local(MANIFEST)? {
             None => Manifest::initial(),
             Some(bytes) => Manifest::from_stored_json(&String::from_utf8_lossy(&bytes))

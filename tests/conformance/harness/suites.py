@@ -4,9 +4,12 @@ Every suite starts a fresh server on an empty data directory, so the order and
 the choice of suites never matters.
 """
 
+import base64
 import contextlib
+import json
 import re
 import time
+import urllib.request
 
 from . import debian, layout, toolchains
 from .certificates import Certificates
@@ -20,6 +23,10 @@ USER, PASSWORD = "Administrator", "password"
 TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
+EVICTION_SECONDS_MAX = 180
+# The documents are about three times as large.
+EVICTION_QUOTA_MIB = 8
+EVICTION_FETCHES_MIN = 2_000
 
 
 def run_suite(report, suite, binary):
@@ -114,6 +121,37 @@ def real_input(report, suite, binary):
         debian.run(report, suite, binary, server, interpreter, credentials(server))
 
 
+def eviction(report, suite, binary):
+    """Far more documents than memory, through the Python SDK: on each store that keeps documents on disk, with each kind of
+    eviction, before and after a restart."""
+    program = [build(suite, toolchains.python)[0], layout.SOURCES / "python" / "eviction.py"]
+    for storage in ("embedded", "log"):
+        for policy in ("value", "full"):
+            name = f"{suite}-{storage}-{policy}"
+            arguments = ["--storage", storage, "--eviction", policy, "--memory-quota-mib", str(EVICTION_QUOTA_MIB)]
+            with served(report, name, binary, *arguments) as server:
+                for phase in ("operate", "verify"):
+                    if phase == "verify":
+                        server.stop()
+                        server.start()
+                    started = time.monotonic()
+                    code, output = captured([*program, phase], credentials(server), EVICTION_SECONDS_MAX, f"{name}-{phase}")
+                    fetches = disk_fetches(server)
+                    last = output.strip().splitlines()[-1] if output.strip() else ""
+                    passed = code == 0 and fetches >= EVICTION_FETCHES_MIN
+                    detail = f"{last}; exit code {code}, {fetches} fetches"
+                    report.add(name, phase, passed, time.monotonic() - started, detail)
+
+
+def disk_fetches(server):
+    """Documents that the server has read from disk because a request needed them."""
+    request = urllib.request.Request(f"{server.admin_url}/pools/default/buckets/default")
+    token = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    request.add_header("Authorization", f"Basic {token}")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["basicStats"]["diskFetches"]
+
+
 QUICKSTARTS = {
     "python": quickstart_python,
     "node": quickstart_node,
@@ -121,7 +159,7 @@ QUICKSTARTS = {
     "go": quickstart_go,
     "rust": quickstart_rust,
 }
-OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input}
+OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction}
 ALL = [*LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), *OTHERS]
 
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use oribi_storage::{FjallOptions, FjallStore, KvStore, LogOptions, LogStore, StoreError};
 use serde::{Deserialize, Serialize};
 
+/// Smaller tables would be merged all the time.
+const STORE_MEMORY_BYTES_MIN: u64 = 1 << 20;
+
 /// See the module text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,15 +48,23 @@ impl BucketStorage {
         }
     }
 
-    /// Opens or creates the store in `path`. A bucket in memory keeps its collections in one, too.
+    /// Opens or creates the store in `path`. A bucket in memory keeps its collections in one, too. What the
+    /// store has in memory itself is kept in proportion to the bucket's quota.
     ///
     /// # Errors
     /// The store's: the directory holds something else, or is damaged and that is not accepted.
-    pub fn open(self, path: &Path, accepts_damage: bool) -> Result<Arc<dyn KvStore>, StoreError> {
+    pub fn open(
+        self,
+        path: &Path,
+        memory_quota_bytes: u64,
+        accepts_damage: bool,
+    ) -> Result<Arc<dyn KvStore>, StoreError> {
         Ok(match self {
             BucketStorage::Embedded | BucketStorage::Memory => {
-                let accepts_damaged_journal = accepts_damage;
-                let options = FjallOptions { accepts_damaged_journal, ..FjallOptions::default() };
+                let options = FjallOptions {
+                    accepts_damaged_journal: accepts_damage,
+                    ..embedded_options(memory_quota_bytes)
+                };
                 Arc::new(FjallStore::open(path, options)?)
             }
             BucketStorage::Log => {
@@ -61,5 +72,17 @@ impl BucketStorage {
                 Arc::new(LogStore::open(path, options)?)
             }
         })
+    }
+}
+
+/// The embedded store has a cache and, at times, several tables in memory. Together they may take a part of what the
+/// process has beyond the quota, so small buckets get small ones.
+fn embedded_options(memory_quota_bytes: u64) -> FjallOptions {
+    let options = FjallOptions::default();
+    let limit = |share: u64, most: u64| share.clamp(STORE_MEMORY_BYTES_MIN, most);
+    FjallOptions {
+        memtable_bytes: limit(memory_quota_bytes / 16, options.memtable_bytes),
+        cache_bytes: limit(memory_quota_bytes / 32, options.cache_bytes),
+        ..options
     }
 }

@@ -18,6 +18,7 @@ mod documents;
 mod durability;
 mod fixture;
 mod lifecycle;
+mod memory_pressure;
 mod model;
 mod observability;
 mod slow_clients;
