@@ -14,6 +14,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 mod collection_model;
 mod eviction;
 mod fetches;
+mod flushing;
 mod in_memory;
 mod operations;
 mod statistics;

@@ -1,0 +1,37 @@
+//! What one flush step brings into the store.
+
+use std::sync::Arc;
+
+use oribi_engine::FlushReport;
+use oribi_storage::{KvStore, MemoryStore};
+use oribi_types::{Seqno, Timestamp};
+
+use super::{NOW, VB, done, key, open, set};
+
+/// A key can be in several checkpoints of a queue, but only once in a batch for the store. They used to be one
+/// batch, in which a store was free to keep the older version.
+#[test]
+fn two_checkpoints_are_two_batches_of_one_commit() {
+    let store = Arc::new(MemoryStore::new());
+    let bucket = open(Arc::clone(&store) as Arc<dyn KvStore>);
+    let commits = store.stats().commits;
+    done(bucket.store(VB, key("a"), &set("1"), NOW));
+    done(bucket.store(VB, key("b"), &set("1"), NOW));
+    // A minute later the first checkpoint is too old to be added to.
+    let later = Timestamp::from_unix_s(NOW.unix_s() + 60);
+    let newest = done(bucket.store(VB, key("a"), &set("2"), later));
+    assert_eq!(bucket.vbucket_stats(VB).unwrap().checkpoints, 2);
+    let report = bucket.flush_step().unwrap();
+    assert_eq!(report, FlushReport { vbuckets: 1, items: 3, more: false });
+    assert_eq!(store.stats().commits, commits + 1);
+    let mut found = None;
+    let is_there = store.get(VB, key("a"), &mut |record| {
+        found = Some((record.seqno, record.cas, record.value.to_vec()));
+    });
+    assert!(is_there.unwrap());
+    assert_eq!(found, Some((Seqno(3), newest.cas, b"2".to_vec())));
+    let vbucket = bucket.vbucket_stats(VB).unwrap();
+    assert_eq!((vbucket.persisted_seqno, vbucket.queue_items), (Seqno(3), 0));
+    // The version of `a` that only the queue held is free again.
+    assert_eq!((vbucket.queue_bytes, vbucket.queue_own_bytes), (0, 0));
+}
