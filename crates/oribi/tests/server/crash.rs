@@ -10,7 +10,7 @@ use oribi_testkit::kill_cycles::{KillCycles, KillOptions};
 use crate::fixture::{ORIBI, seed};
 
 /// Cycles of an ordinary run, for each way to keep documents.
-const CYCLES: u64 = 20;
+const CYCLES: u64 = 10;
 
 fn cycles() -> u64 {
     let asked = std::env::var("ORIBI_KILL_CYCLES").ok();
@@ -47,6 +47,27 @@ fn no_acknowledged_write_is_lost_when_the_server_is_killed() {
 #[test]
 fn no_acknowledged_write_is_lost_by_the_log_store() {
     run(cycles(), |server| server.setting("storage", "log"), |options| options);
+}
+
+/// About three times the quota.
+fn larger_than_memory(options: KillOptions) -> KillOptions {
+    KillOptions { documents_per_writer: 1500, value_bytes_max: 4000, ..options }
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_when_values_are_evicted() {
+    let server =
+        |server: ServerOptions| server.setting("memory-quota-mib", 8).setting("eviction", "value");
+    run(cycles(), server, larger_than_memory);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_when_documents_are_evicted() {
+    let server = |server: ServerOptions| {
+        let server = server.setting("storage", "log").setting("eviction", "full");
+        server.setting("memory-quota-mib", 8)
+    };
+    run(cycles(), server, larger_than_memory);
 }
 
 #[test]
