@@ -144,7 +144,8 @@ fn overload(storage: &str, eviction: &str) {
         client.measure(&fixture);
     }
     assert!(client.resident_bytes_max <= bound, "{} bytes", client.resident_bytes_max);
-    fixture.finish(&[]);
+    // The embedded store says so when it cannot keep up, which is what happens here.
+    fixture.finish(&["writes wait for tables"]);
 }
 
 #[test]
