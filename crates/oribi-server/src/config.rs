@@ -109,7 +109,7 @@ impl Default for Settings {
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
-            storage: BucketStorage::Embedded,
+            storage: BucketStorage::default(),
             vbuckets: 64,
             memory_quota_mib: None,
             eviction: None,

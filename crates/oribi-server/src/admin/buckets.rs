@@ -214,7 +214,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     match form.get("bucketType") {
         Some("ephemeral") => options.storage = BucketStorage::Memory,
         Some(_) if options.storage == BucketStorage::Memory => {
-            options.storage = BucketStorage::Embedded;
+            options.storage = BucketStorage::default();
         }
         _ => {}
     }

@@ -24,7 +24,7 @@ pub(super) struct BucketFile {
     pub(super) name: String,
     pub(super) uuid: String,
     /// Missing in files of the first release, whose buckets are all embedded.
-    #[serde(default)]
+    #[serde(default = "BucketStorage::unnamed")]
     pub(super) storage: BucketStorage,
     pub(super) vbuckets: u16,
     pub(super) memory_quota_mib: u64,
@@ -91,9 +91,9 @@ impl BucketFile {
 }
 
 /// How the bucket in a directory is stored. A file that is missing or cannot be understood says nothing,
-/// and the store then says itself whether it is one of the default kind.
+/// and the store then says itself whether it is one of the oldest kind.
 pub(crate) fn storage_in(directory: &Path) -> BucketStorage {
     let json = std::fs::read(BucketFile::path(directory)).unwrap_or_default();
     let file: Option<BucketFile> = serde_json::from_slice(&json).ok();
-    file.map_or_else(BucketStorage::default, |file| file.storage)
+    file.map_or_else(BucketStorage::unnamed, |file| file.storage)
 }

@@ -16,10 +16,10 @@ const STORE_MEMORY_BYTES_MIN: u64 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BucketStorage {
-    /// Memory and the embedded store, a tree of sorted tables.
-    #[default]
+    /// Memory and a store of sorted tables. What buckets were before they could be anything else.
     Embedded,
     /// Memory and the log store: written once, in order of arrival, with an index in memory.
+    #[default]
     Log,
     /// Memory only, like memcached: a restart begins empty. Collections stay.
     Memory,
@@ -38,6 +38,11 @@ impl BucketStorage {
     pub fn from_name(name: &str) -> Option<BucketStorage> {
         let all = [BucketStorage::Embedded, BucketStorage::Log, BucketStorage::Memory];
         all.into_iter().find(|storage| storage.name() == name)
+    }
+
+    /// What a bucket is whose `bucket.json` does not say: it is older than the choice.
+    pub(super) fn unnamed() -> BucketStorage {
+        BucketStorage::Embedded
     }
 
     /// What the engine has to know of it.

@@ -54,8 +54,9 @@ fn key(name: &str) -> DocKey<'_> {
     DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
 }
 
-/// Writes documents, restarts, and returns how many are there afterwards.
-fn documents_after_a_restart(storage: BucketStorage) -> u32 {
+/// Writes documents, restarts, and returns how many are there afterwards. `meanwhile` is done to the
+/// directory of the bucket.
+fn documents_after_a_restart(storage: BucketStorage, meanwhile: fn(&Path)) -> u32 {
     const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
     let scratch = tempfile::tempdir().unwrap();
     let settings = Settings { storage, vbuckets: 4, ..Settings::default() };
@@ -76,6 +77,7 @@ fn documents_after_a_restart(storage: BucketStorage) -> u32 {
     }
     stop(&buckets);
     drop((handle, buckets));
+    meanwhile(&scratch.path().join("buckets/default"));
 
     // What the settings say now is for new buckets.
     let buckets = open(scratch.path()).unwrap();
@@ -108,9 +110,24 @@ fn wait_until(holds: impl Fn() -> bool) {
 
 #[test]
 fn documents_survive_a_restart_in_either_store_and_not_in_memory() {
-    assert_eq!(documents_after_a_restart(BucketStorage::Embedded), 500);
-    assert_eq!(documents_after_a_restart(BucketStorage::Log), 500);
-    assert_eq!(documents_after_a_restart(BucketStorage::Memory), 0);
+    assert_eq!(documents_after_a_restart(BucketStorage::Embedded, |_| {}), 500);
+    assert_eq!(documents_after_a_restart(BucketStorage::Log, |_| {}), 500);
+    assert_eq!(documents_after_a_restart(BucketStorage::Memory, |_| {}), 0);
+}
+
+/// Buckets of the first release do not say what they are, and are not what a new bucket is.
+#[test]
+fn a_bucket_without_a_kind_of_storage_is_one_of_sorted_tables() {
+    assert_eq!(BucketStorage::default(), BucketStorage::Log);
+    let forget_the_kind = |directory: &Path| {
+        let path = directory.join(BUCKET_FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| !line.contains("\"storage\""));
+        let shorter: String = lines.collect::<Vec<_>>().join("\n");
+        assert_ne!(shorter, text.trim_end(), "the line was there");
+        std::fs::write(&path, shorter).unwrap();
+    };
+    assert_eq!(documents_after_a_restart(BucketStorage::Embedded, forget_the_kind), 500);
 }
 
 /// Regression 2: a start used to take a bucket without `bucket.json` for an interrupted deletion
