@@ -40,8 +40,8 @@ fn run(
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_when_the_server_is_killed() {
-    run(cycles(), |server| server, |options| options);
+fn no_acknowledged_write_is_lost_by_the_embedded_store() {
+    run(cycles(), |server| server.setting("storage", "embedded"), |options| options);
 }
 
 #[test]
@@ -56,8 +56,12 @@ fn larger_than_memory(options: KillOptions) -> KillOptions {
 
 #[test]
 fn no_acknowledged_write_is_lost_when_values_are_evicted() {
-    let server =
-        |server: ServerOptions| server.setting("memory-quota-mib", 8).setting("eviction", "value");
+    let server = |server: ServerOptions| {
+        server
+            .setting("storage", "embedded")
+            .setting("memory-quota-mib", 8)
+            .setting("eviction", "value")
+    };
     run(cycles(), server, larger_than_memory);
 }
 
