@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use oribi_client::pipeline::PipelineOptions;
 use oribi_client::{
-    Client, ConnectOptions, Lookup, LookupInOptions, Operation, Refused, WriteOptions,
+    Client, ConnectOptions, Lookup, LookupInOptions, MutateInOptions, Operation, PathMutation,
+    Refused, WriteOptions,
 };
 use oribi_testkit::PATIENCE;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
@@ -75,9 +76,45 @@ async fn persistence_is_observed_and_the_manifest_read() {
     assert_eq!(locked.unwrap_err().refused(), Some(Refused::NotSupported));
     let unlocked = client.unlock(default, b"k", Cas(1)).await;
     assert_eq!(unlocked.unwrap_err().refused(), Some(Refused::NotSupported));
-    let paths = [Lookup::get("a")];
-    let lookup = client.lookup_in(default, b"k", &paths, &LookupInOptions::default()).await;
-    assert_eq!(lookup.unwrap_err().refused(), Some(Refused::NotSupported));
+}
+
+#[tokio::test]
+async fn parts_of_documents_are_read_and_written() {
+    let fixture = Fixture::start();
+    let client = fixture.client().await;
+    let default = client.default_collection();
+    let document = Bytes::from_static(br#"{"name": "Ann", "tags": ["a"], "visits": 1}"#);
+    client.upsert(default, b"k", document, &WriteOptions::default()).await.unwrap();
+
+    let changes = [
+        PathMutation::upsert("by", b"\"test\"").xattr().create_path(),
+        PathMutation::upsert("address.city", b"\"Bern\"").create_path(),
+        PathMutation::array_append("tags", b"\"b\""),
+        PathMutation::counter("visits", 2),
+    ];
+    let options = MutateInOptions::default();
+    let written = client.mutate_in(default, b"k", &changes, &options).await.unwrap();
+    assert_eq!(written.values, [(3, Bytes::from_static(b"3"))]);
+
+    let paths = [
+        Lookup::get("by").xattr(),
+        Lookup::get("address"),
+        Lookup::count("tags"),
+        Lookup::exists("name"),
+        Lookup::get("missing"),
+    ];
+    let read = client.lookup_in(default, b"k", &paths, &LookupInOptions::default()).await;
+    let read = read.unwrap().expect("the document is there");
+    assert_eq!(read.cas, written.cas);
+    let [by, address, tags, name, missing] = &read.values[..] else { panic!("{read:?}") };
+    assert_eq!(by.as_deref(), Ok(&b"\"test\""[..]));
+    assert_eq!(address.as_deref(), Ok(&br#"{"city":"Bern"}"#[..]));
+    assert_eq!(tags.as_deref(), Ok(&b"2"[..]));
+    assert!(name.is_ok() && missing.is_err(), "{read:?}");
+
+    // A body without attributes is what an ordinary read sees.
+    let found = client.get(default, b"k").await.unwrap().expect("the document is there");
+    assert!(found.value.starts_with(b"{\"name\""), "{:?}", found.value);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,8 @@
 //! The program's subcommands and the client library against a server that speaks TLS.
 
+// What sets a test up and fails, fails its test, which is all that `unwrap` does.
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
