@@ -23,6 +23,7 @@ USER, PASSWORD = "Administrator", "password"
 TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
+SUB_DOCUMENTS_SECONDS_MAX = 120
 EVICTION_SECONDS_MAX = 180
 # The documents are about three times as large.
 EVICTION_QUOTA_MIB = 8
@@ -143,6 +144,16 @@ def eviction(report, suite, binary):
                     report.add(name, phase, passed, time.monotonic() - started, detail)
 
 
+def sub_documents(report, suite, binary):
+    """Parts of documents and their attributes, through the Python SDK."""
+    program = [build(suite, toolchains.python)[0], layout.SOURCES / "python" / "sub_documents.py"]
+    with served(report, suite, binary) as server:
+        started = time.monotonic()
+        code, output = captured(program, credentials(server), SUB_DOCUMENTS_SECONDS_MAX, suite)
+        last = output.strip().splitlines()[-1] if output.strip() else ""
+        report.add(suite, "python", code == 0, time.monotonic() - started, f"{last}; exit code {code}")
+
+
 def disk_fetches(server):
     """Documents that the server has read from disk because a request needed them."""
     request = urllib.request.Request(f"{server.admin_url}/pools/default/buckets/default")
@@ -159,7 +170,8 @@ QUICKSTARTS = {
     "go": quickstart_go,
     "rust": quickstart_rust,
 }
-OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction}
+OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
+          "sub-documents": sub_documents}
 ALL = [*LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), *OTHERS]
 
 
