@@ -93,7 +93,7 @@ fn mistakes_are_named_with_their_source() {
         ("flush_enabled = 1", "true or false"),
         ("storage = \"disk\"", "\"disk\" is not one of embedded, log, memory"),
         ("eviction = \"lru\"", "\"lru\" is not one of value, full, none, nru"),
-        ("eviction = \"nru\"", "eviction \"nru\" does not go with storage \"embedded\""),
+        ("eviction = \"nru\"", "eviction \"nru\" does not go with storage \"log\""),
         ("storage = \"memory\"\neviction = \"full\"", "does not go with storage \"memory\""),
         ("high_watermark_percent = 60", "must be below high_watermark_percent, 60"),
         ("checkpoint_quota_percent = 101", "101 is not between 1 and 100"),
