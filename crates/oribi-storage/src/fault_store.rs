@@ -16,8 +16,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use crate::counters::Counters;
 use crate::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, StoreError,
-    StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Ownership, Record, RecordVisitor,
+    StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -144,6 +144,19 @@ impl<S: KvStore> KvStore for FaultStore<S> {
             Ok(()) => self.inner.compact(vbid, purge_before),
             Err(error) => self.failed.compact(Err(error)),
         }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.plan.check_other_write("take_over")?;
+        self.inner.take_over(vbuckets)
+    }
+
+    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
+        self.inner.set_ownership(owned);
     }
 
     fn stats(&self) -> StoreStats {

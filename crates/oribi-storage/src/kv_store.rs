@@ -1,6 +1,7 @@
 //! The seam between the engine and what keeps its data: trait, records and errors.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::load_plan::{LoadPart, LoadPlan, Part};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, VbUuid, Vbid};
@@ -95,6 +96,17 @@ pub enum StoreError {
     /// An earlier failure made the store refuse work until it is reopened.
     #[error("storage poisoned by an earlier error: {0}")]
     Poisoned(String),
+    /// Another owner has taken the data over: nothing of what was asked counts, however often it is repeated.
+    #[error("storage taken over by another owner: {0}")]
+    Fenced(String),
+}
+
+/// What tells a shared store which vbuckets this process still owns. Asked by the store's own threads when
+/// another process has changed something, so it may be called at any time from several threads.
+pub trait Ownership: Send + Sync {
+    /// Whether this process may still write the vbucket. "Yes" must hold by a lease's deadline on a
+    /// monotonic clock, not by a message that could be late.
+    fn owns(&self, vbid: Vbid) -> bool;
 }
 
 /// Counts for `stats` and metrics. Estimates are allowed and may lag.
@@ -246,6 +258,26 @@ pub trait KvStore: Send + Sync {
     /// Removes tombstones of the vbucket that were deleted before `purge_before` (UNIX seconds) and
     /// gives space back. Returns the highest seqno removed, if any.
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
+
+    /// Whether several processes can have this store's data open at once, so that [`KvStore::take_over`]
+    /// comes before the first write.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Makes this process the owner of these vbuckets: whatever an earlier owner has sent and will ever send
+    /// fails as a whole, however late it arrives, unless that owner is told by its [`Ownership`] that it
+    /// still owns the vbucket. Returns what the vbuckets' states are from now on; one that was never committed has none.
+    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        let _ = vbuckets;
+        Err(StoreError::Foreign("this kind of store belongs to one process".into()))
+    }
+
+    /// Sets who is asked which vbuckets this process owns. Without it the process owns what it has taken
+    /// over, until somebody else takes anything over.
+    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
+        let _ = owned;
+    }
 
     /// Counts and sizes.
     fn stats(&self) -> StoreStats;
