@@ -16,13 +16,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use oribi_storage::Record;
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{CollectionId, DocKey, Vbid};
 use parking_lot::Mutex;
 
 use crate::bucket::Bucket;
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
-use crate::vbucket::Installed;
+use crate::vbucket::{FetchBegun, Installed};
 
 /// Keys of one batch at most: enough for the store to read in order of position.
 const BATCH_KEYS: usize = 256;
@@ -164,7 +164,7 @@ impl FetchQueue {
 struct Reading {
     /// Index in the batch.
     at: usize,
-    begun: Seqno,
+    begun: FetchBegun,
     /// Outer `None`: not read yet.
     read: Option<Option<ItemRef>>,
 }

@@ -6,13 +6,16 @@
 //! test drives by hand. Invariant: it never reads a clock, a file or a wire byte; time, entropy and
 //! the store are handed in.
 
+mod ownership;
 mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use oribi_storage::{FailoverEntry, KvStore, StoreError, VbBatch, VbucketPhase, VbucketState};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use oribi_storage::{
+    FailoverEntry, KvStore, Ownership, StoreError, VbBatch, VbucketPhase, VbucketState,
+};
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
 
@@ -30,7 +33,7 @@ use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, MutationOutcome,
     Refused, StoreRequest,
 };
-use crate::persistence::PersistenceSink;
+use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::planted::{self, Bug};
 use crate::prefetch::KeyAhead;
 use crate::tasks::{Task, Tasks};
@@ -116,6 +119,9 @@ pub enum FlushAllError {
     /// The bucket's settings do not allow it.
     #[error("flush is disabled for this bucket")]
     Disabled,
+    /// Some of it belongs to other nodes.
+    #[error("a part of the bucket belongs to other nodes")]
+    NotAllHere,
     /// Documents are still being loaded.
     #[error("the bucket is warming up")]
     WarmingUp,
@@ -138,6 +144,8 @@ pub struct Bucket {
     /// Collections that left the manifest and are to be purged from memory and store.
     pub(crate) purges: Mutex<Vec<CollectionId>>,
     flush_enabled: AtomicBool,
+    /// Who knows how long vbuckets of a shared store are this node's.
+    ownership: ArcSwapOption<Arc<dyn Ownership>>,
     pub(crate) memory: Memory,
     pub(crate) pager: ItemPager,
     pub(crate) storage_failed: AtomicBool,
@@ -155,7 +163,8 @@ pub struct Bucket {
 
 impl Bucket {
     /// Opens a bucket over its store: reads vbucket states and manifest, and makes the state of
-    /// every vbucket durable. Documents come by warmup. Unless the last run ended with a clean
+    /// every vbucket durable. Documents come by warmup. On a store that several nodes share no vbucket is
+    /// active before [`Bucket::take_over`]. Unless the last run ended with a clean
     /// shutdown every vbucket begins a new history, because acknowledged writes may be gone; in a bucket
     /// in memory only they are.
     pub fn open(
@@ -170,7 +179,14 @@ impl Bucket {
             Some(bytes) => read_manifest(&bytes).map_err(OpenError::Manifest)?,
         };
         let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
-        let states = prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?;
+        let states = match store.is_shared() {
+            // Nothing is this node's until it takes it over.
+            true => vec![
+                VbucketState { phase: VbucketPhase::Dead, ..empty_state() };
+                usize::from(config.vbuckets)
+            ],
+            false => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
+        };
         let seed = HashSeed::new(entropy());
         let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
             .zip(&states)
@@ -197,6 +213,7 @@ impl Bucket {
             flush_lock: Mutex::new(()),
             purges: Mutex::new(Vec::new()),
             flush_enabled,
+            ownership: ArcSwapOption::empty(),
             memory,
             pager: ItemPager::default(),
             storage_failed: AtomicBool::new(false),
@@ -375,16 +392,27 @@ impl Bucket {
     }
 
     /// Asks to be told when `seqno` is durable. True: it already is, and `sink` is not called.
-    /// False: `sink` is called once with `token`, from another thread, possibly before this returns.
+    /// False: `sink` is called once with `token`, possibly from another thread and before this returns.
+    /// `history` is the one in which the seqno was given out, where it is known.
     pub fn when_persisted(
         &self,
         vbid: Vbid,
-        seqno: Seqno,
+        (seqno, history): (Seqno, Option<VbUuid>),
         sink: &Arc<dyn PersistenceSink>,
         token: u64,
     ) -> bool {
         let Some(vbucket) = self.vbucket(vbid) else { return true };
-        let durable = vbucket.waiters().register(seqno, sink, token, || vbucket.persisted_seqno());
+        if history.is_some_and(|history| history != vbucket.uuid()) {
+            // Its history has ended; how much of it is durable nobody knows any more.
+            sink.persisted(token, PersistOutcome::Failed);
+            return false;
+        }
+        let persisted = || vbucket.persisted_seqno();
+        let durable = vbucket.waiters().register(seqno, sink, token, persisted);
+        if !durable && !vbucket.is_owned() {
+            // Ownership may have ended before the registration, and nobody will come to tell.
+            vbucket.waiters().fail_all();
+        }
         if !durable {
             self.signal.hurry();
         }
@@ -420,6 +448,9 @@ impl Bucket {
     pub fn flush_all(&self) -> Result<(), FlushAllError> {
         if !self.is_flush_enabled() {
             return Err(FlushAllError::Disabled);
+        }
+        if !self.vbuckets.iter().all(VBucket::is_owned) {
+            return Err(FlushAllError::NotAllHere);
         }
         if self.vbuckets.iter().any(VBucket::is_loading) {
             return Err(FlushAllError::WarmingUp);

@@ -13,7 +13,7 @@
 //! checkpoint's end leaves no key whose older version was taken out in favour of one behind the cut.
 //!
 //! Invariants:
-//! 1. `high_seqno` and `max_cas` only grow; each enqueue raises both.
+//! 1. `high_seqno` and `max_cas` only grow, but for a restart; each enqueue raises both.
 //! 2. There is always exactly one open checkpoint, the last; ranges are contiguous.
 //! 3. Within one checkpoint a key has at most one live slot, its newest.
 //! 4. A checkpoint leaves only when every cursor has passed its end.
@@ -158,7 +158,7 @@ impl CheckpointManager {
 
     /// Mutations queued since the queue was made.
     pub fn enqueued(&self) -> u64 {
-        self.high_seqno - self.seqno_at_start
+        self.high_seqno.wrapping_sub(self.seqno_at_start)
     }
 
     /// Number of checkpoints, the open one included.

@@ -20,7 +20,7 @@ use crate::item::ItemRef;
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
 use crate::planted::{self, Bug};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
-use crate::vbucket::VBucket;
+use crate::vbucket::{FlushRead, VBucket};
 
 /// What one vbucket may bring into one commit.
 const VBUCKET_LIMITS: ReadLimits = ReadLimits {
@@ -94,6 +94,7 @@ struct Reading<'a> {
     vbucket: &'a VBucket,
     batch: CursorBatch,
     state: VbucketState,
+    incarnation: u64,
 }
 
 /// The highest seqno of each collection that one vbucket brings into a commit.
@@ -122,7 +123,7 @@ impl Bucket {
         // Before reading: a write that comes later sets the signal again.
         self.signal.reset();
         if let Err(error) = self.purge_dropped_collections(clock) {
-            self.step_failed(&[]);
+            self.step_failed(&[], &error);
             return Err(error);
         }
         let readings = self.read_dirty_vbuckets(clock);
@@ -146,7 +147,7 @@ impl Bucket {
             && !planted::has(Bug::IgnoresAFailedCommit)
         {
             drop(batches);
-            self.step_failed(&readings);
+            self.step_failed(&readings, &error);
             return Err(error);
         }
         drop(batches);
@@ -169,7 +170,7 @@ impl Bucket {
         let mut before = committed;
         for (reading, newest) in readings.into_iter().zip(newest) {
             self.timings.lock().flushed(reading.batch.items(), committed);
-            reading.vbucket.flushed(reading.batch, newest);
+            reading.vbucket.flushed(reading.batch, reading.incarnation, newest);
             let after = clock();
             let took_us = elapsed_us(before, after);
             self.timings.lock().checkpoint_remover.saturating_record(took_us);
@@ -180,12 +181,17 @@ impl Bucket {
         timings.flush_batch_items.saturating_record(items as u64);
     }
 
-    /// Nothing of the step counts: everything is to be tried again, and writes are refused until then.
-    fn step_failed(&self, readings: &[Reading<'_>]) {
-        self.storage_failed.store(true, Ordering::Relaxed);
-        self.review_pressure();
+    /// Nothing of the step counts: everything is to be tried again, and writes are refused until then. What another
+    /// node has taken over is given up instead.
+    fn step_failed(&self, readings: &[Reading<'_>], error: &StoreError) {
+        if matches!(error, StoreError::Fenced(_)) {
+            self.deactivate_fenced(error);
+        } else {
+            self.storage_failed.store(true, Ordering::Relaxed);
+            self.review_pressure();
+        }
         for reading in readings {
-            reading.vbucket.flush_failed();
+            reading.vbucket.flush_failed(reading.incarnation);
             reading.vbucket.mark_dirty(&self.signal);
         }
         self.signal.notify();
@@ -211,16 +217,17 @@ impl Bucket {
             }
             let begun = clock();
             let limits = ReadLimits { bytes_max: FLUSH_BYTES_MAX - bytes, ..VBUCKET_LIMITS };
-            let Some((batch, state)) = vbucket.read_for_flush(limits) else {
+            let Some(read) = vbucket.read_for_flush(limits) else {
                 continue;
             };
+            let FlushRead { batch, state, incarnation } = read;
             let took_us = elapsed_us(begun, clock());
             self.timings.lock().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.item_bytes;
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
             }
-            readings.push(Reading { vbucket, batch, state });
+            readings.push(Reading { vbucket, batch, state, incarnation });
         }
         readings
     }
@@ -236,7 +243,7 @@ impl Bucket {
     }
 
     fn purge(&self, dropped: &[CollectionId]) -> Result<(), StoreError> {
-        for vbucket in self.vbuckets() {
+        for vbucket in self.vbuckets().iter().filter(|vbucket| vbucket.is_owned()) {
             vbucket.retain_collections(|collection| !dropped.contains(&collection));
             for collection in dropped {
                 self.store.purge_collection(vbucket.id(), *collection)?;

@@ -36,6 +36,10 @@ const STOP_TRIES: u32 = 3;
 const WARMUP_REPORT: Duration = Duration::from_secs(1);
 /// Threads that load at the same time; more only contend for the same disk.
 const LOADERS_MAX: usize = 4;
+/// How often a loader of a shared store looks for work when nobody wakes it.
+const LOADER_IDLE: Duration = Duration::from_secs(1);
+/// Pause after a vbucket of a shared store could not be read.
+const LOADER_RETRY: Duration = Duration::from_millis(500);
 
 /// Running threads of one bucket.
 pub struct BucketThreads {
@@ -72,12 +76,17 @@ impl BucketThreads {
         bucket.memory.attach_pager(keepers[0].thread().clone());
         bucket.fetches.attach(keepers[1].thread().clone());
         let mut loaders = Vec::new();
-        if !bucket.warmup.stats().done {
+        if !bucket.warmup.stats().done || bucket.store.is_shared() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             for number in 0..cores.min(LOADERS_MAX) {
                 let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
                 let builder = std::thread::Builder::new().name(format!("warmup {name}"));
-                loaders.push(builder.spawn(move || run_loader(&bucket, &stop, number == 0))?);
+                let loader = builder.spawn({
+                    let bucket = Arc::clone(&bucket);
+                    move || run_loader(&bucket, &stop, number == 0)
+                })?;
+                bucket.warmup.attach(loader.thread().clone());
+                loaders.push(loader);
             }
         }
         let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
@@ -92,6 +101,7 @@ impl BucketThreads {
         self.stop.store(true, Ordering::Release);
         self.bucket.signal.wake();
         for loader in self.loaders.lock().drain(..) {
+            loader.thread().unpark();
             report_panic(loader.join());
         }
         for keeper in self.keepers.lock().drain(..) {
@@ -211,10 +221,19 @@ fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
         match bucket.warmup_step_timed(&step_clock()) {
             WarmupStep::Loaded { .. } => {}
             WarmupStep::Failed { vbid: Some(vbid), error } => {
-                tracing::error!(bucket = name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");
+                if bucket.store.is_shared() {
+                    tracing::warn!(bucket = name, %vbid, %error, "documents could not be loaded; trying again");
+                    sleep_unless_stopped(stop, LOADER_RETRY);
+                } else {
+                    tracing::error!(bucket = name, %vbid, %error, "warmup failed; the vbucket stays in temporary failure");
+                }
             }
             WarmupStep::Failed { vbid: None, error } => {
                 tracing::error!(bucket = name, %error, "warmup met damage; vbuckets will be scanned one by one");
+            }
+            WarmupStep::Done if bucket.store.is_shared() => {
+                std::thread::park_timeout(LOADER_IDLE);
+                continue;
             }
             WarmupStep::Done => return,
         }

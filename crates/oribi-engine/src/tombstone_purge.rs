@@ -34,6 +34,13 @@ struct Passes {
 #[derive(Default)]
 pub(crate) struct TombstonePurge(Mutex<Passes>);
 
+impl TombstonePurge {
+    /// Waits for the step that is under way, and keeps others from beginning.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.0.lock()
+    }
+}
+
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PurgeReport {
@@ -71,7 +78,7 @@ impl Bucket {
         let Some(vbucket) = self.vbuckets().get(next) else { return Ok(PurgeReport::default()) };
         let more = next + 1 < self.vbuckets().len();
         passes.next = more.then_some(next + 1);
-        if !vbucket.may_have_tombstones() {
+        if !vbucket.is_owned() || !vbucket.may_have_tombstones() {
             return Ok(PurgeReport { purged: None, more });
         }
         let purge_before = now.unix_s().saturating_sub(age_s);

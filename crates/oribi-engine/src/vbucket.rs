@@ -32,13 +32,15 @@ mod fetching;
 mod flushing;
 mod loading;
 mod operations;
+mod owning;
 mod paging;
 mod stats;
 mod sub_document;
 mod table;
 
 pub use collection_figures::CollectionStats;
-pub(crate) use fetching::Installed;
+pub(crate) use fetching::{FetchBegun, Installed};
+pub(crate) use flushing::FlushRead;
 pub(crate) use operations::{Context, store_fields};
 pub(crate) use paging::{Sweep, SweepReport};
 pub use stats::{KeyStats, VbucketStats};
@@ -49,11 +51,18 @@ use table::Table;
 const LOADING: u8 = 0;
 /// They could not be loaded: nothing is served.
 const FAILED: u8 = u8::MAX;
+/// This node has taken the vbucket over and does not serve it yet.
+const STARTING: u8 = u8::MAX - 1;
+/// Serves nothing any more, but what is queued is still flushed.
+const RETIRING: u8 = u8::MAX - 2;
 
 /// One partition of a bucket.
 pub struct VBucket {
     id: Vbid,
     phase: AtomicU8,
+    /// Raised whenever ownership begins or ends, so that what was begun before is known not to belong to
+    /// what is there now. Changes only while table and queue are locked.
+    incarnation: AtomicU64,
     /// Where the table's groups are, for who prefetches.
     groups: GroupHint,
     table: Mutex<Table>,
@@ -90,6 +99,7 @@ impl VBucket {
         VBucket {
             id,
             phase: AtomicU8::new(if loading { LOADING } else { state.phase as u8 }),
+            incarnation: AtomicU64::new(0),
             groups: GroupHint::default(),
             table: Mutex::new(Table::new(
                 HashTable::new(seed.clone()),

@@ -16,9 +16,13 @@
 //! that is not loaded is then scanned by itself; one whose scan fails stays in temporary failure, and
 //! the others serve. Documents of collections that left the manifest before a crash are purged
 //! afterwards.
+//!
+//! On a store that several nodes share vbuckets come one by one, each as a part of its own, for as long as the bucket is
+//! open; a part that cannot be read is tried again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::Thread;
 
 use oribi_storage::{LoadPart, LoadPlan, StoreError};
 use oribi_types::{CollectionId, ManifestUid, Timestamp, Vbid};
@@ -60,11 +64,15 @@ pub(crate) struct Warmup {
     work: Mutex<Work>,
     /// How much of a document goes into memory, as [`Extent`].
     extent: AtomicU8,
+    /// Threads that wait for more to load.
+    loaders: Mutex<Vec<Thread>>,
 }
 
 #[derive(Default)]
 struct Work {
     is_planned: bool,
+    /// Work was added after everything had been done.
+    is_resumed: bool,
     begun: Timestamp,
     parts: VecDeque<LoadPart>,
     /// Parts that some thread is loading.
@@ -82,7 +90,17 @@ impl Warmup {
         let state = if done { WarmupState::Done } else { WarmupState::Values };
         let stats = WarmupStats { vbuckets, done, state, ..WarmupStats::default() };
         let extent = AtomicU8::new(Extent::Values as u8);
-        Warmup { stats: Mutex::new(stats), work: Mutex::default(), extent }
+        Warmup {
+            stats: Mutex::new(stats),
+            work: Mutex::default(),
+            extent,
+            loaders: Mutex::default(),
+        }
+    }
+
+    /// From now on `thread` is woken when there is more to load.
+    pub(crate) fn attach(&self, thread: Thread) {
+        self.loaders.lock().push(thread);
     }
 
     /// Progress so far.
@@ -122,8 +140,43 @@ impl Bucket {
             work.parts = self.plan_warmup().into();
         }
         let part = work.parts.pop_front()?;
+        if std::mem::take(&mut work.is_resumed) {
+            work.begun = clock();
+            work.manifest_uid = self.manifest().uid();
+        }
         work.running += 1;
         Some(part)
+    }
+
+    /// Begins to serve these vbuckets, which were claimed, and has their documents loaded meanwhile.
+    pub(crate) fn serve_and_load(&self, vbuckets: &[Vbid]) {
+        // Until the parts are queued nobody may take the loading for complete.
+        let mut work = self.warmup.work.lock();
+        let was_idle = work.parts.is_empty() && work.running == 0;
+        work.is_planned = true;
+        let mut added = 0;
+        for vbucket in vbuckets.iter().filter_map(|vbid| self.vbucket(*vbid)) {
+            vbucket.begin_serving();
+            if vbucket.is_loading() {
+                work.parts.push_back(LoadPart::vbucket(vbucket.id()));
+                added += 1;
+            }
+        }
+        if added == 0 {
+            return;
+        }
+        if was_idle {
+            work.is_resumed = true;
+            *self.warmup.stats.lock() =
+                WarmupStats { state: WarmupState::Values, ..WarmupStats::default() };
+            self.warmup.extent.store(Extent::Values as u8, Ordering::Relaxed);
+        }
+        let mut stats = self.warmup.stats.lock();
+        stats.vbuckets += added;
+        stats.done = false;
+        drop(stats);
+        drop(work);
+        self.warmup.loaders.lock().iter().for_each(Thread::unpark);
     }
 
     fn plan_warmup(&self) -> Vec<LoadPart> {
@@ -156,10 +209,17 @@ impl Bucket {
 
     fn load_part(&self, part: LoadPart) -> WarmupStep {
         let whole = part.whole_vbucket().and_then(|vbid| self.vbucket(vbid));
+        // Before the first record is read.
+        let incarnation = whole.map(VBucket::incarnation);
+        if whole.is_some_and(|vbucket| !vbucket.is_loading()) {
+            // It is another node's by now.
+            return WarmupStep::Loaded { items: 0 };
+        }
         let manifest = self.manifest();
-        let mut load = PartLoad::new(self, &manifest);
+        let mut load = PartLoad::new(self, &manifest, incarnation);
         let loaded = self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record));
         let (counts, unknown) = load.finish();
+        let incarnation = incarnation.unwrap_or_default();
         self.schedule_purges(&unknown);
         let mut stats = self.warmup.stats.lock();
         stats.items += counts.items;
@@ -170,13 +230,19 @@ impl Bucket {
             (Ok(()), Some(_)) => {
                 stats.vbuckets_done += 1;
                 drop(stats);
-                whole.into_iter().for_each(VBucket::finish_loading);
+                whole.into_iter().for_each(|vbucket| vbucket.finish_loading(incarnation));
                 WarmupStep::Loaded { items: counts.items }
             }
             (Ok(()), None) => WarmupStep::Loaded { items: counts.items },
+            (Err(error), Some(vbucket)) if self.store.is_shared() => {
+                drop(stats);
+                // The cluster behind the store may be back in a moment, and nobody else serves the vbucket.
+                self.warmup.work.lock().parts.push_back(LoadPart::vbucket(vbucket.id()));
+                WarmupStep::Failed { vbid: Some(vbucket.id()), error }
+            }
             (Err(error), Some(vbucket)) => {
                 stats.failed += 1;
-                vbucket.fail_loading();
+                vbucket.fail_loading(incarnation);
                 WarmupStep::Failed { vbid: Some(vbucket.id()), error }
             }
             (Err(error), None) => {
@@ -224,7 +290,7 @@ impl Bucket {
                 vbucket.retain_collections(|collection| current.contains(collection));
             }
         }
-        self.loading().for_each(VBucket::finish_loading);
+        self.loading().for_each(|vbucket| vbucket.finish_loading(vbucket.incarnation()));
     }
 
     /// Decides how much of the documents that follow goes into memory.

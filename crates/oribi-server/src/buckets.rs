@@ -19,9 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep};
+use oribi_engine::{
+    Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep, VBucket,
+};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
+use oribi_types::Vbid;
 use parking_lot::{Mutex, RwLock};
 
 use crate::config::{Settings, is_bucket_name};
@@ -418,6 +421,13 @@ impl Buckets {
         let name = config.name.clone();
         let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
             .map_err(|source| BucketError::Open { name: name.clone(), source })?;
+        if bucket.is_shared() {
+            // Nobody assigns its vbuckets to nodes, so all are this one's; whoever had them is fenced.
+            let all: Vec<Vbid> = bucket.vbuckets().iter().map(VBucket::id).collect();
+            bucket
+                .take_over(&all)
+                .map_err(|source| BucketError::Store { name: name.clone(), source })?;
+        }
         let threads = match runs {
             true => Some(BucketThreads::start(Arc::clone(&bucket)).map_err(|source| {
                 BucketError::Io { action: "start threads of", path: name.clone().into(), source }

@@ -16,6 +16,7 @@ mod load_plan;
 mod log_store;
 mod memory_store;
 mod seeded_random;
+mod shared_memory_store;
 mod state_layout;
 
 pub use conformance::Medium;
@@ -29,6 +30,7 @@ pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use seeded_random::SeededRandom;
+pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
 
 /// What tests of the crates above need of this one: files that fail, and bugs to plant.
 #[cfg(any(test, feature = "testing"))]

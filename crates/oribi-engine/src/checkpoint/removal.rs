@@ -4,9 +4,12 @@
 //! so the lock is held for a few pointer moves, whatever the number of items; they are freed, and
 //! what they held is summed up, when the caller has released the lock.
 
+use oribi_types::{Cas, Seqno};
+
 use super::CheckpointManager;
 use super::cursor::{Cursor, Mark};
 use super::expelled::{Expelled, Settlement};
+use super::open::OpenCheckpoint;
 use crate::planted::{self, Bug};
 
 impl CheckpointManager {
@@ -43,6 +46,22 @@ impl CheckpointManager {
             (cursor.position, cursor.read_to) = (end, end);
         }
         self.expel()
+    }
+
+    /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued belongs to
+    /// a history that this one does not continue.
+    pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> Expelled {
+        let expelled = self.clear();
+        let enqueued = self.enqueued();
+        (self.high_seqno, self.max_cas) = (high_seqno.0, max_cas.0);
+        // May wrap: only the distance to the high seqno is ever used.
+        self.seqno_at_start = high_seqno.0.wrapping_sub(enqueued);
+        self.open = OpenCheckpoint::new(high_seqno.0 + 1);
+        let end = Mark { seqno: self.high_seqno, items: self.closed_sums.items };
+        for cursor in self.cursors.iter_mut() {
+            (cursor.position, cursor.read_to) = (end, end);
+        }
+        expelled
     }
 
     /// Drops the droppable cursors without which something could leave: those behind all that must

@@ -211,7 +211,7 @@ impl World {
     fn wait_for_persistence(&self, key: &Key, seqno: Seqno) {
         let (token, life) = (self.token(), self.life());
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&life.sink) as Arc<dyn PersistenceSink>;
-        match life.bucket.when_persisted(key.vbid, seqno, &sink, token) {
+        match life.bucket.when_persisted(key.vbid, (seqno, None), &sink, token) {
             true => self.promised(key.vbid, seqno),
             false => {
                 self.waits.borrow_mut().insert(token, (key.vbid, seqno));

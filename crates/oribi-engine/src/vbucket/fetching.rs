@@ -27,15 +27,23 @@ pub(crate) enum Installed {
     Differs,
 }
 
+/// What the vbucket was when a read of the store began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FetchBegun {
+    high_seqno: Seqno,
+    incarnation: u64,
+}
+
 impl VBucket {
-    /// The high seqno to be handed to [`VBucket::install`], or `None` when nothing has to be read for `key`.
-    pub(crate) fn begin_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> Option<Seqno> {
+    /// What is to be handed to [`VBucket::install`], or `None` when nothing has to be read for `key`.
+    pub(crate) fn begin_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
         let is_missing = match table.index.get(self.seed.hash(key), key) {
             Some(item) => item.is_evicted(),
             None => self.is_absence_uncertain(context, &table),
         };
-        is_missing.then(|| self.high_seqno())
+        let incarnation = self.incarnation();
+        is_missing.then(|| FetchBegun { high_seqno: self.high_seqno(), incarnation })
     }
 
     /// True when a read of the document would have to wait for the store.
@@ -58,16 +66,17 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-        begun: Seqno,
+        begun: FetchBegun,
         fetched: Option<ItemRef>,
     ) -> Installed {
         let hash = self.seed.hash(key);
         let item = fetched.unwrap_or_else(|| absence_marker(key));
         let garbage = {
             let mut table = self.table.lock();
-            if !context.knows(key.collection) {
+            if self.incarnation() != begun.incarnation || !context.knows(key.collection) {
                 return Installed::Done;
             }
+            let begun = begun.high_seqno;
             match table.index.locate(hash, key) {
                 Some(place) => {
                     let current = table.index.at(place).filter(|current| current.is_evicted());

@@ -15,6 +15,16 @@ use crate::checkpoint::{CursorBatch, Expelled, ReadLimits};
 use crate::flusher::FlusherSignal;
 use crate::planted::{self, Bug};
 
+/// What a vbucket brings into a commit.
+pub(crate) struct FlushRead {
+    /// What is queued.
+    pub(crate) batch: CursorBatch,
+    /// The state that goes with its end.
+    pub(crate) state: VbucketState,
+    /// To be handed back with the batch.
+    pub(crate) incarnation: u64,
+}
+
 impl VBucket {
     /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
     /// flush ever.
@@ -33,12 +43,19 @@ impl VBucket {
     }
 
     /// Reads what is to be persisted next, and the state that goes with its end.
-    pub(crate) fn read_for_flush(&self, limits: ReadLimits) -> Option<(CursorBatch, VbucketState)> {
+    /// `None` when there is nothing, or the vbucket is not this node's.
+    pub(crate) fn read_for_flush(&self, limits: ReadLimits) -> Option<FlushRead> {
         let cursor = self.persistence_cursor?;
         // Read first: the table's maximum may then only be too high, which costs nothing.
-        let batch = self.queue.lock().read(cursor, limits)?;
+        let (batch, incarnation) = {
+            let mut queue = self.queue.lock();
+            if !self.is_owned() {
+                return None;
+            }
+            (queue.read(cursor, limits)?, self.incarnation())
+        };
         let state = self.state_at(batch.end, batch.max_cas);
-        Some((batch, state))
+        Some(FlushRead { batch, state, incarnation })
     }
 
     /// The state as it is to be persisted together with everything up to `end`.
@@ -71,30 +88,46 @@ impl VBucket {
 
     /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
     /// leaves the queue, tombstones also the table. `newest` are the highest seqnos of the batch by collection.
-    pub(crate) fn flushed(&self, batch: CursorBatch, newest: &[(CollectionId, Seqno)]) {
-        self.table.lock().persisted(newest);
-        self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
+    /// Nothing of it counts when ownership has ended since it was read: whoever waited was told so then.
+    pub(crate) fn flushed(
+        &self,
+        batch: CursorBatch,
+        incarnation: u64,
+        newest: &[(CollectionId, Seqno)],
+    ) {
         let end = batch.end;
         let expelled = {
+            let mut table = self.table.lock();
             let mut queue = self.queue.lock();
+            if self.incarnation() != incarnation {
+                return;
+            }
+            table.persisted(newest);
+            drop(table);
             if let Some(cursor) = self.persistence_cursor {
                 queue.advance(cursor);
             }
+            self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
             queue.expel()
         };
         // Before the queue's reference goes, so that the last one is not given up under the table lock.
         drop(batch);
         self.finish_expel(expelled);
+        // Should ownership have ended meanwhile, nobody is left to be told, and it begins anew only after this.
         self.persisted_seqno.store(end.0, Ordering::Release);
         self.waiters.persisted(end);
     }
 
-    /// The batch that was read may not be durable: it will be read again.
-    pub(crate) fn flush_failed(&self) {
+    /// The batch that was read may not be durable: it will be read again, unless ownership has ended.
+    pub(crate) fn flush_failed(&self, incarnation: u64) {
         if let Some(cursor) = self.persistence_cursor
             && !planted::has(Bug::ForgetsTheRewind)
         {
-            self.queue.lock().rewind(cursor);
+            let mut queue = self.queue.lock();
+            if self.incarnation() != incarnation {
+                return;
+            }
+            queue.rewind(cursor);
         }
         self.waiters.fail_all();
     }

@@ -27,11 +27,20 @@ impl VBucket {
     }
 
     /// Puts stored documents into the table, each unless there is something under its key. Leaves
-    /// those in `batch`, and says how many they are.
-    pub(crate) fn load(&self, memory: &Memory, batch: &mut Vec<(KeyHash, ItemRef)>) -> u64 {
+    /// those in `batch`, and says how many they are. All of them when the load began in another
+    /// incarnation: what it reads may be older than what the vbucket is now.
+    pub(crate) fn load(
+        &self,
+        memory: &Memory,
+        incarnation: u64,
+        batch: &mut Vec<(KeyHash, ItemRef)>,
+    ) -> u64 {
         let mut overtaken = Vec::new();
         let (retired, change) = {
             let mut table = self.table.lock();
+            if self.incarnation() != incarnation {
+                return batch.len() as u64;
+            }
             for (hash, item) in batch.drain(..) {
                 if let Some(refused) = table.load(hash, item) {
                     overtaken.push((hash, refused));
@@ -51,16 +60,21 @@ impl VBucket {
     }
 
     /// Takes note of a stored record that stays in the store.
-    pub(crate) fn load_tombstone(&self, record: &Record<'_>) {
-        self.table.lock().load_tombstone(record);
+    pub(crate) fn load_tombstone(&self, incarnation: u64, record: &Record<'_>) {
+        let mut table = self.table.lock();
+        if self.incarnation() == incarnation {
+            table.load_tombstone(record);
+        }
     }
 
     /// Ends loading: everything that the store has was in the table or is. Removes the tombstones
     /// that stayed only because the vbucket was loading.
-    pub(crate) fn finish_loading(&self) {
+    pub(crate) fn finish_loading(&self, incarnation: u64) {
         // First, so that a tombstone whose slot leaves the queue from here on is removed by whoever
         // lets the slot go, and one whose slot has left already is removed here.
-        self.phase.store(VbucketPhase::Active as u8, Ordering::Release);
+        if !self.end_loading(incarnation, VbucketPhase::Active as u8) {
+            return;
+        }
         let lowest_queued = self.queue.lock().lowest_needed();
         let mut next = 0;
         let mut seen_count = self.table.lock().index.group_count();
@@ -92,8 +106,18 @@ impl VBucket {
     }
 
     /// Gives loading up: the store cannot be read, so the vbucket serves nothing.
-    pub(crate) fn fail_loading(&self) {
-        self.phase.store(FAILED, Ordering::Release);
+    pub(crate) fn fail_loading(&self, incarnation: u64) {
+        self.end_loading(incarnation, FAILED);
+    }
+
+    /// False when the vbucket is not loading any more, or a load of another incarnation.
+    fn end_loading(&self, incarnation: u64, phase: u8) -> bool {
+        let _phase_is_steady = self.table.lock();
+        let is_same = self.is_loading() && self.incarnation() == incarnation;
+        if is_same {
+            self.phase.store(phase, Ordering::Release);
+        }
+        is_same
     }
 
     /// True while stored records may still come into the table.

@@ -380,8 +380,8 @@ impl VBucket {
         key: DocKey<'_>,
         refer: impl FnOnce(&ItemRef) -> ItemRef,
     ) -> Result<Option<ItemRef>, Refused> {
-        self.check_phase()?;
         let table = self.table.lock();
+        self.check_phase()?;
         if !context.knows(key.collection) {
             return Err(Refused::UnknownCollection);
         }
@@ -402,6 +402,7 @@ impl VBucket {
         (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
     }
 
+    /// Asked under the table's lock, under which the phase changes.
     fn check_phase(&self) -> Result<(), Refused> {
         match self.phase.load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
@@ -464,6 +465,7 @@ impl VBucket {
         mut new: NewItem,
         condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
     ) -> Result<(Mutation, ItemRef), Denied<R>> {
+        // A first look, so that a write which will be refused counts as no pressure on memory.
         self.check_phase().map_err(Denied::Refused)?;
         if let Some(refused) = context.memory.refuses(new.as_item().is_deleted()) {
             return Err(Denied::Refused(refused));
@@ -471,6 +473,8 @@ impl VBucket {
         let key_collection = new.as_item().key().collection;
         let (item, garbage, change) = {
             let mut table = self.table.lock();
+            // Under the lock, under which ownership ends: nothing is written after that.
+            self.check_phase().map_err(Denied::Refused)?;
             if !context.knows(key_collection) {
                 return Err(Denied::Refused(Refused::UnknownCollection));
             }

@@ -102,7 +102,7 @@ impl VBucket {
         let table = self.table.lock();
         let queue = self.queue.lock();
         VbucketStats {
-            phase: VbucketPhase::Active,
+            phase: self.phase(),
             loading,
             items: table.items(),
             items_evicted: table.evicted_items(),

@@ -230,6 +230,12 @@ impl Table {
         self.stored_only -= self.collections.retain(keep);
     }
 
+    /// Continues another history: deletions before it had revisions up to `max_deleted_rev`, and versions up to
+    /// `high_seqno` may be in the store without being here.
+    pub(super) fn continue_from(&mut self, max_deleted_rev: RevSeqno, high_seqno: Seqno) {
+        (self.max_deleted_rev, self.max_removed_seqno) = (max_deleted_rev.0, high_seqno);
+    }
+
     /// Empties the table and returns what was in it, to be dropped after the lock.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         let empty = HashTable::new(self.index.seed().clone());

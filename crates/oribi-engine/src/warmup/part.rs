@@ -14,6 +14,7 @@ use crate::collections::Manifest;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::prefetch::load_line;
+use crate::vbucket::VBucket;
 
 /// Most documents that enter a table under one hold of its lock: about two microseconds.
 const BATCH: usize = 32;
@@ -59,10 +60,16 @@ pub(super) struct PartLoad<'b> {
     unknown: Vec<CollectionId>,
     vbid: Vbid,
     batch: Vec<(KeyHash, ItemRef)>,
+    /// That of the one vbucket of the part; `None` for a part of several, whose store is this node's alone.
+    incarnation: Option<u64>,
 }
 
 impl<'b> PartLoad<'b> {
-    pub(super) fn new(bucket: &'b Bucket, manifest: &'b Manifest) -> PartLoad<'b> {
+    pub(super) fn new(
+        bucket: &'b Bucket,
+        manifest: &'b Manifest,
+        incarnation: Option<u64>,
+    ) -> PartLoad<'b> {
         PartLoad {
             bucket,
             manifest,
@@ -71,6 +78,7 @@ impl<'b> PartLoad<'b> {
             unknown: Vec::new(),
             vbid: Vbid(0),
             batch: Vec::with_capacity(BATCH),
+            incarnation,
         }
     }
 
@@ -79,6 +87,9 @@ impl<'b> PartLoad<'b> {
     pub(super) fn take(&mut self, vbid: Vbid, record: &Record<'_>) -> ControlFlow<()> {
         let collection = record.key.collection;
         let Some(vbucket) = self.bucket.vbucket(vbid) else { return ControlFlow::Continue(()) };
+        if vbucket.incarnation() != self.incarnation_of(vbucket) {
+            return ControlFlow::Break(());
+        }
         if collection != CollectionId::DEFAULT && !self.manifest.contains(collection) {
             if !self.unknown.contains(&collection) {
                 self.unknown.push(collection);
@@ -87,7 +98,7 @@ impl<'b> PartLoad<'b> {
         }
         if record.deleted {
             self.counts.tombstones += 1;
-            vbucket.load_tombstone(record);
+            vbucket.load_tombstone(self.incarnation_of(vbucket), record);
             return ControlFlow::Continue(());
         }
         self.counts.items += 1;
@@ -104,6 +115,10 @@ impl<'b> PartLoad<'b> {
         let item = self.block(record);
         self.batch.push((hash, item));
         ControlFlow::Continue(())
+    }
+
+    fn incarnation_of(&self, vbucket: &VBucket) -> u64 {
+        self.incarnation.unwrap_or_else(|| vbucket.incarnation())
     }
 
     fn block(&mut self, record: &Record<'_>) -> ItemRef {
@@ -123,7 +138,9 @@ impl<'b> PartLoad<'b> {
 
     fn insert(&mut self) {
         if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
-            self.counts.overtaken += vbucket.load(&self.bucket.memory, &mut self.batch);
+            let incarnation = self.incarnation_of(vbucket);
+            let memory = &self.bucket.memory;
+            self.counts.overtaken += vbucket.load(memory, incarnation, &mut self.batch);
         }
         self.batch.clear();
     }

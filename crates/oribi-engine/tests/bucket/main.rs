@@ -17,6 +17,7 @@ mod fetches;
 mod flushing;
 mod in_memory;
 mod operations;
+mod ownership;
 mod statistics;
 mod upkeep;
 mod warmup;

@@ -160,11 +160,11 @@ fn waiters_are_told_after_the_commit_and_only_then() {
     let told = Arc::new(Told::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let first = done(bucket.store(VB, key("k"), &set("1"), NOW));
-    assert!(!bucket.when_persisted(VB, first.seqno, &sink, 5));
+    assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 5));
     assert!(told.0.lock().is_empty());
     bucket.flush_step().unwrap();
     assert_eq!(*told.0.lock(), [(5, PersistOutcome::Persisted)]);
-    assert!(bucket.when_persisted(VB, first.seqno, &sink, 6));
+    assert!(bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 6));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn fail_and_heal(fault: Fault) {
     let told = Arc::new(Told::default());
     let sink: Arc<dyn PersistenceSink> = told.clone();
     let written = done(bucket.store(VB, key("k"), &set("1"), NOW));
-    assert!(!bucket.when_persisted(VB, written.seqno, &sink, 5));
+    assert!(!bucket.when_persisted(VB, (written.seqno, Some(written.vb_uuid)), &sink, 5));
     plan.fail_from(plan.commits() + 1, fault);
     bucket.flush_step().expect_err("the plan fails this commit");
     assert_eq!(*told.0.lock(), [(5, PersistOutcome::Failed)]);

@@ -126,7 +126,8 @@ impl Fixture {
     /// Asks to be told when a mutation is durable; true when it is already.
     fn wait_for(&self, number: u64, mutation: &Mutation) -> bool {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&self.told) as Arc<dyn PersistenceSink>;
-        self.bucket.when_persisted(place(number).0, mutation.seqno, &sink, number)
+        let position = (mutation.seqno, Some(mutation.vb_uuid));
+        self.bucket.when_persisted(place(number).0, position, &sink, number)
     }
 
     fn told(&self) -> Vec<(u64, PersistOutcome)> {

@@ -8,6 +8,7 @@
 
 use oribi_engine::{ItemRef, Mutation};
 use oribi_protocol::status::Status;
+use oribi_types::VbUuid;
 use slab::Slab;
 
 use crate::limits::PARKED_MAX;
@@ -37,6 +38,19 @@ pub enum Answer {
     },
     /// Get-and-touch: the document.
     Document(ItemRef),
+}
+
+impl Answer {
+    /// The history that the mutation is part of, where the answer knows it.
+    pub fn history(&self) -> Option<VbUuid> {
+        match self {
+            Answer::Mutation(mutation)
+            | Answer::Counter { mutation, .. }
+            | Answer::Touched(mutation)
+            | Answer::SubDocument { mutation, .. } => Some(mutation.vb_uuid),
+            Answer::Document(_) => None,
+        }
+    }
 }
 
 /// One waiting write.

@@ -216,7 +216,8 @@ pub(super) fn answer_durably(x: &mut Exchange<'_>, vbid: Vbid, seqno: Seqno, ans
         let position = position.expect("admit_durable was asked before the write was done");
         let serial = x.env.park_serial();
         let token = ParkToken { slot: x.id.slot, position, serial }.encode();
-        if !x.bucket().bucket().when_persisted(vbid, seqno, &x.env.sink, token) {
+        let position = (seqno, answer.history());
+        if !x.bucket().bucket().when_persisted(vbid, position, &x.env.sink, token) {
             return park(x, serial, answer);
         }
     }

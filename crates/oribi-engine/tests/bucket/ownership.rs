@@ -1,0 +1,359 @@
+//! Several nodes over one store: vbuckets taken over, given up, lost, and what is left in flight then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oribi_engine::{
+    Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, PersistOutcome, PersistenceSink,
+    Refused, WarmupStep,
+};
+use oribi_storage::{
+    KvStore, Ownership, Record, RecordVisitor, SharedMedium, SharedMemoryStore, StoreError,
+    StoreStats, VbBatch, VbucketState,
+};
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use parking_lot::Mutex;
+
+use super::{NOW, VB, config, done, entropy, key, set};
+
+const ALL: [Vbid; 4] = [Vbid(0), Vbid(1), Vbid(2), Vbid(3)];
+
+fn node(store: Arc<dyn KvStore>) -> Arc<Bucket> {
+    Bucket::open(config(), store, entropy(), false).expect("the bucket opens")
+}
+
+fn nodes(medium: &Arc<SharedMedium>) -> (Arc<Bucket>, Arc<Bucket>) {
+    let open = || node(Arc::new(SharedMemoryStore::on(Arc::clone(medium))));
+    (open(), open())
+}
+
+fn is_elsewhere(bucket: &Bucket, vbid: Vbid, name: &str) -> bool {
+    let read = bucket.get(vbid, key(name), NOW);
+    let written = bucket.store(vbid, key(name), &set("never"), NOW);
+    matches!(read, GetOutcome::Refused(Refused::NotMyVbucket))
+        && written == MutationOutcome::Refused(Refused::NotMyVbucket)
+}
+
+fn load_all(bucket: &Bucket) {
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+}
+
+fn value(bucket: &Bucket, vbid: Vbid, name: &str) -> Option<String> {
+    match bucket.get(vbid, key(name), NOW) {
+        GetOutcome::Hit(item) => Some(String::from_utf8_lossy(item.value()).into_owned()),
+        GetOutcome::Miss => None,
+        GetOutcome::Refused(refused) => panic!("{refused:?}"),
+    }
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<(u64, PersistOutcome)>>);
+
+impl PersistenceSink for Told {
+    fn persisted(&self, token: u64, outcome: PersistOutcome) {
+        self.0.lock().push((token, outcome));
+    }
+}
+
+#[derive(Default)]
+struct Fetched(AtomicBool);
+
+impl FetchSink for Fetched {
+    fn fetched(&self, _token: u64, outcome: FetchOutcome) {
+        assert_eq!(outcome, FetchOutcome::Ready);
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What a node believes that it owns.
+#[derive(Default)]
+struct Owned(Mutex<Vec<Vbid>>);
+
+impl Ownership for Owned {
+    fn owns(&self, vbid: Vbid) -> bool {
+        self.0.lock().contains(&vbid)
+    }
+}
+
+#[test]
+fn nothing_is_served_before_it_is_taken_over() {
+    let (bucket, _) = nodes(&Arc::default());
+    assert!(bucket.owned().is_empty());
+    assert!(is_elsewhere(&bucket, VB, "k"));
+    bucket.take_over(&[VB]).unwrap();
+    assert_eq!(bucket.owned(), [VB]);
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+    assert!(is_elsewhere(&bucket, Vbid(2), "k"));
+    assert_eq!(bucket.flush_step().unwrap().vbuckets, 1);
+}
+
+#[test]
+fn an_orderly_hand_over_loses_nothing_and_begins_a_history() {
+    let (old, new) = nodes(&Arc::default());
+    old.take_over(&ALL).unwrap();
+    let written = done(old.store(VB, key("k"), &set("1"), NOW));
+    old.stop_serving(VB);
+    assert!(is_elsewhere(&old, VB, "k"));
+    assert!(!old.is_flushed(VB));
+    old.flush_step().unwrap();
+    assert!(old.is_flushed(VB));
+    old.deactivate(VB);
+    assert_eq!(old.owned().len(), ALL.len() - 1);
+
+    new.take_over(&[VB]).unwrap();
+    // It serves at once; that a key is absent is certain only after the load.
+    assert!(matches!(new.get(VB, key("k"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));
+    load_all(&new);
+    assert_eq!(value(&new, VB, "k").as_deref(), Some("1"));
+    let next = done(new.store(VB, key("k"), &set("2"), NOW));
+    assert!(next.seqno > written.seqno && next.cas > written.cas);
+    assert_ne!(next.vb_uuid, written.vb_uuid);
+    let histories = new.vbucket(VB).unwrap().failover_table();
+    assert_eq!(histories[0].seqno, written.seqno);
+    assert_eq!(histories[1].uuid, written.vb_uuid);
+}
+
+#[test]
+fn who_loses_a_vbucket_tells_its_waiters_that_nobody_knows() {
+    let (bucket, _) = nodes(&Arc::default());
+    bucket.take_over(&ALL).unwrap();
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn PersistenceSink> = told.clone();
+    let first = done(bucket.store(VB, key("k"), &set("1"), NOW));
+    assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 1));
+    bucket.deactivate(VB);
+    assert_eq!(*told.0.lock(), [(1, PersistOutcome::Failed)]);
+    // One who comes too late, and one whose history has ended meanwhile.
+    assert!(!bucket.when_persisted(VB, (first.seqno, None), &sink, 2));
+    bucket.take_over(&[VB]).unwrap();
+    assert!(!bucket.when_persisted(VB, (first.seqno, Some(first.vb_uuid)), &sink, 3));
+    let failed = |token| (token, PersistOutcome::Failed);
+    assert_eq!(*told.0.lock(), [failed(1), failed(2), failed(3)]);
+    assert_eq!(value(&bucket, VB, "k"), None, "it was never durable");
+}
+
+#[test]
+fn the_old_owner_overwrites_nothing_and_gives_up() {
+    let (old, new) = nodes(&Arc::default());
+    old.take_over(&ALL).unwrap();
+    done(old.store(VB, key("k"), &set("durable"), NOW));
+    old.flush_step().unwrap();
+    done(old.store(VB, key("k"), &set("late"), NOW));
+    new.take_over(&ALL).unwrap();
+    load_all(&new);
+    done(new.store(VB, key("k"), &set("newer"), NOW));
+    new.flush_step().unwrap();
+    assert!(matches!(old.flush_step(), Err(StoreError::Fenced(_))));
+    assert!(is_elsewhere(&old, VB, "k"));
+    assert!(old.owned().is_empty(), "without anybody to ask, everything is the other's");
+    assert_eq!(value(&new, VB, "k").as_deref(), Some("newer"));
+    // What is left of the old owner's step is not tried again.
+    assert_eq!(old.flush_step().unwrap().items, 0);
+}
+
+#[test]
+fn a_node_that_still_owns_a_vbucket_goes_on_writing_it_after_another_was_taken_over() {
+    let medium = Arc::<SharedMedium>::default();
+    let (old, new) = nodes(&medium);
+    let owned = Arc::new(Owned::default());
+    owned.0.lock().extend(ALL);
+    old.set_ownership(owned.clone());
+    old.take_over(&ALL).unwrap();
+    // The lease of one is over, and nobody has told the engine.
+    owned.0.lock().retain(|vbid| *vbid != VB);
+    new.take_over(&[VB]).unwrap();
+    done(old.store(VB, key("k"), &set("lost"), NOW));
+    done(old.store(Vbid(2), key("k"), &set("1"), NOW));
+    assert!(matches!(old.flush_step(), Err(StoreError::Fenced(_))));
+    assert!(is_elsewhere(&old, VB, "k"));
+    assert_eq!(old.flush_step().unwrap().items, 1);
+    assert_eq!(old.owned().len(), ALL.len() - 1);
+    assert_eq!(value(&old, Vbid(2), "k").as_deref(), Some("1"));
+}
+
+#[test]
+fn what_is_taken_over_too_late_is_not_served() {
+    let (bucket, _) = nodes(&Arc::default());
+    bucket.set_ownership(Arc::new(Owned::default()));
+    assert!(matches!(bucket.take_over(&[VB]), Err(StoreError::Fenced(_))));
+    assert!(bucket.owned().is_empty());
+}
+
+#[test]
+fn a_vbucket_that_comes_back_has_nothing_of_its_earlier_time() {
+    let (one, two) = nodes(&Arc::default());
+    one.take_over(&ALL).unwrap();
+    done(one.store(VB, key("stale"), &set("1"), NOW));
+    done(one.store(VB, key("k"), &set("1"), NOW));
+    one.deactivate(VB);
+    two.take_over(&[VB]).unwrap();
+    done(two.store(VB, key("k"), &set("2"), NOW));
+    two.flush_step().unwrap();
+    two.deactivate(VB);
+    one.take_over(&[VB]).unwrap();
+    load_all(&one);
+    assert_eq!(value(&one, VB, "k").as_deref(), Some("2"));
+    assert_eq!(value(&one, VB, "stale"), None);
+    assert_eq!(one.vbucket(VB).unwrap().stats().high_seqno, Seqno(1));
+}
+
+/// Does something between a call's arrival and the store.
+struct Interrupted {
+    inner: SharedMemoryStore,
+    now: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Interrupted {
+    fn on(medium: &Arc<SharedMedium>) -> Arc<Interrupted> {
+        let inner = SharedMemoryStore::on(Arc::clone(medium));
+        Arc::new(Interrupted { inner, now: Mutex::default() })
+    }
+
+    fn next(&self, action: impl FnOnce() + Send + 'static) {
+        *self.now.lock() = Some(Box::new(action));
+    }
+
+    fn interrupt(&self) {
+        let action = self.now.lock().take();
+        action.into_iter().for_each(|action| action());
+    }
+}
+
+impl KvStore for Interrupted {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        self.interrupt();
+        self.inner.commit(batches)
+    }
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        let found = self.inner.get(vbid, key, visit);
+        self.interrupt();
+        found
+    }
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.scan_keys(vbid, &mut |record| {
+            self.interrupt();
+            visit(record)
+        })
+    }
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan_seqnos(vbid, from, to, visit)
+    }
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.inner.vbucket_states()
+    }
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get_local(name)
+    }
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_local(name, value)
+    }
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        self.inner.purge_collection(vbid, collection)
+    }
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        self.inner.drop_vbucket(vbid)
+    }
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        self.inner.compact(vbid, purge_before)
+    }
+    fn is_shared(&self) -> bool {
+        true
+    }
+    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.inner.take_over(vbuckets)
+    }
+    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
+        self.inner.set_ownership(owned);
+    }
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}
+
+#[test]
+fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    bucket.take_over(&ALL).unwrap();
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+    done(bucket.store(Vbid(2), key("k"), &set("1"), NOW));
+    let interrupted = Arc::clone(&bucket);
+    store.next(move || interrupted.deactivate(VB));
+    assert_eq!(bucket.flush_step().unwrap().vbuckets, 2);
+    assert!(is_elsewhere(&bucket, VB, "k"));
+    assert!(bucket.is_flushed(Vbid(2)));
+    // What was committed before another owner came counts, although nobody was told.
+    bucket.take_over(&[VB]).unwrap();
+    load_all(&bucket);
+    assert_eq!(value(&bucket, VB, "k").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_load_that_is_overtaken_brings_nothing_stale() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let (one, two) = (node(store.clone()), node(Arc::new(SharedMemoryStore::on(medium))));
+    one.take_over(&ALL).unwrap();
+    for name in ["a", "b", "c"] {
+        done(one.store(VB, key(name), &set("old"), NOW));
+    }
+    one.flush_step().unwrap();
+    one.deactivate(VB);
+    one.take_over(&[VB]).unwrap();
+    let back = Arc::clone(&one);
+    store.next(move || {
+        back.deactivate(VB);
+        two.take_over(&[VB]).unwrap();
+        load_all(&two);
+        done(two.store(VB, key("c"), &set("new"), NOW));
+        two.flush_step().unwrap();
+        two.deactivate(VB);
+        back.take_over(&[VB]).unwrap();
+    });
+    // The scan that began before goes on over what it has seen then.
+    load_all(&one);
+    for (name, expected) in [("a", "old"), ("b", "old"), ("c", "new")] {
+        assert_eq!(value(&one, VB, name).as_deref(), Some(expected), "{name}");
+    }
+}
+
+#[test]
+fn a_fetch_that_is_overtaken_installs_nothing_stale() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let (one, two) = (node(store.clone()), node(Arc::new(SharedMemoryStore::on(medium))));
+    one.take_over(&ALL).unwrap();
+    done(one.store(VB, key("k"), &set("old"), NOW));
+    one.flush_step().unwrap();
+    one.deactivate(VB);
+    one.take_over(&[VB]).unwrap();
+    let back = Arc::clone(&one);
+    store.next(move || {
+        back.deactivate(VB);
+        two.take_over(&[VB]).unwrap();
+        load_all(&two);
+        done(two.store(VB, key("k"), &set("new"), NOW));
+        two.flush_step().unwrap();
+        two.deactivate(VB);
+        back.take_over(&[VB]).unwrap();
+    });
+    let fetched = Arc::new(Fetched::default());
+    let sink: Arc<dyn FetchSink> = fetched.clone();
+    one.fetch(VB, key("k"), &sink, 1);
+    assert_eq!(one.fetch_step(), 1);
+    assert!(fetched.0.load(Ordering::Acquire));
+    load_all(&one);
+    assert_eq!(value(&one, VB, "k").as_deref(), Some("new"));
+}

@@ -1,0 +1,135 @@
+//! A store in memory that several owners open at once, for tests of several nodes.
+//!
+//! Owns: the epoch by which owners are told apart. A [`SharedMemoryStore`] stands for one process; what outlives
+//! and connects them is the [`SharedMedium`]. Taking over raises the medium's epoch, and a write that is made with an
+//! older one asks its own process whether it still owns the vbuckets: then it goes on in the new epoch, else it
+//! fails as a whole. This is what a store does whose fence is a change that every write has to name.
+//! Invariant: epoch, check and write are one step under one lock, so no write of an earlier owner comes after
+//! a take-over. It does not bound its memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use parking_lot::Mutex;
+
+use crate::{
+    KvStore, MemoryMedium, MemoryStore, Ownership, Record, RecordVisitor, StoreError, StoreStats,
+    VbBatch, VbucketState,
+};
+
+/// The data that all processes share.
+#[derive(Debug, Default)]
+pub struct SharedMedium {
+    medium: Arc<MemoryMedium>,
+    epoch: Mutex<u64>,
+}
+
+/// One process's [`KvStore`] over a [`SharedMedium`].
+pub struct SharedMemoryStore {
+    shared: Arc<SharedMedium>,
+    inner: MemoryStore,
+    epoch: AtomicU64,
+    ownership: Mutex<Option<Arc<dyn Ownership>>>,
+}
+
+impl SharedMemoryStore {
+    /// Opens the data for one more process, which owns nothing yet.
+    pub fn on(shared: Arc<SharedMedium>) -> SharedMemoryStore {
+        let inner = MemoryStore::on(Arc::clone(&shared.medium));
+        SharedMemoryStore { shared, inner, epoch: AtomicU64::new(0), ownership: Mutex::default() }
+    }
+
+    /// Does `write` unless some of `vbuckets` are another owner's.
+    fn fenced<R>(
+        &self,
+        vbuckets: impl Iterator<Item = Vbid>,
+        write: impl FnOnce() -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        let current = self.shared.epoch.lock();
+        if self.epoch.load(Ordering::Acquire) != *current {
+            let ownership = self.ownership.lock().clone();
+            let owns = |vbid| ownership.as_ref().is_some_and(|ownership| ownership.owns(vbid));
+            for vbid in vbuckets {
+                if !owns(vbid) {
+                    return Err(StoreError::Fenced(format!("{vbid} in epoch {current}")));
+                }
+            }
+            self.epoch.store(*current, Ordering::Release);
+        }
+        write()
+    }
+}
+
+impl KvStore for SharedMemoryStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        self.fenced(batches.iter().map(|batch| batch.vbid), || self.inner.commit(batches))
+    }
+
+    fn get(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.inner.get(vbid, key, visit)
+    }
+
+    fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        self.inner.scan_keys(vbid, visit)
+    }
+
+    fn scan_seqnos(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan_seqnos(vbid, from, to, visit)
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.inner.vbucket_states()
+    }
+
+    fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get_local(name)
+    }
+
+    fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_local(name, value)
+    }
+
+    fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
+        self.fenced([vbid].into_iter(), || self.inner.purge_collection(vbid, collection))
+    }
+
+    fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
+        self.fenced([vbid].into_iter(), || self.inner.drop_vbucket(vbid))
+    }
+
+    fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
+        self.fenced([vbid].into_iter(), || self.inner.compact(vbid, purge_before))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        let mut epoch = self.shared.epoch.lock();
+        *epoch += 1;
+        self.epoch.store(*epoch, Ordering::Release);
+        let states = self.inner.vbucket_states()?;
+        Ok(states.into_iter().filter(|(vbid, _)| vbuckets.contains(vbid)).collect())
+    }
+
+    fn set_ownership(&self, owned: Arc<dyn Ownership>) {
+        *self.ownership.lock() = Some(owned);
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}
