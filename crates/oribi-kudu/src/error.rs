@@ -217,6 +217,12 @@ impl Error {
         }
     }
 
+    /// Whether a tablet server refused a whole request because the table has other columns by now. Nothing
+    /// of it was applied, and nothing will be.
+    pub fn is_schema_mismatch(&self) -> bool {
+        matches!(self, Error::TabletServer { code: TabletServerErrorCode::MismatchedSchema, .. })
+    }
+
     /// The general status that says most about this error, for callers that count errors by kind.
     pub fn status(&self) -> StatusCode {
         match self {

@@ -47,8 +47,9 @@ pub use schema::{
     Schema, SchemaBuilder, SchemaError, Value, ValueError,
 };
 pub use session::{
-    ColumnReference, FailedRow, FlushMode, FlushSummary, RowErrors, RowFailure, RowWriter, Session,
-    SessionError, SessionOptions, SessionStatistics, WriteObserver, WriteReport,
+    ColumnReference, FailedRow, FlushMode, FlushSummary, RowErrors, RowFailure, RowWriter,
+    SchemaChange, Session, SessionError, SessionOptions, SessionStatistics, WriteObserver,
+    WriteReport,
 };
 pub use table::{
     ColumnChange, HashPartition, RangePartition, Table, TableAlterer, TableCreator,

@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 pub use error::SessionError;
-pub use options::{FlushMode, SessionOptions, WriteObserver, WriteReport};
+pub use options::{FlushMode, SchemaChange, SessionOptions, WriteObserver, WriteReport};
 pub use row_errors::{FailedRow, RowErrors, RowFailure};
 pub use row_writer::{ColumnReference, RowWriter};
 

@@ -101,7 +101,10 @@ fn append_cell(
         (Value::Int64(value), DataType::Int64) => cells.extend_from_slice(&value.to_le_bytes()),
         (Value::Int32(value), DataType::Int32) => cells.extend_from_slice(&value.to_le_bytes()),
         (Value::String(value), DataType::String) => cells.extend_from_slice(value.as_bytes()),
-        (Value::Binary(value), DataType::Binary) => cells.extend_from_slice(value),
+        // To Kudu a string is bytes, so that there are keys that are no text.
+        (Value::Binary(value), DataType::Binary | DataType::String) => {
+            cells.extend_from_slice(value)
+        }
         _ => cells.extend_from_slice(&value.to_cell(column)?),
     }
     Ok(())

@@ -154,6 +154,21 @@ impl RowEncoder {
         self.put_variable(column, plan, bytes, indirect)
     }
 
+    /// Sets a string or binary cell from bytes that nobody looks at.
+    #[inline]
+    pub(crate) fn put_bytes(
+        &mut self,
+        column: usize,
+        bytes: &[u8],
+        indirect: Option<&mut Vec<u8>>,
+    ) -> Result<(), RowError> {
+        let plan = self.plan(column)?;
+        if !matches!(plan.data_type, DataType::String | DataType::Binary) {
+            return Err(self.wrong_type(column, "bytes"));
+        }
+        self.put_variable(column, plan, bytes, indirect)
+    }
+
     /// Sets a cell to NULL.
     pub(crate) fn put_null(&mut self, column: usize) -> Result<(), RowError> {
         let plan = self.plan(column)?;

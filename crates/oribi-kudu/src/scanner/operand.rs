@@ -47,10 +47,9 @@ impl Operand {
             (Operand::Float(value), DataType::Float) => !value.is_nan(),
             (Operand::Double(value), DataType::Double) => !value.is_nan(),
             (Operand::Bool(_), DataType::Bool) => true,
-            (Operand::Bytes(bytes), DataType::String | DataType::Varchar) => {
-                std::str::from_utf8(bytes).is_ok()
-            }
-            (Operand::Bytes(_), DataType::Binary) => true,
+            (Operand::Bytes(bytes), DataType::Varchar) => std::str::from_utf8(bytes).is_ok(),
+            // To Kudu a string is bytes, and programs may have written some that are no text.
+            (Operand::Bytes(_), DataType::Binary | DataType::String) => true,
             _ => false,
         };
         fits.then_some(()).ok_or(OperandError { data_type })
@@ -213,7 +212,8 @@ mod tests {
         assert!(Operand::from("a").check(DataType::Int8).is_err());
         assert!(Operand::from(f64::NAN).check(DataType::Double).is_err());
         assert!(Operand::from(1.0_f64).check(DataType::Float).is_err());
-        assert!(Operand::from(&[0xff_u8][..]).check(DataType::String).is_err());
+        assert!(Operand::from(&[0xff_u8][..]).check(DataType::Varchar).is_err());
+        assert!(Operand::from(&[0xff_u8][..]).check(DataType::String).is_ok());
         assert!(Operand::from(&[0xff_u8][..]).check(DataType::Binary).is_ok());
     }
 

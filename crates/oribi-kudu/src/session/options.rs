@@ -26,6 +26,17 @@ pub enum FlushMode {
     Manual,
 }
 
+/// What becomes of rows that a tablet server refuses because the table was altered since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SchemaChange {
+    /// They are encoded again by the schema that the table has now. Rows that use a dropped column fail.
+    #[default]
+    Recode,
+    /// Their batch fails as a whole, and nothing of it is written. For programs to which an altered table
+    /// means something, such as that it belongs to somebody else.
+    Fail,
+}
+
 /// How a session behaves.
 #[derive(Clone)]
 pub struct SessionOptions {
@@ -43,6 +54,8 @@ pub struct SessionOptions {
     pub error_bytes_max: usize,
     /// Largest cell, in bytes. Raise it only with the servers' `max_cell_size_bytes`.
     pub cell_bytes_max: usize,
+    /// What becomes of rows when the table was altered.
+    pub on_schema_change: SchemaChange,
     /// Called after every Write, on the runtime's threads: keep it short.
     pub observer: Option<WriteObserver>,
 }
@@ -73,6 +86,7 @@ impl Default for SessionOptions {
             timeout: None,
             error_bytes_max: ERROR_BYTES,
             cell_bytes_max: CELL_BYTES,
+            on_schema_change: SchemaChange::default(),
             observer: None,
         }
     }
@@ -96,6 +110,7 @@ impl fmt::Debug for SessionOptions {
             .field("timeout", &self.timeout)
             .field("error_bytes_max", &self.error_bytes_max)
             .field("cell_bytes_max", &self.cell_bytes_max)
+            .field("on_schema_change", &self.on_schema_change)
             .field("observer", &self.observer.is_some())
             .finish()
     }

@@ -179,6 +179,19 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
+    /// Sets a string or binary cell from bytes as they are: to Kudu a string is bytes, whatever a reader makes
+    /// of them.
+    #[inline]
+    pub fn set_bytes(
+        &mut self,
+        column: impl ColumnReference,
+        bytes: &[u8],
+    ) -> Result<&mut Self, RowError> {
+        let column = column.index(self.schema())?;
+        self.filling.put_with(|encoder, indirect| encoder.put_bytes(column, bytes, indirect))?;
+        Ok(self)
+    }
+
     /// Sets a cell to NULL.
     pub fn set_null(&mut self, column: impl ColumnReference) -> Result<&mut Self, RowError> {
         let column = column.index(self.schema())?;

@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use crate::error::{Error, StatusCode, TabletServerErrorCode};
+use crate::error::{Error, StatusCode};
 use crate::proto::tserver::{PerRowErrorPb, ResourceMetricsPb, WriteResponsePb};
 
-use super::WriteReport;
 use super::lane::Lane;
 use super::recode::{Recoded, Recoder};
 use super::row_buffers::RowBuffers;
@@ -20,6 +19,7 @@ use super::row_errors::RowFailure;
 use super::sent_schema::SentSchema;
 use super::shared::SessionShared;
 use super::write_request::WriteRequest;
+use super::{SchemaChange, WriteReport};
 
 /// How often a batch is encoded again before the session believes that it will not be accepted: somebody
 /// would have to alter the table between each of its attempts.
@@ -103,6 +103,7 @@ impl SessionShared {
         batch: &Arc<RowBuffers>,
         deadline: Instant,
     ) -> Result<Written, Error> {
+        let recodes = self.options.on_schema_change == SchemaChange::Recode;
         let mut schemas = 1;
         loop {
             let schema = self.sent_schema.lock().clone();
@@ -111,7 +112,7 @@ impl SessionShared {
                 false => self.write_recoded(lane, &schema, batch, deadline).await,
             };
             match outcome {
-                Err(error) if is_mismatch(&error) && schemas < SCHEMAS_MAX => {
+                Err(error) if is_mismatch(&error) && recodes && schemas < SCHEMAS_MAX => {
                     if !self.has_other_schema(&schema, deadline).await? {
                         return Err(error);
                     }
@@ -205,7 +206,7 @@ impl Written {
 
 /// The server decoded the schema and has other columns.
 fn is_mismatch(error: &Error) -> bool {
-    matches!(error, Error::TabletServer { code: TabletServerErrorCode::MismatchedSchema, .. })
+    error.is_schema_mismatch()
 }
 
 fn ignored_rows(metrics: &ResourceMetricsPb) -> u64 {

@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use oribi_kudu::{
-    ColumnSchema, DataType, FlushMode, HashPartition, RangePartition, RowFailure, Schema, Session,
-    SessionError, TableAlterer, TableCreator, Value,
+    ColumnSchema, DataType, FlushMode, HashPartition, RangePartition, RowFailure, Schema,
+    SchemaChange, Session, SessionError, SessionOptions, TableAlterer, TableCreator, Value,
 };
 
 use crate::{connect, options, scan};
@@ -66,6 +66,37 @@ async fn rows_are_encoded_again_or_come_back() {
         scan(cluster, "altered"),
         [row(1, "after"), row(2, "before"), row(4, "before"), row(5, "before")]
     );
+}
+
+/// Who asked for it is told that the table was altered, and nothing that was encoded before is ever written, not
+/// even rows that would fit the new schema.
+#[tokio::test]
+async fn a_batch_fails_as_a_whole_for_who_wants_it_so() {
+    let Some((cluster, client)) = connect().await else { return };
+    let creator = TableCreator::new("altered_fails", schema()).num_replicas(1);
+    let table = client.create_table(creator).await.unwrap();
+    let fails =
+        SessionOptions { on_schema_change: SchemaChange::Fail, ..options(FlushMode::Manual) };
+    let mut session = Session::new(&table, fails);
+    for key in 0..2 {
+        let mut row = session.upsert();
+        row.set_i64("key", key).unwrap().set_bytes("name", b"before").unwrap();
+        row.apply().await.unwrap();
+        if key == 0 {
+            session.flush().await.unwrap();
+            client.alter_table(TableAlterer::new(&table).drop_column("gone")).await.unwrap();
+        }
+    }
+    let mut delete = session.delete_ignore();
+    delete.set_i64("key", 0).unwrap();
+    delete.apply().await.unwrap();
+    let error = session.flush().await.unwrap_err();
+    assert!(matches!(error, SessionError::RowsFailed { failed_rows: 2, .. }), "{error}");
+    let errors = session.take_errors();
+    assert!(errors.iter().all(
+        |row| matches!(row.failure(), RowFailure::Batch(error) if error.is_schema_mismatch())
+    ));
+    assert_eq!(scan(cluster, "altered_fails"), ["(int64 key=0, string name=\"before\")"]);
 }
 
 #[tokio::test]
