@@ -1,7 +1,7 @@
 //! Counts of what a store did since it was opened.
 //!
 //! Owns: the counters behind [`StoreStats`], one relaxed addition per batch, read or scan and none
-//! per record. Called by the stores; sizes on disk are theirs to fill in.
+//! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::{Record, StoreError, StoreStats, VbBatch};
 
 /// Counters of one store. Each is exact; together they are no snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     commits: AtomicU64,
     records_committed: AtomicU64,
     deletions_committed: AtomicU64,
@@ -28,14 +28,14 @@ pub(crate) struct Counters {
 
 /// Records that one read or scan has seen, counted where no other thread looks.
 #[derive(Default)]
-pub(crate) struct ReadCount {
+pub struct ReadCount {
     records: u64,
     bytes: u64,
 }
 
 impl ReadCount {
     /// The read has seen `record`.
-    pub(crate) fn add(&mut self, record: &Record<'_>) {
+    pub fn add(&mut self, record: &Record<'_>) {
         self.records += 1;
         self.bytes += document_bytes(record);
     }
@@ -43,7 +43,7 @@ impl ReadCount {
 
 impl Counters {
     /// Counts a commit by how it ended and passes its result on.
-    pub(crate) fn commit(
+    pub fn commit(
         &self,
         batches: &[VbBatch<'_>],
         result: Result<(), StoreError>,
@@ -70,7 +70,7 @@ impl Counters {
     }
 
     /// Counts a read or scan that has seen `count`, and passes its result on.
-    pub(crate) fn read<T>(
+    pub fn read<T>(
         &self,
         count: &ReadCount,
         result: Result<T, StoreError>,
@@ -82,14 +82,14 @@ impl Counters {
     }
 
     /// Counts a purge of tombstones by how it ended and passes its result on.
-    pub(crate) fn compact<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub fn compact<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         let count = if result.is_ok() { &self.compactions } else { &self.compact_failures };
         add(count, 1);
         result
     }
 
     /// All counts, without the size on disk.
-    pub(crate) fn stats(&self) -> StoreStats {
+    pub fn stats(&self) -> StoreStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
             disk_bytes: 0,

@@ -159,6 +159,14 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.set_ownership(owned);
     }
 
+    fn end_waits(&self) {
+        self.inner.end_waits();
+    }
+
+    fn remove_remote(&self) -> Result<(), StoreError> {
+        self.inner.remove_remote()
+    }
+
     fn stats(&self) -> StoreStats {
         let (inner, failed) = (self.inner.stats(), self.failed.stats());
         StoreStats {

@@ -20,6 +20,7 @@ mod shared_memory_store;
 mod state_layout;
 
 pub use conformance::Medium;
+pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
@@ -31,6 +32,7 @@ pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use seeded_random::SeededRandom;
 pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
+pub use state_layout::{VBUCKETS_MAX, assert_fits, decode_state, encode_state};
 
 /// What tests of the crates above need of this one: files that fail, and bugs to plant.
 #[cfg(any(test, feature = "testing"))]

@@ -1,4 +1,4 @@
-//! A vbucket's state as bytes, the same in every store that keeps files. The table "Vbucket state" of
+//! A vbucket's state as bytes, the same in every store that is not in memory only. The table "Vbucket state" of
 //! `docs/storage-format.md` says the same, and a test compares the two.
 //!
 //! Owns: offsets and the version of a state. Invariants: little-endian; whatever bytes come in,
@@ -9,7 +9,7 @@ use oribi_types::{Cas, RevSeqno, Seqno, VbUuid};
 use crate::{FailoverEntry, StoreError, VbBatch, VbucketPhase, VbucketState};
 
 /// Most vbuckets of a bucket.
-pub(crate) const VBUCKETS_MAX: u16 = 1024;
+pub const VBUCKETS_MAX: u16 = 1024;
 
 /// Version byte of a vbucket state.
 pub(crate) const STATE_VERSION: u8 = 1;
@@ -35,14 +35,17 @@ pub(crate) const FAILOVER_ENTRY_BYTES: usize = 16;
 pub(crate) const FAILOVER_ENTRIES_MAX: usize = 25;
 
 /// Refuses a batch that a store could not give back unchanged.
-pub(crate) fn assert_fits(batch: &VbBatch<'_>) {
+///
+/// # Panics
+/// When the vbucket or its failover table is beyond the layout, which only a bug above the seam can cause.
+pub fn assert_fits(batch: &VbBatch<'_>) {
     assert!(batch.vbid.0 < VBUCKETS_MAX, "{} is beyond the layout", batch.vbid);
     let entries = batch.state.failover_table.len();
     assert!(entries <= FAILOVER_ENTRIES_MAX, "{entries} failover entries are beyond the layout");
 }
 
-/// Value of a vbucket's state.
-pub(crate) fn encode_state(state: &VbucketState) -> Vec<u8> {
+/// Value of a vbucket's state, whose batch passed [`assert_fits`].
+pub fn encode_state(state: &VbucketState) -> Vec<u8> {
     let entries = state.failover_table.len();
     let mut value = vec![0; STATE_FAILOVER_AT + entries * FAILOVER_ENTRY_BYTES];
     value[STATE_VERSION_AT] = STATE_VERSION;
@@ -62,7 +65,10 @@ pub(crate) fn encode_state(state: &VbucketState) -> Vec<u8> {
 }
 
 /// Reads a vbucket's state.
-pub(crate) fn decode_state(value: &[u8]) -> Result<VbucketState, StoreError> {
+///
+/// # Errors
+/// `Corrupt` when the bytes are not what [`encode_state`] writes.
+pub fn decode_state(value: &[u8]) -> Result<VbucketState, StoreError> {
     let Some((header, table)) = value.split_first_chunk::<STATE_FAILOVER_AT>() else {
         return Err(corrupt("a vbucket state", value));
     };

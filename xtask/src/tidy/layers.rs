@@ -18,7 +18,7 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 12] = [
+const LAYERS: [Layer; 13] = [
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
@@ -29,6 +29,12 @@ const LAYERS: [Layer; 12] = [
         links: &["oribi-types", "oribi-subdoc", "oribi-storage"],
         tests_use: &[],
     },
+    Layer { name: "oribi-kudu", links: &[], tests_use: &["oribi-testkit"] },
+    Layer {
+        name: "oribi-storage-kudu",
+        links: &["oribi-types", "oribi-storage", "oribi-kudu"],
+        tests_use: &["oribi-testkit"],
+    },
     Layer {
         name: "oribi-server",
         links: &[
@@ -37,6 +43,7 @@ const LAYERS: [Layer; 12] = [
             "oribi-subdoc",
             "oribi-tls",
             "oribi-storage",
+            "oribi-storage-kudu",
             "oribi-engine",
         ],
         tests_use: &[],
@@ -46,7 +53,6 @@ const LAYERS: [Layer; 12] = [
         links: &["oribi-types", "oribi-protocol", "oribi-tls"],
         tests_use: &[],
     },
-    Layer { name: "oribi-kudu", links: &[], tests_use: &["oribi-testkit"] },
     Layer {
         name: "oribi-testkit",
         links: &["oribi-types", "oribi-protocol", "oribi-client"],

@@ -1,0 +1,149 @@
+//! Taking vbuckets over from an earlier owner, so that nothing that it has sent can arrive any more.
+//!
+//! Owns: the change of epoch. The table has one column that is named after the epoch; taking over drops it and
+//! adds the next one in a single ALTER TABLE and waits until every tablet has it. From then on a tablet refuses,
+//! as a whole, every Write that was encoded for the table as it was, however late the network delivers it: clocks
+//! play no part. An owner that meets the refusal reads the new schema first and only then asks which
+//! vbuckets it still owns. In the other order it could ask, be stopped while its lease runs out and somebody else
+//! takes over, and then read that one's schema.
+//! Called by the engine before it activates vbuckets, while no commit of this store is under way.
+
+use std::sync::Arc;
+
+use oribi_kudu::{Error, MasterErrorCode, Predicate, Row, StatusCode, Table, TableAlterer};
+use oribi_storage::{Ownership, StoreError, VbucketState};
+use oribi_types::{CollectionId, DocKey, Vbid};
+
+use crate::chunk_index::ChunkIndex;
+use crate::epoch::Epoch;
+use crate::failure::{of_cell, of_kudu, passes};
+use crate::layout::{COLUMNS, column, epoch_column, epoch_name, epoch_of};
+use crate::patience::Attempts;
+use crate::pieces::corrupt;
+use crate::rows::rows_max;
+use crate::scan::Bounds;
+use crate::store::Shared;
+use crate::writer::Writer;
+
+impl Shared {
+    /// See [`oribi_storage::KvStore::take_over`].
+    pub(crate) async fn take_over(
+        &self,
+        writer: &mut Writer,
+        vbids: &[Vbid],
+    ) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        writer.may_start()?;
+        writer.epoch = None;
+        let epoch = self.next_epoch().await?;
+        let table = self.newest_table().await?;
+        let now = epoch_of(&table)?;
+        let given = self.ownership.read().clone();
+        writer.taken.add(vbids);
+        let ownership: &dyn Ownership = match &given {
+            // The schema was read before this asks, so it does not matter whose epoch it is.
+            Some(ownership) => &**ownership,
+            None if now == epoch => &writer.taken,
+            None => return Err(writer.fence(now)),
+        };
+        let owner = Epoch::of(table, self.vbuckets, ownership);
+        tracing::info!(
+            table = self.name,
+            epoch = now,
+            vbuckets = vbids.len(),
+            "took vbuckets over"
+        );
+        writer.epoch = Some(owner);
+        writer.was_taken_over = true;
+        // Earlier owners may have made documents longer.
+        writer.chunks = self.chunked_documents().await?;
+        self.states(vbids).await
+    }
+
+    /// Makes the next epoch and waits until every tablet has it. Returns its number.
+    async fn next_epoch(&self) -> Result<u64, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            let table = self.newest_table().await?;
+            let next = epoch_of(&table)? + 1;
+            let error = match self.alter_epoch(&table, next).await {
+                Ok(()) => return Ok(next),
+                Err(error) => error,
+            };
+            // Somebody else was faster; the next attempt is about the epoch that they made.
+            let is_lost_race = matches!(
+                &error,
+                Error::Master { code: MasterErrorCode::InvalidSchema, .. }
+                    | Error::Master {
+                        status: StatusCode::NotFound | StatusCode::AlreadyPresent,
+                        ..
+                    }
+            );
+            if !passes(&error) && !is_lost_race {
+                return Err(of_kudu(&error));
+            }
+            self.patience.pause(&mut attempts, "vbuckets are to be taken over", &error).await?;
+        }
+    }
+
+    async fn alter_epoch(&self, table: &Table, next: u64) -> Result<(), Error> {
+        let alterer = TableAlterer::new(table)
+            .drop_column(epoch_name(next - 1))
+            .add_column(epoch_column(next))?;
+        self.client.alter_table(alterer).await
+    }
+
+    /// The table as it is. Waits for as long as Kudu is away.
+    async fn newest_table(&self) -> Result<Table, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.client.open_table_by_id(self.table.id()).await {
+                Ok(table) => return Ok(table),
+                Err(error) if passes(&error) => {
+                    let what = "the table is to be opened again";
+                    self.patience.pause(&mut attempts, what, &error).await?;
+                }
+                Err(error) => return Err(of_kudu(&error)),
+            }
+        }
+    }
+
+    /// Somebody has changed the table: finds out what this process may still write.
+    pub(crate) async fn renew_epoch(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        // Before the question who owns what: see the module text.
+        let table = self.newest_table().await?;
+        let epoch = epoch_of(&table)?;
+        let given: Option<Arc<dyn Ownership>> = self.ownership.read().clone();
+        let Some(ownership) = given else { return Err(writer.fence(epoch)) };
+        writer.epoch = Some(Epoch::of(table, self.vbuckets, &*ownership));
+        tracing::info!(table = self.name, epoch, "another owner has taken vbuckets over");
+        Ok(())
+    }
+
+    /// Documents with more than one row: each has a second one.
+    async fn chunked_documents(&self) -> Result<ChunkIndex, StoreError> {
+        let all = Bounds { lower: vec![0_i16.into()], upper: vec![i16::MAX.into()] };
+        let places = [column::VBUCKET, column::COLLECTION, column::KEY, column::BODY_BYTES];
+        let columns = places.map(|place| COLUMNS[place]);
+        let second = [Predicate::equal(COLUMNS[column::CHUNK], 1_i16)];
+        let read = |row: &Row<'_>| {
+            let vbucket: i16 = row.get(0).map_err(of_cell)?;
+            let collection: i64 = row.get(1).map_err(of_cell)?;
+            let key: &[u8] = row.get(2).map_err(of_cell)?;
+            let body_bytes: i64 = row.get(3).map_err(of_cell)?;
+            Ok((vbucket, collection, key.to_vec(), body_bytes))
+        };
+        let mut chunks = ChunkIndex::default();
+        for (vbucket, collection, key, body_bytes) in
+            self.scan_rows(&all, &second, &columns, usize::MAX, read).await?
+        {
+            let (Ok(vbucket), Ok(collection), Ok(body_bytes)) =
+                (u16::try_from(vbucket), u32::try_from(collection), usize::try_from(body_bytes))
+            else {
+                return Err(corrupt("a second row of what is no document"));
+            };
+            let key = DocKey { collection: CollectionId(collection), key: &key };
+            chunks.at_least(Vbid(vbucket), key, rows_max(body_bytes));
+        }
+        Ok(chunks)
+    }
+}

@@ -1,0 +1,217 @@
+//! The table of a bucket: its columns, its partitions, and making it when it is not there.
+//!
+//! Owns: the columns' names, types and places, which `docs/kudu-bucket.md` has as a table and a test compares, and
+//! the column that fences earlier owners. Invariant: a table of another layout, or of another number of vbuckets, is
+//! refused and never changed. One tablet has a range of whole vbuckets; the first range begins below all, so that
+//! it has the local documents, too.
+
+use oribi_kudu::{
+    Client, ColumnSchema, ColumnSchemaBuilder, Compression, DataType, Encoding, Error, Schema,
+    Table, TableCreator, Value,
+};
+use oribi_storage::{StoreError, VBUCKETS_MAX};
+
+use crate::failure::of_kudu;
+use crate::url::KuduUrl;
+
+/// Places of the columns in the table.
+pub(crate) mod column {
+    pub(crate) const VBUCKET: usize = 0;
+    pub(crate) const COLLECTION: usize = 1;
+    pub(crate) const KEY: usize = 2;
+    pub(crate) const CHUNK: usize = 3;
+    pub(crate) const CAS: usize = 4;
+    pub(crate) const SEQNO: usize = 5;
+    pub(crate) const REV: usize = 6;
+    pub(crate) const FLAGS: usize = 7;
+    pub(crate) const EXPIRY: usize = 8;
+    pub(crate) const DATATYPE: usize = 9;
+    pub(crate) const DELETED: usize = 10;
+    pub(crate) const BODY_BYTES: usize = 11;
+    pub(crate) const XATTRS: usize = 12;
+    pub(crate) const JSON: usize = 13;
+    pub(crate) const BODY: usize = 14;
+}
+
+/// Names of the columns, in their places.
+pub(crate) const COLUMNS: [&str; 15] = [
+    "vbucket",
+    "collection",
+    "key",
+    "chunk",
+    "cas",
+    "seqno",
+    "rev",
+    "flags",
+    "expiry",
+    "datatype",
+    "deleted",
+    "body_bytes",
+    "xattrs",
+    "json",
+    "body",
+];
+/// How many of them are the primary key.
+pub(crate) const KEY_COLUMNS: usize = 4;
+/// The collection of a vbucket's state.
+pub(crate) const STATE_COLLECTION: i64 = -1;
+/// The vbucket of local documents.
+pub(crate) const LOCAL_VBUCKET: i16 = -1;
+/// The collection of local documents.
+pub(crate) const LOCAL_COLLECTION: i64 = -2;
+/// What the fence's column is called before its epoch.
+const EPOCH_PREFIX: &str = "owner_epoch_";
+/// Cells of documents are stored in blocks of this size, so that a look-up does not read much for one.
+const DOCUMENT_BLOCK_BYTES: u32 = 32 << 10;
+
+const _: () = assert!(COLUMNS.len() == column::BODY + 1);
+
+fn types() -> [DataType; 15] {
+    use DataType::{Binary, Bool, Int16, Int64, String};
+    [
+        Int16, Int64, String, Int16, Int64, Int64, Int64, Int64, Int64, Int16, Bool, Int64, Binary,
+        String, Binary,
+    ]
+}
+
+fn is_nullable(place: usize) -> bool {
+    place >= KEY_COLUMNS && place != column::SEQNO && place != column::BODY_BYTES
+}
+
+fn described(place: usize) -> ColumnSchemaBuilder {
+    let builder = ColumnSchema::builder(COLUMNS[place], types()[place]);
+    match place {
+        column::KEY => builder.key().encoding(Encoding::Prefix),
+        place if place < KEY_COLUMNS => builder.key(),
+        column::XATTRS | column::JSON | column::BODY => builder
+            .nullable(true)
+            .encoding(Encoding::Plain)
+            .compression(Compression::Lz4)
+            .block_bytes(DOCUMENT_BLOCK_BYTES),
+        place => builder.nullable(is_nullable(place)),
+    }
+}
+
+/// The column of an epoch.
+pub(crate) fn epoch_column(epoch: u64) -> ColumnSchemaBuilder {
+    ColumnSchema::builder(epoch_name(epoch), DataType::Int8).nullable(true)
+}
+
+/// Its name.
+pub(crate) fn epoch_name(epoch: u64) -> String {
+    format!("{EPOCH_PREFIX}{epoch}")
+}
+
+/// The epoch of the table's owner when the table was opened.
+pub(crate) fn epoch_of(table: &Table) -> Result<u64, StoreError> {
+    let epochs = table.schema().columns()[COLUMNS.len()..]
+        .iter()
+        .filter_map(|column| column.name().strip_prefix(EPOCH_PREFIX)?.parse().ok());
+    epochs.max().ok_or_else(|| foreign(table.name(), "there is no column of an owner's epoch"))
+}
+
+/// Opens the table of a bucket, and makes it if it is not there.
+pub(crate) async fn open_or_create(
+    client: &Client,
+    url: &KuduUrl,
+    name: &str,
+    vbuckets: u16,
+) -> Result<Table, Opening> {
+    match client.open_table(name).await {
+        Err(Error::TableNotFound { .. }) => {}
+        Err(error) => return Err(Opening::Kudu(error)),
+        Ok(table) => return Ok(check(table, vbuckets)?),
+    }
+    match client.create_table(creator(url, name, vbuckets).map_err(Opening::Kudu)?).await {
+        Ok(table) => {
+            tracing::info!(table = name, tablets = url.tablets_for(vbuckets), "made the table");
+            Ok(table)
+        }
+        // Another server was faster; its table is looked at when this is tried again.
+        Err(Error::TableAlreadyPresent { .. }) => {
+            let table = client.open_table(name).await.map_err(Opening::Kudu)?;
+            Ok(check(table, vbuckets)?)
+        }
+        Err(error) => Err(Opening::Kudu(error)),
+    }
+}
+
+/// Why a table could not be opened.
+pub(crate) enum Opening {
+    /// Kudu could not do it, for now perhaps.
+    Kudu(Error),
+    /// The table is another one.
+    Refused(StoreError),
+}
+
+impl From<StoreError> for Opening {
+    fn from(error: StoreError) -> Opening {
+        Opening::Refused(error)
+    }
+}
+
+fn creator(url: &KuduUrl, name: &str, vbuckets: u16) -> Result<TableCreator, Error> {
+    let schema =
+        (0..COLUMNS.len()).fold(Schema::builder(), |schema, place| schema.column(described(place)));
+    let schema = schema.column(epoch_column(1)).build()?;
+    let mut creator = TableCreator::new(name, schema)
+        .range_columns([COLUMNS[column::VBUCKET]])
+        .comment(comment(vbuckets));
+    let tablets = url.tablets_for(vbuckets);
+    for number in 1..tablets {
+        let first = u32::from(number) * u32::from(vbuckets) / u32::from(tablets);
+        let first = i16::try_from(first).expect("there are at most 1024 vbuckets");
+        creator = creator.split(&[(COLUMNS[column::VBUCKET], Value::Int16(first))])?;
+    }
+    Ok(match url.replicas() {
+        Some(replicas) => creator.num_replicas(replicas),
+        None => creator,
+    })
+}
+
+/// What the table says about itself. `oribi sql` reads it, too.
+fn comment(vbuckets: u16) -> String {
+    format!("oribi bucket, vbuckets={vbuckets}")
+}
+
+/// Refuses a table of another layout.
+fn check(table: Table, vbuckets: u16) -> Result<Table, StoreError> {
+    let columns = table.schema().columns();
+    let fits = columns.len() > COLUMNS.len()
+        && columns.iter().zip(COLUMNS).zip(types()).enumerate().all(
+            |(place, ((column, name), data_type))| {
+                column.name() == name
+                    && column.data_type() == data_type
+                    && column.is_key() == (place < KEY_COLUMNS)
+                    && column.is_nullable() == is_nullable(place)
+            },
+        );
+    if !fits {
+        return Err(foreign(table.name(), "its columns are not those of a bucket"));
+    }
+    if table.comment() != comment(vbuckets) {
+        let what = format!("it says {:?}, the bucket has {vbuckets} vbuckets", table.comment());
+        return Err(foreign(table.name(), &what));
+    }
+    epoch_of(&table)?;
+    Ok(table)
+}
+
+fn foreign(table: &str, what: &str) -> StoreError {
+    StoreError::Foreign(format!("table {table:?} of Kudu: {what}"))
+}
+
+/// The column value of a vbucket.
+pub(crate) fn vbucket_cell(vbid: oribi_types::Vbid) -> i16 {
+    debug_assert!(vbid.0 < VBUCKETS_MAX, "{vbid} is beyond the layout");
+    // Larger ones do not exist; the greatest cell has no rows.
+    i16::try_from(vbid.0).unwrap_or(i16::MAX)
+}
+
+/// The error of an opening for good.
+pub(crate) fn refusal(opening: Opening) -> StoreError {
+    match opening {
+        Opening::Kudu(error) => of_kudu(&error),
+        Opening::Refused(error) => error,
+    }
+}

@@ -1,0 +1,326 @@
+//! Records as rows of the table.
+//!
+//! Owns: how a value is divided into cells, and what one thing that is written at once (a batch, a removal, a local
+//! document) sends. The bytes of a value go from the record straight into the request of its tablet.
+//! Invariants: joining what [`Parts::of`] divided gives the value back byte for byte, except that a compressed body
+//! becomes what it was before, because SQL has to read it; a document that loses rows loses them in the same
+//! Write; the state of a vbucket is in the Write of its records. `pieces` is the way back.
+
+use std::borrow::Cow;
+
+use oribi_kudu::{Session, SessionError};
+use oribi_storage::{Record, VbBatch, VbucketState, encode_state};
+use oribi_types::{Datatype, DocKey, Vbid};
+
+use crate::chunk_index::ChunkIndex;
+use crate::layout::{LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, vbucket_cell};
+
+/// Most bytes of a value in one row. A cell of Kudu has up to 64 KiB, and readers may lay a row out anew.
+pub(crate) const PIECE_BYTES_MAX: usize = 60 << 10;
+/// A piece of text may be shorter by that, so that no character is divided.
+const CHARACTER_BYTES_MAX: usize = 4;
+/// Most bytes that a compressed body may become; what is larger is kept as it is.
+const INFLATED_BYTES_MAX: usize = 32 << 20;
+/// Length of the total length in front of extended attributes, big-endian.
+const XATTRS_LENGTH_BYTES: usize = 4;
+/// About what a row has besides key and value.
+const ROW_OVERHEAD_BYTES: usize = 200;
+/// About what the row of a state has.
+const STATE_ROW_BYTES: usize = 800;
+
+/// A value, divided into cells.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Parts<'a> {
+    /// What the value is when it is joined again.
+    pub(crate) datatype: Datatype,
+    /// The block of extended attributes with its length, as it stands in front of the body.
+    pub(crate) xattrs: Option<&'a [u8]>,
+    pub(crate) body: Cow<'a, [u8]>,
+    /// The body is valid text that says it is JSON.
+    pub(crate) is_json: bool,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn of(record: &Record<'a>) -> Parts<'a> {
+        let (xattrs, body) = split_xattrs(record.datatype, record.value);
+        let (body, datatype) = inflated(record.datatype, body);
+        let is_json = datatype.contains(Datatype::JSON)
+            && !datatype.contains(Datatype::SNAPPY)
+            && !body.is_empty()
+            && std::str::from_utf8(&body).is_ok();
+        Parts { datatype, xattrs, body, is_json }
+    }
+
+    /// The bodies of its rows, at least one.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Some(&*self.body);
+        let is_text = self.is_json;
+        std::iter::from_fn(move || {
+            let body = rest?;
+            let (piece, after) = body.split_at(piece_bytes(body, is_text));
+            rest = (!after.is_empty()).then_some(after);
+            Some(piece)
+        })
+    }
+}
+
+/// How much of what is left of a body goes into one row. Text is not divided inside of a character.
+fn piece_bytes(body: &[u8], is_text: bool) -> usize {
+    if body.len() <= PIECE_BYTES_MAX {
+        return body.len();
+    }
+    let is_boundary = |at: &usize| !is_text || (body[*at] & 0xc0) != 0x80;
+    let lowest = PIECE_BYTES_MAX - CHARACTER_BYTES_MAX;
+    (lowest..=PIECE_BYTES_MAX).rev().find(is_boundary).unwrap_or(PIECE_BYTES_MAX)
+}
+
+/// Most rows that a document of so many bytes of body has.
+pub(crate) fn rows_max(body_bytes: usize) -> u16 {
+    let rows = body_bytes.div_ceil(PIECE_BYTES_MAX - CHARACTER_BYTES_MAX).max(1);
+    u16::try_from(rows).unwrap_or(i16::MAX as u16)
+}
+
+/// Divides a value into the block of extended attributes and the body. A block that is malformed, or too large for
+/// a cell, stays in the body.
+fn split_xattrs(datatype: Datatype, value: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let whole = (None, value);
+    if !datatype.contains(Datatype::XATTR) {
+        return whole;
+    }
+    let Some(length) = value.first_chunk::<XATTRS_LENGTH_BYTES>() else { return whole };
+    let block = u32::from_be_bytes(*length) as usize;
+    let end = block.saturating_add(XATTRS_LENGTH_BYTES);
+    match value.split_at_checked(end) {
+        Some((xattrs, body)) if end <= PIECE_BYTES_MAX => (Some(xattrs), body),
+        _ => whole,
+    }
+}
+
+/// A body as it was before it was compressed. One that cannot be inflated stays as it is, and so does its datatype.
+fn inflated(datatype: Datatype, body: &[u8]) -> (Cow<'_, [u8]>, Datatype) {
+    if !datatype.contains(Datatype::SNAPPY) {
+        return (Cow::Borrowed(body), datatype);
+    }
+    let fits = snap::raw::decompress_len(body).is_ok_and(|bytes| bytes <= INFLATED_BYTES_MAX);
+    match fits.then(|| snap::raw::Decoder::new().decompress_vec(body)) {
+        Some(Ok(inflated)) => (Cow::Owned(inflated), Datatype(datatype.0 & !Datatype::SNAPPY.0)),
+        _ => (Cow::Borrowed(body), datatype),
+    }
+}
+
+/// The primary key of a row, without its vbucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowKey {
+    pub(crate) collection: i64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) chunk: i16,
+}
+
+/// What is written at once or not at all.
+pub(crate) enum Unit<'a> {
+    /// Records and the state after them.
+    Batch(&'a VbBatch<'a>),
+    /// Rows to remove, and the state without them.
+    Removal { vbid: Vbid, rows: &'a [RowKey], state: Option<&'a VbucketState> },
+    /// A local document, which had so many rows before.
+    Local { name: &'a str, value: &'a [u8], rows_before: u16 },
+}
+
+impl Unit<'_> {
+    /// The vbucket; none for a local document.
+    pub(crate) fn vbid(&self) -> Option<Vbid> {
+        match self {
+            Unit::Batch(batch) => Some(batch.vbid),
+            Unit::Removal { vbid, .. } => Some(*vbid),
+            Unit::Local { .. } => None,
+        }
+    }
+
+    /// The cell of its rows' vbucket.
+    pub(crate) fn vbucket_cell(&self) -> i16 {
+        self.vbid().map_or(LOCAL_VBUCKET, vbucket_cell)
+    }
+
+    /// About how large its rows are.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Unit::Batch(batch) => {
+                let bytes = |record: &Record<'_>| {
+                    let rows = 1 + record.value.len() / PIECE_BYTES_MAX;
+                    // A compressed body is inflated; the length in front of it tells, and is not to be trusted.
+                    let inflated = match record.datatype.contains(Datatype::SNAPPY) {
+                        true => snap::raw::decompress_len(record.value)
+                            .map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX)),
+                        false => 0,
+                    };
+                    record.value.len()
+                        + inflated
+                        + rows * (record.key.key.len() + ROW_OVERHEAD_BYTES)
+                };
+                STATE_ROW_BYTES + batch.records.iter().map(bytes).sum::<usize>()
+            }
+            Unit::Removal { rows, .. } => {
+                let bytes = |row: &RowKey| row.key.len() + ROW_OVERHEAD_BYTES;
+                STATE_ROW_BYTES + rows.iter().map(bytes).sum::<usize>()
+            }
+            Unit::Local { name, value, .. } => {
+                let rows = 1 + value.len() / PIECE_BYTES_MAX;
+                value.len() + rows * (name.len() + ROW_OVERHEAD_BYTES)
+            }
+        }
+    }
+
+    /// Hands its rows to the session. After an error some of them may be there.
+    pub(crate) async fn put(
+        &self,
+        session: &mut Session,
+        chunks: &mut ChunkIndex,
+    ) -> Result<(), SessionError> {
+        match self {
+            Unit::Batch(batch) => {
+                for record in &batch.records {
+                    put_record(session, chunks, batch.vbid, record).await?;
+                }
+                put_state(session, batch.vbid, &batch.state).await
+            }
+            Unit::Removal { vbid, rows, state } => {
+                for row in *rows {
+                    remove_row(session, vbucket_cell(*vbid), row.collection, &row.key, row.chunk)
+                        .await?;
+                }
+                match state {
+                    Some(state) => put_state(session, *vbid, state).await,
+                    None => Ok(()),
+                }
+            }
+            Unit::Local { name, value, rows_before } => {
+                put_local(session, name.as_bytes(), value, *rows_before).await
+            }
+        }
+    }
+
+    /// Its rows are in the table: what is known of chunks is exact again.
+    pub(crate) fn settle(&self, chunks: &mut ChunkIndex) {
+        let Unit::Batch(batch) = self else { return };
+        for record in &batch.records {
+            if chunks.rows(batch.vbid, record.key) > 1 {
+                let rows = Parts::of(record).pieces().count();
+                let rows = u16::try_from(rows).unwrap_or(u16::MAX);
+                chunks.settle(batch.vbid, record.key, rows);
+            }
+        }
+    }
+}
+
+/// Hands the rows of a record to the session, and the removal of those that it has no more.
+async fn put_record(
+    session: &mut Session,
+    chunks: &mut ChunkIndex,
+    vbid: Vbid,
+    record: &Record<'_>,
+) -> Result<(), SessionError> {
+    let parts = Parts::of(record);
+    let DocKey { collection, key } = record.key;
+    let (vbucket, collection) = (vbucket_cell(vbid), i64::from(collection.0));
+    let mut rows = 0_u16;
+    for piece in parts.pieces() {
+        let mut row = session.upsert();
+        row.set_i16(column::VBUCKET, vbucket)?
+            .set_i64(column::COLLECTION, collection)?
+            .set_bytes(column::KEY, key)?
+            .set_i16(column::CHUNK, rows.cast_signed())?
+            .set_i64(column::SEQNO, record.seqno.0.cast_signed())?
+            .set_i64(column::BODY_BYTES, parts.body.len() as i64)?;
+        let (with, without) = match parts.is_json {
+            true => (column::JSON, column::BODY),
+            false => (column::BODY, column::JSON),
+        };
+        row.set_bytes(with, piece)?.set_null(without)?;
+        if rows == 0 {
+            row.set_i64(column::CAS, record.cas.0.cast_signed())?
+                .set_i64(column::REV, record.rev_seqno.0.cast_signed())?
+                .set_i64(column::FLAGS, record.flags.into())?
+                .set_i64(column::EXPIRY, record.expiry.into())?
+                .set_i16(column::DATATYPE, parts.datatype.0.into())?
+                .set_bool(column::DELETED, record.deleted)?;
+            match parts.xattrs {
+                Some(xattrs) => row.set_binary(column::XATTRS, xattrs)?,
+                None => row.set_null(column::XATTRS)?,
+            };
+        }
+        row.apply().await?;
+        rows += 1;
+    }
+    let before = chunks.rows(vbid, record.key);
+    for stale in rows..before {
+        remove_row(session, vbucket, collection, key, stale.cast_signed()).await?;
+    }
+    chunks.at_least(vbid, record.key, rows);
+    Ok(())
+}
+
+async fn put_state(
+    session: &mut Session,
+    vbid: Vbid,
+    state: &VbucketState,
+) -> Result<(), SessionError> {
+    let place = (vbucket_cell(vbid), STATE_COLLECTION);
+    let body = encode_state(state);
+    put_named(session, place, (b"", 0), state.high_seqno.0, (&body, body.len())).await
+}
+
+async fn put_local(
+    session: &mut Session,
+    name: &[u8],
+    value: &[u8],
+    rows_before: u16,
+) -> Result<(), SessionError> {
+    let place = (LOCAL_VBUCKET, LOCAL_COLLECTION);
+    let mut rows = 0_u16;
+    // An empty document has a row, too.
+    for piece in value.chunks(PIECE_BYTES_MAX).chain(value.is_empty().then_some(&[][..])) {
+        put_named(session, place, (name, rows.cast_signed()), 0, (piece, value.len())).await?;
+        rows += 1;
+    }
+    for stale in rows..rows_before {
+        remove_row(session, place.0, place.1, name, stale.cast_signed()).await?;
+    }
+    Ok(())
+}
+
+/// A row that is no document.
+async fn put_named(
+    session: &mut Session,
+    (vbucket, collection): (i16, i64),
+    (key, chunk): (&[u8], i16),
+    seqno: u64,
+    (piece, body_bytes): (&[u8], usize),
+) -> Result<(), SessionError> {
+    let mut row = session.upsert();
+    row.set_i16(column::VBUCKET, vbucket)?
+        .set_i64(column::COLLECTION, collection)?
+        .set_bytes(column::KEY, key)?
+        .set_i16(column::CHUNK, chunk)?
+        .set_i64(column::SEQNO, seqno.cast_signed())?
+        .set_i64(column::BODY_BYTES, body_bytes as i64)?
+        .set_binary(column::BODY, piece)?;
+    row.apply().await
+}
+
+async fn remove_row(
+    session: &mut Session,
+    vbucket: i16,
+    collection: i64,
+    key: &[u8],
+    chunk: i16,
+) -> Result<(), SessionError> {
+    let mut row = session.delete_ignore();
+    row.set_i16(column::VBUCKET, vbucket)?
+        .set_i64(column::COLLECTION, collection)?
+        .set_bytes(column::KEY, key)?
+        .set_i16(column::CHUNK, chunk)?;
+    row.apply().await
+}
+
+#[cfg(test)]
+mod tests;

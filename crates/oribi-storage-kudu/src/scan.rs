@@ -1,0 +1,202 @@
+//! Scans over the documents of one vbucket.
+//!
+//! Owns: bounds and columns of a scan, and going on behind the last whole document when Kudu was away in
+//! between. Invariants: rows come from the leading replicas, in order of key and from one snapshot of the tablet, so
+//! the pieces of a document belong together; a document is shown once however often a scan was interrupted.
+
+use std::ops::ControlFlow;
+
+use oribi_kudu::{Error, Operand, Predicate, ReplicaSelection, Row, Scanner};
+use oribi_storage::{Record, StoreError};
+use oribi_types::{CollectionId, DocKey, Vbid};
+
+use crate::failure::{of_cell, of_kudu, passes};
+use crate::layout::{COLUMNS, LOCAL_COLLECTION, LOCAL_VBUCKET, column, vbucket_cell};
+use crate::patience::Attempts;
+use crate::pieces::{Assembler, Piece, corrupt};
+use crate::store::Shared;
+
+/// Columns of scans for documents: the key without its vbucket, then all others.
+const COLUMN_FIRST: usize = column::COLLECTION;
+const KEY_AT: usize = column::KEY - COLUMN_FIRST;
+const CHUNK_AT: usize = column::CHUNK - COLUMN_FIRST;
+const CAS_AT: usize = column::CAS - COLUMN_FIRST;
+
+/// Which rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Least primary key; a prefix of its columns.
+    pub(crate) lower: Vec<Operand>,
+    /// First primary key beyond.
+    pub(crate) upper: Vec<Operand>,
+}
+
+impl Bounds {
+    /// All documents of a vbucket.
+    pub(crate) fn documents(vbid: Vbid) -> Bounds {
+        let vbucket = vbucket_cell(vbid);
+        Bounds { lower: vec![vbucket.into(), 0_i64.into()], upper: vec![(vbucket + 1).into()] }
+    }
+
+    /// Those of one collection.
+    pub(crate) fn collection(vbid: Vbid, collection: CollectionId) -> Bounds {
+        let (vbucket, collection) = (vbucket_cell(vbid), i64::from(collection.0));
+        Bounds {
+            lower: vec![vbucket.into(), collection.into()],
+            upper: vec![vbucket.into(), (collection + 1).into()],
+        }
+    }
+
+    /// The rows of one document.
+    pub(crate) fn document(vbid: Vbid, key: DocKey<'_>) -> Bounds {
+        Bounds { lower: key_operands(vbid, key, 0), upper: key_operands(vbid, key, i16::MAX) }
+    }
+
+    /// The rows of a local document.
+    pub(crate) fn local(name: &str) -> Bounds {
+        let chunk = |chunk: i16| {
+            vec![LOCAL_VBUCKET.into(), LOCAL_COLLECTION.into(), name.into(), chunk.into()]
+        };
+        Bounds { lower: chunk(0), upper: chunk(i16::MAX) }
+    }
+
+    /// What comes behind a document.
+    fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
+        self.lower = key_operands(vbid, key, i16::MAX);
+    }
+}
+
+fn key_operands(vbid: Vbid, key: DocKey<'_>, chunk: i16) -> Vec<Operand> {
+    let collection = i64::from(key.collection.0);
+    vec![vbucket_cell(vbid).into(), collection.into(), key.key.into(), chunk.into()]
+}
+
+/// The key of a row that a scan for documents returned.
+fn key_of<'a>(row: &Row<'a>) -> Result<DocKey<'a>, StoreError> {
+    let collection: i64 = row.get(0).map_err(of_cell)?;
+    let collection = u32::try_from(collection).map_err(|_| corrupt("an unknown collection"))?;
+    Ok(DocKey { collection: CollectionId(collection), key: row.get(KEY_AT).map_err(of_cell)? })
+}
+
+/// Why one attempt of a scan ended early.
+enum Interrupted {
+    Kudu(Error),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Interrupted {
+    fn from(error: StoreError) -> Interrupted {
+        Interrupted::Store(error)
+    }
+}
+
+impl Shared {
+    /// A scan in order of keys over the leading replicas.
+    pub(crate) fn scanner(
+        &self,
+        bounds: &Bounds,
+        predicates: &[Predicate],
+        columns: &[&str],
+    ) -> Result<Scanner, Error> {
+        let scan = self.table.scan().columns(columns.iter().copied());
+        let scan = predicates.iter().cloned().fold(scan, |scan, predicate| scan.filter(predicate));
+        scan.lower_bound(bounds.lower.iter().cloned())
+            .upper_bound(bounds.upper.iter().cloned())
+            .fault_tolerant(true)
+            .replica_selection(ReplicaSelection::Leader)
+            .build()
+    }
+
+    /// Visits documents in order of collection and key. Waits for as long as Kudu is away.
+    pub(crate) async fn scan_documents(
+        &self,
+        vbid: Vbid,
+        mut bounds: Bounds,
+        predicates: &[Predicate],
+        visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            let mut assembler = Assembler::default();
+            let scanned = self.scan_once(&bounds, predicates, &mut assembler, visit).await;
+            if let Some(key) = assembler.last_shown() {
+                bounds.begin_behind(vbid, key);
+                attempts = Attempts::default();
+            }
+            match scanned {
+                Ok(()) => {
+                    self.patience.succeeded("a vbucket was read");
+                    return Ok(());
+                }
+                Err(Interrupted::Kudu(error)) if passes(&error) => {
+                    self.patience.pause(&mut attempts, "a vbucket is to be read", &error).await?;
+                }
+                Err(Interrupted::Kudu(error)) => return Err(of_kudu(&error)),
+                Err(Interrupted::Store(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn scan_once(
+        &self,
+        bounds: &Bounds,
+        predicates: &[Predicate],
+        assembler: &mut Assembler,
+        visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Interrupted> {
+        let columns = &COLUMNS[COLUMN_FIRST..];
+        let mut scanner = self.scanner(bounds, predicates, columns).map_err(Interrupted::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+            for row in batch.rows() {
+                let chunk: i16 = row.get(CHUNK_AT).map_err(of_cell)?;
+                let piece = Piece::of(row, CAS_AT)?;
+                if assembler.take(key_of(&row)?, chunk, &piece, visit)?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(assembler.end()?)
+    }
+
+    /// All rows of a scan of a few columns, as far as `limit`. Waits for as long as Kudu is away, and begins anew then.
+    pub(crate) async fn scan_rows<T>(
+        &self,
+        bounds: &Bounds,
+        predicates: &[Predicate],
+        columns: &[&str],
+        limit: usize,
+        read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            let error = match self.scan_rows_once(bounds, predicates, columns, limit, &read).await {
+                Ok(found) => return Ok(found),
+                Err(Interrupted::Store(error)) => return Err(error),
+                Err(Interrupted::Kudu(error)) if !passes(&error) => return Err(of_kudu(&error)),
+                Err(Interrupted::Kudu(error)) => error,
+            };
+            self.patience.pause(&mut attempts, "rows are to be read", &error).await?;
+        }
+    }
+
+    async fn scan_rows_once<T>(
+        &self,
+        bounds: &Bounds,
+        predicates: &[Predicate],
+        columns: &[&str],
+        limit: usize,
+        read: &impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, Interrupted> {
+        let mut found = Vec::new();
+        let mut scanner = self.scanner(bounds, predicates, columns).map_err(Interrupted::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+            for row in batch.rows() {
+                if found.len() == limit {
+                    return Ok(found);
+                }
+                found.push(read(&row)?);
+            }
+        }
+        Ok(found)
+    }
+}
