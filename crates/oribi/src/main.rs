@@ -3,9 +3,10 @@
 //! Owns: the command line and the exit status. Invariants: an error is one line on standard error and
 //! a status other than 0; what a subcommand prints for programs goes to standard output and nothing
 //! else does. Each subcommand is a module: `serve`, `config`, `user`, `doc`, `stats`, `perf`,
-//! `ping`, `top`.
+//! `ping`, `top`, `sql`.
 
-#![forbid(unsafe_code)]
+// The virtual tables of `sql` implement traits that are unsafe to implement; nothing else may.
+#![deny(unsafe_code)]
 
 mod config;
 mod doc;
@@ -13,6 +14,7 @@ mod loadgen;
 mod perf;
 mod ping;
 mod serve;
+mod sql;
 mod stats;
 mod table_scan;
 mod target;
@@ -26,6 +28,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use crate::doc::DocCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
+use crate::sql::SqlArgs;
 use crate::stats::StatsArgs;
 use crate::top::TopArgs;
 use crate::user::UserCommand;
@@ -47,6 +50,7 @@ fn command() -> Command {
     let stats = Command::new("stats").about("Show the figures of a running server");
     let top = Command::new("top").about("Watch what a server is doing");
     let ping = Command::new("ping").about("Time connecting to a server and round trips");
+    let sql = Command::new("sql").about("Query the documents of buckets on Kudu by SQL");
     let perf = Command::new("perf").about("Put a running server under load");
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
@@ -74,6 +78,7 @@ fn command() -> Command {
         )
         .subcommand(PingArgs::augment_args(ping))
         .subcommand(TopArgs::augment_args(top))
+        .subcommand(SqlArgs::augment_args(sql))
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -92,6 +97,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("perf", matches)) => PerfCommand::from_arg_matches(matches)?.run(),
         Some(("ping", matches)) => ping::run(PingArgs::from_arg_matches(matches)?),
         Some(("top", matches)) => top::run(TopArgs::from_arg_matches(matches)?),
+        Some(("sql", matches)) => sql::run(SqlArgs::from_arg_matches(matches)?),
         _ => unreachable!("clap demands one of the subcommands above"),
     }
 }

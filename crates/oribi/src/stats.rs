@@ -13,10 +13,10 @@ mod figures;
 mod filter;
 mod groups;
 mod histogram;
-mod output;
+pub mod output;
 mod refusal;
 mod stream;
-mod text;
+pub mod text;
 mod view;
 mod watch;
 

@@ -61,7 +61,14 @@ const LAYERS: [Layer; 13] = [
     Layer {
         name: "oribi",
         // The protocol's vocabulary is part of the interface of the client's exclusive connection.
-        links: &["oribi-types", "oribi-protocol", "oribi-server", "oribi-client", "oribi-kudu"],
+        links: &[
+            "oribi-types",
+            "oribi-protocol",
+            "oribi-subdoc",
+            "oribi-server",
+            "oribi-client",
+            "oribi-kudu",
+        ],
         tests_use: &["oribi-testkit", "oribi-tls"],
     },
     Layer { name: "xtask", links: &[], tests_use: &[] },

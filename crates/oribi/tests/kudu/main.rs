@@ -6,6 +6,7 @@
 
 mod data;
 mod loadgen;
+mod sql;
 mod table_scan;
 
 use std::process::{Command, Output, Stdio};

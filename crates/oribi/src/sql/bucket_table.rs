@@ -1,0 +1,288 @@
+//! The documents of a bucket that Oribi keeps in Kudu, one row each.
+//!
+//! Owns what SQL sees of the table that `storage = "kudu://..."` writes: tombstones, expired documents and the
+//! rows in which the store keeps its own state are left out, and a document that takes several rows is one
+//! ([`super::long_document`]). Invariants: a document whose body nobody asks for costs no byte of it; whether it has
+//! expired is decided by the time at which the scan began.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use oribi_kudu::{DataType, Predicate, ReadMode, Row, Schema, Table};
+use oribi_protocol::hash::vbucket_of;
+use rusqlite::types::ValueRef;
+
+use super::cluster::{Cluster, KuduRows};
+use super::document::Document;
+use super::long_document;
+use super::predicates::{cell, predicate};
+use super::source::{
+    Argument, Column, Condition, Conditions, Operator, RowStream, ScanRequest, TableSource,
+};
+
+/// Columns of SQL, their declared types, and Kudu's columns.
+const COLUMNS: [(&str, &str, &str, DataType); 13] = [
+    ("vbucket", "INTEGER", "vbucket", DataType::Int16),
+    ("collection", "INTEGER", "collection", DataType::Int64),
+    ("id", "TEXT", "key", DataType::String),
+    ("cas", "INTEGER", "cas", DataType::Int64),
+    ("seqno", "INTEGER", "seqno", DataType::Int64),
+    ("rev", "INTEGER", "rev", DataType::Int64),
+    ("flags", "INTEGER", "flags", DataType::Int64),
+    ("expiry", "INTEGER", "expiry", DataType::Int64),
+    ("datatype", "INTEGER", "datatype", DataType::Int16),
+    ("body_bytes", "INTEGER", "body_bytes", DataType::Int64),
+    ("xattrs", JSON_TEXT, "xattrs", DataType::Binary),
+    ("json", JSON_TEXT, "json", DataType::String),
+    ("body", "BLOB", "body", DataType::Binary),
+];
+/// Declared type of a column of JSON: compared as text, printed as a document.
+pub const JSON_TEXT: &str = "JSON TEXT";
+
+/// Positions in [`COLUMNS`].
+const VBUCKET: usize = 0;
+const COLLECTION: usize = 1;
+const ID: usize = 2;
+pub(super) const XATTRS: usize = 10;
+pub(super) const JSON: usize = 11;
+pub(super) const BODY: usize = 12;
+
+/// What a table's comment says before the number of its vbuckets.
+const VBUCKETS_NOTE: &str = "vbuckets=";
+/// Most values of `id in (...)` whose vbuckets are worth naming.
+const HASHED_KEYS_MAX: usize = 64;
+
+/// See the module text.
+pub struct BucketTable {
+    cluster: Arc<Cluster>,
+    table: Table,
+    columns: Vec<Column>,
+    rows: u64,
+    /// How many vbuckets the bucket has, where its table says so.
+    vbuckets: Option<u16>,
+}
+
+/// True when a table has the primary key of a bucket's.
+pub fn is_bucket(schema: &Schema) -> bool {
+    let key = schema.key_columns().iter().map(|column| column.name());
+    key.eq(["vbucket", "collection", "key", "chunk"])
+        && COLUMNS.iter().all(|(_, _, name, _)| schema.column_index(name).is_some())
+}
+
+impl BucketTable {
+    /// The table with about this many rows.
+    pub fn new(cluster: Arc<Cluster>, table: Table, rows: u64) -> BucketTable {
+        let columns = COLUMNS.iter().enumerate().map(|(at, (name, declared, _, _))| Column {
+            name: (*name).to_owned(),
+            declared,
+            takes: if at < XATTRS { Conditions::Comparisons } else { Conditions::Nullness },
+        });
+        let vbuckets = vbuckets_of(table.comment());
+        BucketTable { columns: columns.collect(), cluster, table, rows, vbuckets }
+    }
+
+    /// The vbuckets in which documents with these keys are, if the conditions name keys.
+    fn vbuckets_of_keys(&self, conditions: &[Condition]) -> Option<Predicate> {
+        let vbuckets = self.vbuckets?;
+        let of_keys = conditions.iter().find(|condition| {
+            condition.column == ID && matches!(condition.operator, Operator::Equal | Operator::In)
+        })?;
+        if of_keys.values.len() > HASHED_KEYS_MAX {
+            return None;
+        }
+        let keys = of_keys.values.iter().filter(|value| **value != Argument::Null);
+        let hashed = keys.map(|key| match key {
+            Argument::Text(key) => i16::try_from(vbucket_of(key, vbuckets).0).ok(),
+            _ => None,
+        });
+        Some(Predicate::in_list("vbucket", hashed.collect::<Option<Vec<_>>>()?))
+    }
+}
+
+/// The number of vbuckets in the comment of a table.
+fn vbuckets_of(comment: &str) -> Option<u16> {
+    let (_, rest) = comment.split_once(VBUCKETS_NOTE)?;
+    let digits = rest.split(|character: char| !character.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|count| *count > 0)
+}
+
+impl TableSource for BucketTable {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn share_read(&self, conditions: &[(usize, Operator)]) -> f64 {
+        let is_fixed = |column| {
+            conditions.iter().any(|(fixed, operator)| {
+                *fixed == column && matches!(operator, Operator::Equal | Operator::In)
+            })
+        };
+        let vbuckets = f64::from(self.vbuckets.unwrap_or(1));
+        let knows_vbucket = is_fixed(VBUCKET) || (is_fixed(ID) && self.vbuckets.is_some());
+        match (knows_vbucket, is_fixed(COLLECTION), is_fixed(ID)) {
+            (true, true, true) => 0.0,
+            (true, _, _) => 1.0 / vbuckets,
+            (false, _, true) => 0.2,
+            (false, _, false) => 0.5_f64.powi(conditions.len().min(3) as i32),
+        }
+    }
+
+    fn scan(&self, request: &ScanRequest) -> Result<Box<dyn RowStream>> {
+        let layout = Layout::new(&request.columns);
+        let mut scan = self
+            .table
+            .scan()
+            .columns(layout.names.iter().copied())
+            .read_mode(ReadMode::AtSnapshot(None))
+            .filter(Predicate::equal("chunk", 0_i16))
+            .filter(Predicate::greater_or_equal("collection", 0_i64))
+            .filter(Predicate::equal("deleted", false));
+        for condition in &request.conditions {
+            let (_, _, name, data_type) = COLUMNS[condition.column];
+            if let Some(predicate) = predicate(name, data_type, condition) {
+                scan = scan.filter(predicate);
+            }
+        }
+        if let Some(predicate) = self.vbuckets_of_keys(&request.conditions) {
+            scan = scan.filter(predicate);
+        }
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        Ok(Box::new(BucketRows {
+            rows: KuduRows::start(&self.cluster, scan)?,
+            cluster: self.cluster.clone(),
+            table: self.table.clone(),
+            layout,
+            now: i64::try_from(now.as_secs())?,
+            document: Document::default(),
+        }))
+    }
+}
+
+/// Which columns of Kudu a scan returns, and where.
+pub(super) struct Layout {
+    pub names: Vec<&'static str>,
+    /// Positions of the columns of SQL that were asked for.
+    positions: [Option<usize>; COLUMNS.len()],
+    /// Whether pieces of documents have to be put together.
+    pub needs_body: bool,
+}
+
+impl Layout {
+    fn new(columns: &[usize]) -> Layout {
+        let needs_body = columns.contains(&JSON) || columns.contains(&BODY);
+        let mut layout = Layout { names: Vec::new(), positions: [None; COLUMNS.len()], needs_body };
+        for column in columns.iter().filter(|column| **column < COLUMNS.len()) {
+            layout.positions[*column] = Some(layout.add(COLUMNS[*column].2));
+        }
+        layout.add("expiry");
+        if needs_body {
+            // What a long document is read again and compared by.
+            for name in ["vbucket", "collection", "key", "chunk", "seqno", "deleted", "body_bytes"]
+            {
+                layout.add(name);
+            }
+        }
+        layout
+    }
+
+    /// The position of a column, which is added if it is not there yet.
+    fn add(&mut self, name: &'static str) -> usize {
+        self.position(name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+
+    /// The position of a column of Kudu.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| *known == name)
+    }
+
+    /// A cell that the scan returns, by the name of Kudu's column.
+    pub fn get<'a, T: oribi_kudu::FromCell<'a>>(&self, row: Row<'a>, name: &str) -> Result<T> {
+        let at = self.position(name).with_context(|| format!("{name} was not asked for"))?;
+        row.get(at).with_context(|| format!("column {name}"))
+    }
+}
+
+struct BucketRows {
+    rows: KuduRows,
+    cluster: Arc<Cluster>,
+    table: Table,
+    layout: Layout,
+    /// UNIX seconds.
+    now: i64,
+    /// What of the current row is not in it as it is shown.
+    document: Document,
+}
+
+impl RowStream for BucketRows {
+    fn advance(&mut self) -> Result<bool> {
+        while self.rows.advance()? {
+            let Some(row) = self.rows.row() else { return Ok(false) };
+            let expiry = self.layout.get::<i64>(row, "expiry")?;
+            if expiry != 0 && expiry <= self.now {
+                continue;
+            }
+            self.document = Document::default();
+            if long_document::is_long(row, &self.layout)? {
+                let whole =
+                    long_document::read(&self.cluster, &self.table, row, &self.layout, self.now)?;
+                // It was deleted since the scan began.
+                let Some(whole) = whole else { continue };
+                self.document = whole;
+            }
+            let row = self.document.first_row().unwrap_or(row);
+            let xattrs = Document::xattrs_of(row, &self.layout)?;
+            self.document.set_xattrs(xattrs);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn cell(&self, column: usize) -> Result<ValueRef<'_>> {
+        let Some(at) = self.layout.positions.get(column).copied().flatten() else {
+            return Ok(ValueRef::Null);
+        };
+        if let Some(value) = self.document.value(column) {
+            return Ok(value);
+        }
+        let Some(row) = self.document.first_row().or_else(|| self.rows.row()) else {
+            return Ok(ValueRef::Null);
+        };
+        let (_, _, name, _) = COLUMNS[column];
+        let schema = self.table.schema();
+        let index = schema.column_index(name).with_context(|| format!("no column {name}"))?;
+        cell(row, at, &schema.columns()[index])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a table's comment says, and what a scan returns.
+
+    use super::*;
+
+    #[test]
+    fn the_comment_says_how_many_vbuckets_there_are() {
+        assert_eq!(vbuckets_of("oribi bucket, vbuckets=64"), Some(64));
+        assert_eq!(vbuckets_of("vbuckets=1024; more"), Some(1024));
+        for comment in ["", "a table", "vbuckets=", "vbuckets=0", "vbuckets=70000", "vbuckets=-1"] {
+            assert_eq!(vbuckets_of(comment), None, "{comment}");
+        }
+    }
+
+    #[test]
+    fn no_body_is_read_that_nobody_asked_for() {
+        assert_eq!(Layout::new(&[]).names, ["expiry"]);
+        assert_eq!(Layout::new(&[ID, 7]).names, ["key", "expiry"]);
+        assert!(!Layout::new(&[ID, 9]).needs_body);
+        assert!(Layout::new(&[JSON]).needs_body && !Layout::new(&[JSON]).names.contains(&"body"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Documents that take several rows.
+//!
+//! A body that is too long for one cell of Kudu is kept in pieces under the same key, numbered from 0. The scan that
+//! finds documents returns first rows only; a document that has more is read anew here, all of it at one moment.
+//! Invariants: since a store writes the pieces of a version in one Write, a read at one moment sees them all or none;
+//! nevertheless their version and total length are compared, and what does not fit is an error and not a document.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use oribi_kudu::{Operand, ReadMode, Row, ScanBatch, Table};
+
+use super::bucket_table::Layout;
+use super::cluster::{Cluster, KuduRows};
+use super::document::Document;
+
+/// True when the row is not the whole document, and somebody wants to see the body.
+pub fn is_long(row: Row<'_>, layout: &Layout) -> Result<bool> {
+    if !layout.needs_body {
+        return Ok(false);
+    }
+    let whole = layout.get::<i64>(row, "body_bytes")?;
+    // A scan that returns one of the two columns cannot tell an empty cell from a body in the other one.
+    for column in ["json", "body"] {
+        if layout.position(column).is_some()
+            && let Some(piece) = layout.get::<Option<&[u8]>>(row, column)?
+        {
+            return Ok((piece.len() as i64) < whole);
+        }
+    }
+    Ok(false)
+}
+
+/// A piece of a document: its number, and where its row is.
+struct Piece {
+    number: i16,
+    seqno: i64,
+    batch: ScanBatch,
+    at: usize,
+}
+
+/// The whole document, or nothing when it is gone meanwhile.
+pub fn read(
+    cluster: &Arc<Cluster>,
+    table: &Table,
+    row: Row<'_>,
+    layout: &Layout,
+    now: i64,
+) -> Result<Option<Document>> {
+    let key = layout.get::<&[u8]>(row, "key")?;
+    let shown = || String::from_utf8_lossy(key).into_owned();
+    let pieces = pieces_of(cluster, table, row, layout)
+        .with_context(|| format!("reading the pieces of document {:?}", shown()))?;
+    let Some(first) = pieces.first() else { return Ok(None) };
+    let first_row = first.batch.row(first.at).context("a row of the batch")?;
+    let expiry = layout.get::<i64>(first_row, "expiry")?;
+    if layout.get::<bool>(first_row, "deleted")? || (expiry != 0 && expiry <= now) {
+        return Ok(None);
+    }
+    let in_order = (0_i16..).zip(&pieces).all(|(number, piece)| number == piece.number);
+    if !in_order || pieces.iter().any(|piece| piece.seqno != first.seqno) {
+        bail!("the pieces of document {:?} are not of one version", shown());
+    }
+    let (json, body) = (joined(&pieces, layout, "json")?, joined(&pieces, layout, "body")?);
+    let bytes = json.as_ref().or(body.as_ref()).map_or(0, Vec::len);
+    if bytes as i64 != layout.get::<i64>(first_row, "body_bytes")? {
+        bail!("document {:?} has pieces of {bytes} bytes, which is not its length", shown());
+    }
+    Ok(Some(Document::assembled((first.batch.clone(), first.at), json, body)))
+}
+
+/// All rows of a document, sorted.
+fn pieces_of(
+    cluster: &Arc<Cluster>,
+    table: &Table,
+    row: Row<'_>,
+    layout: &Layout,
+) -> Result<Vec<Piece>> {
+    let key = |chunk: i16| -> Result<[Operand; 4]> {
+        Ok([
+            layout.get::<i16>(row, "vbucket")?.into(),
+            layout.get::<i64>(row, "collection")?.into(),
+            layout.get::<&[u8]>(row, "key")?.into(),
+            chunk.into(),
+        ])
+    };
+    let scan = table
+        .scan()
+        .columns(layout.names.iter().copied())
+        .read_mode(ReadMode::AtSnapshot(None))
+        .lower_bound(key(0)?)
+        .upper_bound(key(i16::MAX)?);
+    let mut rows = KuduRows::start(cluster, scan)?;
+    let mut pieces = Vec::new();
+    while rows.advance()? {
+        let Some((batch, at)) = rows.place() else { break };
+        let row = batch.row(at).context("a row of the batch")?;
+        pieces.push(Piece {
+            number: layout.get(row, "chunk")?,
+            seqno: layout.get(row, "seqno")?,
+            batch,
+            at,
+        });
+    }
+    pieces.sort_by_key(|piece| piece.number);
+    Ok(pieces)
+}
+
+/// The pieces of a column one after the other; none where the column was not asked for or is NULL.
+fn joined(pieces: &[Piece], layout: &Layout, column: &str) -> Result<Option<Vec<u8>>> {
+    let Some(at) = layout.position(column) else { return Ok(None) };
+    let mut whole = None;
+    for piece in pieces {
+        let row = piece.batch.row(piece.at).context("a row of the batch")?;
+        if let Some(bytes) = row.get::<Option<&[u8]>>(at)? {
+            whole.get_or_insert_with(Vec::new).extend_from_slice(bytes);
+        }
+    }
+    Ok(whole)
+}
