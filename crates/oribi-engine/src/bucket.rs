@@ -30,8 +30,8 @@ use crate::item_pager::ItemPager;
 use crate::limits::{VALUE_BYTES_MAX, VBUCKETS_MAX};
 use crate::memory::Memory;
 use crate::outcome::{
-    ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, MutationOutcome,
-    Refused, StoreRequest,
+    ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
+    MutationOutcome, Refused, StoreRequest, UnlockOutcome,
 };
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::planted::{self, Bug};
@@ -375,6 +375,29 @@ impl Bucket {
             return CounterOutcome::Refused(Refused::NotMyVbucket);
         };
         vbucket.counter(&self.context(now), key, request)
+    }
+
+    /// Reads a document and locks it for `timeout_s`: until then, or until it is unlocked, only writes that name the
+    /// lock's CAS change it.
+    pub fn get_and_lock(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        timeout_s: u32,
+        now: Timestamp,
+    ) -> LockOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return LockOutcome::Refused(Refused::NotMyVbucket);
+        };
+        vbucket.get_and_lock(&self.context(now), key, timeout_s)
+    }
+
+    /// Ends the lock whose CAS is `cas`.
+    pub fn unlock(&self, vbid: Vbid, key: DocKey<'_>, cas: Cas, now: Timestamp) -> UnlockOutcome {
+        let Some(vbucket) = self.vbucket(vbid) else {
+            return UnlockOutcome::Refused(Refused::NotMyVbucket);
+        };
+        vbucket.unlock(&self.context(now), key, cas)
     }
 
     /// Reads a document and changes its expiry; `expiry` as on the wire.

@@ -13,7 +13,8 @@
 //! checkpoint's end leaves no key whose older version was taken out in favour of one behind the cut.
 //!
 //! Invariants:
-//! 1. `high_seqno` and `max_cas` only grow, but for a restart; each enqueue raises both.
+//! 1. `high_seqno` and `max_cas` only grow, but for a restart; each enqueue raises the first, and unless it is given a
+//!    CAS the second.
 //! 2. There is always exactly one open checkpoint, the last; ranges are contiguous.
 //! 3. Within one checkpoint a key has at most one live slot, its newest.
 //! 4. A checkpoint leaves only when every cursor has passed its end.
@@ -195,6 +196,13 @@ impl CheckpointManager {
         // Hybrid logical clock: wall clock in the upper 48 bits, a counter below, never backwards.
         let cas = (now.unix_ns & !0xffff).max(self.max_cas + 1);
         (Cas(cas), Seqno(self.high_seqno + 1))
+    }
+
+    /// A CAS for something that is no version: higher than all before it, and lower than all after.
+    pub fn take_cas(&mut self, now: Timestamp) -> Cas {
+        let (cas, _) = self.next_version(now);
+        self.max_cas = cas.0;
+        cas
     }
 
     /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is the

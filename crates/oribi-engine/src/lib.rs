@@ -64,8 +64,8 @@ pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
 pub use item_pager::PagerReport;
 pub use outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
-    MutationOutcome, Refused, StoreMode, StoreRequest,
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LOCKED_CAS, LockOutcome,
+    MetaOutcome, Mutation, MutationOutcome, Refused, StoreMode, StoreRequest, UnlockOutcome,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::{KeyAhead, LINE_BYTES};
@@ -76,7 +76,7 @@ pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use upkeep::Upkeep;
 pub use vbucket::{
-    CollectionStats, KeyStats, NextVersion, RewriteOutcome, Stamp, VBucket, VbucketStats,
+    CollectionStats, Current, KeyStats, NextVersion, RewriteOutcome, Stamp, VBucket, VbucketStats,
     VersionFields, VersionOutcome,
 };
 pub use warmup::WarmupStep;

@@ -21,6 +21,8 @@ pub enum Refused {
     /// It needs something that is only in the store: the value of an evicted version, or certainty that
     /// there is no such document. [`crate::Bucket::fetch`] brings it into memory; then it is to be tried again.
     NeedsFetch,
+    /// Somebody has locked the document, and the request does not name the CAS of the lock.
+    Locked,
 }
 
 /// Identity of a change that was made.
@@ -34,11 +36,45 @@ pub struct Mutation {
     pub vb_uuid: VbUuid,
 }
 
+/// What is shown as the CAS of a locked document; no version has it.
+pub const LOCKED_CAS: Cas = Cas(u64::MAX);
+
+/// Answer of get-and-lock.
+#[derive(Debug)]
+pub enum LockOutcome {
+    /// The document, and the CAS that writes to it have to name while it is locked.
+    Done {
+        /// The document.
+        item: ItemRef,
+        /// Of the lock.
+        cas: Cas,
+    },
+    /// No such document.
+    Miss,
+    /// Not tried, or locked already.
+    Refused(Refused),
+}
+
+/// Answer of unlock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnlockOutcome {
+    /// It is not locked any more.
+    Done,
+    /// No such document.
+    NotFound,
+    /// It was not locked.
+    NotLocked,
+    /// Not tried, or the CAS is not that of the lock.
+    Refused(Refused),
+}
+
 /// Answer of get and get-and-touch.
 #[derive(Debug)]
 pub enum GetOutcome {
     /// The document.
     Hit(ItemRef),
+    /// The document, which somebody has locked: its CAS is not to be shown, see [`LOCKED_CAS`].
+    HitLocked(ItemRef),
     /// No such document.
     Miss,
     /// Not tried.
@@ -48,9 +84,9 @@ pub enum GetOutcome {
 /// Answer of a look-up of metadata.
 #[derive(Debug)]
 pub enum MetaOutcome {
-    /// The document or its tombstone.
-    Found(ItemRef),
-    /// Neither is in memory.
+    /// The document or its tombstone, and the CAS that may be shown.
+    Found(ItemRef, Cas),
+    /// Neither is there.
     Miss,
     /// Not tried.
     Refused(Refused),

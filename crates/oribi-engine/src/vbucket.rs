@@ -31,12 +31,14 @@ mod expiring;
 mod fetching;
 mod flushing;
 mod loading;
+mod locks;
 mod operations;
 mod owning;
 mod paging;
 mod stats;
 mod sub_document;
 mod table;
+mod versions;
 
 pub use collection_figures::CollectionStats;
 pub(crate) use fetching::{FetchBegun, Installed};
@@ -44,7 +46,9 @@ pub(crate) use flushing::FlushRead;
 pub(crate) use operations::{Context, store_fields};
 pub(crate) use paging::{Sweep, SweepReport};
 pub use stats::{KeyStats, VbucketStats};
-pub use sub_document::{NextVersion, RewriteOutcome, Stamp, VersionFields, VersionOutcome};
+pub use sub_document::{
+    Current, NextVersion, RewriteOutcome, Stamp, VersionFields, VersionOutcome,
+};
 use table::Table;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.

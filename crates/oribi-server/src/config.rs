@@ -97,6 +97,10 @@ pub struct Settings {
     pub prefetch_keys: usize,
     /// Pause between two commits of a bucket when no durable write waits.
     pub flush_interval_ms: u64,
+    /// How long a document is locked when the client does not say, in seconds.
+    pub lock_timeout_default_s: u32,
+    /// Longest time that a document is locked, in seconds.
+    pub lock_timeout_max_s: u32,
     /// Log filter in the syntax of `tracing_subscriber::EnvFilter`.
     pub log: String,
     /// File that is written when the server serves: `{"pid":..,"port":..,"admin_port":..}`.
@@ -140,6 +144,8 @@ impl Default for Settings {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             prefetch_keys: 16,
             flush_interval_ms: 20,
+            lock_timeout_default_s: 15,
+            lock_timeout_max_s: 30,
             log: "info".to_owned(),
             ready_file: None,
         }

@@ -145,6 +145,12 @@ counter_set! {
         touch_hits,
         /// Of these, about what is not there.
         touch_misses,
+        /// Requests to lock a document.
+        cmd_lock,
+        /// Requests that met a lock which they could not open.
+        lock_errors,
+        /// Requests to unlock what was not locked.
+        unlock_errors,
         /// flush_all requests.
         cmd_flush,
         /// Writes that waited for the store.

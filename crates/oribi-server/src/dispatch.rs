@@ -10,6 +10,7 @@ mod collections;
 mod counter;
 mod exchange;
 mod handshake;
+mod locks;
 mod reads;
 mod rules;
 mod stats;
@@ -200,6 +201,8 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::Get | Opcode::Getq => reads::get(x),
         Opcode::Getk | Opcode::Getkq => reads::get_with_key(x),
         Opcode::Gat | Opcode::Gatq => reads::get_and_touch(x),
+        Opcode::GetLocked => locks::get_locked(x),
+        Opcode::UnlockKey => locks::unlock(x),
         Opcode::GetMeta | Opcode::GetqMeta => reads::get_meta(x),
         Opcode::ObserveSeqno => reads::observe_seqno(x),
         Opcode::GetAllVbSeqnos => reads::get_all_vb_seqnos(x),

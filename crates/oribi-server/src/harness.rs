@@ -29,7 +29,7 @@ use crate::counters::ServerCounters;
 use crate::environment::{Environment, LatencyClock};
 use crate::limits::READ_ROOM_BYTES_MIN;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
-use crate::server_context::{ConnectionLimits, ServerContext};
+use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 pub use check::check;
 
@@ -48,6 +48,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_deadline_ms: 60_000,
     connections_max: 10,
     prefetch_keys: 16,
+    lock_timeouts: LockTimeouts { default_s: 15, max_s: 30 },
 };
 
 /// See the module text.

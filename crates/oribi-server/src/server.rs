@@ -21,7 +21,7 @@ use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::listener::Listener;
 use crate::mailbox::Message;
-use crate::server_context::{ConnectionLimits, ServerContext};
+use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 use crate::tls::{FileWatch, Tls};
 use crate::worker::{Worker, wall_clock};
 
@@ -237,6 +237,10 @@ fn context(
         send_deadline_ms: settings.send_deadline_ms,
         connections_max: settings.connections_max,
         prefetch_keys: settings.prefetch_keys,
+        lock_timeouts: LockTimeouts {
+            default_s: settings.lock_timeout_default_s.min(settings.lock_timeout_max_s),
+            max_s: settings.lock_timeout_max_s,
+        },
     };
     let bucket_defaults = BucketOptions::from_settings(settings);
     ServerContext::new(buckets, users, cluster, counters, limits, bucket_defaults, started)

@@ -29,6 +29,17 @@ pub struct ConnectionLimits {
     pub connections_max: usize,
     /// Keys that a connection announces ahead, at most [`crate::limits::PREFETCH_KEYS_MAX`].
     pub prefetch_keys: usize,
+    /// How long documents are locked.
+    pub lock_timeouts: LockTimeouts,
+}
+
+/// How long get-and-lock locks a document.
+#[derive(Debug, Clone, Copy)]
+pub struct LockTimeouts {
+    /// When the client does not say.
+    pub default_s: u32,
+    /// Longest; who asks for more gets the default.
+    pub max_s: u32,
 }
 
 /// See the module text.

@@ -5,9 +5,11 @@
 //! a client that did not ask for extended ones.
 
 use oribi_engine::{
-    CounterOutcome, GetOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused,
+    CounterOutcome, GetOutcome, LockOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused,
+    UnlockOutcome,
 };
 use oribi_protocol::frame_info::FrameInfoError;
+use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_subdoc::SubdocError;
 
@@ -20,13 +22,14 @@ pub fn of_refused(refused: Refused) -> Status {
         Refused::NoMemory => Status::Enomem,
         // Who cannot wait for a fetch tells the client to come again.
         Refused::NeedsFetch => Status::Etmpfail,
+        Refused::Locked => Status::Locked,
     }
 }
 
 /// Get and get-and-touch.
 pub fn of_get(outcome: &GetOutcome) -> Status {
     match outcome {
-        GetOutcome::Hit(_) => Status::Success,
+        GetOutcome::Hit(_) | GetOutcome::HitLocked(_) => Status::Success,
         GetOutcome::Miss => Status::KeyEnoent,
         GetOutcome::Refused(refused) => of_refused(*refused),
     }
@@ -35,10 +38,36 @@ pub fn of_get(outcome: &GetOutcome) -> Status {
 /// Get-meta.
 pub fn of_meta(outcome: &MetaOutcome) -> Status {
     match outcome {
-        MetaOutcome::Found(_) => Status::Success,
+        MetaOutcome::Found(..) => Status::Success,
         MetaOutcome::Miss => Status::KeyEnoent,
         MetaOutcome::Refused(refused) => of_refused(*refused),
     }
+}
+
+/// Get-and-lock.
+pub fn of_lock(outcome: &LockOutcome) -> Status {
+    match outcome {
+        LockOutcome::Done { .. } => Status::Success,
+        LockOutcome::Miss => Status::KeyEnoent,
+        LockOutcome::Refused(refused) => of_refused(*refused),
+    }
+}
+
+/// Unlock.
+pub fn of_unlock(outcome: UnlockOutcome) -> Status {
+    match outcome {
+        UnlockOutcome::Done => Status::Success,
+        UnlockOutcome::NotFound => Status::KeyEnoent,
+        UnlockOutcome::NotLocked => Status::NotLocked,
+        UnlockOutcome::Refused(refused) => of_refused(refused),
+    }
+}
+
+/// True for requests that a client without extended errors was always told to try again when they met a lock; the
+/// others look to it as if somebody else had written.
+pub fn locked_is_temporary(opcode: Opcode) -> bool {
+    use Opcode::{Delete, Deleteq, GetLocked, UnlockKey};
+    matches!(opcode, GetLocked | UnlockKey | Delete | Deleteq)
 }
 
 /// Store, concat, delete and touch.
@@ -103,6 +132,7 @@ pub fn of_frame_info(error: FrameInfoError) -> Status {
 pub fn for_legacy(status: Status) -> Status {
     match status {
         Status::Locked => Status::KeyEexists,
+        Status::NotLocked => Status::Etmpfail,
         Status::UnknownFrameInfo | Status::DurabilityInvalidLevel => Status::Einval,
         Status::UnknownCollection | Status::UnknownScope => Status::KeyEnoent,
         Status::SyncWriteAmbiguous | Status::SyncWriteInProgress => Status::Etmpfail,
@@ -122,11 +152,14 @@ mod tests {
             (Refused::TemporaryFailure, Status::Etmpfail),
             (Refused::NoMemory, Status::Enomem),
             (Refused::NeedsFetch, Status::Etmpfail),
+            (Refused::Locked, Status::Locked),
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);
             assert_eq!(of_get(&GetOutcome::Refused(refused)), status);
             assert_eq!(of_meta(&MetaOutcome::Refused(refused)), status);
+            assert_eq!(of_lock(&LockOutcome::Refused(refused)), status);
+            assert_eq!(of_unlock(UnlockOutcome::Refused(refused)), status);
             assert_eq!(of_mutation(&MutationOutcome::Refused(refused)), status);
             assert_eq!(of_counter(&CounterOutcome::Refused(refused)), status);
         }
@@ -136,6 +169,10 @@ mod tests {
     fn every_other_outcome_has_its_status() {
         assert_eq!(of_get(&GetOutcome::Miss), Status::KeyEnoent);
         assert_eq!(of_meta(&MetaOutcome::Miss), Status::KeyEnoent);
+        assert_eq!(of_lock(&LockOutcome::Miss), Status::KeyEnoent);
+        assert_eq!(of_unlock(UnlockOutcome::Done), Status::Success);
+        assert_eq!(of_unlock(UnlockOutcome::NotFound), Status::KeyEnoent);
+        assert_eq!(of_unlock(UnlockOutcome::NotLocked), Status::NotLocked);
         assert_eq!(of_mutation(&MutationOutcome::NotFound), Status::KeyEnoent);
         assert_eq!(of_mutation(&MutationOutcome::Exists), Status::KeyEexists);
         assert_eq!(of_mutation(&MutationOutcome::NotStored), Status::NotStored);
@@ -160,6 +197,8 @@ mod tests {
         assert_eq!(for_legacy(Status::UnknownCollection), Status::KeyEnoent);
         assert_eq!(for_legacy(Status::UnknownFrameInfo), Status::Einval);
         assert_eq!(for_legacy(Status::SyncWriteAmbiguous), Status::Etmpfail);
+        assert_eq!(for_legacy(Status::Locked), Status::KeyEexists);
+        assert_eq!(for_legacy(Status::NotLocked), Status::Etmpfail);
         assert_eq!(for_legacy(Status::KeyEnoent), Status::KeyEnoent);
         assert_eq!(for_legacy(Status::Eaccess), Status::Eaccess);
     }

@@ -136,7 +136,7 @@ impl Bucket {
         self.store.get(vbid, key, &mut |record| {
             // At time 0 nothing has expired, so the look-up changes nothing.
             let memory = match self.get_meta(vbid, key, Timestamp::default()) {
-                MetaOutcome::Found(item) => Some(item),
+                MetaOutcome::Found(item, _) => Some(item),
                 MetaOutcome::Miss | MetaOutcome::Refused(_) => None,
             };
             found = Some(on_disk(&record, memory.as_ref()));

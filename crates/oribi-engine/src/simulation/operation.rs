@@ -188,8 +188,8 @@ impl Operation {
         match self {
             Operation::Get => of_get(bucket.get(vbid, doc_key, now)),
             Operation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
-                MetaOutcome::Found(item) if item.is_deleted() => Answer::Tombstone(item),
-                MetaOutcome::Found(item) => Answer::Read(item),
+                MetaOutcome::Found(item, _) if item.is_deleted() => Answer::Tombstone(item),
+                MetaOutcome::Found(item, _) => Answer::Read(item),
                 MetaOutcome::Miss => Answer::Missing,
                 MetaOutcome::Refused(refused) => Answer::Refused(refused),
             },
@@ -214,7 +214,9 @@ impl Operation {
             Operation::Touch { expiry } => of_mutation(bucket.touch(vbid, doc_key, *expiry, now)),
             Operation::GetAndTouch { expiry } => {
                 match bucket.get_and_touch(vbid, doc_key, *expiry, now) {
-                    GetOutcome::Hit(item) => Answer::Done(None, Some(item)),
+                    GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+                        Answer::Done(None, Some(item))
+                    }
                     other => of_get(other),
                 }
             }
@@ -245,7 +247,7 @@ impl Operation {
 
 fn of_get(outcome: GetOutcome) -> Answer {
     match outcome {
-        GetOutcome::Hit(item) => Answer::Read(item),
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Answer::Read(item),
         GetOutcome::Miss => Answer::Missing,
         GetOutcome::Refused(refused) => Answer::Refused(refused),
     }

@@ -369,7 +369,7 @@ impl World {
                     continue;
                 }
                 // One that the pager has not come to expires by being asked for.
-                if let MetaOutcome::Found(item) = bucket.get_meta(key.vbid, key.doc_key(), now) {
+                if let MetaOutcome::Found(item, _) = bucket.get_meta(key.vbid, key.doc_key(), now) {
                     assert!(item.is_deleted(), "{key:?} has expired: {item:?}");
                     found.push((item.seqno(), item.cas(), key));
                 }

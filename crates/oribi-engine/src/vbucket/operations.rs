@@ -1,18 +1,17 @@
 //! What clients do to documents of one vbucket.
 //!
-//! Owns: the rules of each operation. Every write ends in [`VBucket::write_if`]: build the new block
+//! Owns: the rules of each operation. Every write ends in `VBucket::write_version`: build the new block
 //! outside the locks, then check the condition and publish under them. Operations whose new value
 //! depends on the old one build it from a reference to the old block and start again in the rare
 //! case that somebody else wrote in between, so no value is ever copied under a lock.
 
-use std::sync::atomic::Ordering;
-
 use arc_swap::ArcSwap;
-use oribi_storage::VbucketPhase;
-use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Timestamp};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp};
 
 use super::fetching::is_absence_marker;
-use super::{FAILED, LOADING, Table, VBucket};
+use super::locks::Claim;
+use super::versions::Denied;
+use super::{Table, VBucket};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::collections::Manifest;
 use crate::flusher::FlusherSignal;
@@ -53,36 +52,21 @@ impl Context<'_> {
     }
 }
 
-/// Why a write did not happen: refused before its condition, or by its condition.
-pub(super) enum Denied<R> {
-    Refused(Refused),
-    /// Refused because the store has to be asked; the block is needed again.
-    NeedsFetch(NewItem),
-    Condition(R),
-}
-
-impl From<Denied<MutationOutcome>> for MutationOutcome {
-    fn from(denied: Denied<MutationOutcome>) -> MutationOutcome {
-        match denied {
-            Denied::Refused(refused) => MutationOutcome::Refused(refused),
-            Denied::NeedsFetch(_) => MutationOutcome::Refused(Refused::NeedsFetch),
-            Denied::Condition(outcome) => outcome,
-        }
-    }
-}
-
-/// The version that a new value was built from is not the current one any more.
-pub(super) struct Overtaken;
-
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
-        match self.look_up(context, hash, key, ItemRef::clone_for_use) {
+        let refer = |table: &Table, item: &ItemRef| {
+            (item.clone_for_use(), table.locks.is_locked(item, context.now))
+        };
+        match self.look_up(context, hash, key, refer) {
             Err(refused) => GetOutcome::Refused(refused),
-            Ok(Some(item)) if item.is_live(context.now.unix_s()) => match item.is_evicted() {
-                false => GetOutcome::Hit(item),
-                true => GetOutcome::Refused(Refused::NeedsFetch),
-            },
-            Ok(Some(item)) => {
+            Ok(Some((item, is_locked))) if item.is_live(context.now.unix_s()) => {
+                match (item.is_evicted(), is_locked) {
+                    (false, false) => GetOutcome::Hit(item),
+                    (false, true) => GetOutcome::HitLocked(item),
+                    (true, _) => GetOutcome::Refused(Refused::NeedsFetch),
+                }
+            }
+            Ok(Some((item, _))) => {
                 if item.is_expired(context.now.unix_s()) {
                     self.expire(context, hash, &item);
                 }
@@ -94,19 +78,19 @@ impl VBucket {
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
         let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
-        let found = match self.find(context, hash, key) {
-            Ok(Some(item)) if item.is_expired(now_s) => {
+        let found = match self.find_shown(context, hash, key) {
+            Ok(Some((item, _))) if item.is_expired(now_s) => {
                 // Who asks for metadata must see the same of a document that ended by itself as of a deleted one:
                 // its tombstone.
                 self.expire(context, hash, &item);
-                self.find(context, hash, key)
+                self.find_shown(context, hash, key)
             }
             found => found,
         };
         match found {
             Err(refused) => MetaOutcome::Refused(refused),
-            Ok(Some(item)) if is_absence_marker(&item) => MetaOutcome::Miss,
-            Ok(Some(item)) if !item.is_expired(now_s) => MetaOutcome::Found(item),
+            Ok(Some((item, _))) if is_absence_marker(&item) => MetaOutcome::Miss,
+            Ok(Some((item, cas))) if !item.is_expired(now_s) => MetaOutcome::Found(item, cas),
             Ok(_) => MetaOutcome::Miss,
         }
     }
@@ -168,10 +152,15 @@ impl VBucket {
         let mut joined: Option<ItemRef> = None;
         loop {
             let mut apart = None;
-            let written = self.write_if(context, hash, new, |live, new| {
+            let claim = match request.mode {
+                StoreMode::Add => Claim::Any,
+                StoreMode::Set | StoreMode::Replace => Claim::Cas(request.cas),
+            };
+            let written = self.write_if(context, hash, new, claim, |live, is_lock_cas, new| {
                 match (request.mode, live) {
                     (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
                     (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
+                    _ if is_lock_cas => {}
                     _ => check_cas(live, request.cas)?,
                 }
                 let attributed = live.filter(|live| live.has_attributes());
@@ -205,9 +194,12 @@ impl VBucket {
     ) -> MutationOutcome {
         let new = tombstone(key, context.now);
         let mut has_attributes = false;
-        let written = self.write_if(context, self.seed.hash(key), new, |live, _| {
+        let (hash, claim) = (self.seed.hash(key), Claim::Cas(cas));
+        let written = self.write_if(context, hash, new, claim, |live, is_lock_cas, _| {
             let Some(live) = live else { return Err(MutationOutcome::NotFound) };
-            check_cas(Some(live), cas)?;
+            if !is_lock_cas {
+                check_cas(Some(live), cas)?;
+            }
             has_attributes = live.has_attributes();
             if has_attributes { Err(MutationOutcome::Exists) } else { Ok(()) }
         });
@@ -224,12 +216,14 @@ impl VBucket {
         key: DocKey<'_>,
         cas: Cas,
     ) -> MutationOutcome {
-        let build = |live: Option<&ItemRef>| {
+        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
             let live = live.ok_or(MutationOutcome::NotFound)?;
-            check_cas(Some(live), cas)?;
+            if !is_lock_cas {
+                check_cas(Some(live), cas)?;
+            }
             Ok(tombstone_of(live, context.now))
         };
-        match self.update(context, key, build) {
+        match self.update(context, key, cas, build) {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
             Err(denied) => denied.into(),
         }
@@ -241,9 +235,11 @@ impl VBucket {
         key: DocKey<'_>,
         request: &ConcatRequest<'_>,
     ) -> MutationOutcome {
-        let build = |live: Option<&ItemRef>| {
+        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
             let live = live.ok_or(MutationOutcome::NotStored)?;
-            check_cas(Some(live), request.cas)?;
+            if !is_lock_cas {
+                check_cas(Some(live), request.cas)?;
+            }
             if live.body().len() + request.value.len() > context.value_bytes_max {
                 return Err(MutationOutcome::TooLarge);
             }
@@ -258,7 +254,7 @@ impl VBucket {
             let body = datatype::detect(&joined.as_item().value()[attributes.len()..]);
             Ok(joined.with_datatype(datatype_with(attributes, body)))
         };
-        match self.update(context, key, build) {
+        match self.update(context, key, request.cas, build) {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
             Err(denied) => denied.into(),
         }
@@ -271,11 +267,11 @@ impl VBucket {
         wire_expiry: u32,
     ) -> MutationOutcome {
         let expiry = context.expiry(key.collection, wire_expiry);
-        let build = |live: Option<&ItemRef>| match live {
+        let build = |live: Option<&ItemRef>, _| match live {
             None => Err(MutationOutcome::NotFound),
             Some(live) => Ok(with_expiry(live, expiry)),
         };
-        match self.update(context, key, build) {
+        match self.update(context, key, Cas(0), build) {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
             Err(denied) => denied.into(),
         }
@@ -288,13 +284,13 @@ impl VBucket {
         wire_expiry: u32,
     ) -> GetOutcome {
         let expiry = context.expiry(key.collection, wire_expiry);
-        let build = |live: Option<&ItemRef>| match live {
+        let build = |live: Option<&ItemRef>, _| match live {
             None => Err(GetOutcome::Miss),
             // The same expiry again changes nothing, so it is no mutation.
             Some(live) if live.expiry() == expiry => Err(GetOutcome::Hit(live.clone())),
             Some(live) => Ok(with_expiry(live, expiry)),
         };
-        match self.update(context, key, build) {
+        match self.update(context, key, Cas(0), build) {
             Ok((_, item)) => GetOutcome::Hit(item),
             Err(Denied::Condition(outcome)) => outcome,
             Err(Denied::Refused(refused)) => GetOutcome::Refused(refused),
@@ -309,10 +305,10 @@ impl VBucket {
         request: &CounterRequest,
     ) -> CounterOutcome {
         let mut value = 0;
-        let build = |live: Option<&ItemRef>| {
+        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
             let fields = match live {
                 Some(live) => {
-                    if request.cas != Cas(0) && request.cas != live.cas() {
+                    if request.cas != Cas(0) && request.cas != live.cas() && !is_lock_cas {
                         return Err(CounterOutcome::Exists);
                     }
                     let current = parse_counter(live.body()).ok_or(CounterOutcome::NotANumber)?;
@@ -339,182 +335,12 @@ impl VBucket {
             let fields = ItemFields { datatype, ..fields };
             Ok(NewItem::new(key, fields, &[attributes, digits]))
         };
-        match self.update(context, key, build) {
+        match self.update(context, key, request.cas, build) {
             Ok((mutation, _)) => CounterOutcome::Done { mutation, value },
             Err(Denied::Condition(outcome)) => outcome,
             Err(Denied::Refused(refused)) => CounterOutcome::Refused(refused),
             Err(Denied::NeedsFetch(_)) => CounterOutcome::Refused(Refused::NeedsFetch),
         }
-    }
-
-    /// Replaces a document that has expired by its tombstone, if nobody else changed it meanwhile and
-    /// writes are not refused; true when it did.
-    pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
-        let new = tombstone_of(expired, context.now);
-        let written = self.write_version(context, hash, new, |current, _| match current {
-            Some(current) if current.same_block(expired) => Ok(()),
-            _ => Err(Overtaken),
-        });
-        // Refusal is fine: readers go by the expiry time, and a later one will try again.
-        if written.is_ok() {
-            self.expired.fetch_add(1, Ordering::Relaxed);
-        }
-        written.is_ok()
-    }
-
-    pub(super) fn find(
-        &self,
-        context: &Context<'_>,
-        hash: KeyHash,
-        key: DocKey<'_>,
-    ) -> Result<Option<ItemRef>, Refused> {
-        self.look_up(context, hash, key, ItemRef::clone)
-    }
-
-    /// The version under a key, dead or alive, evicted or not; nothing only when that is certain.
-    #[inline]
-    fn look_up(
-        &self,
-        context: &Context<'_>,
-        hash: KeyHash,
-        key: DocKey<'_>,
-        refer: impl FnOnce(&ItemRef) -> ItemRef,
-    ) -> Result<Option<ItemRef>, Refused> {
-        let table = self.table.lock();
-        self.check_phase()?;
-        if !context.knows(key.collection) {
-            return Err(Refused::UnknownCollection);
-        }
-        if let Some(item) = table.index.get(hash, key) {
-            return Ok(Some(refer(item)));
-        }
-        let is_uncertain = self.is_absence_uncertain(context, &table);
-        drop(table);
-        if is_uncertain && context.memory.may_be_stored(self.id, key) {
-            return Err(Refused::NeedsFetch);
-        }
-        Ok(None)
-    }
-
-    /// True when the store may have a document whose key is not in the table.
-    #[inline]
-    pub(super) fn is_absence_uncertain(&self, context: &Context<'_>, table: &Table) -> bool {
-        (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
-    }
-
-    /// Asked under the table's lock, under which the phase changes.
-    fn check_phase(&self) -> Result<(), Refused> {
-        match self.phase.load(Ordering::Acquire) {
-            phase if phase == VbucketPhase::Active as u8 => Ok(()),
-            // What is not loaded yet can be fetched.
-            LOADING => Ok(()),
-            FAILED => Err(Refused::TemporaryFailure),
-            _ => Err(Refused::NotMyVbucket),
-        }
-    }
-
-    /// Reads, builds the next version from what was read, value and all, and writes it unless overtaken.
-    fn update<R>(
-        &self,
-        context: &Context<'_>,
-        key: DocKey<'_>,
-        mut build: impl FnMut(Option<&ItemRef>) -> Result<NewItem, R>,
-    ) -> Result<(Mutation, ItemRef), Denied<R>> {
-        let hash = self.seed.hash(key);
-        let now_s = context.now.unix_s();
-        loop {
-            let found = self.find(context, hash, key).map_err(Denied::Refused)?;
-            let live = found.filter(|item| item.is_live(now_s));
-            if live.as_ref().is_some_and(ItemRef::is_evicted) {
-                return Err(Denied::Refused(Refused::NeedsFetch));
-            }
-            let new = build(live.as_ref()).map_err(Denied::Condition)?;
-            let written = self.write_if(context, hash, new, |current, _| match (current, &live) {
-                (None, None) => Ok(()),
-                (Some(current), Some(live)) if current.same_block(live) => Ok(()),
-                _ => Err(Overtaken),
-            });
-            match written {
-                Ok(done) => return Ok(done),
-                Err(Denied::Refused(refused)) => return Err(Denied::Refused(refused)),
-                Err(Denied::NeedsFetch(new)) => return Err(Denied::NeedsFetch(new)),
-                Err(Denied::Condition(Overtaken)) => {}
-            }
-        }
-    }
-
-    /// Publishes `new` if `condition` holds for the live version under the same key.
-    fn write_if<R>(
-        &self,
-        context: &Context<'_>,
-        hash: KeyHash,
-        new: NewItem,
-        condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
-    ) -> Result<(Mutation, ItemRef), Denied<R>> {
-        let now_s = context.now.unix_s();
-        self.write_version(context, hash, new, |current, new| {
-            condition(current.filter(|item| item.is_live(now_s)), new)
-        })
-    }
-
-    /// Publishes `new` if `condition` holds for the version under the same key, dead or alive.
-    pub(super) fn write_version<R>(
-        &self,
-        context: &Context<'_>,
-        hash: KeyHash,
-        mut new: NewItem,
-        condition: impl FnOnce(Option<&ItemRef>, &mut NewItem) -> Result<(), R>,
-    ) -> Result<(Mutation, ItemRef), Denied<R>> {
-        // A first look, so that a write which will be refused counts as no pressure on memory.
-        self.check_phase().map_err(Denied::Refused)?;
-        if let Some(refused) = context.memory.refuses(new.as_item().is_deleted()) {
-            return Err(Denied::Refused(refused));
-        }
-        let key_collection = new.as_item().key().collection;
-        let (item, garbage, change) = {
-            let mut table = self.table.lock();
-            // Under the lock, under which ownership ends: nothing is written after that.
-            self.check_phase().map_err(Denied::Refused)?;
-            if !context.knows(key_collection) {
-                return Err(Denied::Refused(Refused::UnknownCollection));
-            }
-            let place = table.index.locate(hash, new.as_item().key());
-            let current = place.and_then(|place| table.index.at(place));
-            if current.is_none() && self.is_absence_uncertain(context, &table) {
-                // Revision, CAS and count of what may be there decide what is to become of the write.
-                let key = new.as_item().key();
-                if context.memory.may_be_stored(self.id, key) {
-                    return Err(Denied::NeedsFetch(new));
-                }
-            }
-            condition(current, &mut new).map_err(Denied::Condition)?;
-            let (previous, rev) = match current {
-                Some(current) if !is_absence_marker(current) => {
-                    new.inherit_frequency(current);
-                    (Some(current), current.rev_seqno().0 + 1)
-                }
-                _ => (None, table.max_deleted_rev().0 + 1),
-            };
-            let mut queue = self.queue.lock();
-            let queued = queue.enqueue(new, previous, RevSeqno(rev), context.now);
-            let queue_bytes = queue.own_bytes();
-            drop(queue);
-            let replaced = table.write(hash, place, queued.item.clone());
-            if self.persistence_cursor.is_none() && queued.item.is_deleted() {
-                // No flush will come to remove it, and nothing on disk needs to be told.
-                table.remove_same(hash, &queued.item);
-            }
-            table.index.show_to(&self.groups);
-            let change = table.unreported(queue_bytes, context.memory.report_bytes());
-            (queued.item, (queued.displaced, replaced, table.index.take_retired()), change)
-        };
-        drop(garbage);
-        if let Some(bytes) = change {
-            context.memory.report(bytes);
-        }
-        self.mark_dirty(context.signal);
-        let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
-        Ok((mutation, item))
     }
 }
 

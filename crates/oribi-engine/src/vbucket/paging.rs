@@ -7,9 +7,10 @@
 //! queue has it and no reader is at it, and while the table's lock is held none can begin to be. The second hold
 //! checks that this is still so.
 
-use oribi_types::{DocKey, Seqno};
+use oribi_types::{Cas, DocKey, Seqno};
 
 use super::VBucket;
+use super::locks::Claim;
 use super::operations::Context;
 use crate::attributes::tombstone;
 use crate::block_arena;
@@ -196,7 +197,8 @@ impl VBucket {
             Successor::Nothing => None,
             Successor::Tombstone => {
                 let new = tombstone(victim.key(), context.now);
-                let written = self.write_version(context, hash, new, |current, _| {
+                let claim = Claim::Cas(Cas(0));
+                let written = self.write_version(context, hash, new, claim, |current, _, _| {
                     if is_unused(current) { Ok(()) } else { Err(()) }
                 });
                 return written.is_ok();

@@ -10,7 +10,9 @@ use oribi_types::{Cas, Datatype, DocKey, Seqno, Timestamp, Vbid};
 
 use super::VBucket;
 use super::fetching::is_absence_marker;
-use super::operations::{Context, Denied, Overtaken};
+use super::locks::Claim;
+use super::operations::Context;
+use super::versions::{Denied, Overtaken};
 use crate::bucket::Bucket;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
@@ -22,8 +24,8 @@ const STAMP_DIGITS: usize = 16;
 /// Answer of a read that sees tombstones.
 #[derive(Debug)]
 pub enum VersionOutcome {
-    /// The document or its tombstone.
-    Found(ItemRef),
+    /// The document or its tombstone, and the CAS that may be shown.
+    Found(ItemRef, Cas),
     /// Neither is there.
     Miss,
     /// Not tried.
@@ -39,6 +41,17 @@ pub enum RewriteOutcome<E> {
     Rejected(E),
     /// Not tried.
     Refused(Refused),
+}
+
+/// What the next version of a rewrite is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Current<'a> {
+    /// The document, its tombstone, or nothing.
+    pub version: Option<&'a ItemRef>,
+    /// The request named the CAS of a lock of this version, so the version's own does not matter.
+    pub is_lock_cas: bool,
+    /// The absolute expiry that the request's means in the key's collection.
+    pub expiry: u32,
 }
 
 /// Everything about a version but its key, its value and what is assigned to it.
@@ -117,29 +130,30 @@ fn stamp(new: &mut NewItem, stamps: &[Stamp], (cas, seqno): (Cas, Seqno)) {
 
 impl VBucket {
     fn read_version(&self, context: &Context<'_>, key: DocKey<'_>) -> VersionOutcome {
-        match self.settled_version(context, self.seed.hash(key), key) {
-            Ok(Some(item)) => VersionOutcome::Found(item),
+        let hash = self.seed.hash(key);
+        match self.settled_version(context, hash, || self.find_shown(context, hash, key)) {
+            Ok(Some((item, cas))) => VersionOutcome::Found(item, cas),
             Ok(None) => VersionOutcome::Miss,
             Err(refused) => VersionOutcome::Refused(refused),
         }
     }
 
     /// The version under a key, after an expired document has become its tombstone; an expired one that
-    /// could not is nothing.
-    fn settled_version(
+    /// could not is nothing. `find` looks the key up.
+    fn settled_version<T>(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
-        key: DocKey<'_>,
-    ) -> Result<Option<ItemRef>, Refused> {
+        find: impl Fn() -> Result<Option<(ItemRef, T)>, Refused>,
+    ) -> Result<Option<(ItemRef, T)>, Refused> {
         let now_s = context.now.unix_s();
-        let mut found = self.find(context, hash, key)?;
-        if let Some(expired) = found.as_ref().filter(|item| item.is_expired(now_s)) {
+        let mut found = find()?;
+        if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {
             self.expire(context, hash, expired);
-            found = self.find(context, hash, key)?.filter(|item| !item.is_expired(now_s));
+            found = find()?.filter(|(item, _)| !item.is_expired(now_s));
         }
-        match found.filter(|item| !is_absence_marker(item)) {
-            Some(item) if item.is_evicted() => Err(Refused::NeedsFetch),
+        match found.filter(|(item, _)| !is_absence_marker(item)) {
+            Some((item, _)) if item.is_evicted() => Err(Refused::NeedsFetch),
             found => Ok(found),
         }
     }
@@ -149,21 +163,26 @@ impl VBucket {
         context: &Context<'_>,
         key: DocKey<'_>,
         wire_expiry: u32,
-        mut build: impl FnMut(Option<&ItemRef>, u32) -> Result<NextVersion, E>,
+        cas: Cas,
+        mut build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         let hash = self.seed.hash(key);
         let expiry = context.expiry(key.collection, wire_expiry);
         let now_s = context.now.unix_s();
         loop {
-            let seen = match self.settled_version(context, hash, key) {
-                Ok(seen) => seen,
+            let find = || self.find_to_write(context, hash, key, cas);
+            let (seen, is_lock_cas) = match self.settled_version(context, hash, find) {
+                Ok(Some((seen, is_lock_cas))) => (Some(seen), is_lock_cas),
+                Ok(None) => (None, false),
                 Err(refused) => return RewriteOutcome::Refused(refused),
             };
-            let NextVersion { item, stamps } = match build(seen.as_ref(), expiry) {
-                Ok(next) => next,
-                Err(rejected) => return RewriteOutcome::Rejected(rejected),
-            };
-            let written = self.write_version(context, hash, item, |current, new| {
+            let NextVersion { item, stamps } =
+                match build(Current { version: seen.as_ref(), is_lock_cas, expiry }) {
+                    Ok(next) => next,
+                    Err(rejected) => return RewriteOutcome::Rejected(rejected),
+                };
+            let claim = Claim::Cas(cas);
+            let written = self.write_version(context, hash, item, claim, |current, _, new| {
                 match (current, &seen) {
                     (Some(current), Some(seen)) if current.same_block(seen) => {}
                     (None, None) => {}
@@ -196,19 +215,20 @@ impl Bucket {
         }
     }
 
-    /// Writes what `build` makes of the current version, which may be a tombstone or nothing. `build` also
-    /// gets the absolute expiry that `expiry`, as on the wire, means in the key's collection. It may be
+    /// Writes what `build` makes of the current version. `expiry` is as on the wire. `cas` is what the request
+    /// names, 0 for nothing: it opens a lock; that it is the version's is for `build` to check. `build` may be
     /// called more than once; what its last call said counts.
     pub fn rewrite<E>(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
         expiry: u32,
+        cas: Cas,
         now: Timestamp,
-        build: impl FnMut(Option<&ItemRef>, u32) -> Result<NextVersion, E>,
+        build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         match self.vbucket(vbid) {
-            Some(vbucket) => vbucket.rewrite(&self.context(now), key, expiry, build),
+            Some(vbucket) => vbucket.rewrite(&self.context(now), key, expiry, cas, build),
             None => RewriteOutcome::Refused(Refused::NotMyVbucket),
         }
     }

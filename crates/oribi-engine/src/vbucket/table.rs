@@ -8,6 +8,7 @@ use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
 use super::collection_figures::{CollectionFigures, CollectionStats, Share};
+use super::locks::Locks;
 use crate::hash_table::{HashTable, KeyHash, Place};
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
@@ -22,6 +23,7 @@ pub(super) struct Writes {
 
 pub(super) struct Table {
     pub(super) index: HashTable,
+    pub(super) locks: Locks,
     tombstones: u64,
     item_bytes: u64,
     /// Versions in the table whose values are in the store only.
@@ -43,6 +45,7 @@ impl Table {
     pub(super) fn new(index: HashTable, max_deleted_rev: RevSeqno) -> Table {
         Table {
             index,
+            locks: Locks::default(),
             tombstones: 0,
             item_bytes: 0,
             evicted: 0,
@@ -239,6 +242,7 @@ impl Table {
     /// Empties the table and returns what was in it, to be dropped after the lock.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         let empty = HashTable::new(self.index.seed().clone());
+        self.locks.clear();
         (self.tombstones, self.item_bytes) = (0, 0);
         (self.evicted, self.stored_only, self.has_left_any) = (0, 0, false);
         (std::mem::replace(&mut self.index, empty), std::mem::take(&mut self.collections))

@@ -194,7 +194,7 @@ impl World {
                 let name = format!("key-{number}");
                 let key = DocKey { collection: *collection, key: name.as_bytes() };
                 // Nothing has expired at time 0, so looking changes nothing.
-                if let MetaOutcome::Found(item) =
+                if let MetaOutcome::Found(item, _) =
                     self.bucket.get_meta(VB, key, Timestamp::default())
                 {
                     let figures = all.get_mut(collection).expect("it has a version");

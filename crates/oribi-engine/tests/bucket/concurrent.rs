@@ -105,7 +105,7 @@ struct World {
 impl World {
     fn get(&self, index: usize) -> Option<ItemRef> {
         match self.bucket.get(vbid(index), key(&name(index)), NOW) {
-            GetOutcome::Hit(item) => Some(item),
+            GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Some(item),
             GetOutcome::Miss => None,
             GetOutcome::Refused(refused) => panic!("{refused:?}"),
         }

@@ -170,7 +170,7 @@ impl Client {
         let (vbid, name) = place(number);
         let answer = self.resolve(number, |client| {
             match client.bucket.get(vbid, doc_key(&name), client.now()) {
-                GetOutcome::Hit(item) => Answer::Is(Some(Document {
+                GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Answer::Is(Some(Document {
                     value: item.value().to_vec(),
                     flags: item.flags(),
                     expiry: item.expiry(),
@@ -187,11 +187,11 @@ impl Client {
         let (vbid, name) = place(number);
         let answer = self.resolve(number, |client| {
             match client.bucket.get_meta(vbid, doc_key(&name), client.now()) {
-                MetaOutcome::Found(item) if item.is_deleted() => {
+                MetaOutcome::Found(item, _) if item.is_deleted() => {
                     assert_ne!(item.cas(), Cas(0), "a marker of absence is nobody's business");
                     Answer::Is(None)
                 }
-                MetaOutcome::Found(item) => {
+                MetaOutcome::Found(item, _) => {
                     Answer::Is(Some((item.cas(), item.flags(), item.expiry(), item.value_bytes())))
                 }
                 MetaOutcome::Miss => Answer::Is(None),
@@ -275,7 +275,9 @@ impl Client {
         let expiry = self.random_expiry();
         let answer = self.resolve(number, |client| {
             match client.bucket.get_and_touch(vbid, doc_key(&name), expiry, client.now()) {
-                GetOutcome::Hit(item) => Answer::Is(Some((item.value().to_vec(), item.cas()))),
+                GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+                    Answer::Is(Some((item.value().to_vec(), item.cas())))
+                }
                 GetOutcome::Miss => Answer::Is(None),
                 GetOutcome::Refused(refused) => Answer::Wait(refused),
             }

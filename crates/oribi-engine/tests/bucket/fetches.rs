@@ -155,7 +155,7 @@ fn a_value_comes_back_into_its_block_after_a_fetch() {
     let stored = bucket.store_received(vbid, &mut received, &request, now);
     assert!(matches!(stored, MutationOutcome::Done(_)) && received.is_none(), "{stored:?}");
     match bucket.get(vbid, doc_key(&name), now) {
-        GetOutcome::Hit(item) => assert_eq!(item.value(), b"next"),
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => assert_eq!(item.value(), b"next"),
         other => panic!("{other:?}"),
     }
 }

@@ -40,7 +40,9 @@ fn load_all(bucket: &Bucket) {
 
 fn value(bucket: &Bucket, vbid: Vbid, name: &str) -> Option<String> {
     match bucket.get(vbid, key(name), NOW) {
-        GetOutcome::Hit(item) => Some(String::from_utf8_lossy(item.value()).into_owned()),
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+            Some(String::from_utf8_lossy(item.value()).into_owned())
+        }
         GetOutcome::Miss => None,
         GetOutcome::Refused(refused) => panic!("{refused:?}"),
     }

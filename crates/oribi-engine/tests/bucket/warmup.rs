@@ -90,7 +90,7 @@ fn values_are_loaded_by_recency_up_to_the_low_watermark() {
     assert!(stats.warmup.values > all / 10, "{:?}", stats.warmup);
     assert!(stats.warmup.values < all, "{:?}", stats.warmup);
     let find = |vbid| match bucket.get_meta(vbid, key("key-1999"), NOW) {
-        MetaOutcome::Found(item) => !item.is_evicted(),
+        MetaOutcome::Found(item, _) => !item.is_evicted(),
         other => panic!("{other:?}"),
     };
     // The vbuckets were written one after the other.
@@ -207,7 +207,7 @@ fn fetching<T>(
 
 fn get(bucket: &Bucket, vbid: Vbid, name: &str) -> (Option<Vec<u8>>, usize) {
     fetching(bucket, vbid, name, || match bucket.get(vbid, key(name), NOW) {
-        GetOutcome::Hit(item) => Ok(Some(item.value().to_vec())),
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Ok(Some(item.value().to_vec())),
         GetOutcome::Miss => Ok(None),
         GetOutcome::Refused(refused) => Err(refused),
     })

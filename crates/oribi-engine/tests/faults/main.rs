@@ -102,7 +102,9 @@ impl Fixture {
         let sink: Arc<dyn FetchSink> = Arc::clone(&self.told) as Arc<dyn FetchSink>;
         loop {
             match self.bucket.get(vbid, key(&name), NOW) {
-                GetOutcome::Hit(item) => return Some(item.value().to_vec()),
+                GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+                    return Some(item.value().to_vec());
+                }
                 GetOutcome::Miss => return None,
                 GetOutcome::Refused(Refused::NeedsFetch) => {
                     self.bucket.fetch(vbid, key(&name), &sink, number);
@@ -117,7 +119,7 @@ impl Fixture {
     fn read(&self, number: u64) -> Option<Vec<u8>> {
         let (vbid, name) = place(number);
         match self.bucket.get(vbid, key(&name), NOW) {
-            GetOutcome::Hit(item) => Some(item.value().to_vec()),
+            GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => Some(item.value().to_vec()),
             GetOutcome::Miss => None,
             GetOutcome::Refused(refused) => panic!("a read was refused: {refused:?}"),
         }

@@ -87,7 +87,7 @@ fn documents_after_a_restart(storage: BucketStorage, meanwhile: fn(&Path)) -> u3
     let found = (0..500).filter(|number| {
         let (name, vbid) = (document(*number), Vbid((number % 4) as u16));
         match handle.bucket().get(vbid, key(&name), NOW) {
-            GetOutcome::Hit(item) => {
+            GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
                 assert_eq!((item.value(), item.flags()), (name.as_bytes(), *number));
                 true
             }

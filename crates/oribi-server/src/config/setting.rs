@@ -34,6 +34,8 @@ impl Setting {
 }
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Of locks: an hour is far more than a client should hold one.
+const LOCK_TIMEOUT: Form = Form::Integer { min: 1, max: 3600 };
 const MILLISECONDS: Form = Form::Integer { min: 1, max: DAY_MS };
 pub(super) const PORT: Form = Form::Integer { min: 0, max: 65_535 };
 
@@ -234,6 +236,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: MILLISECONDS,
         get: |s| Some(Value::Integer(s.send_deadline_ms)),
         set: |s, value| s.send_deadline_ms = value.integer(),
+    },
+    Setting {
+        name: "lock_timeout_default_s",
+        heading: LIMITS,
+        value_name: "SECONDS",
+        help: "How long a client that does not say locks a document",
+        form: LOCK_TIMEOUT,
+        get: |s| Some(Value::Integer(s.lock_timeout_default_s.into())),
+        set: |s, value| s.lock_timeout_default_s = value.integer(),
+    },
+    Setting {
+        name: "lock_timeout_max_s",
+        heading: LIMITS,
+        value_name: "SECONDS",
+        help: "Longest lock; a client that asks for more gets the default",
+        form: LOCK_TIMEOUT,
+        get: |s| Some(Value::Integer(s.lock_timeout_max_s.into())),
+        set: |s, value| s.lock_timeout_max_s = value.integer(),
     },
     Setting {
         name: "workers",

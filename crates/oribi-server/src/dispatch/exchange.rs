@@ -18,7 +18,7 @@ use oribi_protocol::response::{
     MutationExtras, ResponseParts, write_response, write_response_head,
 };
 use oribi_protocol::status::Status;
-use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, Vbid};
 
 use crate::buckets::BucketHandle;
 use crate::connection::features::Features;
@@ -164,6 +164,12 @@ impl<'a> Exchange<'a> {
             Refused::NotMyVbucket => self.not_my_vbucket(),
             Refused::UnknownCollection => self.unknown(Status::UnknownCollection),
             Refused::NeedsFetch if !self.tries.is_over() => self.needs_fetch = true,
+            Refused::Locked => {
+                self.counters().lock_errors.add(1);
+                let is_old = !self.state.features.has(Feature::XError);
+                let is_temporary = is_old && status::locked_is_temporary(self.opcode);
+                self.fail(if is_temporary { Status::Etmpfail } else { Status::Locked });
+            }
             Refused::TemporaryFailure | Refused::NoMemory | Refused::NeedsFetch => {
                 let counters = self.counters();
                 match refused {
@@ -208,17 +214,28 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Appends a document: flags as extras, optionally the key field, and the value, copied when it is
-/// small and pinned when it is large.
+/// Appends a document with its own CAS, see [`write_item_as`].
 pub(crate) fn write_item(
     out: &mut WriteBuffer,
     features: Features,
     parts: &ResponseParts<'_>,
     item: &ItemRef,
 ) {
+    write_item_as(out, features, parts, item, item.cas());
+}
+
+/// Appends a document: flags as extras, optionally the key field, and the value, copied when it is
+/// small and pinned when it is large.
+pub(crate) fn write_item_as(
+    out: &mut WriteBuffer,
+    features: Features,
+    parts: &ResponseParts<'_>,
+    item: &ItemRef,
+    cas: Cas,
+) {
     let flags = item.flags().to_be_bytes();
     let datatype = features.datatype_shown(item.datatype());
-    let parts = ResponseParts { cas: item.cas().0, datatype, extras: &flags, ..*parts };
+    let parts = ResponseParts { cas: cas.0, datatype, extras: &flags, ..*parts };
     let value = item.body();
     write_response_head(out.tail(), &parts, value.len());
     if value.len() >= GATHER_VALUE_BYTES_MIN {

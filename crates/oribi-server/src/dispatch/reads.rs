@@ -3,14 +3,14 @@
 //! A GET borrows its key from the frame, clones a reference to the item and encodes straight into the
 //! output block: it allocates nothing. A quiet form is silent on a miss and loud otherwise.
 
-use oribi_engine::{GetOutcome, MetaOutcome, Refused};
+use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, MetaOutcome, Refused};
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::response::ResponseParts;
 use oribi_protocol::status::Status;
 use oribi_storage::VbucketPhase;
-use oribi_types::{DurabilityLevel, VbUuid, Vbid};
+use oribi_types::{Cas, CollectionId, DurabilityLevel, VbUuid, Vbid};
 
-use super::exchange::{Exchange, write_item};
+use super::exchange::{Exchange, write_item_as};
 use super::writes::answer_durably;
 use crate::connection::parked::Answer;
 use crate::status;
@@ -34,16 +34,28 @@ fn read(x: &mut Exchange<'_>, with_key: bool) {
         None => bucket.get(x.vbid(key), key, x.env.now),
     };
     match outcome {
-        GetOutcome::Hit(item) => {
-            x.counters().get_hits.add(1);
-            x.collection_counters(key.collection).gets.add(1);
-            let key: &[u8] = if with_key { x.frame.key } else { &[] };
-            let parts = ResponseParts { key, ..x.parts(Status::Success) };
-            write_item(x.out, x.state.features, &parts, &item);
+        GetOutcome::Hit(item) => answer_hit(x, key.collection, with_key, &item, item.cas()),
+        GetOutcome::HitLocked(item) => {
+            answer_hit(x, key.collection, with_key, &item, LOCKED_CAS);
         }
         GetOutcome::Refused(refused) => x.refuse(refused),
         miss @ GetOutcome::Miss => answer_miss(x, with_key, status::of_get(&miss)),
     }
+}
+
+#[inline]
+fn answer_hit(
+    x: &mut Exchange<'_>,
+    collection: CollectionId,
+    with_key: bool,
+    item: &ItemRef,
+    cas: Cas,
+) {
+    x.counters().get_hits.add(1);
+    x.collection_counters(collection).gets.add(1);
+    let key: &[u8] = if with_key { x.frame.key } else { &[] };
+    let parts = ResponseParts { key, ..x.parts(Status::Success) };
+    write_item_as(x.out, x.state.features, &parts, item, cas);
 }
 
 fn answer_miss(x: &mut Exchange<'_>, with_key: bool, status: Status) {
@@ -69,7 +81,7 @@ pub(super) fn get_and_touch(x: &mut Exchange<'_>) {
     x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
     match x.bucket().bucket().get_and_touch(vbid, key, expiry, x.env.now) {
-        GetOutcome::Hit(item) => {
+        GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
             x.counters().get_hits.add(1);
             x.counters().touch_hits.add(1);
             x.collection_counters(key.collection).gets.add(1);
@@ -93,8 +105,8 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
         _ => return x.fail(Status::Einval),
     };
     let vbid = x.vbid(key);
-    let item = match x.bucket().bucket().get_meta(vbid, key, x.env.now) {
-        MetaOutcome::Found(item) => item,
+    let (item, cas) = match x.bucket().bucket().get_meta(vbid, key, x.env.now) {
+        MetaOutcome::Found(item, cas) => (item, cas),
         MetaOutcome::Miss if x.opcode.is_quiet() => return,
         MetaOutcome::Refused(refused) => return x.refuse(refused),
         miss @ MetaOutcome::Miss => return x.fail(status::of_meta(&miss)),
@@ -107,7 +119,7 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
     extras[12..20].copy_from_slice(&item.rev_seqno().0.to_be_bytes());
     extras[20] = item.datatype().0;
     let extras = if version == 2 { &extras[..] } else { &extras[..20] };
-    let parts = ResponseParts { cas: item.cas().0, extras, ..x.parts(Status::Success) };
+    let parts = ResponseParts { cas: cas.0, extras, ..x.parts(Status::Success) };
     x.send(&parts);
 }
 

@@ -124,6 +124,7 @@ const TOUCH: Rule = Rule {
     timed: Some(CommandKind::Touch),
     ..Rule::document(Privilege::Write)
 };
+const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(Privilege::Write) };
 const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
 const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
 const PATH_MUTATION: Rule =
@@ -173,6 +174,8 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         Incrementq | Decrementq => COUNTER.quiet(),
         Touch | Gat => TOUCH,
         Gatq => TOUCH.quiet(),
+        GetLocked => GET_LOCKED,
+        UnlockKey => Rule { cas: true, ..Rule::document(Privilege::Write) },
         SubdocGet | SubdocExists | SubdocGetCount => PATH_LOOKUP,
         SubdocMultiLookup => PATHS_LOOKUP,
         SubdocDictAdd

@@ -60,10 +60,10 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     };
     x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
-    let item = match x.bucket().bucket().read_version(vbid, key, x.env.now) {
+    let (item, cas) = match x.bucket().bucket().read_version(vbid, key, x.env.now) {
         VersionOutcome::Refused(refused) => return x.refuse(refused),
-        VersionOutcome::Found(item) if may_see(&request, &item) => item,
-        VersionOutcome::Found(_) | VersionOutcome::Miss => {
+        VersionOutcome::Found(item, cas) if may_see(&request, &item) => (item, cas),
+        VersionOutcome::Found(..) | VersionOutcome::Miss => {
             x.counters().get_misses.add(1);
             return x.fail(Status::KeyEnoent);
         }
@@ -73,7 +73,8 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     match View::of(&item) {
         Err(status) => x.fail(status),
         Ok(view) => {
-            let subject = Subject { item: &item, view, vb_uuid: uuid_of(x, vbid), now: x.env.now };
+            let (vb_uuid, now) = (uuid_of(x, vbid), x.env.now);
+            let subject = Subject { item: &item, cas, view, vb_uuid, now };
             answer_found(x, &request, &subject);
         }
     }
@@ -89,7 +90,7 @@ fn uuid_of(x: &Exchange<'_>, vbid: Vbid) -> VbUuid {
 
 /// Answers with what is in a version.
 fn answer_found(x: &mut Exchange<'_>, request: &Request<'_>, subject: &Subject<'_>) {
-    let cas = subject.item.cas().0;
+    let cas = subject.cas.0;
     let is_deleted = subject.item.is_deleted();
     let success = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
     if let ([spec], false) = (&request.specs[..], request.is_list) {
@@ -171,7 +172,8 @@ fn rewrite(
         value_bytes_max: bucket.value_bytes_max(),
         now: x.env.now,
     };
-    bucket.rewrite(vbid, key, request.expiry.unwrap_or(0), x.env.now, |current, expiry| {
-        job.next_version(current, expiry, results)
+    let expiry = request.expiry.unwrap_or(0);
+    bucket.rewrite(vbid, key, expiry, job.cas, x.env.now, |current| {
+        job.next_version(&current, results)
     })
 }

@@ -6,6 +6,7 @@ mod documents;
 mod durability;
 mod fetches;
 mod handshake;
+mod locks;
 mod quiet;
 mod stats;
 mod stream;

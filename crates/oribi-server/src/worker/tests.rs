@@ -19,7 +19,7 @@ use crate::blocking_thread::BlockingThread;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::listener::Listener;
 use crate::mailbox::Message;
-use crate::server_context::{ConnectionLimits, ServerContext};
+use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,6 +29,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_deadline_ms: 60_000,
     connections_max: 4,
     prefetch_keys: 16,
+    lock_timeouts: LockTimeouts { default_s: 15, max_s: 30 },
 };
 
 /// One worker behind one listener.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use oribi_protocol::status::Status;
 use oribi_subdoc::{Path, SubdocError, lookup};
-use oribi_types::{Timestamp, VbUuid};
+use oribi_types::{Cas, Timestamp, VbUuid};
 
 use oribi_engine::ItemRef;
 
@@ -16,6 +16,8 @@ use crate::status::of_sub_document;
 /// A version and what is known around it.
 pub(super) struct Subject<'a> {
     pub(super) item: &'a ItemRef,
+    /// The CAS that may be shown.
+    pub(super) cas: Cas,
     pub(super) view: View<'a>,
     pub(super) vb_uuid: VbUuid,
     pub(super) now: Timestamp,
@@ -29,7 +31,7 @@ pub(super) fn look_up<'a>(
     let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
     match spec.xattr {
         Some(key) if key.first() == Some(&b'$') => {
-            let Subject { item, view, vb_uuid, now } = subject;
+            let Subject { item, view, vb_uuid, now, .. } = subject;
             let text = virtual_attributes::text_of(key, item, view, *vb_uuid, *now)?;
             in_text(&text, path, spec.action).map(|value| Cow::Owned(value.into_owned()))
         }

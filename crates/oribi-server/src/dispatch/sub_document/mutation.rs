@@ -4,7 +4,7 @@
 //! nothing is changed. The finished parts are copied once, into the block of the new version. Called
 //! again with another current version when somebody else wrote in between.
 
-use oribi_engine::{ItemRef, NextVersion, VersionFields};
+use oribi_engine::{Current, ItemRef, NextVersion, VersionFields};
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, write_mutation_result};
 use oribi_subdoc::path::Component;
@@ -57,11 +57,10 @@ struct Work<'d> {
 }
 
 impl<'a> Job<'_, 'a> {
-    /// The next version, of which `expiry` is the absolute expiry unless the old one's is kept.
+    /// The next version, with the expiry of `current` unless the old one's is kept.
     pub(super) fn next_version(
         &self,
-        current: Option<&ItemRef>,
-        expiry: u32,
+        current: &Current<'_>,
         results: &mut Results,
     ) -> Result<NextVersion, Failure> {
         let base = self.base(current).map_err(Failure::Request)?;
@@ -83,24 +82,24 @@ impl<'a> Job<'_, 'a> {
         let live = base.filter(|item| !item.is_deleted());
         let fields = VersionFields {
             flags: live.map_or(0, ItemRef::flags),
-            expiry: live.filter(|_| self.preserve_expiry).map_or(expiry, ItemRef::expiry),
+            expiry: live.filter(|_| self.preserve_expiry).map_or(current.expiry, ItemRef::expiry),
             ..VersionFields::default()
         };
         self.finish(work, fields).map_err(Failure::Request)
     }
 
     /// The version to begin with; `None` for a document that is to be created.
-    fn base<'i>(&self, current: Option<&'i ItemRef>) -> Result<Option<&'i ItemRef>, Status> {
+    fn base<'i>(&self, current: &Current<'i>) -> Result<Option<&'i ItemRef>, Status> {
         let has = |flag| self.request.doc_flags.has(flag);
         let (adds, creates) = (has(DocFlags::ADD), has(DocFlags::CREATE));
         let sees_deleted = has(DocFlags::ACCESS_DELETED) || has(DocFlags::REVIVE);
-        match current {
+        match current.version {
             Some(item) if !item.is_deleted() && adds => Err(Status::KeyEexists),
             Some(item) if !item.is_deleted() && has(DocFlags::REVIVE) => {
                 Err(Status::SubdocCanOnlyReviveDeletedDocuments)
             }
             Some(item) if !item.is_deleted() || (sees_deleted && !adds) => {
-                match self.cas == Cas(0) || self.cas == item.cas() {
+                match self.cas == Cas(0) || self.cas == item.cas() || current.is_lock_cas {
                     true => Ok(Some(item)),
                     false => Err(Status::KeyEexists),
                 }
