@@ -9,6 +9,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
 REPOSITORY = SOURCES.parent.parent
+SUB_DOCUMENTS = SOURCES / "sub_documents.json"
 QUICKSTARTS = REPOSITORY / "examples" / "quickstart"
 WORK = REPOSITORY / ".conformance"
 LOGS = WORK / "logs"

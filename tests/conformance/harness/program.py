@@ -11,19 +11,19 @@ import subprocess
 import threading
 import time
 
-from .steps import STEPS, STEP_SECONDS_MAX
+from .steps import STEP_SECONDS_MAX
 
 # Until the first line and between steps a program may start a runtime or close connections.
 PAUSE_SECONDS_MAX = 60
 
 
-def run_program(report, suite, command, environment, log_path, working_directory=None):
-    """Runs `command`, adds one outcome per step to `report`."""
+def run_program(report, suite, command, environment, log_path, steps):
+    """Runs `command`, adds one outcome for each of `steps` to `report`."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with open(log_path, "wb") as log:
         process = subprocess.Popen(
             [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-            env={**os.environ, **environment}, cwd=working_directory, start_new_session=True,
+            env={**os.environ, **environment}, start_new_session=True,
         )
         lines = queue.Queue()
         reader = threading.Thread(target=read_lines, args=(process.stdout, lines), daemon=True)
@@ -38,7 +38,7 @@ def run_program(report, suite, command, environment, log_path, working_directory
             code, problem = process.wait(), problem or "the program reported everything but did not exit"
         if not problem and code != 0:
             problem = f"exit code {code}"
-    for step in STEPS:
+    for step in steps:
         if step not in reported:
             report.add(suite, step, False, 0.0, problem or "not run")
     if problem:

@@ -23,18 +23,17 @@ USER, PASSWORD = "Administrator", "password"
 TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
-SUB_DOCUMENTS_SECONDS_MAX = 120
 EVICTION_SECONDS_MAX = 180
 # The documents are about three times as large.
 EVICTION_QUOTA_MIB = 8
 EVICTION_FETCHES_MIN = 2_000
 
 
-def run_suite(report, suite, binary):
+def run_suite(report, suite, binary, steps):
     """Runs one suite by name; whatever keeps it from running is a failure of it."""
     try:
         if suite.removesuffix(TLS_SUFFIX) in LANGUAGES:
-            sdk(report, suite, binary)
+            sdk(report, suite, binary, steps)
         else:
             OTHERS[suite](report, suite, binary)
     except toolchains.ToolchainError as error:
@@ -43,17 +42,18 @@ def run_suite(report, suite, binary):
         report.add(suite, "server", False, 0.0, str(error))
 
 
-def sdk(report, suite, binary):
+def sdk(report, suite, binary, steps):
     """All steps of one SDK program; the suites with `-tls` speak TLS, and verify the server."""
     language = suite.removesuffix(TLS_SUFFIX)
     certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
     command = build(language, getattr(toolchains, language))
     with served(report, suite, binary, certificates=certificates) as server, Control(server) as control:
-        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url}
+        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url,
+                       "ORIBI_STEPS": ",".join(steps), "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS)}
         if certificates is not None:
             environment.update(certificates.environment())
-        run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log")
-        if control.restarts != 1:
+        run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
+        if control.restarts != steps.count("kill-restart"):
             report.add(suite, "restarts", False, 0.0, f"{control.restarts} instead of one")
 
 
@@ -144,16 +144,6 @@ def eviction(report, suite, binary):
                     report.add(name, phase, passed, time.monotonic() - started, detail)
 
 
-def sub_documents(report, suite, binary):
-    """Parts of documents and their attributes, through the Python SDK."""
-    program = [build(suite, toolchains.python)[0], layout.SOURCES / "python" / "sub_documents.py"]
-    with served(report, suite, binary) as server:
-        started = time.monotonic()
-        code, output = captured(program, credentials(server), SUB_DOCUMENTS_SECONDS_MAX, suite)
-        last = output.strip().splitlines()[-1] if output.strip() else ""
-        report.add(suite, "python", code == 0, time.monotonic() - started, f"{last}; exit code {code}")
-
-
 def disk_fetches(server):
     """Documents that the server has read from disk because a request needed them."""
     request = urllib.request.Request(f"{server.admin_url}/pools/default/buckets/default")
@@ -170,8 +160,7 @@ QUICKSTARTS = {
     "go": quickstart_go,
     "rust": quickstart_rust,
 }
-OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
-          "sub-documents": sub_documents}
+OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction}
 ALL = [*LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), *OTHERS]
 
 

@@ -2,8 +2,9 @@
 
 // The conformance steps with the Couchbase Node.js SDK.
 //
-// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and writes
-// BEGIN, PASS and FAIL lines; see harness/steps.py. It is a CommonJS program
+// Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS
+// and ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see
+// harness/steps.py. It is a CommonJS program
 // because the SDK is installed outside of the source tree and found through
 // NODE_PATH, which ES modules ignore.
 
@@ -11,6 +12,7 @@ const assert = require('node:assert/strict')
 const http = require('node:http')
 const { setTimeout: sleep } = require('node:timers/promises')
 const couchbase = require('couchbase')
+const subDocuments = require('./sub_documents.js')
 
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
 const DOCUMENTS = 50_000
@@ -150,6 +152,8 @@ const steps = {
     assert.ok(BigInt(second.sequence_number) > BigInt(first.sequence_number), 'seqnos grow')
     assert.ok(BigInt(removal.sequence_number) > BigInt(second.sequence_number), 'a removal has a token')
   },
+
+  ...onCollection(subDocuments),
 
   collections: async () => {
     const manager = bucket.collections()
@@ -306,8 +310,15 @@ function killAndRestart() {
   })
 }
 
+// Steps of another file, which do not know the collection before they run.
+function onCollection(others) {
+  return Object.fromEntries(Object.entries(others).map(([name, step]) => [name, () => step(collection)]))
+}
+
 async function main() {
+  const wanted = process.env.ORIBI_STEPS.split(',')
   for (const [name, step] of Object.entries(steps)) {
+    if (!wanted.includes(name)) continue
     console.log(`BEGIN ${name}`)
     try {
       console.log(`PASS ${name} ${(await step()) ?? ''}`)

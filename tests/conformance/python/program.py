@@ -1,10 +1,11 @@
 """The conformance steps with the Couchbase Python SDK.
 
-Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and writes
-BEGIN, PASS and FAIL lines; see harness/steps.py. The blocking API is used
+Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS and
+ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see harness/steps.py. The blocking API is used
 throughout.
 """
 
+import functools
 import os
 import sys
 import threading
@@ -25,6 +26,9 @@ from couchbase.exceptions import (AmbiguousTimeoutException, AuthenticationExcep
 from couchbase.options import (ClusterOptions, DecrementOptions, DeltaValue, GetOptions, IncrementOptions,
                                InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
 from couchbase.transcoder import RawBinaryTranscoder
+
+import sub_documents
+from checks import check, differ, equal, eventually, raises
 
 VALUE_BYTES_MAX = 20 * 1024 * 1024
 # The SDK has no exception class of its own for this one: it raises the base class with the
@@ -162,6 +166,9 @@ class Program:
             self.collection.remove(key, RemoveOptions(durability=durability))
             raises(DocumentNotFoundException, lambda: self.collection.get(key))
 
+    def with_collection(self, step):
+        return step(self.collection)
+
     def mutation_tokens(self):
         first = self.collection.upsert("token", 1).mutation_token()
         second = self.collection.upsert("token", 2).mutation_token()
@@ -281,41 +288,6 @@ def document(number):
     return {"number": number, "text": "x" * 100}
 
 
-def check(condition, what):
-    if not condition:
-        raise AssertionError(f"expected: {what}")
-
-
-def equal(actual, expected):
-    check(actual == expected, f"{str(expected)[:200]}, got {str(actual)[:200]}")
-
-
-def differ(actual, other):
-    check(actual != other, f"something else than {other}")
-
-
-def raises(classes, call):
-    try:
-        call()
-    except classes as error:
-        return error
-    except Exception as error:
-        raise AssertionError(f"expected {classes}, got {type(error).__name__}: {error}") from error
-    raise AssertionError(f"expected {classes}, got a result")
-
-
-def eventually(call, transient):
-    """Repeats a call until it succeeds, for half a minute, past errors that time heals."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return call()
-        except transient:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
 def main():
     program = Program()
     steps = {
@@ -331,6 +303,7 @@ def main():
         "get-and-touch": program.get_and_touch,
         "durability": program.durability,
         "mutation-tokens": program.mutation_tokens,
+        **{name: functools.partial(program.with_collection, step) for name, step in sub_documents.STEPS.items()},
         "collections": program.collections,
         "document-20-mib": program.document_20_mib,
         "too-large": program.too_large,
@@ -338,7 +311,10 @@ def main():
         "parallel-50000": program.parallel_50000,
         "kill-restart": program.kill_restart,
     }
+    wanted = os.environ["ORIBI_STEPS"].split(",")
     for name, step in steps.items():
+        if name not in wanted:
+            continue
         print(f"BEGIN {name}", flush=True)
         try:
             detail = step() or ""

@@ -3,6 +3,8 @@
 mod crash;
 mod log;
 mod many;
+mod sub_document_cases;
+mod sub_documents;
 
 use std::env;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 24] = [
     "crud",
     "not-found",
     "exists",
@@ -38,6 +40,13 @@ pub const NAMES: [&str; 17] = [
     "get-and-touch",
     "durability",
     "mutation-tokens",
+    "look-up-in",
+    "mutate-in",
+    "macros",
+    "deleted-documents",
+    "projections",
+    "preserve-expiry",
+    "replicas",
     "collections",
     "document-20-mib",
     "too-large",
@@ -89,6 +98,13 @@ impl Program {
             "get-and-touch" => self.get_and_touch().await,
             "durability" => self.durability().await,
             "mutation-tokens" => self.mutation_tokens().await,
+            "look-up-in" => self.look_up_in().await,
+            "mutate-in" => self.mutate_in().await,
+            "macros" => self.macros().await,
+            "deleted-documents" => self.deleted_documents().await,
+            "projections" => self.projections().await,
+            "preserve-expiry" => self.preserve_expiry().await,
+            "replicas" => self.replicas().await,
             "collections" => self.collections().await,
             "document-20-mib" => self.document_20_mib().await,
             "too-large" => self.too_large().await,

@@ -2,13 +2,15 @@ package oribi.conformance;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * The conformance steps with the Couchbase Java SDK.
  *
- * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD and ORIBI_CONTROL, and writes BEGIN, PASS and FAIL
- * lines; see harness/steps.py. This class owns the order of the steps, {@link Steps} what they do, {@link
- * ManySteps} the two that run many operations at once, and {@link Checks} what a failed expectation is.
+ * <p>Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS and ORIBI_SUB_DOCUMENTS, and
+ * writes BEGIN, PASS and FAIL lines; see harness/steps.py. This class owns the order of the steps, {@link Steps}
+ * what they do, {@link SubDocuments} those about parts of documents, {@link ManySteps} the two that run many
+ * operations at once, and {@link Checks} what a failed expectation is.
  */
 public final class Program {
   /** One step; it returns the detail to print, or null. */
@@ -18,6 +20,7 @@ public final class Program {
 
   public static void main(String[] arguments) {
     Steps steps = new Steps();
+    SubDocuments parts = new SubDocuments(steps);
     ManySteps many = new ManySteps(steps);
     Map<String, Step> all = new LinkedHashMap<>();
     all.put("connect", steps::connect);
@@ -32,12 +35,20 @@ public final class Program {
     all.put("get-and-touch", steps::getAndTouch);
     all.put("durability", steps::durability);
     all.put("mutation-tokens", steps::mutationTokens);
+    all.put("look-up-in", parts::lookUpIn);
+    all.put("mutate-in", parts::mutateIn);
+    all.put("macros", parts::macros);
+    all.put("deleted-documents", parts::deletedDocuments);
+    all.put("projections", parts::projections);
+    all.put("preserve-expiry", parts::preserveExpiry);
+    all.put("replicas", parts::replicas);
     all.put("collections", steps::collections);
     all.put("document-20-mib", steps::document20MiB);
     all.put("too-large", steps::tooLarge);
     all.put("wrong-password", steps::wrongPassword);
     all.put("parallel-50000", many::parallel50000);
     all.put("kill-restart", many::killRestart);
+    all.keySet().retainAll(Set.of(System.getenv("ORIBI_STEPS").split(",")));
     for (Map.Entry<String, Step> step : all.entrySet()) {
       // Without a connection every other step fails in the same way.
       if (!report(step.getKey(), step.getValue()) && step.getKey().equals("connect")) {
