@@ -79,6 +79,7 @@ fn filled(items: usize, value_bytes: usize) -> Arc<Bucket> {
         let request = StoreRequest {
             mode: StoreMode::Set,
             value: &value,
+            is_compressed: false,
             flags: 0,
             expiry: 0,
             cas: Cas(0),

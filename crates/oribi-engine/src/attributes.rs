@@ -10,7 +10,8 @@ use oribi_types::{Datatype, DocKey, Timestamp};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 impl ItemRef {
-    /// The value without extended attributes: what a client knows as the document.
+    /// The value without extended attributes: what a client knows as the document, compressed if
+    /// [`ItemRef::is_compressed`].
     #[inline]
     pub fn body(&self) -> &[u8] {
         match self.has_attributes() {
@@ -27,7 +28,7 @@ impl ItemRef {
     }
 
     /// The block before the body; empty without attributes.
-    pub(crate) fn attributes(&self) -> &[u8] {
+    pub fn attributes(&self) -> &[u8] {
         let value = self.value();
         &value[..value.len() - self.body().len()]
     }
@@ -45,11 +46,11 @@ pub(crate) fn with_attributes_of(
     keeps_expiry: bool,
 ) -> NewItem {
     let attributes = kept.map_or(&[][..], ItemRef::attributes);
-    let json = Datatype(new.datatype().0 & Datatype::JSON.0);
+    let body = Datatype(new.datatype().0 & !Datatype::XATTR.0);
     let fields = ItemFields {
         flags: new.flags(),
         expiry: new.expiry(),
-        datatype: datatype_with(attributes, json),
+        datatype: datatype_with(attributes, body),
         keeps_expiry,
         ..ItemFields::default()
     };

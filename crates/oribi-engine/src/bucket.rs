@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::background_fetch::FetchQueue;
 use crate::collections::{Manifest, ManifestChange, ManifestError};
+use crate::compression::{CompressionMode, CompressionSwitch};
 use crate::eviction::EvictionPolicy;
 use crate::expiry_pager::ExpiryPager;
 use crate::flusher::FlusherSignal;
@@ -146,6 +147,7 @@ pub struct Bucket {
     flush_enabled: AtomicBool,
     /// Who knows how long vbuckets of a shared store are this node's.
     ownership: ArcSwapOption<Arc<dyn Ownership>>,
+    compression: CompressionSwitch,
     pub(crate) memory: Memory,
     pub(crate) pager: ItemPager,
     pub(crate) storage_failed: AtomicBool,
@@ -214,6 +216,7 @@ impl Bucket {
             purges: Mutex::new(Vec::new()),
             flush_enabled,
             ownership: ArcSwapOption::empty(),
+            compression: CompressionSwitch::default(),
             memory,
             pager: ItemPager::default(),
             storage_failed: AtomicBool::new(false),
@@ -241,6 +244,16 @@ impl Bucket {
     /// Lets commands empty the bucket, or not any more.
     pub fn set_flush_enabled(&self, enabled: bool) {
         self.flush_enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// What is done about compression.
+    pub fn compression_mode(&self) -> CompressionMode {
+        self.compression.get()
+    }
+
+    /// Changes what is done about compression, for what is stored from now on.
+    pub fn set_compression_mode(&self, mode: CompressionMode) {
+        self.compression.set(mode);
     }
 
     /// All vbuckets, by id.
@@ -511,6 +524,7 @@ impl Bucket {
             now,
             value_bytes_max: self.config.value_bytes_max,
             memory: &self.memory,
+            compression: &self.compression,
         }
     }
 

@@ -13,6 +13,7 @@
 pub mod block_arena;
 pub mod checkpoint;
 pub mod collections;
+pub mod compression;
 pub mod limits;
 
 mod attributes;

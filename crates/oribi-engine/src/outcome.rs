@@ -105,6 +105,8 @@ pub enum MutationOutcome {
     NotStored,
     /// The value would be longer than the bucket allows.
     TooLarge,
+    /// The value was to be compressed, and is not.
+    Corrupt,
     /// Not tried.
     Refused(Refused),
 }
@@ -147,6 +149,8 @@ pub struct StoreRequest<'a> {
     pub mode: StoreMode,
     /// New value.
     pub value: &'a [u8],
+    /// The value is compressed with Snappy, says the client.
+    pub is_compressed: bool,
     /// Opaque client flags.
     pub flags: u32,
     /// Expiry as on the wire: 0 none, up to 30 days relative seconds, else UNIX time.

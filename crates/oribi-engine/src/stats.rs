@@ -100,6 +100,8 @@ impl MemoryStats {
 pub struct BucketStats {
     /// Documents, wherever their values are.
     pub items: usize,
+    /// Documents by the bits of their datatype, as in [`VbucketStats::datatypes`].
+    pub datatypes: [u64; 8],
     /// Tombstones in memory.
     pub tombstones: usize,
     /// Bytes of item blocks.
@@ -137,6 +139,9 @@ impl BucketStats {
     pub(crate) fn add(&mut self, vbucket: &VbucketStats) {
         self.items += vbucket.items;
         self.tombstones += vbucket.tombstones;
+        for (sum, count) in self.datatypes.iter_mut().zip(vbucket.datatypes) {
+            *sum += u64::from(count);
+        }
         self.item_bytes += vbucket.item_bytes;
         self.table_bytes += vbucket.table_bytes;
         self.memory.used_bytes +=

@@ -27,6 +27,7 @@ use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 
 mod collection_figures;
+mod compressed;
 mod expiring;
 mod fetching;
 mod flushing;

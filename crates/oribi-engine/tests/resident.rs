@@ -116,6 +116,7 @@ impl Run {
         let request = StoreRequest {
             mode: StoreMode::Set,
             value,
+            is_compressed: false,
             flags: 0,
             expiry: 0,
             cas: Cas(0),

@@ -8,6 +8,7 @@
 //! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
+pub(crate) mod compression;
 pub(crate) mod eviction;
 mod file;
 mod handle;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use oribi_engine::compression::CompressionMode;
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep, VBucket,
 };
@@ -33,6 +35,7 @@ use crate::counters::bucket::BucketOperations;
 
 use file::{BUCKET_FILE, BucketFile};
 
+pub use compression::COMPRESSION_NAMES;
 pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
@@ -65,6 +68,8 @@ pub struct BucketOptions {
     pub memory_quota_mib: u64,
     /// What is evicted when that runs short; by the storage when not set.
     pub eviction: Option<EvictionPolicy>,
+    /// What is done about compression.
+    pub compression: CompressionMode,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
     /// Pause between two commits when no durable write waits.
@@ -85,6 +90,7 @@ impl BucketOptions {
             vbuckets: settings.vbuckets,
             memory_quota_mib: settings.new_bucket_quota_mib(),
             eviction: settings.eviction,
+            compression: settings.compression_mode,
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
             watermarks_percent: Watermarks {
@@ -114,6 +120,8 @@ pub struct BucketChange {
     pub memory_quota_mib: Option<u64>,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: Option<bool>,
+    /// What is done about compression.
+    pub compression: Option<CompressionMode>,
 }
 
 /// Why a bucket could not be opened, created or deleted.
@@ -274,7 +282,13 @@ impl Buckets {
             let mut file = BucketFile::parse(&json, name, directory)?;
             file.memory_quota_mib = change.memory_quota_mib.unwrap_or(file.memory_quota_mib);
             file.flush_enabled = change.flush_enabled.unwrap_or(file.flush_enabled);
+            if let Some(mode) = change.compression {
+                file.set_compression(mode);
+            }
             file.write(directory)?;
+        }
+        if let Some(mode) = change.compression {
+            handle.bucket.set_compression_mode(mode);
         }
         if let Some(enabled) = change.flush_enabled {
             handle.bucket.set_flush_enabled(enabled);
@@ -376,9 +390,9 @@ impl Buckets {
         file: BucketFile,
         options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        let eviction = file
-            .eviction()
-            .map_err(|detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail })?;
+        let corrupt = |detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail };
+        let eviction = file.eviction().map_err(corrupt)?;
+        let compression = file.compression().map_err(corrupt)?;
         // A store that does not exist yet has no history that could have been lost.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
@@ -407,7 +421,9 @@ impl Buckets {
             upkeep: options.upkeep,
         };
         let kind = file.storage;
-        self.register(config, (store, kind), Some(directory), was_clean, true)
+        let handle = self.register(config, (store, kind), Some(directory), was_clean, true)?;
+        handle.bucket.set_compression_mode(compression);
+        Ok(handle)
     }
 
     fn register(

@@ -18,6 +18,7 @@ mod tls_setting;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use oribi_engine::compression::CompressionMode;
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{EvictionPolicy, Upkeep};
 use oribi_tls::MinimumVersion;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub memory_quota_mib: Option<u64>,
     /// What a new bucket evicts; by its storage when not set.
     pub eviction: Option<EvictionPolicy>,
+    /// What a new bucket does about compression.
+    pub compression_mode: CompressionMode,
     /// Whether new buckets can be flushed.
     pub flush_enabled: bool,
     /// Whether a bucket whose journal is damaged is opened without what stands behind the damage.
@@ -117,6 +120,7 @@ impl Default for Settings {
             vbuckets: 64,
             memory_quota_mib: None,
             eviction: None,
+            compression_mode: CompressionMode::default(),
             flush_enabled: false,
             accept_damaged_journal: false,
             high_watermark_percent: HIGH_WATERMARK_PERCENT,

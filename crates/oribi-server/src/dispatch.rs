@@ -125,7 +125,8 @@ fn call_timed(x: &mut Exchange<'_>, kind: CommandKind) {
 fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Status> {
     check_access(x, rule.privilege)?;
     let datatype = x.frame.header.datatype;
-    if !rule.admits(&x.frame) || !x.state.features.admits_datatype(datatype) {
+    let is_admitted = datatype & !rule.datatypes == 0 && x.state.features.admits_datatype(datatype);
+    if !rule.admits(&x.frame) || !is_admitted {
         return Err(Status::Einval);
     }
     if x.frame.header.magic == Magic::AltClientRequest {

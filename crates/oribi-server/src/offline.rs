@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
+use oribi_engine::compression::inflate_into;
+use oribi_engine::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError, VbucketPhase};
 use oribi_subdoc::xattr;
 use oribi_types::{Cas, CollectionId, Datatype, Vbid};
@@ -59,7 +61,7 @@ pub enum OfflineError {
 pub struct StoredDocument<'a> {
     /// Logical key.
     pub key: &'a [u8],
-    /// Value, without extended attributes.
+    /// Value, without extended attributes, inflated.
     pub value: &'a [u8],
     /// Version.
     pub cas: Cas,
@@ -138,6 +140,15 @@ impl OfflineBucket {
                 // As for a client that reads it. A malformed block leaves nothing that could be shown.
                 true => xattr::body_of(record.value).unwrap_or_default(),
                 false => record.value,
+            };
+            let mut plain = Vec::new();
+            let value = match record.datatype.contains(Datatype::SNAPPY) {
+                // The same of a damaged stream.
+                true => match inflate_into(value, VALUE_BYTES_MAX, &mut plain) {
+                    Ok(()) => &plain[..],
+                    Err(_) => &[],
+                },
+                false => value,
             };
             visit(StoredDocument {
                 key: record.key.key,
@@ -231,6 +242,11 @@ mod tests {
                     datatype: Datatype::XATTR,
                     ..record(default, b"attributed", 6)
                 },
+                Record {
+                    value: b"\x05\x10value",
+                    datatype: Datatype::SNAPPY,
+                    ..record(default, b"compressed", 7)
+                },
                 Record { deleted: true, value: b"", ..record(default, b"deleted", 2) },
                 Record { expiry: NOW_S, ..record(default, b"expired", 3) },
                 Record { expiry: NOW_S + 1, ..record(default, b"expires", 4) },
@@ -247,7 +263,10 @@ mod tests {
         let bucket = OfflineBucket::open(scratch.path(), "b").unwrap();
         assert_eq!(bucket.vbuckets().unwrap(), [Vbid(3)]);
         assert_eq!(bucket.collection("_default._default").unwrap(), default);
-        assert_eq!(keys(&bucket, Vbid(3), default), [&b"attributed"[..], b"expires", b"live"]);
+        assert_eq!(
+            keys(&bucket, Vbid(3), default),
+            [&b"attributed"[..], b"compressed", b"expires", b"live"]
+        );
         assert_eq!(keys(&bucket, Vbid(3), bucket.collection("s.c").unwrap()), [&b"other"[..]]);
         let error = bucket.collection("s.nope").unwrap_err();
         assert!(error.to_string().contains("collection \"s.nope\""), "{error}");

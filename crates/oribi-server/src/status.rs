@@ -78,6 +78,7 @@ pub fn of_mutation(outcome: &MutationOutcome) -> Status {
         MutationOutcome::Exists => Status::KeyEexists,
         MutationOutcome::NotStored => Status::NotStored,
         MutationOutcome::TooLarge => Status::E2big,
+        MutationOutcome::Corrupt => Status::Einval,
         MutationOutcome::Refused(refused) => of_refused(*refused),
     }
 }
@@ -177,6 +178,7 @@ mod tests {
         assert_eq!(of_mutation(&MutationOutcome::Exists), Status::KeyEexists);
         assert_eq!(of_mutation(&MutationOutcome::NotStored), Status::NotStored);
         assert_eq!(of_mutation(&MutationOutcome::TooLarge), Status::E2big);
+        assert_eq!(of_mutation(&MutationOutcome::Corrupt), Status::Einval);
         assert_eq!(of_counter(&CounterOutcome::NotFound), Status::KeyEnoent);
         assert_eq!(of_counter(&CounterOutcome::Exists), Status::KeyEexists);
         assert_eq!(of_counter(&CounterOutcome::NotANumber), Status::DeltaBadval);

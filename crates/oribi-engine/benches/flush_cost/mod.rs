@@ -139,6 +139,7 @@ fn fill(bucket: &Bucket, options: &Options) -> Result<(), String> {
         let request = StoreRequest {
             mode: StoreMode::Set,
             value: &value,
+            is_compressed: false,
             flags: 0,
             expiry: 0,
             cas: Cas(0),

@@ -218,6 +218,7 @@ fn store_document(bucket: &Bucket, number: usize, value: &[u8]) -> Result<(), St
     let request = StoreRequest {
         mode: StoreMode::Set,
         value,
+        is_compressed: false,
         flags: 0,
         expiry: 0,
         cas: Cas(0),

@@ -14,6 +14,7 @@ pub struct FillingItem {
     block: NewItem,
     value: NonNull<u8>,
     filled_bytes: usize,
+    is_settled: bool,
 }
 
 // SAFETY: (3) it is the only pointer to its block.
@@ -26,14 +27,19 @@ impl FillingItem {
     /// As [`NewItem::new`].
     pub fn new(key: DocKey<'_>, fields: ItemFields, value_bytes: usize) -> FillingItem {
         let (block, value) = NewItem::allocate(key, &fields, value_bytes);
-        FillingItem { block, value, filled_bytes: 0 }
+        FillingItem { block, value, filled_bytes: 0, is_settled: false }
     }
 
     /// A block whose value is all there, and which is not shared after all.
     pub(crate) fn filled(block: NewItem) -> FillingItem {
         let value = block.value_at();
         let filled_bytes = block.0.value_bytes();
-        FillingItem { block, value, filled_bytes }
+        FillingItem { block, value, filled_bytes, is_settled: true }
+    }
+
+    /// True when the value is already in the form in which it is to be stored, and its datatype is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// Bytes of the value that are still to come.

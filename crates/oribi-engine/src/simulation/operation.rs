@@ -197,6 +197,7 @@ impl Operation {
                 let request = StoreRequest {
                     mode: *mode,
                     value: &value.0,
+                    is_compressed: false,
                     flags: *flags,
                     expiry: *expiry,
                     cas: cas_of(*cas),
@@ -259,7 +260,7 @@ fn of_mutation(outcome: MutationOutcome) -> Answer {
         MutationOutcome::NotFound => Answer::Missing,
         MutationOutcome::Exists => Answer::Exists,
         MutationOutcome::NotStored => Answer::NotStored,
-        MutationOutcome::TooLarge => panic!("no value is too large"),
+        MutationOutcome::TooLarge | MutationOutcome::Corrupt => panic!("every value can be stored"),
         MutationOutcome::Refused(refused) => Answer::Refused(refused),
     }
 }

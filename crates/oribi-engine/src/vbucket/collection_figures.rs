@@ -6,7 +6,7 @@
 //! its first version in this vbucket on; a run of writes to one collection searches once. Ids are
 //! kept apart from figures so that a search touches few cache lines. Called by the table only.
 
-use oribi_types::{CollectionId, Seqno};
+use oribi_types::{CollectionId, Datatype, Seqno};
 
 use crate::item::ItemRef;
 
@@ -54,6 +54,8 @@ pub(super) struct Share {
     pub(super) item_bytes: u64,
     pub(super) evicted: u64,
     pub(super) disk_bytes: u64,
+    /// Of a document.
+    pub(super) datatype: Option<Datatype>,
 }
 
 impl Share {
@@ -65,6 +67,7 @@ impl Share {
             item_bytes: item.block_bytes() as u64,
             evicted: u64::from(item.is_evicted()),
             disk_bytes: item.document_bytes() as u64 * items,
+            datatype: (items == 1).then(|| item.datatype()),
         }
     }
 }

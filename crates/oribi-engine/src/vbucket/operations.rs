@@ -8,12 +8,14 @@
 use arc_swap::ArcSwap;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp};
 
+use super::compressed::{body_compressed, plain_body, received_form, stored_form};
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::versions::Denied;
 use super::{Table, VBucket};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
 use crate::collections::Manifest;
+use crate::compression::CompressionSwitch;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::KeyHash;
 use crate::item::{FillingItem, ItemFields, ItemRef, NewItem};
@@ -32,6 +34,7 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
     pub(crate) value_bytes_max: usize,
     pub(crate) memory: &'a Memory,
+    pub(crate) compression: &'a CompressionSwitch,
 }
 
 impl Context<'_> {
@@ -108,11 +111,11 @@ impl VBucket {
         if let Some(refused) = context.memory.refuses(false) {
             return MutationOutcome::Refused(refused);
         }
-        let fields = ItemFields {
-            datatype: datatype::detect(request.value),
-            ..store_fields(context, key, request)
+        let fields = store_fields(context, key, request);
+        let new = match stored_form(context, key, fields, request) {
+            Ok(new) => new,
+            Err(unusable) => return unusable.into(),
         };
-        let new = NewItem::new(key, fields, &[request.value]);
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
             Err(denied) => denied.into(),
@@ -127,10 +130,16 @@ impl VBucket {
         received: &mut Option<FillingItem>,
         request: &StoreRequest<'_>,
     ) -> MutationOutcome {
-        let new = received.take().expect("the caller has received a value").finish();
-        let datatype = datatype::detect(new.as_item().value());
+        let received_value = received.take().expect("the caller has received a value");
+        let new = match received_value.is_settled() {
+            true => received_value.finish(),
+            false => match received_form(context, received_value.finish(), request) {
+                Ok(new) => new,
+                Err(unusable) => return unusable.into(),
+            },
+        };
         let hash = self.seed.hash(new.as_item().key());
-        match self.store_new(context, hash, new.with_datatype(datatype), request) {
+        match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
             Err(Denied::NeedsFetch(new)) => {
                 *received = Some(FillingItem::filled(new));
@@ -240,19 +249,23 @@ impl VBucket {
             if !is_lock_cas {
                 check_cas(Some(live), request.cas)?;
             }
-            if live.body().len() + request.value.len() > context.value_bytes_max {
+            let body_bytes = live.plain_body_bytes().unwrap_or(0);
+            if body_bytes + request.value.len() > context.value_bytes_max {
                 return Err(MutationOutcome::TooLarge);
             }
+            let mut scratch = Vec::new();
+            let body = plain_body(live, &mut scratch).map_err(MutationOutcome::Refused)?;
             let attributes = live.attributes();
             let parts = match request.mode {
-                ConcatMode::Append => [attributes, live.body(), request.value],
-                ConcatMode::Prepend => [attributes, request.value, live.body()],
+                ConcatMode::Append => [attributes, body, request.value],
+                ConcatMode::Prepend => [attributes, request.value, body],
             };
             let fields =
                 ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() };
             let joined = NewItem::new(key, fields, &parts);
             let body = datatype::detect(&joined.as_item().value()[attributes.len()..]);
-            Ok(joined.with_datatype(datatype_with(attributes, body)))
+            let joined = joined.with_datatype(datatype_with(attributes, body));
+            Ok(body_compressed(context, joined, false))
         };
         match self.update(context, key, request.cas, build) {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
@@ -311,7 +324,7 @@ impl VBucket {
                     if request.cas != Cas(0) && request.cas != live.cas() && !is_lock_cas {
                         return Err(CounterOutcome::Exists);
                     }
-                    let current = parse_counter(live.body()).ok_or(CounterOutcome::NotANumber)?;
+                    let current = current_counter(live)?;
                     value = match request.decrement {
                         true => current.saturating_sub(request.delta),
                         false => current.wrapping_add(request.delta),
@@ -375,6 +388,16 @@ fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
 
 /// Digits of `u64::MAX`.
 const DECIMAL_DIGITS_MAX: usize = 20;
+
+/// What a counter stands at. One that takes more bytes than a number has is not inflated to see that.
+fn current_counter(live: &ItemRef) -> Result<u64, CounterOutcome> {
+    let mut scratch = Vec::new();
+    if live.plain_body_bytes().is_ok_and(|bytes| bytes > DECIMAL_DIGITS_MAX) {
+        return Err(CounterOutcome::NotANumber);
+    }
+    let body = plain_body(live, &mut scratch).map_err(CounterOutcome::Refused)?;
+    parse_counter(body).ok_or(CounterOutcome::NotANumber)
+}
 
 /// A counter's value: 1 to 20 decimal digits and nothing else, at most `u64::MAX`.
 fn parse_counter(value: &[u8]) -> Option<u64> {

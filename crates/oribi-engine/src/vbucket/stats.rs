@@ -10,6 +10,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestam
 
 use super::fetching::is_absence_marker;
 use super::operations::Context;
+use super::table::DATATYPES;
 use super::{CollectionStats, LOADING, VBucket};
 use crate::checkpoint::CheckpointManagerStats;
 use crate::hash_table::HashTableStats;
@@ -26,6 +27,9 @@ pub struct VbucketStats {
     pub items: usize,
     /// Of these, with their values, or all of them, in the store only.
     pub items_evicted: usize,
+    /// Documents by the bits of their datatype; those that full eviction left in the store of an
+    /// earlier run are not among them.
+    pub datatypes: [u32; DATATYPES],
     /// Tombstones in memory, waiting to leave the queue.
     pub tombstones: usize,
     /// Bytes of item blocks reachable from the table.
@@ -106,6 +110,7 @@ impl VBucket {
             loading,
             items: table.items(),
             items_evicted: table.evicted_items(),
+            datatypes: table.datatypes(),
             tombstones: table.tombstones(),
             item_bytes: table.item_bytes(),
             table_bytes: table.index.table_bytes(),

@@ -9,6 +9,7 @@
 use oribi_types::{Cas, Datatype, DocKey, Seqno, Timestamp, Vbid};
 
 use super::VBucket;
+use super::compressed::body_compressed;
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::operations::Context;
@@ -181,6 +182,8 @@ impl VBucket {
                     Ok(next) => next,
                     Err(rejected) => return RewriteOutcome::Rejected(rejected),
                 };
+            // Stamps are in the attributes, which stay where they are.
+            let item = body_compressed(context, item, false);
             let claim = Claim::Cas(cas);
             let written = self.write_version(context, hash, item, claim, |current, _, new| {
                 match (current, &seen) {

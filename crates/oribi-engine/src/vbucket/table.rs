@@ -13,6 +13,9 @@ use crate::hash_table::{HashTable, KeyHash, Place};
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
 
+/// How many datatypes there are: combinations of JSON, Snappy and extended attributes.
+pub(crate) const DATATYPES: usize = 8;
+
 /// Writes by what they did to the table, since it was made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Writes {
@@ -28,6 +31,8 @@ pub(super) struct Table {
     item_bytes: u64,
     /// Versions in the table whose values are in the store only.
     evicted: u64,
+    /// Documents by datatype.
+    datatypes: [u32; DATATYPES],
     /// Documents of which the table has nothing, because they were evicted whole.
     stored_only: u64,
     /// A document was evicted whole, or left in the store by warmup, so a key that is not here may be there.
@@ -49,6 +54,7 @@ impl Table {
             tombstones: 0,
             item_bytes: 0,
             evicted: 0,
+            datatypes: [0; DATATYPES],
             stored_only: 0,
             has_left_any: false,
             max_removed_seqno: Seqno(0),
@@ -92,6 +98,11 @@ impl Table {
 
     pub(super) fn tombstones(&self) -> usize {
         self.tombstones as usize
+    }
+
+    /// Documents by the bits of their datatype.
+    pub(super) fn datatypes(&self) -> [u32; DATATYPES] {
+        self.datatypes
     }
 
     pub(super) fn item_bytes(&self) -> usize {
@@ -167,7 +178,8 @@ impl Table {
         // A document that was evicted whole is counted, one that is still to be loaded is not.
         let was_counted = if is_loading { 0 } else { share.items };
         let disk_bytes = if is_loading { 0 } else { share.disk_bytes };
-        let old = Share { items: was_counted, disk_bytes, ..Share::default() };
+        let datatype = share.datatype.filter(|_| !is_loading);
+        let old = Share { items: was_counted, disk_bytes, datatype, ..Share::default() };
         self.stored_only -= was_counted;
         let figures = self.exchange(collection, &share, &old);
         figures.stored_only -= was_counted;
@@ -223,6 +235,12 @@ impl Table {
         self.item_bytes = self.item_bytes + new.item_bytes - old.item_bytes;
         self.tombstones = self.tombstones + new.tombstones - old.tombstones;
         self.evicted = self.evicted + new.evicted - old.evicted;
+        if let Some(datatype) = new.datatype {
+            self.datatypes[usize::from(datatype.0)] += 1;
+        }
+        if let Some(datatype) = old.datatype {
+            self.datatypes[usize::from(datatype.0)] -= 1;
+        }
         let figures = self.collections.of(collection);
         figures.exchange(new, old);
         figures
@@ -245,6 +263,7 @@ impl Table {
         self.locks.clear();
         (self.tombstones, self.item_bytes) = (0, 0);
         (self.evicted, self.stored_only, self.has_left_any) = (0, 0, false);
+        self.datatypes = [0; DATATYPES];
         (std::mem::replace(&mut self.index, empty), std::mem::take(&mut self.collections))
     }
 }

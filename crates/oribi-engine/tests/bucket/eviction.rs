@@ -215,7 +215,15 @@ impl Client {
         };
         let preserve_expiry = self.random.below(4) == 0;
         let flags = self.random.below(3) as u32;
-        let request = StoreRequest { mode, value: &value, flags, expiry, cas, preserve_expiry };
+        let request = StoreRequest {
+            mode,
+            value: &value,
+            flags,
+            expiry,
+            cas,
+            preserve_expiry,
+            is_compressed: false,
+        };
         let answer =
             self.mutate(number, |bucket, now| bucket.store(vbid, doc_key(&name), &request, now));
         let expected = match (mode, &live) {

@@ -29,6 +29,7 @@ fn a_bucket_in_memory_deletes_what_is_not_used() {
         let request = StoreRequest {
             mode: StoreMode::Set,
             value: &value,
+            is_compressed: false,
             flags: 0,
             expiry: 0,
             cas: Cas(0),

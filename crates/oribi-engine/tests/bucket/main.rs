@@ -12,6 +12,7 @@ use oribi_storage::KvStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
+mod compression;
 mod eviction;
 mod fetches;
 mod flushing;
@@ -63,6 +64,7 @@ fn set(value: &str) -> StoreRequest<'_> {
     StoreRequest {
         mode: StoreMode::Set,
         value: value.as_bytes(),
+        is_compressed: false,
         flags: 7,
         expiry: 0,
         cas: Cas(0),

@@ -84,6 +84,7 @@ impl Fixture {
         let request = StoreRequest {
             mode: StoreMode::Set,
             value: &value,
+            is_compressed: false,
             flags: 0,
             expiry: 0,
             cas: Cas(0),

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_engine::compression::CompressionMode;
 use oribi_engine::{BucketStats, FlushAllError};
 use serde_json::{Value, json};
 
@@ -18,7 +19,8 @@ use super::message::{
 use super::pools::node_entry;
 use super::routes::Asker;
 use crate::buckets::{
-    BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, eviction,
+    BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
+    compression, eviction,
 };
 use crate::config::is_bucket_name;
 
@@ -100,7 +102,7 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
-/// Changes the memory quota and whether the bucket may be emptied. Everything else is fixed, and a form that
+/// Changes the memory quota, the compression mode and whether the bucket may be emptied. Everything else is fixed, and a form that
 /// says otherwise is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {
@@ -145,7 +147,20 @@ fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> 
     Ok(BucketChange {
         memory_quota_mib: quota_mib(form)?,
         flush_enabled: form.flag("flushEnabled")?,
+        compression: compression_mode(form)?,
     })
+}
+
+/// The compression mode in a form.
+fn compression_mode(form: &Form) -> Result<Option<CompressionMode>, Refusal> {
+    let Some(name) = form.get("compressionMode") else { return Ok(None) };
+    match compression::mode_named(name) {
+        Some(mode) => Ok(Some(mode)),
+        None => {
+            let message = format!("compressionMode can be {}", COMPRESSION_NAMES.join(", "));
+            Err(field_error("compressionMode", &message).into())
+        }
+    }
 }
 
 /// The memory quota in a form.
@@ -229,6 +244,9 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
         None => options.memory_quota_mib = unassigned_mib(state, options.memory_quota_mib),
     }
     choose_eviction(&mut options, form)?;
+    if let Some(mode) = compression_mode(form)? {
+        options.compression = mode;
+    }
     if let Some(flag) = form.flag("flushEnabled")? {
         options.flush_enabled = flag;
     }
@@ -309,7 +327,7 @@ fn bucket_json(
         "storageBackend": "couchstore",
         "evictionPolicy": eviction::http_name(config.eviction),
         "conflictResolutionType": "seqno",
-        "compressionMode": "off",
+        "compressionMode": compression::name_of(handle.bucket().compression_mode()),
         "durabilityMinLevel": "none",
         "maxTTL": 0,
         "numVBuckets": config.vbuckets,

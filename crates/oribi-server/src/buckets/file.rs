@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use oribi_engine::EvictionPolicy;
+use oribi_engine::compression::CompressionMode;
 use serde::{Deserialize, Serialize};
 
-use super::{BucketError, BucketStorage, eviction, io_error};
+use super::{BucketError, BucketStorage, compression, eviction, io_error};
 use crate::data_dir::write_atomically;
 
 /// Its name in the bucket's directory.
@@ -31,6 +32,9 @@ pub(super) struct BucketFile {
     /// Missing in files of the first releases, which evicted nothing; they get what a new bucket gets.
     #[serde(default)]
     eviction: Option<String>,
+    /// Missing in files of the first releases, which did not know compressed values.
+    #[serde(default)]
+    compression_mode: Option<String>,
     pub(super) flush_enabled: bool,
 }
 
@@ -45,6 +49,7 @@ impl BucketFile {
             vbuckets: options.vbuckets,
             memory_quota_mib: options.memory_quota_mib,
             eviction: Some(eviction::setting_name(options.eviction()).to_owned()),
+            compression_mode: Some(compression::name_of(options.compression).to_owned()),
             flush_enabled: options.flush_enabled,
         }
     }
@@ -71,6 +76,7 @@ impl BucketFile {
             return Err(corrupt(format!("it belongs to bucket {:?}", file.name)));
         }
         file.eviction().map_err(corrupt)?;
+        file.compression().map_err(corrupt)?;
         Ok(file)
     }
 
@@ -79,6 +85,18 @@ impl BucketFile {
         let json = serde_json::to_vec_pretty(self).expect("plain struct");
         let path = BucketFile::path(directory);
         write_atomically(&path, &json, BUCKET_FILE_MODE).map_err(|e| io_error("write", &path, e))
+    }
+
+    /// The mode in the file, or the default one.
+    pub(super) fn compression(&self) -> Result<CompressionMode, String> {
+        let Some(name) = &self.compression_mode else { return Ok(CompressionMode::default()) };
+        compression::mode_named(name)
+            .ok_or_else(|| format!("compression mode {name:?} is not known"))
+    }
+
+    /// Changes the mode.
+    pub(super) fn set_compression(&mut self, mode: CompressionMode) {
+        self.compression_mode = Some(compression::name_of(mode).to_owned());
     }
 
     /// The policy in the file, or that of its storage.

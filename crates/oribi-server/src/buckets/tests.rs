@@ -67,6 +67,7 @@ fn documents_after_a_restart(storage: BucketStorage, meanwhile: fn(&Path)) -> u3
         let request = StoreRequest {
             mode: StoreMode::Set,
             value: name.as_bytes(),
+            is_compressed: false,
             flags: number,
             expiry: 0,
             cas: Cas(0),

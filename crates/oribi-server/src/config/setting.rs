@@ -5,7 +5,7 @@
 
 use super::form::{Form, Value, path_value};
 use super::{Settings, tls_setting};
-use crate::buckets::{BucketStorage, EVICTION_NAMES, eviction};
+use crate::buckets::{BucketStorage, COMPRESSION_NAMES, EVICTION_NAMES, compression, eviction};
 use crate::limits::PREFETCH_KEYS_MAX;
 
 /// One row of the table.
@@ -109,6 +109,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Choice(&EVICTION_NAMES),
         get: |s| s.eviction.map(|policy| Value::Text(eviction::setting_name(policy).to_owned())),
         set: |s, value| s.eviction = eviction::from_setting(&value.text()),
+    },
+    Setting {
+        name: "compression_mode",
+        heading: DATA,
+        value_name: "off|passive|active",
+        help: "What a new bucket does about Snappy: inflate compressed values when they are stored, store \
+               values as they come, or compress them itself where that saves enough",
+        form: Form::Choice(&COMPRESSION_NAMES),
+        get: |s| Some(Value::Text(compression::name_of(s.compression_mode).to_owned())),
+        set: |s, value| {
+            s.compression_mode = compression::mode_named(&value.text()).unwrap_or_default();
+        },
     },
     Setting {
         name: "flush_enabled",

@@ -4,19 +4,21 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
 /// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
-/// compression, macros of virtual attributes, binary attributes, pushed cluster maps, tracing.
-const GRANTED: [Feature; 17] = [
+/// macros of virtual attributes, binary attributes, pushed cluster maps, tracing.
+const GRANTED: [Feature; 19] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xattr,
     Feature::XError,
     Feature::SelectBucket,
+    Feature::Snappy,
     Feature::Json,
     Feature::Duplex,
     Feature::UnorderedExecution,
     Feature::AltRequest,
     Feature::SyncReplication,
     Feature::Collections,
+    Feature::SnappyEverywhere,
     Feature::PreserveTtl,
     Feature::VAttr,
     Feature::SubdocCreateAsDeleted,
@@ -42,14 +44,22 @@ impl Features {
         self.0 >> feature.code() & 1 == 1
     }
 
-    /// The datatype bits of a stored document that this client may see.
+    /// The datatype bits of a stored document's body that this client may see.
     pub fn datatype_shown(self, datatype: Datatype) -> u8 {
-        if self.has(Feature::Json) { datatype.0 & Datatype::JSON.0 } else { 0 }
+        datatype.0 & (self.datatypes() & !Datatype::XATTR.0)
     }
 
     /// True when the client may set these datatype bits in a request.
     pub fn admits_datatype(self, bits: u8) -> bool {
-        bits == 0 || (bits == Datatype::JSON.0 && self.has(Feature::Json))
+        bits & !self.datatypes() == 0
+    }
+
+    /// The datatype bits that the client knows.
+    fn datatypes(self) -> u8 {
+        let known = |feature: Feature, bit: Datatype| bit.0 * u8::from(self.has(feature));
+        known(Feature::Json, Datatype::JSON)
+            | known(Feature::Snappy, Datatype::SNAPPY)
+            | known(Feature::Xattr, Datatype::XATTR)
     }
 
     /// Granted codes in ascending order.
@@ -68,9 +78,9 @@ mod tests {
     fn answer_is_sorted_and_leaves_out_what_is_not_granted() {
         let asked = [0x12, 0x0b, 0xffff, 0x06, 0x0a, 0x02, 0x12, 0x03];
         let features = Features::granted(asked.into_iter());
-        assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x06, 0x0b, 0x12]);
+        assert_eq!(features.codes().collect::<Vec<_>>(), [0x03, 0x06, 0x0a, 0x0b, 0x12]);
         assert!(features.has(Feature::Collections));
-        assert!(!features.has(Feature::Snappy));
+        assert!(!features.has(Feature::Tls));
     }
 
     #[test]

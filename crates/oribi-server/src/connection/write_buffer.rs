@@ -17,6 +17,8 @@ pub enum PinnedValue {
     Item(ItemRef),
     /// A document that the server made, such as a manifest.
     Document(Arc<str>),
+    /// A body that was inflated for this client.
+    Inflated(Arc<Vec<u8>>),
 }
 
 impl AsRef<[u8]> for PinnedValue {
@@ -24,6 +26,7 @@ impl AsRef<[u8]> for PinnedValue {
         match self {
             Self::Item(item) => item.body(),
             Self::Document(text) => text.as_bytes(),
+            Self::Inflated(body) => body,
         }
     }
 }

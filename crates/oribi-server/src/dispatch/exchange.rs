@@ -8,6 +8,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use oribi_engine::compression::inflate_into;
 use oribi_engine::{FillingItem, ItemRef, KeyAhead, Refused};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
@@ -236,6 +237,9 @@ pub(crate) fn write_item_as(
     let flags = item.flags().to_be_bytes();
     let datatype = features.datatype_shown(item.datatype());
     let parts = ResponseParts { cas: cas.0, datatype, extras: &flags, ..*parts };
+    if item.is_compressed() && !features.has(Feature::Snappy) {
+        return write_inflated(out, &parts, item);
+    }
     let value = item.body();
     write_response_head(out.tail(), &parts, value.len());
     if value.len() >= GATHER_VALUE_BYTES_MIN {
@@ -243,6 +247,29 @@ pub(crate) fn write_item_as(
     } else {
         out.tail().extend_from_slice(value);
     }
+}
+
+/// Appends a document whose body is compressed, for a client that does not read that.
+#[cold]
+fn write_inflated(out: &mut WriteBuffer, parts: &ResponseParts<'_>, item: &ItemRef) {
+    let mut body = Vec::new();
+    let bytes = item.plain_body_bytes();
+    if bytes.is_ok_and(|bytes| bytes < GATHER_VALUE_BYTES_MIN) {
+        // It goes behind its head, where any other would have been copied to.
+        let begin = out.tail().len();
+        write_response_head(out.tail(), parts, bytes.unwrap_or(0));
+        if inflate_into(item.body(), GATHER_VALUE_BYTES_MIN, out.tail()).is_ok() {
+            return;
+        }
+        out.tail().truncate(begin);
+    } else if item.plain_body(&mut body).is_ok() {
+        write_response_head(out.tail(), parts, body.len());
+        return out.pin(PinnedValue::Inflated(Arc::new(body)));
+    }
+    // What is stored was checked when it was; it is damaged, like a document that cannot be read from disk.
+    let failed =
+        ResponseParts { datatype: 0, cas: 0, extras: &[], status: Status::Etmpfail, ..*parts };
+    write_response(out.tail(), &failed);
 }
 
 /// Appends the answer to a successful write.

@@ -5,6 +5,7 @@
 
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
+use oribi_types::Datatype;
 
 use crate::counters::timings::CommandKind;
 
@@ -40,6 +41,8 @@ pub(crate) struct Rule {
     extras: u32,
     key: Part,
     value: Part,
+    /// Datatype bits that the request may have, if the client has negotiated them.
+    pub datatypes: u8,
     /// A CAS other than 0 may be given.
     cas: bool,
     /// A durability frame may be given.
@@ -59,6 +62,7 @@ impl Rule {
             extras: 1,
             key: Part::Absent,
             value: Part::Absent,
+            datatypes: Datatype::JSON.0,
             cas: false,
             durable: false,
             preserves_expiry: false,
@@ -100,6 +104,7 @@ const GET: Rule = Rule { timed: Some(CommandKind::Get), ..Rule::document(Privile
 const ADD: Rule = Rule {
     extras: 1 << 8,
     value: Part::Either,
+    datatypes: Datatype::JSON.0 | Datatype::SNAPPY.0,
     durable: true,
     timed: Some(CommandKind::Store),
     ..Rule::document(Privilege::Write)
@@ -127,8 +132,12 @@ const TOUCH: Rule = Rule {
 const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(Privilege::Write) };
 const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
 const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
-const PATH_MUTATION: Rule =
-    Rule { extras: 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8, value: Part::Either, timed: None, ..SET };
+const PATH_MUTATION: Rule = Rule {
+    extras: 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8,
+    datatypes: Datatype::JSON.0,
+    timed: None,
+    ..SET
+};
 const PATHS_MUTATION: Rule =
     Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, value: Part::Present, ..PATH_MUTATION };
 const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET };

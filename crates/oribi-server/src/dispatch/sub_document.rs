@@ -26,7 +26,6 @@ use crate::connection::parked::Answer;
 use lookup::{Subject, look_up};
 use mutation::{Failure, Job, Results};
 use request::{Kind, Request};
-use view::View;
 
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one(x: &mut Exchange<'_>) {
@@ -70,7 +69,8 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     };
     x.counters().get_hits.add(1);
     x.collection_counters(key.collection).gets.add(1);
-    match View::of(&item) {
+    let mut scratch = Vec::new();
+    match request.view(&item, &mut scratch) {
         Err(status) => x.fail(status),
         Ok(view) => {
             let (vb_uuid, now) = (uuid_of(x, vbid), x.env.now);

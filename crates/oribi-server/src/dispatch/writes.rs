@@ -4,15 +4,17 @@
 //! negotiated the connection goes on with the next frame, without it the connection waits. One node is
 //! a majority of one, so the level "majority" is satisfied by memory.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use oribi_engine::compression;
 use oribi_engine::{
     ConcatMode, ConcatRequest, FillingItem, MutationOutcome, StoreMode, StoreRequest,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::{ExpiryExtras, SetExtras};
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId, Seqno, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, Seqno, Vbid};
 
 use super::exchange::{Exchange, write_answer};
 use super::reads::waits_for_store;
@@ -63,11 +65,27 @@ fn store_request<'a>(x: &Exchange<'a>, mode: StoreMode) -> Option<StoreRequest<'
     Some(StoreRequest {
         mode,
         value: x.frame.value,
+        is_compressed: is_compressed(x),
         flags,
         expiry,
         cas: Cas(x.frame.header.cas),
         preserve_expiry: x.infos.preserve_expiry,
     })
+}
+
+/// True when the request says that its value is compressed.
+fn is_compressed(x: &Exchange<'_>) -> bool {
+    Datatype(x.frame.header.datatype).contains(Datatype::SNAPPY)
+}
+
+/// The value of a request, inflated when it came compressed.
+fn plain_value<'a>(x: &Exchange<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    if !is_compressed(x) {
+        return Ok(Cow::Borrowed(x.frame.value));
+    }
+    let bytes_max = x.bucket().bucket().value_bytes_max();
+    let inflated = compression::inflate(x.frame.value, bytes_max);
+    inflated.map(Cow::Owned).map_err(|unusable| status::of_mutation(&unusable.into()))
 }
 
 /// An item for a value of `value_bytes` that is still to come; `None` when it would be refused.
@@ -95,7 +113,11 @@ fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
         return;
     }
     x.count(|counters| &counters.cmd_set);
-    let request = ConcatRequest { mode, value: x.frame.value, cas: Cas(x.frame.header.cas) };
+    let value = match plain_value(x) {
+        Ok(value) => value,
+        Err(status) => return x.fail(status),
+    };
+    let request = ConcatRequest { mode, value: &value, cas: Cas(x.frame.header.cas) };
     let vbid = x.vbid(key);
     let outcome = x.bucket().bucket().concat(vbid, key, &request, x.env.now);
     count_store(x, key.collection, &outcome);

@@ -1,9 +1,10 @@
 //! `config`: what a bucket was told to be.
 
+use oribi_engine::compression::RATIO_MIN_PERCENT;
 use oribi_engine::{Bucket, Storage};
 
 use super::writer::StatWriter;
-use crate::buckets::eviction;
+use crate::buckets::{compression, eviction};
 
 /// `config`: parameters under the reference server's names where it has them.
 pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket) {
@@ -13,6 +14,9 @@ pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket) {
     writer.text("ep_uuid", &config.uuid);
     writer.text("ep_bucket_type", if is_persistent { "persistent" } else { "ephemeral" });
     writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
+    writer.text("ep_compression_mode", compression::name_of(bucket.compression_mode()));
+    let ratio = format!("{:.1}", RATIO_MIN_PERCENT as f64 / 100.0);
+    writer.text("ep_min_compression_ratio", &ratio);
     writer.number("ep_max_vbuckets", config.vbuckets);
     writer.number("ep_max_size", bucket.memory_quota_bytes());
     writer.number("ep_mem_high_wat_percent", config.high_watermark_percent);

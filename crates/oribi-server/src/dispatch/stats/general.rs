@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use oribi_engine::{BucketStats, VbucketStats};
-use oribi_types::{Timestamp, Vbid};
+use oribi_types::{Datatype, Timestamp, Vbid};
 
 use super::super::handshake::VERSION;
+use super::keys::datatype_names;
 use super::memory;
 use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
@@ -104,6 +105,10 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
     // A vbucket is active also while its documents are loaded.
     writer.number("vb_active_num", stats.vbuckets_active + stats.vbuckets_loading);
     writer.number("vb_active_curr_items", stats.items);
+    for (bits, count) in stats.datatypes.iter().enumerate() {
+        let names = datatype_names(Datatype(bits as u8));
+        writer.number(&format!("ep_active_datatype_{names}"), *count);
+    }
     writer.number("vb_active_itm_memory", stats.item_bytes);
     writer.number("vb_active_ht_memory", stats.table_bytes);
     writer.number("vb_active_queue_size", stats.queue_items);

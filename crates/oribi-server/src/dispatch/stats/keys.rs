@@ -105,12 +105,19 @@ fn verdict(on_disk: Option<&KeyOnDisk>) -> &'static str {
     }
 }
 
+/// The bits of a datatype by name, `raw` for none.
+pub(super) fn datatype_names(datatype: Datatype) -> String {
+    let all = [(Datatype::SNAPPY, "snappy"), (Datatype::JSON, "json"), (Datatype::XATTR, "xattr")];
+    let names = all.iter().filter(|(bit, _)| datatype.contains(*bit)).map(|(_, name)| *name);
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "raw".to_owned() } else { names.join(",") }
+}
+
 /// The entries of `key`.
 pub(super) fn write(writer: &mut StatWriter<'_>, stats: &KeyStats, phase: &str) {
     writer.flag("key_is_dirty", stats.is_dirty);
     writer.number("key_exptime", stats.expiry);
-    let is_json = stats.datatype.0 & Datatype::JSON.0 != 0;
-    writer.text("key_datatype", if is_json { "json" } else { "raw" });
+    writer.text("key_datatype", &datatype_names(stats.datatype));
     writer.number("key_flags", stats.flags);
     writer.number("key_cas", stats.cas.0);
     writer.text("key_vb_state", phase);

@@ -8,7 +8,7 @@ use oribi_types::{Cas, Timestamp, VbUuid};
 
 use oribi_engine::ItemRef;
 
-use super::request::{Action, PathSpec};
+use super::request::{Action, PathSpec, is_virtual};
 use super::view::View;
 use super::virtual_attributes;
 use crate::status::of_sub_document;
@@ -30,7 +30,7 @@ pub(super) fn look_up<'a>(
 ) -> Result<Cow<'a, [u8]>, Status> {
     let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
     match spec.xattr {
-        Some(key) if key.first() == Some(&b'$') => {
+        Some(key) if is_virtual(key) => {
             let Subject { item, view, vb_uuid, now, .. } = subject;
             let text = virtual_attributes::text_of(key, item, view, *vb_uuid, *now)?;
             in_text(&text, path, spec.action).map(|value| Cow::Owned(value.into_owned()))

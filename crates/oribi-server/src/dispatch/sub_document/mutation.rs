@@ -15,7 +15,6 @@ use oribi_types::{Cas, Datatype, DocKey, Timestamp};
 use super::crc32c::crc32c;
 use super::macros::{Macro, Placeholders};
 use super::request::{Action, PathSpec, Request};
-use super::view::View;
 use crate::status::of_sub_document;
 
 /// Why nothing was changed.
@@ -52,6 +51,8 @@ struct Work<'d> {
     xattrs: XattrDraft<'d>,
     body: Draft<'d>,
     is_json: bool,
+    /// The body is compressed: no spec changes it.
+    is_compressed: bool,
     is_deleted: bool,
     placeholders: Option<Placeholders>,
 }
@@ -64,7 +65,8 @@ impl<'a> Job<'_, 'a> {
         results: &mut Results,
     ) -> Result<NextVersion, Failure> {
         let base = self.base(current).map_err(Failure::Request)?;
-        let mut work = self.begin(base).map_err(Failure::Request)?;
+        let mut scratch = Vec::new();
+        let mut work = self.begin(base, &mut scratch).map_err(Failure::Request)?;
         results.value.clear();
         for (index, spec) in self.request.specs.iter().enumerate() {
             let index = index as u8;
@@ -109,8 +111,13 @@ impl<'a> Job<'_, 'a> {
         }
     }
 
-    fn begin<'d>(&self, base: Option<&'d ItemRef>) -> Result<Work<'d>, Status> {
-        let view = base.map(View::of).transpose()?.unwrap_or_default();
+    fn begin<'d>(
+        &self,
+        base: Option<&'d ItemRef>,
+        scratch: &'d mut Vec<u8>,
+    ) -> Result<Work<'d>, Status> {
+        let view = base.map(|item| self.request.view(item, scratch)).transpose()?;
+        let view = view.unwrap_or_default();
         let flags = self.request.doc_flags;
         let is_deleted = match base {
             None => flags.has(DocFlags::CREATE_AS_DELETED),
@@ -128,14 +135,14 @@ impl<'a> Job<'_, 'a> {
         let operands: Vec<&[u8]> = self.request.specs.iter().map(|spec| spec.value).collect();
         let expands = self.request.specs.iter().any(|spec| spec.expand_macros);
         let placeholders = expands.then(|| {
-            let stored = base.map_or(&b""[..], ItemRef::value);
-            let attributes = &stored[..stored.len() - view.body.len()];
+            let attributes = base.map_or(&b""[..], ItemRef::attributes);
             Placeholders::absent_from(&[&operands[..], &[attributes]].concat())
         });
         Ok(Work {
             xattrs: XattrDraft::new(view.xattrs),
             body: Draft::new(body),
             is_json: if is_fresh { !is_deleted } else { view.is_json },
+            is_compressed: view.is_compressed && !is_fresh,
             is_deleted,
             placeholders,
         })
@@ -208,10 +215,12 @@ impl<'a> Job<'_, 'a> {
             Some(placeholders) => placeholders.settle(&mut block, || crc32c(&body)),
             None => Vec::new(),
         };
-        let json = if work.is_json && !work.is_deleted { Datatype::JSON.0 } else { 0 };
-        let xattr = if block.is_empty() { 0 } else { Datatype::XATTR.0 };
+        let given = |is_given: bool, bit: Datatype| if is_given { bit.0 } else { 0 };
+        let datatype = given(work.is_json && !work.is_deleted, Datatype::JSON)
+            | given(work.is_compressed && !work.is_deleted, Datatype::SNAPPY)
+            | given(!block.is_empty(), Datatype::XATTR);
         let fields =
-            VersionFields { datatype: Datatype(json | xattr), deleted: work.is_deleted, ..fields };
+            VersionFields { datatype: Datatype(datatype), deleted: work.is_deleted, ..fields };
         let [a, b, c, d, e] = body;
         let next = NextVersion::new(self.key, fields, &[&block, a, b, c, d, e], self.now);
         Ok(next.with_stamps(stamps))

@@ -3,12 +3,15 @@
 //! Owns: the rules about opcodes, flags, paths and operands together, and their statuses. A malformed path is
 //! not such a rule: it is the failure of one spec, among others that may be done.
 
+use oribi_engine::ItemRef;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
 use oribi_subdoc::path::Component;
 use oribi_subdoc::{Mutation, Path, SubdocError};
 use smallvec::SmallVec;
+
+use super::view::View;
 
 /// Most specs of a request. The protocol's limit.
 const SPECS_MAX: usize = 16;
@@ -171,6 +174,22 @@ impl<'a> Request<'a> {
         Request { specs, doc_flags, expiry, is_list: true }.checked(kind)
     }
 
+    /// A version as this request has to see it: a compressed body is inflated only where it is looked at.
+    pub(super) fn view<'i>(
+        &self,
+        item: &'i ItemRef,
+        scratch: &'i mut Vec<u8>,
+    ) -> Result<View<'i>, Status> {
+        // What is virtual, and what macros stand for, may be about the body.
+        let is_of_body = |spec: &PathSpec<'_>| {
+            spec.changes_body() || spec.expand_macros || spec.xattr.is_some_and(is_virtual)
+        };
+        match self.specs.iter().any(is_of_body) {
+            true => View::of(item, scratch),
+            false => View::as_stored(item),
+        }
+    }
+
     fn checked(self, kind: Kind) -> Result<Request<'a>, Status> {
         self.check_doc_flags(kind)?;
         self.check_order()?;
@@ -213,7 +232,7 @@ impl<'a> Request<'a> {
     fn check_keys(&self, kind: Kind) -> Result<(), Status> {
         let mut stored = None;
         for key in self.specs.iter().filter_map(|spec| spec.xattr) {
-            match (key.first() == Some(&b'$'), kind) {
+            match (is_virtual(key), kind) {
                 (true, Kind::Lookup) => {}
                 (true, Kind::Mutation) => return Err(Status::SubdocXattrCantModifyVattr),
                 (false, _) if key.len() > XATTR_KEY_BYTES_MAX => return Err(Status::XattrEinval),
@@ -225,6 +244,11 @@ impl<'a> Request<'a> {
         }
         Ok(())
     }
+}
+
+/// True for the key of an attribute that is made when it is read.
+pub(super) fn is_virtual(key: &[u8]) -> bool {
+    key.first() == Some(&b'$')
 }
 
 fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {

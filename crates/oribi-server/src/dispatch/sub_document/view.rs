@@ -11,16 +11,30 @@ pub(super) struct View<'a> {
     pub(super) xattrs: Xattrs<'a>,
     pub(super) body: &'a [u8],
     pub(super) is_json: bool,
+    /// The body is compressed, and was left so.
+    pub(super) is_compressed: bool,
 }
 
 impl<'a> View<'a> {
-    /// Takes a version apart.
-    pub(super) fn of(item: &'a ItemRef) -> Result<View<'a>, Status> {
-        let is_json = item.datatype().contains(Datatype::JSON);
-        if !item.has_attributes() {
-            return Ok(View { xattrs: Xattrs::default(), body: item.value(), is_json });
+    /// Takes a version apart. Its body, if it is compressed, is inflated into `scratch`.
+    pub(super) fn of(item: &'a ItemRef, scratch: &'a mut Vec<u8>) -> Result<View<'a>, Status> {
+        let view = View::as_stored(item)?;
+        if !view.is_compressed {
+            return Ok(view);
         }
-        let (xattrs, body) = xattr::split(item.value()).map_err(|_| Status::XattrEinval)?;
-        Ok(View { xattrs, body, is_json })
+        // A damaged body is answered like a document that cannot be read from disk.
+        let body = item.plain_body(scratch).map_err(|_| Status::Etmpfail)?;
+        Ok(View { body, is_compressed: false, ..view })
+    }
+
+    /// Takes a version apart and leaves its body as it is.
+    pub(super) fn as_stored(item: &'a ItemRef) -> Result<View<'a>, Status> {
+        let is_json = item.datatype().contains(Datatype::JSON);
+        let is_compressed = item.is_compressed();
+        let (xattrs, body) = match item.has_attributes() {
+            true => xattr::split(item.value()).map_err(|_| Status::XattrEinval)?,
+            false => (Xattrs::default(), item.value()),
+        };
+        Ok(View { xattrs, body, is_json, is_compressed })
     }
 }

@@ -38,10 +38,20 @@ fn missing_and_unwanted_parts_are_einval() {
     let set_without_extras = RequestParts { value: b"v", ..about(Opcode::Set, b"k") };
     let noop_with_key = RequestParts { key: b"k", ..RequestParts::new(Opcode::Noop) };
     let json_bit = RequestParts { datatype: 1, extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") };
-    let snappy = RequestParts { datatype: 2, ..json_bit };
+    // A compressed value that is none, and a compressed value where there can be none.
+    let snappy = RequestParts { datatype: 2, value: b"plain", ..json_bit };
+    let no_value = RequestParts { datatype: 2, ..about(Opcode::Get, b"k") };
     let xattr = RequestParts { datatype: 4, ..json_bit };
-    let all =
-        [no_key, get_with_value, get_with_cas, set_without_extras, noop_with_key, snappy, xattr];
+    let all = [
+        no_key,
+        get_with_value,
+        get_with_cas,
+        set_without_extras,
+        noop_with_key,
+        snappy,
+        no_value,
+        xattr,
+    ];
     for request in all {
         assert_eq!(client.ask(&request).status, Status::Einval, "{request:?}");
     }

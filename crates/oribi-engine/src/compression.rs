@@ -1,0 +1,257 @@
+//! Values compressed with Snappy: what is accepted, when compressing pays, and how values are inflated.
+//!
+//! Owns: the checks of what comes from clients, and the bucket's mode. In a stored value only the body is
+//! compressed; extended attributes stand before it as they are, so that they can be read and changed, and
+//! the body sent, without inflating anything.
+//!
+//! Invariant: no memory is taken for a stream before the length that it announces was compared with the limit
+//! and with the most that its bytes could become, so a small input cannot make a large allocation.
+//!
+//! In mode `active` the server compresses when it stores, not in the background: the smaller form is then the
+//! only one that memory, queue and disk ever hold, and one block is allocated instead of two, while a pass
+//! over the table would come after the flusher has written the plain form. It costs the worker some two
+//! microseconds a KiB of value that is written; reads do not pay. Callers: the vbuckets' operations,
+//! and the server for what it sends and receives.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
+
+use crate::item::ItemRef;
+use oribi_types::Datatype;
+
+/// Values below this size are not worth the attempt: the block of an item has classes of 16 bytes and more,
+/// and Snappy saves next to nothing on texts this short.
+pub const COMPRESS_BYTES_MIN: usize = 128;
+
+/// A value is kept compressed when it is at least this many per cent larger when it is not; what Couchbase
+/// takes (a ratio of 1.2).
+pub const RATIO_MIN_PERCENT: usize = 120;
+
+/// A long value is compressed when the first bytes of it are worth it: so that pictures and archives cost an
+/// attempt at this many bytes, not at all of them.
+const SAMPLE_BYTES: usize = 4 << 10;
+
+/// Snappy's densest element copies 64 bytes and takes 3. Source: its format description.
+const ELEMENT_BYTES_MAX: usize = 64;
+const ELEMENT_BYTES: usize = 3;
+
+/// Scratch that a thread keeps; larger ones are given back after use.
+const SCRATCH_KEPT_BYTES_MAX: usize = 256 << 10;
+
+/// What a bucket does about compression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CompressionMode {
+    /// Compressed values are inflated when they are stored.
+    Off,
+    /// Values are stored as they came.
+    #[default]
+    Passive,
+    /// Values that came uncompressed are compressed when that saves enough.
+    Active,
+}
+
+/// A mode that may change while the bucket is used.
+#[derive(Debug)]
+pub(crate) struct CompressionSwitch(AtomicU8);
+
+impl Default for CompressionSwitch {
+    fn default() -> CompressionSwitch {
+        CompressionSwitch(AtomicU8::new(CompressionMode::default() as u8))
+    }
+}
+
+impl CompressionSwitch {
+    pub(crate) fn get(&self) -> CompressionMode {
+        match self.0.load(Ordering::Relaxed) {
+            mode if mode == CompressionMode::Off as u8 => CompressionMode::Off,
+            mode if mode == CompressionMode::Active as u8 => CompressionMode::Active,
+            _ => CompressionMode::Passive,
+        }
+    }
+
+    pub(crate) fn set(&self, mode: CompressionMode) {
+        self.0.store(mode as u8, Ordering::Relaxed);
+    }
+}
+
+/// Why a compressed value is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It is not a Snappy stream.
+    #[error("not a Snappy stream")]
+    Corrupt,
+    /// It would be larger than allowed.
+    #[error("larger than the limit when inflated")]
+    TooLarge,
+}
+
+/// How long a stream says it is when it is inflated; neither over `bytes_max` nor beyond what its bytes could become.
+///
+/// # Errors
+/// [`Unusable`]; nothing was allocated.
+pub fn inflated_bytes(compressed: &[u8], bytes_max: usize) -> Result<usize, Unusable> {
+    if compressed.is_empty() {
+        // The library takes nothing for the stream of nothing, which is one byte long.
+        return Err(Unusable::Corrupt);
+    }
+    let bytes = decompress_len(compressed).map_err(|_| Unusable::Corrupt)?;
+    if bytes > bytes_max {
+        return Err(Unusable::TooLarge);
+    }
+    // The limit of 20 MiB keeps both products far from overflow.
+    match bytes.saturating_mul(ELEMENT_BYTES) > compressed.len().saturating_mul(ELEMENT_BYTES_MAX) {
+        true => Err(Unusable::Corrupt),
+        false => Ok(bytes),
+    }
+}
+
+/// Appends the inflated form of a stream to `out`, which is left as it was on failure.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn inflate_into(
+    compressed: &[u8],
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Unusable> {
+    let bytes = inflated_bytes(compressed, bytes_max)?;
+    let begin = out.len();
+    out.resize(begin + bytes, 0);
+    match Decoder::new().decompress(compressed, &mut out[begin..]) {
+        Ok(written) if written == bytes => Ok(()),
+        _ => {
+            out.truncate(begin);
+            Err(Unusable::Corrupt)
+        }
+    }
+}
+
+/// The inflated form of a stream.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn inflate(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Unusable> {
+    let mut plain = Vec::new();
+    inflate_into(compressed, bytes_max, &mut plain).map(|()| plain)
+}
+
+thread_local! {
+    static INFLATED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static COMPRESSED: RefCell<(Encoder, Vec<u8>)> = RefCell::new((Encoder::new(), Vec::new()));
+}
+
+/// Shows the inflated form of a stream, which lies in scratch of this thread.
+pub(crate) fn with_inflated<R>(
+    compressed: &[u8],
+    bytes_max: usize,
+    show: impl FnOnce(&[u8]) -> R,
+) -> Result<R, Unusable> {
+    let bytes = inflated_bytes(compressed, bytes_max)?;
+    INFLATED.with_borrow_mut(|scratch| {
+        if scratch.len() < bytes {
+            scratch.resize(bytes, 0);
+        }
+        let written = Decoder::new().decompress(compressed, &mut scratch[..bytes]);
+        let shown = match written {
+            Ok(written) if written == bytes => Ok(show(&scratch[..bytes])),
+            _ => Err(Unusable::Corrupt),
+        };
+        if scratch.len() > SCRATCH_KEPT_BYTES_MAX {
+            *scratch = Vec::new();
+        }
+        shown
+    })
+}
+
+/// Makes something of the compressed form of `plain`, if that is enough smaller; the form lies in scratch of this thread.
+pub(crate) fn with_compressed<R>(plain: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    if plain.len() < COMPRESS_BYTES_MIN {
+        return None;
+    }
+    COMPRESSED.with_borrow_mut(|(encoder, scratch)| {
+        let mut attempt = |bytes: &[u8], scratch: &mut Vec<u8>| {
+            let room = max_compress_len(bytes.len());
+            if scratch.len() < room {
+                scratch.resize(room, 0);
+            }
+            let written = encoder.compress(bytes, scratch).ok()?;
+            (written * RATIO_MIN_PERCENT <= bytes.len() * 100).then_some(written)
+        };
+        if plain.len() > 2 * SAMPLE_BYTES {
+            attempt(&plain[..SAMPLE_BYTES], scratch)?;
+        }
+        let taken = attempt(plain, scratch).map(|written| take(&scratch[..written]));
+        if scratch.len() > SCRATCH_KEPT_BYTES_MAX {
+            *scratch = Vec::new();
+        }
+        taken
+    })
+}
+
+impl ItemRef {
+    /// True when the body is compressed.
+    #[inline]
+    pub fn is_compressed(&self) -> bool {
+        self.datatype().contains(Datatype::SNAPPY)
+    }
+
+    /// Length of the body for a client that does not read compressed ones.
+    ///
+    /// # Errors
+    /// [`Unusable`] when what is stored is damaged.
+    pub fn plain_body_bytes(&self) -> Result<usize, Unusable> {
+        match self.is_compressed() {
+            true => inflated_bytes(self.body(), crate::limits::VALUE_BYTES_MAX),
+            false => Ok(self.body().len()),
+        }
+    }
+
+    /// The body, inflated into `scratch` when it is compressed.
+    ///
+    /// # Errors
+    /// [`Unusable`] when what is stored is damaged.
+    pub fn plain_body<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Unusable> {
+        if !self.is_compressed() {
+            return Ok(self.body());
+        }
+        scratch.clear();
+        inflate_into(self.body(), crate::limits::VALUE_BYTES_MAX, scratch)?;
+        Ok(scratch)
+    }
+}
+
+/// The check that the fuzz target and the tests share: arbitrary bytes are refused or inflated within the limit, in
+/// all ways alike, and what was inflated survives being compressed again.
+#[doc(hidden)]
+pub fn check(input: &[u8]) {
+    const LIMIT: usize = 1 << 20;
+    let announced = inflated_bytes(input, LIMIT);
+    let mut out = b"before".to_vec();
+    let inflated = inflate_into(input, LIMIT, &mut out);
+    let shown = with_inflated(input, LIMIT, <[u8]>::to_vec);
+    match &inflated {
+        Ok(()) => {
+            assert_eq!(announced, Ok(out.len() - 6), "the length is the announced one");
+            assert_eq!(shown.as_deref(), Ok(&out[6..]), "scratch and vector agree");
+        }
+        Err(error) => {
+            assert_eq!(out, b"before", "a failure leaves nothing behind");
+            assert_eq!(shown, Err(*error));
+            assert!(announced.is_ok() || announced == Err(*error));
+        }
+    }
+    // The input as a plain value.
+    if let Some(compressed) = with_compressed(input, <[u8]>::to_vec) {
+        assert!(compressed.len() < input.len());
+        assert_eq!(inflate(&compressed, input.len()).as_deref(), Ok(input));
+        if !input.is_empty() {
+            assert_eq!(inflate(&compressed, input.len() - 1), Err(Unusable::TooLarge));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

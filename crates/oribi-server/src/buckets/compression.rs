@@ -1,0 +1,37 @@
+//! What a bucket does about compression, by name.
+//!
+//! Owns: the names of the modes, which settings, `bucket.json`, the HTTP interface and STAT share. What they
+//! mean is [`CompressionMode`]'s.
+
+use oribi_engine::compression::CompressionMode;
+
+/// The names.
+pub const COMPRESSION_NAMES: [&str; 3] = ["off", "passive", "active"];
+
+/// The mode with this name.
+pub fn mode_named(name: &str) -> Option<CompressionMode> {
+    use CompressionMode::{Active, Off, Passive};
+    [Off, Passive, Active].into_iter().find(|mode| name_of(*mode) == name)
+}
+
+/// Its name.
+pub fn name_of(mode: CompressionMode) -> &'static str {
+    match mode {
+        CompressionMode::Off => COMPRESSION_NAMES[0],
+        CompressionMode::Passive => COMPRESSION_NAMES[1],
+        CompressionMode::Active => COMPRESSION_NAMES[2],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMPRESSION_NAMES, mode_named, name_of};
+
+    #[test]
+    fn every_mode_has_its_name() {
+        for name in COMPRESSION_NAMES {
+            assert_eq!(mode_named(name).map(name_of), Some(name));
+        }
+        assert_eq!(mode_named("Active"), None);
+    }
+}
