@@ -24,7 +24,7 @@ const GOOD: &[u8] = b"\0Administrator\0password";
 #[test]
 fn hello_grants_sorted_and_starts_over() {
     let mut client = Client::legacy();
-    let reply = client.hello(&[0x12, 0x0a, 0x07, 0x06, 0x0b, 0x7777]);
+    let reply = client.hello(&[0x12, 0x02, 0x07, 0x06, 0x0b, 0x7777]);
     assert_eq!(reply.value, [0, 0x06, 0, 0x07, 0, 0x0b, 0, 0x12]);
     assert!(client.hello(&[]).value.is_empty());
     let odd = RequestParts { value: &[0, 7, 0], ..request(Opcode::Hello) };
