@@ -152,6 +152,21 @@ impl Manifest {
         &self.scopes
     }
 
+    /// What is left of the manifest for somebody who may not know of all of it. `_default._default` may be
+    /// missing there, so ask such a manifest with [`Manifest::collection`], not [`Manifest::contains`].
+    pub fn restricted(
+        &self,
+        sees_scope: impl Fn(&Scope) -> bool,
+        sees_collection: impl Fn(&Scope, &Collection) -> bool,
+    ) -> Manifest {
+        let seen = self.scopes.iter().filter(|scope| sees_scope(scope)).map(|scope| {
+            let collections = scope.collections.iter();
+            let collections = collections.filter(|one| sees_collection(scope, one)).cloned();
+            Scope { id: scope.id, name: scope.name.clone(), collections: collections.collect() }
+        });
+        Manifest::assemble(self.uid, seen.collect(), self.next_scope_id, self.next_collection_id)
+    }
+
     /// Id of `scope.collection`. An empty name stands for `_default`, as in the protocol's paths.
     pub fn collection_id(
         &self,

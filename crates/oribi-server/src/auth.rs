@@ -1,7 +1,7 @@
 //! Who may connect: users, roles, SASL and HTTP Basic.
 //!
 //! Owns: the list of mechanisms and the re-exports that the rest of the server uses. The parts are
-//! `role` (what a user may do), `verifier` (what is stored instead of a password), `user_file` (the
+//! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password), `user_file` (the
 //! file `users.json`), `user_store` (the users of a running server), `scram` (RFC 5802 and RFC 7677,
 //! server side) and `sasl` (one exchange of one connection).
 //!
@@ -13,6 +13,7 @@
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
 //! (`user_file`). It deliberately does not know about sockets, frames or wire statuses.
 
+mod privilege;
 mod role;
 mod sasl;
 mod scram;
@@ -22,7 +23,8 @@ mod user_file;
 mod user_store;
 mod verifier;
 
-pub use role::{Access, Identity, Role, RoleError};
+pub use privilege::{Privilege, PrivilegeSet};
+pub use role::{Access, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
@@ -34,7 +36,7 @@ pub fn mechanisms() -> &'static str {
 }
 
 /// Random bytes from the operating system, for salts, nonces and per-process keys.
-fn random_bytes<const N: usize>() -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0u8; N];
     getrandom::fill(&mut bytes)
         .expect("the system call blocks until the kernel has entropy and does not fail after that");

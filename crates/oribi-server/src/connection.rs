@@ -25,6 +25,7 @@ mod fetching;
 mod incoming;
 mod lookahead;
 pub(crate) mod parked;
+pub(crate) mod rights;
 pub(crate) mod state;
 pub mod write_buffer;
 
@@ -37,7 +38,7 @@ use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
-use crate::auth::Identity;
+use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
 use crate::dispatch::{self, Exchange, Served, write_answer};
@@ -160,6 +161,11 @@ impl Connection {
     /// Makes `identity` the user of the connection, proved by other means than a request.
     pub fn authenticate(&mut self, identity: Arc<Identity>) {
         self.state.authenticate(identity);
+    }
+
+    /// Brings the user's rights up to date; false when there is no such user any more.
+    pub fn refresh_user(&mut self, users: &UserStore) -> bool {
+        self.state.refresh_user(users)
     }
 
     /// Why the connection ends, once it does.
@@ -419,7 +425,7 @@ impl Connection {
         let (state, out) = (&mut self.state, &mut self.writer);
         match result {
             JobResult::Sasl(step) => {
-                dispatch::finish_sasl(state, out, &env.counters, request, step);
+                dispatch::finish_sasl(state, out, env, request, step);
             }
             JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
             JobResult::Stat(prepared) => dispatch::begin_stat(state, out, request, prepared),

@@ -6,6 +6,7 @@
 //! satisfied; nothing here allocates, and only sampled commands read a clock. Called by the connection for each frame. It does not read or
 //! write sockets and does not wait: a handler that has to wait says so in the connection's state.
 
+mod access;
 mod collections;
 mod counter;
 mod exchange;
@@ -35,7 +36,8 @@ pub(crate) use stats::{
     PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat, fetched,
 };
 
-use rules::{Privilege, Rule};
+use access::Refusal;
+use rules::{Rule, Who};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +57,7 @@ pub(crate) enum Served {
 
 /// True when this opcode, sent by a client that has not said HELLO, makes it a memcached client.
 pub(crate) fn makes_legacy(code: u8) -> bool {
-    Opcode::from_u8(code)
-        .and_then(rules::rule)
-        .is_some_and(|rule| rule.privilege != Privilege::Anybody)
+    Opcode::from_u8(code).and_then(rules::rule).is_some_and(|rule| rule.who != Who::Anybody)
 }
 
 /// Answers one request whose opcode is not known at all.
@@ -72,11 +72,14 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         x.env.counters.cmd_total.add(1);
     }
     let Some(rule) = rules::rule(x.opcode) else {
-        x.fail(if x.state.identity.is_some() { Status::NotSupported } else { Status::Eaccess });
+        x.answer_refusal(match x.state.identity {
+            Some(_) => Refusal::Status(Status::NotSupported, "this server does not know how"),
+            None => Refusal::Status(Status::Eaccess, "authenticate first"),
+        });
         return Served::Done;
     };
     if let Err(refusal) = check(x, rule) {
-        x.fail(refusal);
+        x.answer_refusal(refusal);
         return Served::Done;
     }
     let in_order = x.infos.barrier || !rule.reorders;
@@ -122,12 +125,17 @@ fn call_timed(x: &mut Exchange<'_>, kind: CommandKind) {
 }
 
 /// Everything that can be said about a request without running it.
-fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Status> {
-    check_access(x, rule.privilege)?;
+fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Refusal> {
+    access::check(x, rule.who)?;
     let datatype = x.frame.header.datatype;
-    let is_admitted = datatype & !rule.datatypes == 0 && x.state.features.admits_datatype(datatype);
-    if !rule.admits(&x.frame) || !is_admitted {
-        return Err(Status::Einval);
+    if !rule.admits(&x.frame) {
+        return Err(Refusal::Status(Status::Einval, rule.misfit(&x.frame)));
+    }
+    if datatype & !rule.datatypes != 0 {
+        return Err(Refusal::Status(Status::Einval, "this command does not take this datatype"));
+    }
+    if !x.state.features.admits_datatype(datatype) {
+        return Err(Refusal::Status(Status::Einval, "this datatype was not negotiated"));
     }
     if x.frame.header.magic == Magic::AltClientRequest {
         x.infos = decode_infos(x, rule)?;
@@ -135,62 +143,36 @@ fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Status> {
     Ok(())
 }
 
-fn check_access(x: &mut Exchange<'_>, privilege: Privilege) -> Result<(), Status> {
-    if privilege == Privilege::Anybody {
-        return Ok(());
-    }
-    if x.state.identity.is_none() {
-        x.state.adopt_legacy(&x.env.server);
-    }
-    if x.state.identity.is_none() {
-        return Err(Status::Eaccess);
-    }
-    let rights = x.state.rights;
-    match privilege {
-        Privilege::Anybody | Privilege::Authenticated => return Ok(()),
-        Privilege::Admin if rights.admin => return Ok(()),
-        Privilege::Admin => return Err(Status::Eaccess),
-        Privilege::Read | Privilege::Write => {}
-    }
-    match &x.state.bucket {
-        None => return Err(Status::NoBucket),
-        Some(bucket) if bucket.is_deleted() => {
-            x.state.select(None);
-            return Err(Status::NoBucket);
-        }
-        Some(_) => {}
-    }
-    let allowed = if privilege == Privilege::Write { rights.write } else { rights.read };
-    if allowed { Ok(()) } else { Err(Status::Eaccess) }
-}
-
-fn decode_infos(x: &Exchange<'_>, rule: &Rule) -> Result<RequestFrames, Status> {
+fn decode_infos(x: &Exchange<'_>, rule: &Rule) -> Result<RequestFrames, Refusal> {
     let features = x.state.features;
+    let refuse = |status, context| Err(Refusal::Status(status, context));
     if !features.has(Feature::AltRequest) {
-        return Err(Status::Einval);
+        return refuse(Status::Einval, "framing extras were not negotiated");
     }
-    let infos = frame_info::decode(x.frame.framing).map_err(status::of_frame_info)?;
+    let infos = frame_info::decode(x.frame.framing).map_err(|error| {
+        Refusal::Status(status::of_frame_info(error), "the framing extras are not understood")
+    })?;
     if infos.stream_id.is_some() {
-        return Err(Status::Einval);
+        return refuse(Status::Einval, "only change streams have a stream id");
     }
     if let Some(durability) = infos.durability {
         if !rule.durable {
-            return Err(Status::Einval);
+            return refuse(Status::Einval, "this command takes no durability level");
         }
         if !features.has(Feature::SyncReplication) {
-            return Err(Status::NotSupported);
+            return refuse(Status::NotSupported, "durable writes were not negotiated");
         }
         let is_in_memory = x.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
         if durability.level.needs_persistence() && is_in_memory {
-            return Err(Status::DurabilityInvalidLevel);
+            return refuse(Status::DurabilityInvalidLevel, "the bucket is in memory only");
         }
     }
     if infos.preserve_expiry {
         if !rule.preserves_expiry {
-            return Err(Status::Einval);
+            return refuse(Status::Einval, "this command cannot keep the expiry");
         }
         if !features.has(Feature::PreserveTtl) {
-            return Err(Status::NotSupported);
+            return refuse(Status::NotSupported, "keeping the expiry was not negotiated");
         }
     }
     Ok(infos)

@@ -14,6 +14,7 @@ use oribi_types::Timestamp;
 use crate::blocking_thread::Job;
 use crate::counters::WorkerCounters;
 use crate::mailbox::{ConnectionId, Mailbox};
+use crate::refusal_log::RefusalLog;
 use crate::server_context::ServerContext;
 
 /// Measures how long a command takes.
@@ -64,6 +65,8 @@ pub(crate) struct Environment {
     pub now_ms: u64,
     /// For commands that are timed.
     pub latency_clock: LatencyClock,
+    /// Which refused requests are logged.
+    pub refusals: RefusalLog,
     next_park_serial: u32,
 }
 
@@ -78,6 +81,7 @@ impl Environment {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
         let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
+        let refusals = RefusalLog::new(server.reference_seed, worker);
         Environment {
             server,
             worker,
@@ -89,6 +93,7 @@ impl Environment {
             now: Timestamp::default(),
             now_ms: 1,
             latency_clock,
+            refusals,
             next_park_serial: 0,
         }
     }

@@ -17,7 +17,7 @@ use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
 
-use crate::auth::UserStore;
+use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::ClusterConfig;
@@ -213,6 +213,11 @@ impl ConnectionHarness {
         self.connection.closing()
     }
 
+    /// Makes somebody the user of the connection, without a password.
+    pub fn log_in(&mut self, identity: Arc<Identity>) {
+        self.connection.authenticate(identity);
+    }
+
     /// Lets time pass, looks at deadlines as a worker does, and returns what was answered by that.
     pub fn advance_ms(&mut self, ms: u64) -> Vec<u8> {
         self.environment.now_ms += ms;
@@ -220,6 +225,10 @@ impl ConnectionHarness {
         self.connection.expire_parked(self.environment.now_ms);
         self.connection.expire_fetches(self.environment.now_ms);
         let server = &self.environment.server;
+        server.users.reload_if_changed();
+        if !self.connection.refresh_user(&server.users) {
+            self.connection.close(CloseReason::UserRemoved);
+        }
         let is_development = server.users.is_development();
         let now_ms = self.environment.now_ms;
         if let Some(reason) = self.connection.overdue(now_ms, &server.limits, is_development) {

@@ -34,6 +34,7 @@ mod error_map;
 mod limits;
 mod listener;
 mod mailbox;
+mod refusal_log;
 mod status;
 mod worker;
 

@@ -12,7 +12,7 @@ use oribi_tls::files::FileError;
 use oribi_types::Timestamp;
 
 use crate::admin::{self, AdminHandle};
-use crate::auth::{UserFileError, UserStore};
+use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThread;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
 use crate::cluster_config::{ClusterConfig, TlsPorts};
@@ -112,6 +112,7 @@ impl Server {
         let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
         let mut context = context(settings, addresses, buckets, users, started);
         context.tls = tls.clone();
+        context.reference_seed = u64::from_ne_bytes(random_bytes());
         let context = Arc::new(context);
         let (blocking, queue) = BlockingThread::start()?;
         let mut workers = Vec::new();

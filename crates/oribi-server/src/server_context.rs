@@ -62,6 +62,9 @@ pub struct ServerContext {
     pub bucket_defaults: BucketOptions,
     /// When the server started.
     pub started: Timestamp,
+    /// Random, so that references to log lines are not given out twice. 0 in tests, which want equal
+    /// answers to equal requests.
+    pub(crate) reference_seed: u64,
     connections: AtomicUsize,
     rejected: AtomicUsize,
 }
@@ -87,6 +90,7 @@ impl ServerContext {
             limits,
             bucket_defaults,
             started,
+            reference_seed: 0,
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns: where a password comes from and how users are printed. Invariants: a password is never an
 //! argument, where other users of the machine could read it, and is not echoed; the commands work
-//! while a server runs on the directory, which reads the file again at the next login.
+//! while a server runs on the directory, which reads the file again within a second.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::Path;
@@ -31,7 +31,8 @@ pub enum UserCommand {
     Add {
         /// Name of the user.
         name: String,
-        /// admin, read-write:BUCKET or read-only:BUCKET, '*' for every bucket; may be repeated.
+        /// admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] with words like read-write, read-only,
+        /// insert, meta or stats, and '*' for every bucket; may be repeated. See docs/security.md.
         #[arg(long = "role", value_name = "ROLE", required = true)]
         roles: Vec<Role>,
         /// Read the password from the first line of standard input.
@@ -44,7 +45,7 @@ pub enum UserCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Remove a user. Connections that are logged in stay so.
+    /// Remove a user. A running server closes the user's connections within seconds.
     Rm {
         /// Name of the user.
         name: String,

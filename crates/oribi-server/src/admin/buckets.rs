@@ -33,11 +33,11 @@ const QUOTA_MIB_UNASKED_MIN: u64 = 100;
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
 const QUOTA_MIB_MAX: i64 = 1 << 24;
 
-/// All buckets that the user may read.
+/// All buckets that the user may use.
 pub(crate) async fn list(state: &Arc<AdminState>, asker: &Asker) -> Reply {
     let mut buckets = Vec::new();
     for handle in state.server.buckets.list() {
-        if asker.identity.access.can_read(handle.name()) {
+        if asker.identity.access.reaches(handle.name()) {
             match describe(state, &handle, asker).await {
                 Ok(bucket) => buckets.push(bucket),
                 Err(reply) => return *reply,

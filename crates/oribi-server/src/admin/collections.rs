@@ -16,11 +16,16 @@ use super::buckets::{blocking, failed};
 use super::message::{
     Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply, json_text,
 };
+use crate::auth::Identity;
+use crate::connection::rights::Rights;
 
-/// The manifest.
-pub(crate) fn manifest(state: &AdminState, bucket: &str) -> Reply {
+/// The manifest, as far as the user may see it.
+pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> Reply {
     match state.server.buckets.get(bucket) {
-        Some(handle) => json_text(&handle.bucket().manifest().to_json()),
+        Some(handle) => {
+            let mut rights = Rights::of(identity, bucket);
+            json_text(&rights.visible(handle.bucket().manifest()).to_json())
+        }
         None => bucket_not_found(),
     }
 }

@@ -62,17 +62,21 @@ pub(crate) fn pools(identity: Option<&Identity>) -> Reply {
 
 /// `/whoami`.
 pub(crate) fn whoami(identity: &Identity) -> Reply {
-    let roles: Vec<Value> = identity
-        .access
-        .roles()
-        .iter()
-        .map(|role| match role {
-            Role::Admin => json!({ "role": "admin" }),
-            Role::ReadWrite(bucket) => json!({ "role": "read-write", "bucket_name": bucket }),
-            Role::ReadOnly(bucket) => json!({ "role": "read-only", "bucket_name": bucket }),
-        })
-        .collect();
+    let roles: Vec<Value> = identity.access.roles().iter().map(role_json).collect();
     json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
+}
+
+/// A role as Couchbase's managers describe one: its name and where it holds.
+fn role_json(role: &Role) -> Value {
+    let Role::Of(privileges, place) = role else { return json!({ "role": "admin" }) };
+    let mut described = json!({ "role": privileges.to_words(), "bucket_name": place.bucket });
+    let narrower = [("scope_name", &place.scope), ("collection_name", &place.collection)];
+    for (field, name) in narrower {
+        if let Some(name) = name {
+            described[field] = json!(name);
+        }
+    }
+    described
 }
 
 /// `/metrics`.
@@ -92,7 +96,7 @@ pub(crate) fn node(state: &AdminState, asker: &Asker) -> Reply {
         .buckets
         .list()
         .iter()
-        .filter(|handle| asker.identity.access.can_read(handle.name()))
+        .filter(|handle| asker.identity.access.reaches(handle.name()))
         .map(|handle| json!({ "bucketName": handle.name(), "uuid": handle.bucket().config().uuid }))
         .collect();
     json_reply(&json!({

@@ -2,7 +2,8 @@
 //!
 //! Owns: the route table and the rights it asks for. Invariants: without credentials only `/`,
 //! `/healthz` and `/pools` are answered; a change needs the admin role; what is told about a bucket
-//! needs the right to read it; a browser may not change anything on behalf of another site. The tables are `match`es: one arm, one call. Caller: `admin`.
+//! needs some right in it, and of its scopes and collections those are told that the user has a right in;
+//! figures of all buckets need a right in all of them; a browser may not change anything on behalf of another site. The tables are `match`es: one arm, one call. Caller: `admin`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use hyper::{HeaderMap, Method, Request};
 
 use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
 use super::{AdminState, buckets, collections, config_stream, node, pools};
-use crate::auth::Identity;
+use crate::auth::{Identity, Privilege};
 
 /// What a handler knows about the request besides its path.
 pub(crate) struct Asker {
@@ -75,11 +76,14 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
         ["pools", "default", "buckets" | "b" | "bs", bucket, ..] => Some(*bucket),
         _ => None,
     };
-    if let Some(bucket) = bucket.filter(|bucket| !asker.identity.access.can_read(bucket)) {
+    if let Some(bucket) = bucket.filter(|bucket| !asker.identity.access.reaches(bucket)) {
         return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
     }
+    // Figures of all buckets, so a right in all of them.
+    let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
     match parts {
         ["whoami"] => pools::whoami(&asker.identity),
+        ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
         ["metrics"] => pools::metrics(state).await,
         ["pools", "default" | "nodes"] => pools::node(state, asker),
         ["pools", "default", "nodeServices"] => pools::node_services(state),
@@ -89,7 +93,9 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
         ["pools", "default", "bs" | "bucketsStreaming", bucket] => {
             config_stream::streaming(state, bucket)
         }
-        ["pools", "default", "buckets", bucket, "scopes"] => collections::manifest(state, bucket),
+        ["pools", "default", "buckets", bucket, "scopes"] => {
+            collections::manifest(state, bucket, &asker.identity)
+        }
         _ => path_not_found(),
     }
 }

@@ -375,6 +375,7 @@ fn roles_decide_who_sees_and_changes_what() {
         add_user(data_dir, "root", &["admin"]);
         add_user(data_dir, "reader", &["read-only:default"]);
         add_user(data_dir, "other", &["read-write:elsewhere"]);
+        add_user(data_dir, "operator", &["stats:*"]);
     };
     let fixture = Fixture::start(prepare, false);
     let status = |method: &str, path: &str, user: &str| {
@@ -396,7 +397,8 @@ fn roles_decide_who_sees_and_changes_what() {
     }
     assert_eq!(status("POST", scopes, "reader"), 403);
     assert_eq!(status("DELETE", bucket, "other"), 403);
-    assert_eq!(status("GET", "/metrics", "reader"), 200);
+    assert_eq!(status("GET", "/metrics", "reader"), 403, "figures of all buckets");
+    assert_eq!(status("GET", "/metrics", "operator"), 200);
     let listed = fixture.ask("GET", "/pools/default/buckets", "other:secret1", "").json();
     assert_eq!(listed, json!([]));
     assert_eq!(status("POST", scopes, "root"), 200);

@@ -1,13 +1,17 @@
 //! What a user may do: roles as an administrator writes them, and the questions the server asks.
 //!
-//! Owns: the text form of a role (`admin`, `read-write:BUCKET`, `read-only:BUCKET`, `*` for every
-//! bucket) and [`Access`], its answerable form. Invariants: an administrator may do everything;
-//! who may write a bucket may read it; without a role nothing is allowed. Callers: `user_file`
-//! (text), connection and admin HTTP (questions). It does not know how a user proved who they are.
+//! Owns: the text form of a role and [`Access`], its answerable form. A role is `admin`, or
+//! `WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]]` with the words of [`PrivilegeSet`] and `*` for every
+//! bucket. The slash separates because no bucket, scope or collection may have one in its name; a dot
+//! may be in a bucket's. Invariants: an administrator may do everything; without a role nothing is
+//! allowed; a role names scopes and collections by name, so it holds for those that are created later
+//! under that name, too. Callers: `user_file` (text), connection and admin HTTP (questions). It does not
+//! know how a user proved who they are, nor which scopes and collections there are.
 
 use std::fmt;
 use std::str::FromStr;
 
+use super::privilege::PrivilegeSet;
 use crate::config::is_bucket_name;
 
 /// One right of one user.
@@ -15,21 +19,110 @@ use crate::config::is_bucket_name;
 pub enum Role {
     /// Everything: all buckets, and changes of buckets, scopes, collections and users.
     Admin,
-    /// Reads and writes documents of one bucket, or of all (`*`).
-    ReadWrite(String),
-    /// Reads documents of one bucket, or of all (`*`).
-    ReadOnly(String),
+    /// Privileges in some part of the buckets.
+    Of(PrivilegeSet, Place),
+}
+
+/// Where a role holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Name of the bucket, `*` for all.
+    pub bucket: String,
+    /// Name of the scope, if the role is about one.
+    pub scope: Option<String>,
+    /// Name of the collection in that scope, if the role is about one.
+    pub collection: Option<String>,
 }
 
 /// Why a role's text was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoleError {
-    /// Not one of the three kinds.
-    #[error("unknown role {0:?}: write admin, read-write:BUCKET or read-only:BUCKET ('*' for all)")]
+    /// Neither `admin` nor words and a place.
+    #[error(
+        "unknown role {0:?}: write admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] ('*' for all \
+         buckets) with words like read-write, read-only, insert, meta or stats"
+    )]
     UnknownRole(String),
-    /// The part after the colon is neither `*` nor a bucket name.
+    /// A word that stands for no privilege.
+    #[error("unknown word {0:?} in a role: {words}", words = known_words())]
+    UnknownWord(String),
+    /// What follows the colon is neither `*` nor a bucket name.
     #[error("{0:?} is not a bucket name")]
     BadBucket(String),
+    /// What follows a slash could not be the name of a scope or collection.
+    #[error("{0:?} is not the name of a scope or collection")]
+    BadName(String),
+}
+
+fn known_words() -> String {
+    let bundles = ["read-write", "read-only", "meta", "stats"].into_iter();
+    let singles = super::Privilege::ALL.iter().map(|privilege| privilege.word());
+    bundles.chain(singles).collect::<Vec<_>>().join(", ")
+}
+
+impl Role {
+    /// Reads and writes documents of one bucket, or of all (`*`).
+    pub fn read_write(bucket: &str) -> Role {
+        Role::Of(PrivilegeSet::READ_WRITE, Place::bucket(bucket))
+    }
+
+    /// Reads documents of one bucket, or of all (`*`).
+    pub fn read_only(bucket: &str) -> Role {
+        Role::Of(PrivilegeSet::READ_ONLY, Place::bucket(bucket))
+    }
+}
+
+impl Place {
+    /// The whole of one bucket, or of all (`*`).
+    pub fn bucket(name: &str) -> Place {
+        Place { bucket: name.to_owned(), scope: None, collection: None }
+    }
+
+    fn covers_bucket(&self, bucket: &str) -> bool {
+        self.bucket == "*" || self.bucket == bucket
+    }
+
+    fn covers(&self, scope: &str, collection: &str) -> bool {
+        self.scope.as_deref().is_none_or(|of| of == scope)
+            && self.collection.as_deref().is_none_or(|of| of == collection)
+    }
+}
+
+impl FromStr for Place {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Place, RoleError> {
+        let mut names = text.split('/');
+        let bucket = names.next().unwrap_or_default();
+        if bucket != "*" && !is_bucket_name(bucket) {
+            return Err(RoleError::BadBucket(bucket.to_owned()));
+        }
+        let (scope, collection) = (names.next(), names.next());
+        if let Some(bad) = scope.into_iter().chain(collection).find(|name| !is_name(name)) {
+            return Err(RoleError::BadName(bad.to_owned()));
+        }
+        if names.next().is_some() {
+            return Err(RoleError::UnknownRole(text.to_owned()));
+        }
+        let (scope, collection) = (scope.map(str::to_owned), collection.map(str::to_owned));
+        Ok(Place { bucket: bucket.to_owned(), scope, collection })
+    }
+}
+
+/// True for what could be the name of a scope or collection, `_default` included.
+fn is_name(name: &str) -> bool {
+    (1..=251).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%".contains(&byte))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.bucket)?;
+        for name in self.scope.iter().chain(&self.collection) {
+            write!(f, "/{name}")?;
+        }
+        Ok(())
+    }
 }
 
 impl FromStr for Role {
@@ -39,18 +132,16 @@ impl FromStr for Role {
         if text == "admin" {
             return Ok(Role::Admin);
         }
-        let Some((kind, bucket)) = text.split_once(':') else {
+        let Some((words, place)) = text.split_once(':') else {
             return Err(RoleError::UnknownRole(text.to_owned()));
         };
-        let role = match kind {
-            "read-write" => Role::ReadWrite(bucket.to_owned()),
-            "read-only" => Role::ReadOnly(bucket.to_owned()),
-            _ => return Err(RoleError::UnknownRole(text.to_owned())),
-        };
-        if bucket != "*" && !is_bucket_name(bucket) {
-            return Err(RoleError::BadBucket(bucket.to_owned()));
+        let mut privileges = PrivilegeSet::NONE;
+        for word in words.split('+') {
+            let known = PrivilegeSet::from_word(word);
+            let known = known.ok_or_else(|| RoleError::UnknownWord(word.to_owned()))?;
+            privileges = privileges.and(known);
         }
-        Ok(role)
+        Ok(Role::Of(privileges, place.parse()?))
     }
 }
 
@@ -58,8 +149,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Role::Admin => f.write_str("admin"),
-            Role::ReadWrite(bucket) => write!(f, "read-write:{bucket}"),
-            Role::ReadOnly(bucket) => write!(f, "read-only:{bucket}"),
+            Role::Of(privileges, place) => write!(f, "{}:{place}", privileges.to_words()),
         }
     }
 }
@@ -81,26 +171,51 @@ impl Access {
         self.roles.contains(&Role::Admin)
     }
 
-    /// True when documents of `bucket` may be read.
-    pub fn can_read(&self, bucket: &str) -> bool {
-        self.roles.iter().any(|role| match role {
-            Role::Admin => true,
-            Role::ReadWrite(of) | Role::ReadOnly(of) => covers(of, bucket),
-        })
+    /// True when the user may do anything at all in some part of `bucket`.
+    pub fn reaches(&self, bucket: &str) -> bool {
+        self.is_admin() || self.grants(bucket).next().is_some()
     }
 
-    /// True when documents of `bucket` may be changed.
-    pub fn can_write(&self, bucket: &str) -> bool {
-        self.roles.iter().any(|role| match role {
-            Role::Admin => true,
-            Role::ReadWrite(of) => covers(of, bucket),
-            Role::ReadOnly(_) => false,
-        })
+    /// What the user may do in every collection of `bucket`.
+    pub fn everywhere(&self, bucket: &str) -> PrivilegeSet {
+        if self.is_admin() {
+            return PrivilegeSet::ALL;
+        }
+        let whole = self.grants(bucket).filter(|(_, place)| place.scope.is_none());
+        whole.fold(PrivilegeSet::NONE, |sum, (privileges, _)| sum.and(privileges))
+    }
+
+    /// What the user may do in at least one collection of `bucket`, if it is there.
+    pub fn somewhere(&self, bucket: &str) -> PrivilegeSet {
+        let everywhere = self.everywhere(bucket);
+        self.grants(bucket).fold(everywhere, |sum, (privileges, _)| sum.and(privileges))
+    }
+
+    /// What the user may do in one collection of `bucket`.
+    pub fn within(&self, bucket: &str, scope: &str, collection: &str) -> PrivilegeSet {
+        let here = self.grants(bucket).filter(|(_, place)| place.covers(scope, collection));
+        here.fold(self.everywhere(bucket), |sum, (privileges, _)| sum.and(privileges))
+    }
+
+    /// True when the user may know that `bucket` has this scope.
+    pub fn sees_scope(&self, bucket: &str, scope: &str) -> bool {
+        let sees = |place: &Place| place.scope.as_deref().is_none_or(|of| of == scope);
+        self.is_admin() || self.grants(bucket).any(|(_, place)| sees(place))
     }
 
     /// The roles this was made of, in the order in which they were given.
     pub fn roles(&self) -> &[Role] {
         &self.roles
+    }
+
+    /// Privileges in some part of a bucket.
+    fn grants(&self, bucket: &str) -> impl Iterator<Item = (PrivilegeSet, &Place)> {
+        self.roles.iter().filter_map(move |role| match role {
+            Role::Of(privileges, place) if place.covers_bucket(bucket) => {
+                Some((*privileges, place))
+            }
+            _ => None,
+        })
     }
 }
 
@@ -113,40 +228,85 @@ pub struct Identity {
     pub access: Access,
 }
 
-fn covers(granted: &str, bucket: &str) -> bool {
-    granted == "*" || granted == bucket
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Privilege;
     use super::*;
+
+    const READ: PrivilegeSet = PrivilegeSet::READ_ONLY;
+    const WRITE: PrivilegeSet = PrivilegeSet::READ_WRITE;
+
+    fn access(roles: &[&str]) -> Access {
+        Access::new(roles.iter().map(|text| text.parse().unwrap()).collect())
+    }
 
     #[test]
     fn text_form_round_trips() {
-        for text in ["admin", "read-write:default", "read-only:*", "read-only:a-b_c.d%20"] {
+        let roles = [
+            "admin",
+            "read-write:default",
+            "read-only:*",
+            "read-only:a-b_c.d%20",
+            "read-write:orders/_default",
+            "read-only+insert:orders/eu/cus%tomers-1",
+            "meta+stats:*",
+            "upsert:*/s/c",
+        ];
+        for text in roles {
             assert_eq!(text.parse::<Role>().unwrap().to_string(), text);
         }
-        for text in ["", "Admin", "read-write", "read-write:", "read-only:a b", "writer:x"] {
+        let bad = [
+            "",
+            "Admin",
+            "read-write",
+            "read-write:",
+            "read-only:a b",
+            "writer:x",
+            ":b",
+            "+:b",
+            "admin:b",
+            "admin+read:b",
+            "read-only:b/",
+            "read-only:b//c",
+            "read-only:b/s/",
+            "read-only:b/s/c/d",
+            "read-only:b/a.b",
+            "read-only:*/*",
+            "read-only+:b",
+        ];
+        for text in bad {
             assert!(text.parse::<Role>().is_err(), "{text:?} must be refused");
         }
     }
 
     #[test]
     fn rights_follow_the_roles() {
-        let access = Access::new(vec![
-            Role::ReadWrite("orders".to_owned()),
-            Role::ReadOnly("default".to_owned()),
-        ]);
-        assert!(access.can_read("orders") && access.can_write("orders"));
-        assert!(access.can_read("default") && !access.can_write("default"));
-        assert!(!access.can_read("other") && !access.can_write("other"));
-        assert!(!access.is_admin());
+        let some = access(&["read-write:orders", "read-only:default"]);
+        assert!(some.everywhere("orders").holds(WRITE));
+        assert_eq!(some.everywhere("default"), READ);
+        assert!(some.reaches("default") && !some.reaches("other"));
+        assert!(some.everywhere("other").is_empty() && !some.is_admin());
 
-        let admin = Access::new(vec![Role::Admin]);
-        assert!(admin.is_admin() && admin.can_read("x") && admin.can_write("x"));
+        let admin = access(&["admin"]);
+        assert!(admin.is_admin() && admin.reaches("x"));
+        assert_eq!(admin.within("x", "s", "c"), PrivilegeSet::ALL);
 
-        let everywhere = Access::new(vec![Role::ReadOnly("*".to_owned())]);
-        assert!(everywhere.can_read("x") && !everywhere.can_write("x"));
-        assert!(!Access::default().can_read("x"));
+        let everywhere = access(&["read-only:*"]);
+        assert_eq!(everywhere.everywhere("x"), READ);
+        assert!(!Access::default().reaches("x"));
+    }
+
+    #[test]
+    fn rights_in_scopes_and_collections_stay_there_and_add_up() {
+        let some = access(&["read-only:b/s", "read-write:b/s/c", "insert:*/t/u"]);
+        assert!(some.everywhere("b").is_empty() && some.reaches("b") && some.reaches("other"));
+        assert_eq!(some.within("b", "s", "c"), WRITE);
+        assert_eq!(some.within("b", "s", "d"), READ);
+        assert!(some.within("b", "r", "c").is_empty());
+        assert_eq!(some.within("other", "t", "u"), Privilege::Insert.into());
+        assert!(some.within("other", "s", "c").is_empty());
+        assert_eq!(some.somewhere("b"), WRITE);
+        assert!(some.sees_scope("b", "t") && !some.sees_scope("b", "r"));
+        assert!(!some.sees_scope("other", "s"));
     }
 }

@@ -10,7 +10,9 @@ use proptest::prelude::*;
 
 use super::scram::{ClientFirst, ScramExchange};
 use super::verifier::{ScramHash, Verifier};
-use super::{Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore};
+use super::{
+    PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore,
+};
 
 /// Runs the server's part of a published example.
 fn run_example(
@@ -148,13 +150,13 @@ fn add_user(data_dir: &std::path::Path, name: &str, password: &str, role: Role) 
 
 #[test]
 fn scram_accepts_the_right_password_and_nothing_else() {
-    let (_scratch, users) = one_user("al,ice=1", "secret1", Role::ReadOnly("default".to_owned()));
+    let (_scratch, users) = one_user("al,ice=1", "secret1", Role::read_only("default"));
     assert!(!users.is_development() && users.anonymous().is_none());
     for hash in ScramHash::ALL {
         let step = Client::new(hash, "al=2Cice=3D1", "secret1").log_in(&users);
         let SaslStep::Success { identity, .. } = step else { panic!("{step:?}") };
         assert_eq!(identity.name, "al,ice=1");
-        assert!(identity.access.can_read("default") && !identity.access.can_write("default"));
+        assert_eq!(identity.access.everywhere("default"), PrivilegeSet::READ_ONLY);
 
         let step = Client::new(hash, "al=2Cice=3D1", "secret2").log_in(&users);
         assert!(matches!(step, SaslStep::Failed), "{step:?}");
@@ -218,7 +220,8 @@ fn development_mode_has_one_password_and_an_anonymous_client() {
     let users = Arc::new(UserStore::open(scratch.path()).unwrap());
     assert!(users.is_development());
     let anonymous = users.anonymous().unwrap();
-    assert!(anonymous.access.can_write("default") && !anonymous.access.can_read("other"));
+    assert!(anonymous.access.everywhere("default").holds(PrivilegeSet::READ_WRITE));
+    assert!(!anonymous.access.reaches("other"));
     assert!(!anonymous.access.is_admin());
     for hash in ScramHash::ALL {
         let step = Client::new(hash, "Administrator", "password").log_in(&users);
@@ -258,13 +261,13 @@ fn users_are_reloaded_and_development_mode_does_not_come_back() {
 
 #[test]
 fn the_users_file_is_private_and_holds_no_password() {
-    let (scratch, _users) = one_user("alice", "s3cret-pencil", Role::ReadWrite("*".to_owned()));
+    let (scratch, _users) = one_user("alice", "s3cret-pencil", Role::read_write("*"));
     let path = UserFile::path(scratch.path());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(!fs::read_to_string(&path).unwrap().contains("s3cret-pencil"));
     let file = UserFile::load(scratch.path()).unwrap();
     let names: Vec<_> = file.users().map(|user| (user.name.clone(), user.roles.clone())).collect();
-    assert_eq!(names, [("alice".to_owned(), vec![Role::ReadWrite("*".to_owned())])]);
+    assert_eq!(names, [("alice".to_owned(), vec![Role::read_write("*")])]);
 }
 
 #[test]

@@ -9,8 +9,11 @@
 //!    listen on a public address.
 //! 3. A file that became unreadable leaves the table as it was.
 //!
-//! Callers: `sasl`, the admin HTTP. A connection keeps the identity it was given: removing a user
-//! ends no connection.
+//! 4. Every change of the table changes its generation, so that workers notice it and bring the
+//!    connections that are open up to date.
+//!
+//! Callers: `sasl`, the admin HTTP, and the workers' deadline scans, which also cause the reload while
+//! nobody logs in.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -23,8 +26,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
+use super::privilege::{Privilege, PrivilegeSet};
 use super::random_bytes;
-use super::role::{Access, Identity, Role};
+use super::role::{Access, Identity, Place, Role};
 use super::user_file::{UserFile, UserFileError};
 use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
 
@@ -34,6 +38,10 @@ pub const DEVELOPMENT_NAME: &str = "Administrator";
 pub const DEVELOPMENT_PASSWORD: &str = "password";
 /// Name of the identity of clients that do not authenticate, in development mode.
 pub const ANONYMOUS_NAME: &str = "(anonymous)";
+
+/// What they may do in bucket `default`: memcached's clients reset statistics, too.
+const ANONYMOUS_PRIVILEGES: PrivilegeSet =
+    PrivilegeSet::READ_WRITE.and(PrivilegeSet::of(&[Privilege::Stats]));
 
 /// Rounds for the development password: the smallest number every client accepts, since there is no
 /// secret to protect.
@@ -47,6 +55,8 @@ pub struct UserStore {
     data_dir: Option<PathBuf>,
     table: ArcSwap<UserTable>,
     loaded_stamp: Mutex<Option<FileStamp>>,
+    /// How often the table was replaced.
+    generation: AtomicU64,
     /// Key of the password cache; the cache is worthless outside this process.
     cache_key: [u8; 32],
     failures: AtomicU64,
@@ -135,13 +145,23 @@ impl UserStore {
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
+    /// Differs from what it was before when the users have changed.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The user of this name as of now.
+    pub(crate) fn current(&self, name: &str) -> Option<Arc<Identity>> {
+        self.table.load().users.get(name).map(|user| user.identity())
+    }
+
     /// Failed authentications since the start.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
     /// Takes over `users.json` when it is another file than the one loaded last.
-    pub(super) fn reload_if_changed(&self) {
+    pub(crate) fn reload_if_changed(&self) {
         let Some(data_dir) = &self.data_dir else { return };
         let stamp = file_stamp(data_dir);
         let mut loaded_stamp = self.loaded_stamp.lock();
@@ -155,6 +175,7 @@ impl UserStore {
                 let table = UserTable::of_file(&file);
                 tracing::info!(users = table.users.len(), "reloaded the users file");
                 self.table.store(Arc::new(table));
+                self.generation.fetch_add(1, Ordering::Release);
             }
             Err(error) => tracing::warn!(%error, "kept the users loaded before"),
         }
@@ -220,6 +241,7 @@ impl UserStore {
             table: ArcSwap::from_pointee(table),
             loaded_stamp: Mutex::new(stamp),
             cache_key: random_bytes(),
+            generation: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             failure_log: Mutex::default(),
         }
@@ -250,7 +272,7 @@ impl UserTable {
         let user = User::new(identity, true, Secret::Development(secret.into_iter().collect()));
         let anonymous = Identity {
             name: ANONYMOUS_NAME.to_owned(),
-            access: Access::new(vec![Role::ReadWrite("default".to_owned())]),
+            access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, Place::bucket("default"))]),
         };
         UserTable {
             users: HashMap::from([(DEVELOPMENT_NAME.to_owned(), Arc::new(user))]),

@@ -38,6 +38,8 @@ pub enum CloseReason {
     TlsDeadline,
     /// The client's certificate names no user, and clients have to have one that does.
     ClientCertificate,
+    /// The user was removed.
+    UserRemoved,
     /// Authentication was not finished in time.
     AuthDeadline,
     /// A frame was not finished in time.
@@ -75,6 +77,7 @@ impl fmt::Display for CloseReason {
             Self::Tls => f.write_str("TLS failed"),
             Self::TlsDeadline => f.write_str("the TLS handshake was not finished in time"),
             Self::ClientCertificate => f.write_str("the client's certificate names no user"),
+            Self::UserRemoved => f.write_str("the user was removed"),
             Self::AuthDeadline => f.write_str("not authenticated in time"),
             Self::FrameDeadline => f.write_str("a frame was not completed in time"),
             Self::SendDeadline => f.write_str("the client does not read its answers"),

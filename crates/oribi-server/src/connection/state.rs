@@ -1,7 +1,7 @@
 //! What a connection has agreed on and what it waits for.
 //!
 //! Invariants: rights belong to the pair of identity and bucket, and are computed anew whenever either
-//! changes, never per operation; while something is waited for or a STAT is being answered, no frame is
+//! changes or the users do, never per operation; while something is waited for or a STAT is being answered, no frame is
 //! served. The connection's record in the registry follows what was agreed on.
 
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-use crate::auth::{Identity, SaslServer};
+use crate::auth::{Identity, SaslServer, UserStore};
 use crate::buckets::BucketHandle;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::fetches::Fetches;
 use crate::connection::parked::ParkedWrites;
+use crate::connection::rights::Rights;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
 use crate::dispatch::StatCursor;
@@ -43,17 +44,6 @@ pub(crate) enum Wait {
     Parked,
     /// The request at the head of the input is tried again when the store was read for it.
     Fetch,
-}
-
-/// What the user may do with the selected bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Rights {
-    /// Read documents.
-    pub read: bool,
-    /// Change documents.
-    pub write: bool,
-    /// Everything.
-    pub admin: bool,
 }
 
 /// See the module text.
@@ -129,17 +119,31 @@ impl ConnectionState {
         self.select(None);
     }
 
+    /// Takes over what became of the user's roles; false when there is no such user any more. The selected
+    /// bucket stays selected, even if nothing may be done in it any more.
+    pub fn refresh_user(&mut self, users: &UserStore) -> bool {
+        let Some(identity) = &self.identity else { return true };
+        let current = match self.is_legacy {
+            true => users.anonymous(),
+            false => users.current(&identity.name),
+        };
+        let Some(current) = current else { return false };
+        if current != *identity {
+            self.rights = match &self.bucket {
+                Some(bucket) => Rights::of(&current, bucket.name()),
+                None => Rights::outside(&current),
+            };
+            self.record.agree(|agreement| agreement.user = Some(Arc::clone(&current)));
+            self.identity = Some(current);
+        }
+        true
+    }
+
     /// Selects a bucket, or none, and computes the rights in it.
     pub fn select(&mut self, bucket: Option<Arc<BucketHandle>>) {
         self.rights = match (&self.identity, &bucket) {
-            (Some(identity), Some(bucket)) => Rights {
-                read: identity.access.can_read(bucket.name()),
-                write: identity.access.can_write(bucket.name()),
-                admin: identity.access.is_admin(),
-            },
-            (Some(identity), None) => {
-                Rights { admin: identity.access.is_admin(), ..Rights::default() }
-            }
+            (Some(identity), Some(bucket)) => Rights::of(identity, bucket.name()),
+            (Some(identity), None) => Rights::outside(identity),
             (None, _) => Rights::default(),
         };
         let worker = self.record.worker;

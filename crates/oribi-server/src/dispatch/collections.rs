@@ -1,6 +1,6 @@
 //! The collections manifest and the look-up of ids by name.
 
-use oribi_engine::collections::{DEFAULT_NAME, LookupError};
+use oribi_engine::collections::{DEFAULT_NAME, LookupError, Manifest};
 use oribi_protocol::response::{CollectionIdExtras, ResponseParts};
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
@@ -10,7 +10,7 @@ use super::exchange::Exchange;
 
 /// CollectionsGetManifest.
 pub(super) fn get_manifest(x: &mut Exchange<'_>) {
-    let json: Arc<str> = Arc::from(x.bucket().bucket().manifest().to_json());
+    let json: Arc<str> = Arc::from(visible(x).to_json());
     x.send_document(Status::Success, &json);
 }
 
@@ -22,7 +22,7 @@ pub(super) fn get_collection_id(x: &mut Exchange<'_>) {
     if collection.contains('.') {
         return x.fail(Status::Einval);
     }
-    let manifest = x.bucket().bucket().manifest();
+    let manifest = visible(x);
     let found = manifest.collection_id(or_default(scope), or_default(collection));
     answer(x, manifest.uid(), found);
 }
@@ -31,9 +31,15 @@ pub(super) fn get_collection_id(x: &mut Exchange<'_>) {
 pub(super) fn get_scope_id(x: &mut Exchange<'_>) {
     let Some(path) = path(x) else { return x.fail(Status::Einval) };
     let scope = path.split('.').next().unwrap_or_default();
-    let manifest = x.bucket().bucket().manifest();
+    let manifest = visible(x);
     let found = manifest.scope_id(or_default(scope)).map(|scope| CollectionId(scope.0));
     answer(x, manifest.uid(), found);
+}
+
+/// What the user may see of the bucket's manifest.
+fn visible(x: &mut Exchange<'_>) -> Arc<Manifest> {
+    let manifest = x.bucket().bucket().manifest();
+    x.state.rights.visible(manifest)
 }
 
 fn path<'a>(x: &Exchange<'a>) -> Option<&'a str> {

@@ -5,7 +5,6 @@
 //! nowhere else; the JSON bit appears only where the client negotiated it. Encoding appends to the
 //! connection's block and allocates nothing of its own.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use oribi_engine::compression::inflate_into;
@@ -19,7 +18,7 @@ use oribi_protocol::response::{
     MutationExtras, ResponseParts, write_response, write_response_head,
 };
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, ManifestUid, Vbid};
 
 use crate::buckets::BucketHandle;
 use crate::connection::features::Features;
@@ -31,6 +30,7 @@ use crate::counters::collections::CollectionCounters;
 use crate::counters::{Counter, OperationCounters};
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
+use crate::refusal_log::Reference;
 use crate::status;
 
 /// See the module text.
@@ -130,6 +130,36 @@ impl<'a> Exchange<'a> {
         write_response(self.out.tail(), &parts);
     }
 
+    /// Answers with a status and, where the client negotiated it, a text for people about what was wrong and
+    /// a reference that finds the request in the log. The text is the server's own and plain ASCII.
+    #[cold]
+    pub fn fail_because(&mut self, status: Status, context: &str) {
+        let reference = self.log_refusal(status, context);
+        let status = self.state.wire_status(status);
+        if !self.state.features.has(Feature::XError) || self.json_bit() == 0 {
+            return self.fail(status);
+        }
+        let body = error_body(None, Some(context), reference);
+        let parts = ResponseParts { datatype: self.json_bit(), value: &body, ..self.parts(status) };
+        write_response(self.out.tail(), &parts);
+    }
+
+    /// Logs a refused request, unless there were many just before; the reference in the log.
+    fn log_refusal(&mut self, status: Status, context: &str) -> Option<Reference> {
+        let reference = self.env.refusals.admit(self.env.now_ms)?;
+        let user = self.state.identity.as_ref().map_or("", |identity| &identity.name);
+        tracing::info!(
+            %reference,
+            connection = self.state.record.number,
+            user,
+            opcode = self.opcode.name(),
+            status = status.name(),
+            context,
+            "request refused"
+        );
+        Some(reference)
+    }
+
     /// Answers Success and nothing else.
     pub fn succeed(&mut self) {
         let parts = self.parts(Status::Success);
@@ -185,14 +215,10 @@ impl<'a> Exchange<'a> {
     /// Answers that a collection or scope is not in the manifest, and which manifest that is.
     pub fn unknown(&mut self, status: Status) {
         let uid = self.bucket().bucket().manifest().uid();
-        let mut body = [0_u8; 40];
-        let mut rest = &mut body[..];
-        let room = rest.len();
-        write!(rest, "{{\"manifest_uid\":\"{uid}\"}}").expect("16 digits and 19 bytes fit into 40");
-        let used = room - rest.len();
         let datatype = self.json_bit();
+        let body = error_body(Some(uid), None, None);
         let status = self.state.wire_status(status);
-        let parts = ResponseParts { datatype, value: &body[..used], ..self.parts(status) };
+        let parts = ResponseParts { datatype, value: &body, ..self.parts(status) };
         write_response(self.out.tail(), &parts);
     }
 
@@ -213,6 +239,30 @@ impl<'a> Exchange<'a> {
     fn json_bit(&self) -> u8 {
         self.state.features.datatype_shown(Datatype::JSON)
     }
+}
+
+/// The body of an error: JSON with the version of the manifest, a text for people, and where it was logged.
+#[cold]
+fn error_body(
+    manifest: Option<ManifestUid>,
+    context: Option<&str>,
+    reference: Option<Reference>,
+) -> Vec<u8> {
+    let mut error = serde_json::Map::new();
+    if let Some(context) = context {
+        error.insert("context".to_owned(), context.into());
+    }
+    if let Some(reference) = reference {
+        error.insert("ref".to_owned(), reference.to_string().into());
+    }
+    let mut body = serde_json::Map::new();
+    if !error.is_empty() {
+        body.insert("error".to_owned(), error.into());
+    }
+    if let Some(uid) = manifest {
+        body.insert("manifest_uid".to_owned(), uid.to_string().into());
+    }
+    serde_json::to_vec(&body).expect("a map of strings always serialises")
 }
 
 /// Appends a document with its own CAS, see [`write_item_as`].

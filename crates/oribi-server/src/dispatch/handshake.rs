@@ -21,7 +21,7 @@ use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::state::{ConnectionState, Wait};
 use crate::connection::write_buffer::WriteBuffer;
-use crate::counters::WorkerCounters;
+use crate::environment::Environment;
 use crate::error_map::error_map;
 use crate::limits::AGENT_BYTES_MAX;
 
@@ -110,7 +110,7 @@ fn advance_sasl(x: &mut Exchange<'_>, step: SaslStep) {
             x.state.wait = Wait::Job { opcode: header.opcode, opaque: header.opaque };
             x.env.jobs.push((x.id, Job::Sasl(work)));
         }
-        step => finish_sasl(x.state, x.out, &x.env.counters, (header.opcode, header.opaque), step),
+        step => finish_sasl(x.state, x.out, x.env, (header.opcode, header.opaque), step),
     }
 }
 
@@ -118,10 +118,18 @@ fn advance_sasl(x: &mut Exchange<'_>, step: SaslStep) {
 pub(crate) fn finish_sasl(
     state: &mut ConnectionState,
     out: &mut WriteBuffer,
-    counters: &WorkerCounters,
+    env: &Environment,
     request: (u8, u32),
     step: SaslStep,
 ) {
+    // The users may have changed while the step was computed.
+    let step = match step {
+        SaslStep::Success { identity, payload } => match env.server.users.current(&identity.name) {
+            Some(identity) => SaslStep::Success { identity, payload },
+            None => SaslStep::Failed,
+        },
+        step => step,
+    };
     let (status, value) = match step {
         SaslStep::Continue(value) => (Status::AuthContinue, value),
         SaslStep::Success { identity, payload } => {
@@ -131,7 +139,7 @@ pub(crate) fn finish_sasl(
         }
         SaslStep::Failed | SaslStep::Slow(_) => {
             state.sasl = None;
-            counters.auth_errors.add(1);
+            env.counters.auth_errors.add(1);
             (Status::AuthError, Vec::new())
         }
     };
@@ -171,21 +179,21 @@ pub(super) fn select_bucket(x: &mut Exchange<'_>) {
     };
     let previous = x.state.bucket.take();
     x.state.select(Some(bucket));
-    if x.state.rights.read {
+    if !x.state.rights.somewhere().is_empty() {
         return x.succeed();
     }
     x.state.select(previous);
     x.fail(Status::Eaccess);
 }
 
-/// ListBuckets: names that the user may read, separated by spaces.
+/// ListBuckets: names that the user has a right in, separated by spaces.
 pub(super) fn list_buckets(x: &mut Exchange<'_>) {
     let Some(identity) = &x.state.identity else { return x.fail(Status::Eaccess) };
     let buckets = x.env.server.buckets.list();
     let names: Vec<&str> = buckets
         .iter()
         .map(|bucket| bucket.name())
-        .filter(|name| identity.access.can_read(name))
+        .filter(|name| identity.access.reaches(name))
         .collect();
     x.send_value(names.join(" ").as_bytes());
 }

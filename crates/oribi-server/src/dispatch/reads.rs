@@ -12,6 +12,7 @@ use oribi_types::{Cas, CollectionId, DurabilityLevel, VbUuid, Vbid};
 
 use super::exchange::{Exchange, write_item_as};
 use super::writes::answer_durably;
+use crate::auth::Privilege;
 use crate::connection::parked::Answer;
 use crate::status;
 
@@ -167,6 +168,9 @@ pub(super) fn get_all_vb_seqnos(x: &mut Exchange<'_>) {
     };
     if phase > VbucketPhase::Dead as u32 {
         return x.fail(Status::Einval);
+    }
+    if !x.allows_everywhere(Privilege::MetaRead.into()) {
+        return;
     }
     let mut value = Vec::new();
     for vbid in (0..x.bucket().vbuckets()).map(Vbid) {

@@ -7,22 +7,33 @@ use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::Datatype;
 
+use crate::auth::{Privilege, PrivilegeSet};
 use crate::counters::timings::CommandKind;
 
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Privilege {
+pub(crate) enum Who {
     /// Anybody, before authentication too.
     Anybody,
     /// Whoever has authenticated; needs no bucket.
     Authenticated,
-    /// Whoever may read the selected bucket.
-    Read,
-    /// Whoever may write the selected bucket.
-    Write,
+    /// Whoever holds these privileges in the collection that the key belongs to.
+    InCollection(PrivilegeSet),
+    /// Whoever holds them in the whole of the selected bucket.
+    InBucket(PrivilegeSet),
+    /// Whoever holds them in some collection of the selected bucket. The handler asks
+    /// [`super::Exchange::allows`] about the collection that the body names.
+    Somewhere(PrivilegeSet),
     /// Administrators; needs no bucket.
     Admin,
 }
+
+const NOTHING: PrivilegeSet = PrivilegeSet::NONE;
+const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
+const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
+const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
+const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
+const META_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaRead]);
 
 /// Whether a part of the frame may be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +47,7 @@ enum Part {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
     /// Who may send it.
-    pub privilege: Privilege,
+    pub who: Who,
     /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 31.
     extras: u32,
     key: Part,
@@ -56,9 +67,9 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    const fn new(privilege: Privilege) -> Rule {
+    const fn new(who: Who) -> Rule {
         Rule {
-            privilege,
+            who,
             extras: 1,
             key: Part::Absent,
             value: Part::Absent,
@@ -72,8 +83,13 @@ impl Rule {
     }
 
     /// Reads and writes of one document have a key.
-    const fn document(privilege: Privilege) -> Rule {
-        Rule { key: Part::Present, reorders: true, ..Rule::new(privilege) }
+    const fn document(needed: PrivilegeSet) -> Rule {
+        Rule { key: Part::Present, reorders: true, ..Rule::new(Who::InCollection(needed)) }
+    }
+
+    /// The same for somebody else.
+    const fn by(self, needed: PrivilegeSet) -> Rule {
+        Rule { who: Who::InCollection(needed), ..self }
     }
 
     /// A classic quiet form: as the loud one, but always in order and never durable.
@@ -83,12 +99,28 @@ impl Rule {
 
     /// True when the frame has the shape that its opcode demands.
     pub(crate) fn admits(&self, frame: &Frame<'_>) -> bool {
-        let extras = frame.extras.len();
-        extras < 32
-            && self.extras >> extras & 1 == 1
+        self.admits_extras(frame.extras)
             && part_fits(self.key, frame.key)
             && part_fits(self.value, frame.value)
             && (self.cas || frame.header.cas == 0)
+    }
+
+    /// What is wrong with the shape of a frame that is not admitted.
+    #[cold]
+    pub(crate) fn misfit(&self, frame: &Frame<'_>) -> &'static str {
+        if !self.admits_extras(frame.extras) {
+            "the extras have the wrong length"
+        } else if !part_fits(self.key, frame.key) {
+            if frame.key.is_empty() { "the key is missing" } else { "no key may be given" }
+        } else if !part_fits(self.value, frame.value) {
+            if frame.value.is_empty() { "the value is missing" } else { "no value may be given" }
+        } else {
+            "no CAS may be given"
+        }
+    }
+
+    fn admits_extras(&self, extras: &[u8]) -> bool {
+        extras.len() < 32 && self.extras >> extras.len() & 1 == 1
     }
 }
 
@@ -100,36 +132,35 @@ fn part_fits(part: Part, bytes: &[u8]) -> bool {
     }
 }
 
-const GET: Rule = Rule { timed: Some(CommandKind::Get), ..Rule::document(Privilege::Read) };
+const GET: Rule = Rule { timed: Some(CommandKind::Get), ..Rule::document(READ) };
 const ADD: Rule = Rule {
     extras: 1 << 8,
     value: Part::Either,
     datatypes: Datatype::JSON.0 | Datatype::SNAPPY.0,
     durable: true,
     timed: Some(CommandKind::Store),
-    ..Rule::document(Privilege::Write)
+    ..Rule::document(INSERT)
 };
-const SET: Rule = Rule { cas: true, preserves_expiry: true, ..ADD };
+const SET: Rule = Rule { cas: true, preserves_expiry: true, ..ADD }.by(UPSERT);
 const CONCAT: Rule = Rule { extras: 1, ..SET };
-const DELETE: Rule = Rule {
-    cas: true,
-    durable: true,
-    timed: Some(CommandKind::Delete),
-    ..Rule::document(Privilege::Write)
-};
+const DELETE: Rule =
+    Rule { cas: true, durable: true, timed: Some(CommandKind::Delete), ..Rule::document(REMOVE) };
 const COUNTER: Rule = Rule {
     extras: 1 << 20,
     preserves_expiry: true,
     timed: Some(CommandKind::Arithmetic),
-    ..DELETE
+    // Whether it creates the counter is known only when it is not there.
+    ..DELETE.by(READ.and(INSERT).and(UPSERT))
 };
 const TOUCH: Rule = Rule {
     extras: 1 << 4,
     durable: true,
     timed: Some(CommandKind::Touch),
-    ..Rule::document(Privilege::Write)
+    ..Rule::document(UPSERT)
 };
-const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(Privilege::Write) };
+const GET_AND_TOUCH: Rule = TOUCH.by(READ.and(UPSERT));
+const GET_LOCKED: Rule =
+    Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(READ.and(UPSERT)) };
 const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
 const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
 const PATH_MUTATION: Rule = Rule {
@@ -140,12 +171,13 @@ const PATH_MUTATION: Rule = Rule {
 };
 const PATHS_MUTATION: Rule =
     Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, value: Part::Present, ..PATH_MUTATION };
-const GET_META: Rule = Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET };
-const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Privilege::Write) };
-const SASL: Rule =
-    Rule { key: Part::Present, value: Part::Either, ..Rule::new(Privilege::Anybody) };
+const GET_META: Rule =
+    Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET }.by(META_READ);
+/// Deletes everything, so it needs the right to delete everywhere.
+const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Who::InBucket(REMOVE)) };
+const SASL: Rule = Rule { key: Part::Present, value: Part::Either, ..Rule::new(Who::Anybody) };
 const COLLECTION_ID: Rule =
-    Rule { key: Part::Either, value: Part::Either, ..Rule::new(Privilege::Read) };
+    Rule { key: Part::Either, value: Part::Either, ..Rule::new(Who::Somewhere(NOTHING)) };
 
 /// The rules by opcode, made by the compiler.
 static RULES: [Option<Rule>; 256] = {
@@ -167,7 +199,7 @@ pub(crate) fn rule(opcode: Opcode) -> Option<&'static Rule> {
 
 const fn find(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
-    use Privilege::{Admin, Anybody, Authenticated, Read};
+    use Who::{Admin, Anybody, Authenticated, Somewhere};
     Some(match opcode {
         Get | Getk => GET,
         Getq | Getkq => GET.quiet(),
@@ -181,10 +213,11 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         Deleteq => DELETE.quiet(),
         Increment | Decrement => COUNTER,
         Incrementq | Decrementq => COUNTER.quiet(),
-        Touch | Gat => TOUCH,
-        Gatq => TOUCH.quiet(),
+        Touch => TOUCH,
+        Gat => GET_AND_TOUCH,
+        Gatq => GET_AND_TOUCH.quiet(),
         GetLocked => GET_LOCKED,
-        UnlockKey => Rule { cas: true, ..Rule::document(Privilege::Write) },
+        UnlockKey => Rule { cas: true, ..Rule::document(UPSERT) },
         SubdocGet | SubdocExists | SubdocGetCount => PATH_LOOKUP,
         SubdocMultiLookup => PATHS_LOOKUP,
         SubdocDictAdd
@@ -211,12 +244,14 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         GetClusterConfig => {
             Rule { extras: 1 << 0 | 1 << 16, reorders: true, ..Rule::new(Authenticated) }
         }
-        CollectionsGetManifest => Rule::new(Read),
+        CollectionsGetManifest => Rule::new(Somewhere(NOTHING)),
         CollectionsGetId | CollectionsGetScopeId => COLLECTION_ID,
-        ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Read) },
-        GetAllVbSeqnos => {
-            Rule { extras: 1 << 0 | 1 << 4 | 1 << 8, reorders: true, ..Rule::new(Read) }
-        }
+        ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
+        GetAllVbSeqnos => Rule {
+            extras: 1 << 0 | 1 << 4 | 1 << 8,
+            reorders: true,
+            ..Rule::new(Somewhere(META_READ))
+        },
         _ => return None,
     })
 }
@@ -225,7 +260,7 @@ const fn find(opcode: Opcode) -> Option<Rule> {
 mod tests {
     use oribi_protocol::opcode::Opcode;
 
-    use super::{Privilege, rule};
+    use super::{PrivilegeSet, Rule, Who, rule};
 
     #[test]
     fn quiet_forms_are_ordered_and_not_durable() {
@@ -238,10 +273,12 @@ mod tests {
 
     #[test]
     fn whatever_changes_documents_needs_the_right_to_write() {
-        let writes = Opcode::all().filter_map(rule).filter(|rule| rule.durable || rule.cas);
-        assert!(writes.into_iter().all(|rule| rule.privilege == Privilege::Write));
-        for opcode in [Opcode::Gat, Opcode::Gatq, Opcode::Touch, Opcode::Flush, Opcode::Flushq] {
-            assert_eq!(rule(opcode).unwrap().privilege, Privilege::Write);
-        }
+        let reader = PrivilegeSet::READ_ONLY;
+        let is_write = |rule: &&Rule| rule.durable || rule.cas;
+        let mut writes = Opcode::all().filter_map(rule).filter(is_write);
+        assert!(
+            writes
+                .all(|rule| matches!(rule.who, Who::InCollection(needed) if !reader.holds(needed)))
+        );
     }
 }

@@ -24,16 +24,18 @@ mod timings;
 mod vbuckets;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use oribi_engine::Refused;
-use oribi_engine::collections::LookupError;
+use oribi_engine::collections::{LookupError, Manifest, Scope};
 use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 
 use super::exchange::Exchange;
+use crate::auth::{Privilege, PrivilegeSet};
 use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
 use crate::connection::state::Wait;
@@ -78,6 +80,8 @@ struct Asker<'a> {
     now: Timestamp,
     /// The client reads histograms as one entry per range.
     wants_range_lines: bool,
+    /// What the client may see of the bucket's.
+    manifest: Arc<Manifest>,
 }
 
 /// Stat.
@@ -94,26 +98,63 @@ pub(super) fn stat(x: &mut Exchange<'_>) {
     if group == "reset" {
         return reset(x, &bucket);
     }
+    let key = match is_about_key(group).then(|| parse_key(x, &bucket, group, argument)) {
+        None => None,
+        Some(Ok(key)) if x.allows(key.collection, Privilege::MetaRead.into()) => Some(key),
+        Some(Ok(_)) => return,
+        Some(Err(refusal)) => return begin(x, Some(bucket), begun_ns, Err(refusal)),
+    };
+    // Figures of one collection are for those who have the right there, all others are about the bucket.
+    let is_about_collections = group.starts_with("collections") || group.starts_with("scopes");
+    if key.is_none() && !is_about_collections && !x.allows_everywhere(SIMPLE) {
+        return;
+    }
+    let manifest = visible_manifest(x);
     let wants_range_lines = x.state.wants_range_lines;
-    let asker = Asker { server: &x.env.server, now: x.env.now, wants_range_lines };
-    let planned = plan(&asker, &bucket, group, argument);
+    let asker = Asker { server: &x.env.server, now: x.env.now, wants_range_lines, manifest };
+    let planned = match key {
+        Some(key) => plan_key(&bucket, group, key),
+        None => plan(&asker, &bucket, group, argument),
+    };
     begin(x, Some(bucket), begun_ns, planned);
+}
+
+/// What ordinary groups need.
+const SIMPLE: PrivilegeSet = PrivilegeSet::of(&[Privilege::SimpleStats]);
+
+fn is_about_key(group: &str) -> bool {
+    matches!(group, "key" | "key-byid" | "vkey" | "vkey-byid")
 }
 
 fn selected(x: &mut Exchange<'_>) -> Option<Arc<BucketHandle>> {
     let bucket = x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()).cloned();
     if bucket.is_none() {
         x.fail(Status::NoBucket);
-    } else if !x.state.rights.read {
-        x.fail(Status::Eaccess);
-        return None;
     }
     bucket
 }
 
+/// The scopes and collections that the user may have figures of.
+fn visible_manifest(x: &mut Exchange<'_>) -> Arc<Manifest> {
+    let manifest = x.bucket().bucket().manifest();
+    if x.state.rights.everywhere().holds(SIMPLE) {
+        return manifest;
+    }
+    let visible = x.state.rights.visible(Arc::clone(&manifest));
+    let held: BTreeSet<CollectionId> = visible
+        .scopes()
+        .iter()
+        .flat_map(|scope| &scope.collections)
+        .map(|collection| collection.id)
+        .filter(|id| x.state.rights.within(*id, Arc::clone(&manifest)).holds(SIMPLE))
+        .collect();
+    let has_any = |scope: &Scope| scope.collections.iter().any(|one| held.contains(&one.id));
+    Arc::new(visible.restricted(has_any, |_, collection| held.contains(&collection.id)))
+}
+
 fn reset(x: &mut Exchange<'_>, bucket: &BucketHandle) {
-    if !x.state.rights.write {
-        return x.fail(Status::Eaccess);
+    if !x.allows_everywhere(Privilege::Stats.into()) {
+        return;
     }
     bucket.operations().reset();
     bucket.bucket().reset_timings();
@@ -151,10 +192,8 @@ fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &s
         | "scopes-details" => plan_vbuckets(asker, bucket, group, argument),
         "hash" if argument == "detail" => plan_vbuckets(asker, bucket, group, ""),
         "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
-            plan_sums(bucket, group, argument)
+            plan_sums(bucket, &asker.manifest, group, argument)
         }
-        "key" | "key-byid" => plan_key(bucket, parse_key(bucket, group, argument)?),
-        "vkey" | "vkey-byid" => plan_vkey(bucket, parse_key(bucket, group, argument)?),
         _ => plan_small(asker, bucket, group).and_then(|plan| match argument {
             "" => Ok(plan),
             _ => Err(Refusal::Status(Status::Einval)),
@@ -240,7 +279,9 @@ fn plan_vbuckets(
 ) -> Planned {
     let vbuckets = parse_vbuckets(bucket, argument)?;
     let is_all = argument.is_empty();
-    let details = |detail, vbuckets| CollectionDetails::new(detail, bucket, vbuckets, is_all);
+    let details = |detail, vbuckets| {
+        CollectionDetails::new(detail, bucket, Arc::clone(&asker.manifest), vbuckets, is_all)
+    };
     Ok(Plan::Now(match group {
         "checkpoint" => Box::new(Checkpoints::new(bucket, vbuckets)),
         "collections-details" => Box::new(details(Detail::Collections, vbuckets)),
@@ -269,14 +310,18 @@ fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Refusal> {
 }
 
 /// Groups that sum over all vbuckets.
-fn plan_sums(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
-    let manifest = bucket.bucket().manifest();
+fn plan_sums(
+    bucket: &Arc<BucketHandle>,
+    manifest: &Arc<Manifest>,
+    group: &str,
+    argument: &str,
+) -> Planned {
     let selection = match group {
         "collections" if argument.is_empty() => Selection::Collections,
         "scopes" if argument.is_empty() => Selection::Scopes,
-        "collections" => Selection::Collection(parse_path(bucket, argument)?),
+        "collections" => Selection::Collection(parse_path(manifest, argument)?),
         "scopes" => Selection::Scope(manifest.scope_id(argument).map_err(refuse_lookup)?),
-        "collections-byid" => Selection::Collection(parse_collection_id(bucket, argument)?),
+        "collections-byid" => Selection::Collection(parse_collection_id(manifest, argument)?),
         _ => {
             let id = ScopeId(parse_hexadecimal(argument)?);
             if !manifest.scopes().iter().any(|scope| scope.id == id) {
@@ -285,25 +330,25 @@ fn plan_sums(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned
             Selection::Scope(id)
         }
     };
-    let handle = Arc::clone(bucket);
+    let (handle, manifest) = (Arc::clone(bucket), Arc::clone(manifest));
     Ok(Plan::Later(Box::new(move || {
-        PreparedStat(Ok(Box::new(CollectionSums::collect(&handle, selection))))
+        PreparedStat(Ok(Box::new(CollectionSums::collect(&handle, manifest, selection))))
     })))
 }
 
 /// `scope.collection`.
-fn parse_path(bucket: &BucketHandle, path: &str) -> Result<CollectionId, Refusal> {
+fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Refusal> {
     let Some((scope, collection)) = path.split_once('.') else {
         return Err(Refusal::Status(Status::Einval));
     };
-    bucket.bucket().manifest().collection_id(scope, collection).map_err(refuse_lookup)
+    manifest.collection_id(scope, collection).map_err(refuse_lookup)
 }
 
-fn parse_collection_id(bucket: &BucketHandle, text: &str) -> Result<CollectionId, Refusal> {
+fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, Refusal> {
     let id = CollectionId(parse_hexadecimal(text)?);
-    match bucket.bucket().manifest().contains(id) {
-        true => Ok(id),
-        false => Err(Refusal::Unknown(Status::UnknownCollection)),
+    match manifest.collection(id) {
+        Some(_) => Ok(id),
+        None => Err(Refusal::Unknown(Status::UnknownCollection)),
     }
 }
 
@@ -325,11 +370,17 @@ fn parse_hexadecimal(text: &str) -> Result<u32, Refusal> {
 }
 
 /// `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (may be left out) or by the id of a collection.
-fn parse_key(bucket: &BucketHandle, group: &str, argument: &str) -> Result<OwnedKey, Refusal> {
+fn parse_key(
+    x: &mut Exchange<'_>,
+    bucket: &BucketHandle,
+    group: &str,
+    argument: &str,
+) -> Result<OwnedKey, Refusal> {
+    let manifest = x.state.rights.visible(bucket.bucket().manifest());
     let words: Vec<&str> = argument.split_whitespace().collect();
     let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
-        (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(bucket, id)?),
-        (&[key, vbucket, path], false) => (key, vbucket, parse_path(bucket, path)?),
+        (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(&manifest, id)?),
+        (&[key, vbucket, path], false) => (key, vbucket, parse_path(&manifest, path)?),
         (&[key, vbucket], false) => (key, vbucket, CollectionId::DEFAULT),
         _ => return Err(Refusal::Status(Status::Einval)),
     };
@@ -340,7 +391,10 @@ fn parse_key(bucket: &BucketHandle, group: &str, argument: &str) -> Result<Owned
     Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
 }
 
-fn plan_key(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
+fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
+    if group.starts_with("vkey") {
+        return plan_vkey(bucket, key);
+    }
     let stats = match keys::in_memory(bucket, &key) {
         Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
         stats => stats.map_err(Refusal::Engine)?,
@@ -388,7 +442,8 @@ pub(super) fn produce_in_slices(
     group: &str,
     slice_bytes: usize,
 ) -> Vec<Vec<u8>> {
-    let asker = Asker { server, now: Timestamp::default(), wants_range_lines: false };
+    let manifest = bucket.bucket().manifest();
+    let asker = Asker { server, now: Timestamp::default(), wants_range_lines: false, manifest };
     let mut producer = match plan(&asker, bucket, group, "") {
         Ok(Plan::Now(producer)) => producer,
         Ok(Plan::Later(preparation)) => preparation().0.expect("the group can be answered"),

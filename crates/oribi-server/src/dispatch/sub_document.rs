@@ -22,6 +22,7 @@ use oribi_types::{Cas, DocKey, VbUuid, Vbid};
 
 use super::exchange::Exchange;
 use super::writes::{admit_durable, answer_durably};
+use crate::auth::PrivilegeSet;
 use crate::connection::parked::Answer;
 use lookup::{Subject, look_up};
 use mutation::{Failure, Job, Results};
@@ -57,6 +58,9 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
         Ok(request) => request,
         Err(status) => return x.fail(status),
     };
+    if !is_allowed(x, key, &request, Kind::Lookup) {
+        return;
+    }
     x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
     let (item, cas) = match x.bucket().bucket().read_version(vbid, key, x.env.now) {
@@ -78,6 +82,13 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
             answer_found(x, &request, &subject);
         }
     }
+}
+
+/// False, and answered, when the user may not do all that the request asks for. Who may read and write the
+/// whole bucket is not asked further.
+fn is_allowed(x: &mut Exchange<'_>, key: DocKey<'_>, request: &Request<'_>, kind: Kind) -> bool {
+    x.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE)
+        || x.allows(key.collection, request.privileges(kind))
 }
 
 fn may_see(request: &Request<'_>, item: &ItemRef) -> bool {
@@ -129,7 +140,7 @@ fn answer_mutation(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
         Ok(request) => request,
         Err(status) => return x.fail(status),
     };
-    if !admit_durable(x) {
+    if !is_allowed(x, key, &request, Kind::Mutation) || !admit_durable(x) {
         return;
     }
     x.count(|counters| &counters.cmd_set);

@@ -1,5 +1,6 @@
 //! Every opcode over the in-memory harness: what clients send, byte for byte, and what they get.
 
+mod access;
 mod bad_input;
 mod collections;
 mod documents;
@@ -7,6 +8,7 @@ mod durability;
 mod fetches;
 mod handshake;
 mod locks;
+mod privileges;
 mod quiet;
 mod stats;
 mod stream;

@@ -51,6 +51,8 @@ pub(super) struct Connections {
     handshake_queue: VecDeque<usize>,
     pools: Pools,
     next_generation: u32,
+    /// The users that the connections' rights were computed from.
+    users_generation: u64,
 }
 
 impl Connections {
@@ -172,8 +174,13 @@ impl Connections {
         }
     }
 
-    /// Ends connections that are overdue and answers what is parked and whose time is up.
+    /// Ends connections that are overdue or whose user was removed, answers what is parked and whose time is
+    /// up, and brings users' rights up to date.
     pub fn scan(&mut self, env: &Environment) {
+        env.server.users.reload_if_changed();
+        let users_generation = env.server.users.generation();
+        let users_changed = users_generation != self.users_generation;
+        self.users_generation = users_generation;
         let open_to_all = env.server.users.is_development();
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
@@ -185,6 +192,10 @@ impl Connections {
                         .push((key, slot.connection.closing().unwrap_or(CloseReason::PeerClosed)));
                 }
                 slot.was_scanned_lingering = true;
+                continue;
+            }
+            if users_changed && !slot.connection.refresh_user(&env.server.users) {
+                overdue.push((key, CloseReason::UserRemoved));
                 continue;
             }
             let has_answered = slot.connection.expire_parked(env.now_ms);

@@ -57,14 +57,14 @@ pub(super) struct CollectionDetails {
 }
 
 impl CollectionDetails {
-    /// Of these vbuckets; `is_all` adds the entries about the bucket that come before all vbuckets.
+    /// Of the collections in `manifest` in these vbuckets; `is_all` adds the entries about the bucket that come before all vbuckets.
     pub fn new(
         detail: Detail,
         bucket: &Arc<BucketHandle>,
+        manifest: Arc<Manifest>,
         vbuckets: Range<u16>,
         is_all: bool,
     ) -> CollectionDetails {
-        let manifest = bucket.bucket().manifest();
         let mut listed = Vec::new();
         for (scope_at, scope) in manifest.scopes().iter().enumerate() {
             let collections = scope.collections.iter().enumerate();
@@ -102,7 +102,9 @@ impl CollectionDetails {
             Detail::Collections => {
                 writer.number("collections", self.listed.len());
                 writer.number("manifest:uid", self.manifest.uid().0);
-                let default = self.stats.first().filter(|(id, _)| *id == CollectionId::DEFAULT);
+                let is_seen = self.manifest.collection(CollectionId::DEFAULT).is_some();
+                let default = self.stats.first();
+                let default = default.filter(|(id, _)| is_seen && *id == CollectionId::DEFAULT);
                 let seqno = default.map_or(0, |(_, stats)| stats.high_seqno.0);
                 writer.number("default_mvs", seqno);
                 writer.number("default_legacy_max_dcp_seqno", seqno);

@@ -84,9 +84,12 @@ pub(super) struct CollectionSums {
 }
 
 impl CollectionSums {
-    /// Sums up what `selection` needs. Slow.
-    pub fn collect(bucket: &BucketHandle, selection: Selection) -> CollectionSums {
-        let manifest = bucket.bucket().manifest();
+    /// Sums up what `selection` needs of the collections in `manifest`. Slow.
+    pub fn collect(
+        bucket: &BucketHandle,
+        manifest: Arc<Manifest>,
+        selection: Selection,
+    ) -> CollectionSums {
         let sums = sum(bucket, &manifest);
         let in_sums = matches!(selection, Selection::Collection(_) | Selection::Scope(_));
         CollectionSums { manifest, sums, in_sums, next: 0, selection }

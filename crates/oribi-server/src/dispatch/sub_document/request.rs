@@ -11,6 +11,7 @@ use oribi_subdoc::path::Component;
 use oribi_subdoc::{Mutation, Path, SubdocError};
 use smallvec::SmallVec;
 
+use crate::auth::{Privilege, PrivilegeSet};
 use super::view::View;
 
 /// Most specs of a request. The protocol's limit.
@@ -188,6 +189,29 @@ impl<'a> Request<'a> {
             true => View::of(item, scratch),
             false => View::as_stored(item),
         }
+    }
+
+    /// What the request needs besides the privilege that its opcode always does.
+    pub(super) fn privileges(&self, kind: Kind) -> PrivilegeSet {
+        let mut needed = PrivilegeSet::NONE;
+        let mut need = |privilege: Privilege| needed = needed.and(privilege.into());
+        for spec in &self.specs {
+            match spec.action {
+                Action::DeleteDocument => need(Privilege::Delete),
+                // The answer tells what is in the document.
+                Action::Edit(Mutation::Counter) => need(Privilege::Read),
+                _ => {}
+            }
+            match spec.xattr.and_then(<[u8]>::first) {
+                Some(b'_') if kind == Kind::Lookup => need(Privilege::SystemXattrRead),
+                Some(b'_') => need(Privilege::SystemXattrWrite),
+                _ => {}
+            }
+        }
+        if self.doc_flags.has(DocFlags::CREATE) || self.doc_flags.has(DocFlags::ADD) {
+            need(Privilege::Insert);
+        }
+        needed
     }
 
     fn checked(self, kind: Kind) -> Result<Request<'a>, Status> {

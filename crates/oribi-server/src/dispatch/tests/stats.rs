@@ -157,7 +157,7 @@ fn connections_of_others_are_for_administrators() {
     let server = Arc::clone(client.harness.server());
     let other = server.registry.add(0, None, Default::default());
     assert_eq!(group(&mut client, "connections").len(), 2);
-    let mut reader = as_user(Role::ReadOnly("default".to_owned()));
+    let mut reader = as_user(Role::read_only("default"));
     let server = Arc::clone(reader.harness.server());
     assert_eq!(server.registry.add(0, None, Default::default()).number, other.number);
     assert_eq!(group(&mut reader, "connections").len(), 1);
@@ -185,12 +185,14 @@ fn as_user(role: Role) -> Client {
 }
 
 #[test]
-fn reset_needs_the_right_to_write() {
-    let mut reader = as_user(Role::ReadOnly("default".to_owned()));
+fn reset_needs_the_privilege_for_it() {
+    let mut reader = as_user(Role::read_only("default"));
     assert!(!group(&mut reader, "").is_empty());
     assert_eq!(refusal(&mut reader, "reset"), Status::Eaccess);
-    let mut writer = as_user(Role::ReadWrite("default".to_owned()));
-    assert_eq!(group(&mut writer, "reset").len(), 0);
+    let mut writer = as_user(Role::read_write("default"));
+    assert_eq!(refusal(&mut writer, "reset"), Status::Eaccess);
+    let mut operator = as_user("stats:default".parse().unwrap());
+    assert_eq!(group(&mut operator, "reset").len(), 0);
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! What the user of a connection may do in the selected bucket.
+//!
+//! Owns: the rights, in the form in which requests are checked. What a user may do in the whole bucket is a
+//! set of two bytes, computed when the bucket is selected; that is all that most users' requests cost.
+//! Users with roles for scopes or collections have a table of collection ids besides, which is made from
+//! the names in their roles and made again when the bucket's manifest is another one.
+//!
+//! Invariants: a collection that is not in the manifest has no rights; who has no right in a collection
+//! cannot tell whether it exists, see [`Rights::visible`]. Called by the dispatcher and, for the manifest,
+//! by the admin HTTP. It does not know opcodes.
+
+use std::sync::Arc;
+
+use oribi_engine::collections::Manifest;
+use oribi_types::CollectionId;
+
+use crate::auth::{Identity, PrivilegeSet};
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub(crate) struct Rights {
+    admin: bool,
+    everywhere: PrivilegeSet,
+    narrow: Option<Box<NarrowRights>>,
+}
+
+/// Rights that differ from collection to collection.
+#[derive(Debug)]
+struct NarrowRights {
+    identity: Arc<Identity>,
+    bucket: Box<str>,
+    somewhere: PrivilegeSet,
+    table: Option<Table>,
+}
+
+/// The rights by id, as of one manifest.
+#[derive(Debug)]
+struct Table {
+    /// What it was made from.
+    manifest: Arc<Manifest>,
+    /// What the user may see of it.
+    visible: Arc<Manifest>,
+    /// Ascending by id; collections without any right are missing.
+    collections: Vec<(CollectionId, PrivilegeSet)>,
+}
+
+impl Rights {
+    /// Rights without a bucket.
+    pub fn outside(identity: &Identity) -> Rights {
+        Rights { admin: identity.access.is_admin(), ..Rights::default() }
+    }
+
+    /// Rights in a bucket.
+    pub fn of(identity: &Arc<Identity>, bucket: &str) -> Rights {
+        let access = &identity.access;
+        let (everywhere, somewhere) = (access.everywhere(bucket), access.somewhere(bucket));
+        let narrow = (everywhere != somewhere).then(|| NarrowRights {
+            identity: Arc::clone(identity),
+            bucket: bucket.into(),
+            somewhere,
+            table: None,
+        });
+        Rights { admin: access.is_admin(), everywhere, narrow: narrow.map(Box::new) }
+    }
+
+    /// True for an administrator.
+    pub fn is_admin(&self) -> bool {
+        self.admin
+    }
+
+    /// What may be done in every collection.
+    #[inline]
+    pub fn everywhere(&self) -> PrivilegeSet {
+        self.everywhere
+    }
+
+    /// What may be done in at least one collection, if it is there.
+    pub fn somewhere(&self) -> PrivilegeSet {
+        self.narrow.as_ref().map_or(self.everywhere, |narrow| narrow.somewhere)
+    }
+
+    /// What may be done in one collection. `manifest` is the bucket's at this moment.
+    pub fn within(&mut self, id: CollectionId, manifest: Arc<Manifest>) -> PrivilegeSet {
+        let Some(narrow) = &mut self.narrow else { return self.everywhere };
+        let collections = &narrow.table(manifest).collections;
+        let found = collections.binary_search_by_key(&id, |(id, _)| *id);
+        found.map_or(self.everywhere, |at| collections[at].1)
+    }
+
+    /// What the user may see of `manifest`, which is the bucket's at this moment: all of it with a right in
+    /// the whole bucket, else scopes and collections with a right in them.
+    pub fn visible(&mut self, manifest: Arc<Manifest>) -> Arc<Manifest> {
+        match &mut self.narrow {
+            Some(narrow) if self.everywhere.is_empty() => {
+                Arc::clone(&narrow.table(manifest).visible)
+            }
+            _ => manifest,
+        }
+    }
+}
+
+impl NarrowRights {
+    fn table(&mut self, manifest: Arc<Manifest>) -> &Table {
+        // The pointer tells a manifest from that of another bucket of the same name, too.
+        let is_current = |table: &Table| Arc::ptr_eq(&table.manifest, &manifest);
+        let current = self.table.take().filter(is_current);
+        let (access, bucket) = (&self.identity.access, &*self.bucket);
+        self.table.insert(current.unwrap_or_else(|| {
+            let held = |scope: &str, name: &str| access.within(bucket, scope, name);
+            let visible = manifest.restricted(
+                |scope| access.sees_scope(bucket, &scope.name),
+                |scope, collection| !held(&scope.name, &collection.name).is_empty(),
+            );
+            let mut collections: Vec<_> = visible
+                .scopes()
+                .iter()
+                .flat_map(|scope| scope.collections.iter().map(move |one| (scope, one)))
+                .map(|(scope, collection)| (collection.id, held(&scope.name, &collection.name)))
+                .collect();
+            collections.sort_unstable_by_key(|(id, _)| *id);
+            Table { manifest, visible: Arc::new(visible), collections }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_engine::collections::ManifestChange;
+
+    use super::*;
+    use crate::auth::{Access, Privilege};
+
+    fn identity(roles: &[&str]) -> Arc<Identity> {
+        let roles = roles.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Identity { name: "ann".to_owned(), access: Access::new(roles) })
+    }
+
+    fn with_collection(manifest: &Manifest, scope: &str, name: &str) -> Manifest {
+        let create = ManifestChange::CreateScope { name: scope.to_owned() };
+        let manifest = manifest.apply(&create).unwrap_or_else(|_| manifest.clone());
+        let (scope, name) = (scope.to_owned(), name.to_owned());
+        let create = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+        manifest.apply(&create).unwrap()
+    }
+
+    #[test]
+    fn users_of_whole_buckets_have_no_table() {
+        let manifest = Arc::new(Manifest::initial());
+        for role in ["admin", "read-only:*", "read-write:b"] {
+            let mut rights = Rights::of(&identity(&[role, "read-only:other/s"]), "b");
+            assert!(rights.narrow.is_none() && !rights.everywhere().is_empty());
+            assert!(Arc::ptr_eq(&rights.visible(Arc::clone(&manifest)), &manifest));
+        }
+        assert!(Rights::of(&identity(&["read-only:other"]), "b").somewhere().is_empty());
+    }
+
+    #[test]
+    fn table_follows_the_manifest() {
+        let mut rights = Rights::of(&identity(&["read-only:b/s/c", "insert:b/s"]), "b");
+        let empty = Arc::new(Manifest::initial());
+        assert!(rights.within(CollectionId::DEFAULT, Arc::clone(&empty)).is_empty());
+        assert_eq!(rights.visible(empty.clone()).scopes().len(), 0);
+        assert_eq!(rights.somewhere(), PrivilegeSet::READ_ONLY.and(Privilege::Insert.into()));
+
+        let one = with_collection(&with_collection(&empty, "s", "d"), "s", "c");
+        let manifest = Arc::new(with_collection(&one, "t", "c"));
+        let id = |scope, name| manifest.collection_id(scope, name).unwrap();
+        let mut held = |id| rights.within(id, Arc::clone(&manifest));
+        assert_eq!(held(id("s", "d")), Privilege::Insert.into());
+        assert!(held(id("s", "c")).holds(PrivilegeSet::READ_ONLY));
+        assert!(held(id("t", "c")).is_empty() && held(CollectionId(999)).is_empty());
+        let visible = rights.visible(Arc::clone(&manifest));
+        assert_eq!(visible.uid(), manifest.uid());
+        assert!(visible.collection_id("s", "c").is_ok() && visible.scope_id("t").is_err());
+        assert!(visible.collection(CollectionId::DEFAULT).is_none());
+    }
+}

@@ -1,0 +1,246 @@
+//! Rights in scopes and collections as a client sees them, and users that change while connected.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use oribi_engine::collections::ManifestChange;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
+use oribi_types::CollectionId;
+
+use super::{Client, Reply, SET_EXTRAS, bytes, replies};
+use crate::auth::{Access, Identity, StoredUser, UserFile, UserStore};
+use crate::connection::close_reason::CloseReason;
+use crate::harness::ConnectionHarness;
+
+/// A client that reads and writes `shop.orders`, reads `shop.hotels`, and may not know of `secret.plans`.
+fn client() -> Client {
+    client_with(&["read-write:default/shop/orders", "read-only:default/shop/hotels"])
+}
+
+fn client_with(roles: &[&str]) -> Client {
+    let mut client = Client { harness: ConnectionHarness::new() };
+    let bucket = client.harness.bucket().bucket();
+    for (scope, name) in [("shop", "orders"), ("shop", "hotels"), ("secret", "plans")] {
+        let (scope, name) = (scope.to_owned(), name.to_owned());
+        let _ = bucket.update_manifest(&ManifestChange::CreateScope { name: scope.clone() });
+        let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+        bucket.update_manifest(&change).unwrap();
+    }
+    client.hello(&[4, 6, 7, 8, 0x0b, 0x12]);
+    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+    client.harness.log_in(Arc::new(identity));
+    let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+    assert_eq!(client.ask(&select).status, Status::Success);
+    client
+}
+
+fn id(client: &Client, scope: &str, name: &str) -> CollectionId {
+    client.harness.bucket().bucket().manifest().collection_id(scope, name).unwrap()
+}
+
+/// A request about document `k` of a collection with an id below 128, in vbucket 0.
+fn about(
+    client: &mut Client,
+    opcode: Opcode,
+    id: CollectionId,
+    extras: &[u8],
+    value: &[u8],
+) -> Reply {
+    let key = [id.0 as u8, b'k'];
+    client.ask(&RequestParts { key: &key, extras, value, ..RequestParts::new(opcode) })
+}
+
+#[test]
+fn rights_end_where_the_collection_does() {
+    let mut client = client();
+    let (orders, hotels) = (id(&client, "shop", "orders"), id(&client, "shop", "hotels"));
+    assert_eq!(about(&mut client, Opcode::Set, orders, &SET_EXTRAS, b"1").status, Status::Success);
+    assert_eq!(about(&mut client, Opcode::Get, orders, b"", b"").status, Status::Success);
+    assert_eq!(about(&mut client, Opcode::Get, hotels, b"", b"").status, Status::KeyEnoent);
+    let refused = about(&mut client, Opcode::Set, hotels, &SET_EXTRAS, b"1");
+    assert_eq!((refused.status, refused.datatype), (Status::Eaccess, 1));
+    let body: serde_json::Value = serde_json::from_slice(&refused.value).unwrap();
+    assert_eq!(body["error"]["context"], "needs the privilege Upsert");
+    assert_eq!(body["error"]["ref"].as_str().unwrap().len(), 36);
+}
+
+#[test]
+fn a_collection_without_rights_looks_like_one_that_does_not_exist() {
+    let mut client = client();
+    let plans = id(&client, "secret", "plans");
+    let missing = CollectionId(100);
+    for (opcode, extras) in
+        [(Opcode::Get, &b""[..]), (Opcode::Set, &SET_EXTRAS), (Opcode::Delete, b"")]
+    {
+        let hidden = about(&mut client, opcode, plans, extras, b"");
+        assert_eq!(hidden.status, Status::UnknownCollection);
+        assert_eq!(hidden, about(&mut client, opcode, missing, extras, b""));
+        assert_eq!(hidden, about(&mut client, opcode, CollectionId::DEFAULT, extras, b""));
+    }
+    let mut look_up = |opcode, path: &str| {
+        client.ask(&RequestParts { value: path.as_bytes(), ..RequestParts::new(opcode) })
+    };
+    assert_eq!(look_up(Opcode::CollectionsGetId, "shop.orders").status, Status::Success);
+    assert_eq!(look_up(Opcode::CollectionsGetScopeId, "shop").status, Status::Success);
+    for (hidden, missing) in [("secret.plans", "none.plans"), ("_default._default", "none.none")] {
+        let hidden = look_up(Opcode::CollectionsGetId, hidden);
+        assert_eq!(hidden.status, Status::UnknownScope);
+        assert_eq!(hidden, look_up(Opcode::CollectionsGetId, missing));
+    }
+    assert_eq!(look_up(Opcode::CollectionsGetScopeId, "secret").status, Status::UnknownScope);
+    let manifest = client.ask(&RequestParts::new(Opcode::CollectionsGetManifest)).value;
+    let manifest = String::from_utf8(manifest).unwrap();
+    assert!(manifest.contains("hotels") && !manifest.contains("secret"), "{manifest}");
+    assert!(!manifest.contains("_default"), "{manifest}");
+}
+
+#[test]
+fn with_rights_in_the_whole_bucket_a_missing_collection_is_told_from_a_missing_right() {
+    let mut client = client_with(&["read-only:default"]);
+    let plans = id(&client, "secret", "plans");
+    let set = |client: &mut Client, id| about(client, Opcode::Set, id, &SET_EXTRAS, b"1").status;
+    assert_eq!(set(&mut client, plans), Status::Eaccess);
+    assert_eq!(set(&mut client, CollectionId(100)), Status::UnknownCollection);
+}
+
+#[test]
+fn rights_follow_collections_that_come_and_go() {
+    let mut client = client_with(&["read-write:default/late/one"]);
+    let bucket = Arc::clone(client.harness.bucket());
+    let bucket = bucket.bucket();
+    bucket.update_manifest(&ManifestChange::CreateScope { name: "late".to_owned() }).unwrap();
+    let (scope, name) = ("late".to_owned(), "one".to_owned());
+    let create = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+    bucket.update_manifest(&create).unwrap();
+    let one = id(&client, "late", "one");
+    assert_eq!(about(&mut client, Opcode::Set, one, &SET_EXTRAS, b"1").status, Status::Success);
+    bucket.update_manifest(&ManifestChange::DropScope { name: "late".to_owned() }).unwrap();
+    let gone = about(&mut client, Opcode::Get, one, b"", b"");
+    assert_eq!(gone.status, Status::UnknownCollection);
+}
+
+/// Statistics by name; the status when refused.
+fn group(client: &mut Client, group: &str) -> Result<String, Status> {
+    let parts = RequestParts { key: group.as_bytes(), ..RequestParts::new(Opcode::Stat) };
+    let replies = client.send(&parts);
+    match replies[0].status {
+        Status::Success => Ok(replies
+            .iter()
+            .map(|reply| format!("{}={}\n", reply.key.escape_ascii(), reply.value.escape_ascii()))
+            .collect()),
+        status => Err(status),
+    }
+}
+
+#[test]
+fn statistics_show_the_collections_that_the_user_may_read() {
+    let mut client = client();
+    for name in ["collections", "scopes", "collections-details", "scopes-details"] {
+        let text = group(&mut client, name).unwrap();
+        assert!(text.contains("hotels") || text.contains("=shop"), "{name}: {text}");
+        assert!(!text.contains("secret") && !text.contains("plans"), "{name}: {text}");
+    }
+    for name in ["", "vbucket", "hash", "timings", "vbucket-seqno", "reset", "config"] {
+        assert_eq!(group(&mut client, name), Err(Status::Eaccess), "{name}");
+    }
+    assert_eq!(group(&mut client, "collections secret.plans"), Err(Status::UnknownScope));
+    let plans = id(&client, "secret", "plans");
+    let by_id = format!("collections-byid 0x{:x}", plans.0);
+    assert_eq!(group(&mut client, &by_id), Err(Status::UnknownCollection));
+    assert_eq!(group(&mut client, "collections-byid 0x0"), Err(Status::UnknownCollection));
+    assert_eq!(group(&mut client, "key k 0 shop.orders"), Err(Status::KeyEnoent));
+    assert_eq!(group(&mut client, "key k 0 secret.plans"), Err(Status::UnknownScope));
+    assert_eq!(group(&mut client, "key k 0"), Err(Status::UnknownCollection));
+    let mut writer = client_with(&["insert:default"]);
+    assert_eq!(group(&mut writer, "key k 0"), Err(Status::Eaccess));
+    assert!(!group(&mut writer, "collections").unwrap().contains("hotels"));
+}
+
+/// Extras of a mutation of one path: path length, path flags, and document flags if there are any.
+fn path_extras(path: &[u8], flags: u8, doc_flags: u8) -> Vec<u8> {
+    let mut extras = vec![0, path.len() as u8, flags];
+    extras.extend((doc_flags != 0).then_some(doc_flags));
+    extras
+}
+
+#[test]
+fn sub_documents_need_what_they_do() {
+    const CREATE: u8 = 1;
+    const XATTR: u8 = 4;
+    let mut full = client_with(&["read-write:default/shop/orders"]);
+    let orders = id(&full, "shop", "orders");
+    let mut edit = |client: &mut Client, path: &[u8], flags, doc_flags| {
+        let value = [path, b"1"].concat();
+        let extras = path_extras(path, flags, doc_flags);
+        about(client, Opcode::SubdocDictUpsert, orders, &extras, &value).status
+    };
+    assert_eq!(edit(&mut full, b"a", 0, CREATE), Status::Success);
+    assert_eq!(edit(&mut full, b"_s", XATTR, 0), Status::Success);
+    let mut upsert = client_with(&["upsert:default/shop/orders"]);
+    assert_eq!(edit(&mut upsert, b"a", 0, CREATE), Status::Eaccess, "creates");
+    assert_eq!(edit(&mut upsert, b"_s", XATTR, 0), Status::Eaccess, "system attribute");
+    assert_eq!(edit(&mut upsert, b"s", XATTR, 0), Status::KeyEnoent);
+    let mut read = client_with(&["read:default/shop/orders"]);
+    let extras = path_extras(b"_s", XATTR, 0);
+    let status = about(&mut read, Opcode::SubdocGet, orders, &extras, b"_s").status;
+    assert_eq!(status, Status::Eaccess, "reads a system attribute");
+    let counter = [&b"n"[..], b"1"].concat();
+    let extras = path_extras(b"n", 0, 0);
+    let status = about(&mut upsert, Opcode::SubdocCounter, orders, &extras, &counter).status;
+    assert_eq!(status, Status::Eaccess, "a counter tells what it stands at");
+    // Deleting the whole document: opcode, flags, lengths of path and value.
+    let delete = [Opcode::Delete as u8, 0, 0, 0, 0, 0, 0, 0];
+    let status = about(&mut upsert, Opcode::SubdocMultiMutation, orders, b"", &delete).status;
+    assert_eq!(status, Status::Eaccess, "deletes");
+}
+
+fn put_user(directory: &Path, roles: &[&str]) {
+    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+    let user = StoredUser::new("ann", b"secret", roles).unwrap();
+    UserFile::edit(directory, |file| file.put(user.clone()) | true).unwrap();
+}
+
+#[test]
+fn changed_roles_hold_for_open_connections_and_a_removed_user_is_sent_away() {
+    let directory = tempfile::tempdir().unwrap();
+    put_user(directory.path(), &["read-write:default"]);
+    let users = UserStore::open(directory.path()).unwrap();
+    let harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+    let mut client = Client { harness };
+    client.hello(&[7, 8, 0x0b]);
+    let (key, value) = (&b"PLAIN"[..], &b"\0ann\0secret"[..]);
+    let plain = RequestParts { key, value, ..RequestParts::new(Opcode::SaslAuth) };
+    assert_eq!(client.ask(&plain).status, Status::Success);
+    let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+    assert_eq!(client.ask(&select).status, Status::Success);
+    assert_eq!(client.set(b"k", b"1").status, Status::Success);
+
+    put_user(directory.path(), &["read-only:default"]);
+    assert!(client.harness.advance_ms(1_000).is_empty());
+    assert_eq!(client.set(b"k", b"2").status, Status::Eaccess);
+    assert_eq!(client.get(b"k").value, b"1");
+    put_user(directory.path(), &["read-only:elsewhere"]);
+    client.harness.advance_ms(1_000);
+    assert_eq!(client.get(b"k").status, Status::UnknownCollection, "nothing is left there");
+    assert_eq!(client.ask(&select).status, Status::Eaccess);
+
+    UserFile::edit(directory.path(), |file| file.remove("ann")).unwrap();
+    client.harness.advance_ms(1_000);
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::UserRemoved));
+}
+
+#[test]
+fn the_first_user_ends_anonymous_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = UserStore::open(directory.path()).unwrap();
+    let mut harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+    let get = bytes(&RequestParts { key: b"k", ..RequestParts::new(Opcode::Get) });
+    assert_eq!(replies(&harness.feed(&get))[0].status, Status::KeyEnoent);
+    put_user(directory.path(), &["admin"]);
+    harness.advance_ms(1_000);
+    assert_eq!(harness.close_reason(), Some(CloseReason::UserRemoved));
+}

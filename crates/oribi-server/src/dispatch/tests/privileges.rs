@@ -1,0 +1,279 @@
+//! Every opcode with every role: none is reachable without its privilege.
+//!
+//! [`needs`] says once more, by hand, what each opcode needs; the rules are checked against it over the wire.
+//! An opcode that gets a rule without an entry here fails the first test.
+
+use std::sync::Arc;
+
+use oribi_protocol::limits::HEADER_BYTES;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+
+use super::{Reply, bytes, replies};
+use crate::auth::{Access, Identity, Privilege, PrivilegeSet, Role};
+use crate::dispatch::rules;
+use crate::harness::ConnectionHarness;
+use Privilege::{Delete, Insert, MetaRead, RangeScan, Read, SimpleStats, Upsert};
+
+/// Who may send an opcode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// Anybody, before authentication too.
+    Nothing,
+    /// Any user.
+    Authentication,
+    /// Administrators.
+    Administration,
+    /// A selected bucket and nothing else.
+    Bucket,
+    /// Privileges in the collection of the key.
+    Key(&'static [Privilege]),
+    /// Privileges in the whole bucket.
+    Whole(&'static [Privilege]),
+    /// Privileges in some collection.
+    Some(&'static [Privilege]),
+}
+
+fn needs(opcode: Opcode) -> Option<Needs> {
+    use Needs::{Administration, Authentication, Bucket, Key, Nothing, Some as Within, Whole};
+    use Opcode as Op;
+    Some(match opcode {
+        Op::Hello | Op::GetErrorMap | Op::SaslListMechs | Op::SaslAuth | Op::SaslStep => Nothing,
+        Op::Noop | Op::Version | Op::Quit | Op::Quitq => Nothing,
+        Op::SelectBucket | Op::ListBuckets | Op::GetClusterConfig => Authentication,
+        Op::Verbosity => Administration,
+        Op::Get | Op::Getq | Op::Getk | Op::Getkq => Key(&[Read]),
+        Op::Set | Op::Setq | Op::Replace | Op::Replaceq => Key(&[Upsert]),
+        Op::Append | Op::Appendq | Op::Prepend | Op::Prependq | Op::Touch => Key(&[Upsert]),
+        Op::Add | Op::Addq => Key(&[Insert]),
+        Op::Delete | Op::Deleteq => Key(&[Delete]),
+        Op::Increment | Op::Incrementq => Key(&[Read, Insert, Upsert]),
+        Op::Decrement | Op::Decrementq => Key(&[Read, Insert, Upsert]),
+        Op::Gat | Op::Gatq | Op::GetLocked => Key(&[Read, Upsert]),
+        Op::UnlockKey => Key(&[Upsert]),
+        Op::SubdocGet | Op::SubdocExists | Op::SubdocGetCount => Key(&[Read]),
+        Op::SubdocMultiLookup => Key(&[Read]),
+        Op::SubdocDictAdd | Op::SubdocDictUpsert | Op::SubdocDelete => Key(&[Upsert]),
+        Op::SubdocReplace | Op::SubdocArrayPushLast | Op::SubdocArrayPushFirst => Key(&[Upsert]),
+        Op::SubdocArrayInsert | Op::SubdocArrayAddUnique | Op::SubdocCounter => Key(&[Upsert]),
+        Op::SubdocReplaceBodyWithXattr | Op::SubdocMultiMutation => Key(&[Upsert]),
+        Op::GetMeta | Op::GetqMeta => Key(&[MetaRead]),
+        Op::Flush | Op::Flushq => Whole(&[Delete]),
+        Op::Stat => Whole(&[SimpleStats]),
+        Op::GetAllVbSeqnos => Whole(&[MetaRead]),
+        Op::ObserveSeqno => Within(&[MetaRead]),
+        Op::CollectionsGetManifest | Op::CollectionsGetId | Op::CollectionsGetScopeId => Bucket,
+        _ => return None,
+    })
+}
+
+/// A request that gets as far as rights let it. Its shape need not be right where rights are checked first.
+fn frame(code: u8) -> Vec<u8> {
+    let Some(opcode) = Opcode::from_u8(code) else {
+        let mut frame = bytes(&RequestParts { opaque: 7, ..RequestParts::new(Opcode::Noop) });
+        frame[1] = code;
+        return frame;
+    };
+    let has_key = !matches!(needs(opcode), None | Some(Needs::Some(_) | Needs::Whole(_)));
+    let key: &[u8] = if has_key { b"key" } else { b"" };
+    let value: &[u8] = match opcode {
+        Opcode::ObserveSeqno => &[0; 8],
+        Opcode::CollectionsGetId | Opcode::CollectionsGetScopeId => b"",
+        _ => b"",
+    };
+    bytes(&RequestParts { key, value, opaque: 7, ..RequestParts::new(opcode) })
+}
+
+/// A role and, worked out by hand, what it gives.
+struct Rights {
+    role: String,
+    admin: bool,
+    everywhere: PrivilegeSet,
+    somewhere: PrivilegeSet,
+    in_default: PrivilegeSet,
+}
+
+/// Every word in the whole bucket, in the default collection, and in another one.
+fn all_rights() -> Vec<Rights> {
+    let none = PrivilegeSet::NONE;
+    let mut all = vec![
+        Rights {
+            role: "admin".to_owned(),
+            admin: true,
+            everywhere: PrivilegeSet::ALL,
+            somewhere: PrivilegeSet::ALL,
+            in_default: PrivilegeSet::ALL,
+        },
+        Rights {
+            role: "read-write:other".to_owned(),
+            admin: false,
+            everywhere: none,
+            somewhere: none,
+            in_default: none,
+        },
+    ];
+    let singles = Privilege::ALL.iter().map(|privilege| privilege.word());
+    for word in ["read-write", "read-only", "meta", "stats", "read+upsert+insert"]
+        .into_iter()
+        .chain(singles)
+    {
+        let set =
+            word.split('+').fold(none, |sum, word| sum.and(PrivilegeSet::from_word(word).unwrap()));
+        for (place, everywhere, in_default) in [
+            ("default", set, set),
+            ("default/_default/_default", none, set),
+            ("default/other/one", none, none),
+        ] {
+            let role = format!("{word}:{place}");
+            all.push(Rights { role, admin: false, everywhere, somewhere: set, in_default });
+        }
+    }
+    all
+}
+
+/// A client of `first`'s server, logged in with a role.
+fn client(first: &ConnectionHarness, role: &str) -> ConnectionHarness {
+    let mut harness = first.beside();
+    let roles: Vec<Role> = vec![role.parse().unwrap()];
+    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+    hello(&mut harness);
+    harness.log_in(Arc::new(identity));
+    harness
+}
+
+fn hello(harness: &mut ConnectionHarness) {
+    let features = [0, 7, 0, 8, 0, 0x0b];
+    let hello = RequestParts { key: b"t", value: &features, ..RequestParts::new(Opcode::Hello) };
+    assert_eq!(replies(&harness.feed(&bytes(&hello)))[0].status, Status::Success);
+}
+
+fn select(harness: &mut ConnectionHarness) -> Status {
+    let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+    replies(&harness.feed(&bytes(&select)))[0].status
+}
+
+/// True for what leaves a connection that is another one as far as rights are concerned.
+fn changes_who_asks(code: u8) -> bool {
+    use Opcode::{Hello, Quit, Quitq, SaslAuth, SaslStep, SelectBucket};
+    let opcode = Opcode::from_u8(code);
+    opcode
+        .is_some_and(|one| matches!(one, Hello | Quit | Quitq | SaslAuth | SaslStep | SelectBucket))
+}
+
+/// The answer to the only request; quiet forms that succeed say nothing.
+fn ask(harness: &mut ConnectionHarness, code: u8) -> Option<Reply> {
+    let mut all = replies(&harness.feed(&frame(code)));
+    if code != Opcode::Stat as u8 {
+        assert!(all.len() <= 1, "0x{code:02x} has {all:?}");
+    }
+    (!all.is_empty()).then(|| all.remove(0))
+}
+
+/// What an opcode is refused with, as far as rights are concerned.
+fn refusal(harness: &mut ConnectionHarness, code: u8) -> Option<Status> {
+    const OF_RIGHTS: [Status; 5] = [
+        Status::Eaccess,
+        Status::NoBucket,
+        Status::UnknownCollection,
+        Status::NotSupported,
+        Status::UnknownCommand,
+    ];
+    ask(harness, code).map(|reply| reply.status).filter(|status| OF_RIGHTS.contains(status))
+}
+
+#[test]
+fn every_opcode_with_a_rule_has_an_entry_here() {
+    for opcode in Opcode::all() {
+        let (rule, entry) = (rules::rule(opcode), needs(opcode));
+        assert_eq!(rule.is_some(), entry.is_some(), "{}: say here what it needs", opcode.name());
+    }
+}
+
+#[test]
+fn before_authentication() {
+    let first = ConnectionHarness::new();
+    for code in 0..=255_u8 {
+        let mut harness = first.beside();
+        hello(&mut harness);
+        let expected = match Opcode::from_u8(code).map(needs) {
+            None => Some(Status::UnknownCommand),
+            Some(Some(Needs::Nothing)) => None,
+            Some(_) => Some(Status::Eaccess),
+        };
+        assert_eq!(refusal(&mut harness, code), expected, "0x{code:02x}");
+    }
+}
+
+#[test]
+fn without_a_bucket() {
+    let first = ConnectionHarness::new();
+    for rights in all_rights() {
+        let mut harness = client(&first, &rights.role);
+        for code in 0..=255_u8 {
+            if changes_who_asks(code.wrapping_sub(1)) {
+                harness = client(&first, &rights.role);
+            }
+            let expected = match Opcode::from_u8(code).map(needs) {
+                None => Some(Status::UnknownCommand),
+                Some(None) => Some(Status::NotSupported),
+                // The bucket `key` that is selected here does not exist.
+                _ if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
+                Some(Some(Needs::Nothing | Needs::Authentication)) => None,
+                Some(Some(Needs::Administration)) => (!rights.admin).then_some(Status::Eaccess),
+                Some(Some(_)) => Some(Status::NoBucket),
+            };
+            assert_eq!(refusal(&mut harness, code), expected, "0x{code:02x} as {}", rights.role);
+        }
+    }
+}
+
+#[test]
+fn every_opcode_with_every_role() {
+    let first = ConnectionHarness::new();
+    for rights in all_rights() {
+        for code in 0..=255_u8 {
+            let mut harness = client(&first, &rights.role);
+            let select =
+                RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+            let selected = replies(&harness.feed(&bytes(&select)))[0].status;
+            if rights.somewhere.is_empty() {
+                assert_eq!(selected, Status::Eaccess, "{}", rights.role);
+                continue;
+            }
+            assert_eq!(selected, Status::Success, "{}", rights.role);
+            let expected = expected_of(&rights, code);
+            assert_eq!(refusal(&mut harness, code), expected, "0x{code:02x} as {}", rights.role);
+        }
+    }
+}
+
+fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
+    let Some(needs) = Opcode::from_u8(code).map(needs) else {
+        return Some(Status::UnknownCommand);
+    };
+    let unless = |holds: bool| (!holds).then_some(Status::Eaccess);
+    match needs {
+        None => Some(Status::NotSupported),
+        Some(_) if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
+        // The collection `key` that is looked up here does not exist.
+        Some(Needs::Bucket) if code == Opcode::CollectionsGetId as u8 => {
+            Some(Status::UnknownCollection)
+                .filter(|_| !rights.in_default.is_empty() || !rights.everywhere.is_empty())
+        }
+        Some(Needs::Nothing | Needs::Authentication | Needs::Bucket) => None,
+        Some(Needs::Administration) => unless(rights.admin),
+        Some(Needs::Whole(needed)) => unless(rights.everywhere.holds(PrivilegeSet::of(needed))),
+        Some(Needs::Some(needed)) => unless(rights.somewhere.holds(PrivilegeSet::of(needed))),
+        Some(Needs::Key(_)) if rights.in_default.is_empty() => Some(Status::UnknownCollection),
+        Some(Needs::Key(needed)) => unless(rights.in_default.holds(PrivilegeSet::of(needed))),
+    }
+}
+
+#[test]
+fn the_list_of_privileges_is_the_one_that_these_tests_know() {
+    // Whoever adds a privilege says here, too, who needs it.
+    assert_eq!(Privilege::ALL.len(), 11);
+    assert!(PrivilegeSet::READ_ONLY.holds(RangeScan.into()));
+    assert_eq!(frame(0).len(), HEADER_BYTES + 3);
+}

@@ -1,0 +1,86 @@
+//! Which refused requests are logged, and under which reference.
+//!
+//! Owns: the reference that an error context carries (`error.ref`) and the log line shows, so that an
+//! operator finds what a client reports; and the bound on how many lines a worker writes. Invariants: a
+//! reference is given out once while the server runs, and across restarts by chance of 2^-64; a request
+//! that is not logged has none. One per worker, used by the dispatcher. It allocates nothing.
+
+use std::fmt;
+
+/// Lines that a worker writes in a second.
+const LINES_PER_SECOND: u32 = 10;
+
+/// Finds one request in the log. Shown in the form of a UUID, which tools know how to search for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reference {
+    seed: u64,
+    number: u64,
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seed, number) = (self.seed, self.number);
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            seed >> 32,
+            seed >> 16 & 0xffff,
+            seed & 0xffff,
+            number >> 48,
+            number & 0xffff_ffff_ffff
+        )
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct RefusalLog {
+    seed: u64,
+    next_number: u64,
+    window_ms: u64,
+    lines: u32,
+}
+
+impl RefusalLog {
+    /// The log of worker number `worker` of a server that was started with this random number.
+    pub fn new(seed: u64, worker: usize) -> RefusalLog {
+        // Workers count apart: the upper bits are the worker's.
+        RefusalLog { seed, next_number: (worker as u64) << 48, window_ms: 0, lines: 0 }
+    }
+
+    /// A reference for a refusal that is to be logged; `None` when there were too many in this second.
+    pub fn admit(&mut self, now_ms: u64) -> Option<Reference> {
+        if now_ms.saturating_sub(self.window_ms) >= 1_000 {
+            (self.window_ms, self.lines) = (now_ms, 0);
+        }
+        if self.lines >= LINES_PER_SECOND {
+            return None;
+        }
+        self.lines += 1;
+        self.next_number += 1;
+        Some(Reference { seed: self.seed, number: self.next_number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_unique_and_bounded_in_each_second() {
+        let (mut one, mut two) = (RefusalLog::new(7, 0), RefusalLog::new(7, 1));
+        let mut seen = Vec::new();
+        for now_ms in [1, 500, 1_400, 1_500] {
+            for _ in 0..LINES_PER_SECOND {
+                seen.extend(one.admit(now_ms).map(|reference| reference.to_string()));
+                seen.extend(two.admit(now_ms).map(|reference| reference.to_string()));
+            }
+        }
+        // 1 and 500 share a second, as do 1400 and 1500.
+        assert_eq!(seen.len(), 2 * 2 * LINES_PER_SECOND as usize);
+        assert!(seen.iter().all(|text| text.len() == 36));
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 40);
+    }
+}
