@@ -173,7 +173,7 @@ fn sub_documents_need_what_they_do() {
     const XATTR: u8 = 4;
     let mut full = client_with(&["read-write:default/shop/orders"]);
     let orders = id(&full, "shop", "orders");
-    let mut edit = |client: &mut Client, path: &[u8], flags, doc_flags| {
+    let edit = |client: &mut Client, path: &[u8], flags, doc_flags| {
         let value = [path, b"1"].concat();
         let extras = path_extras(path, flags, doc_flags);
         about(client, Opcode::SubdocDictUpsert, orders, &extras, &value).status
