@@ -178,7 +178,7 @@ impl Bucket {
         check_config(&config)?;
         let manifest = match store.get_local(MANIFEST)? {
             None => Manifest::initial(),
-            Some(bytes) => read_manifest(&bytes).map_err(OpenError::Manifest)?,
+            Some(bytes) => Manifest::from_stored_bytes(&bytes).map_err(OpenError::Manifest)?,
         };
         let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
         let states = match store.is_shared() {
@@ -470,13 +470,36 @@ impl Bucket {
         let before = self.manifest();
         let after = before.apply(change).map_err(ManifestUpdateError::Change)?;
         self.store.put_local(MANIFEST, after.to_stored_json().as_bytes())?;
+        Ok(self.put_in_force(&before, after))
+    }
+
+    /// Puts a manifest in force that was agreed on elsewhere, unless it is older than the one that is; and makes it
+    /// durable, if `is_to_be_stored`. The one in force then.
+    pub fn install_manifest(
+        &self,
+        stored_json: &str,
+        is_to_be_stored: bool,
+    ) -> Result<Arc<Manifest>, ManifestUpdateError> {
+        let after = Manifest::from_stored_json(stored_json).map_err(ManifestUpdateError::Change)?;
+        let _one_at_a_time = self.manifest_update.lock();
+        let before = self.manifest();
+        if is_to_be_stored && after.uid() >= before.uid() {
+            self.store.put_local(MANIFEST, after.to_stored_json().as_bytes())?;
+        }
+        if after.uid() <= before.uid() {
+            return Ok(before);
+        }
+        Ok(self.put_in_force(&before, after))
+    }
+
+    fn put_in_force(&self, before: &Manifest, after: Manifest) -> Arc<Manifest> {
         let after = Arc::new(after);
         self.manifest.store(Arc::clone(&after));
         let all = before.scopes().iter().flat_map(|scope| &scope.collections);
         let dropped = all.map(|collection| collection.id).filter(|id| !after.contains(*id));
         self.purges.lock().extend(dropped);
         self.signal.notify();
-        Ok(after)
+        after
     }
 
     /// Removes every document, in memory and on disk. Seqnos and CAS values go on; every vbucket
@@ -558,12 +581,6 @@ fn check_config(config: &BucketConfig) -> Result<(), OpenError> {
         return Err(OpenError::Config(text));
     }
     Ok(())
-}
-
-fn read_manifest(bytes: &[u8]) -> Result<Manifest, ManifestError> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|_| ManifestError::Corrupt("not UTF-8".to_owned()))?;
-    Manifest::from_stored_json(text)
 }
 
 /// States of all vbuckets in order of id; new and changed ones are durable when it returns.

@@ -99,6 +99,21 @@ pub fn write_clustermap_notification(
     config: &[u8],
     datatype: u8,
 ) {
+    write_clustermap_head(out, bucket, version, config.len(), datatype);
+    out.extend_from_slice(config);
+}
+
+/// The same but for the map of `config_bytes`, which is sent separately.
+///
+/// # Panics
+/// As [`write_clustermap_notification`].
+pub fn write_clustermap_head(
+    out: &mut Vec<u8>,
+    bucket: &[u8],
+    version: ConfigVersion,
+    config_bytes: usize,
+    datatype: u8,
+) {
     let extras = version.encode();
     let parts = ResponseParts {
         datatype,
@@ -106,10 +121,9 @@ pub fn write_clustermap_notification(
         key: bucket,
         ..ResponseParts::new(SERVER_CLUSTERMAP_CHANGE, Status::Success, 0)
     };
-    out.extend_from_slice(&header(Magic::ServerRequest, 0, &parts, config.len()).encode());
+    out.extend_from_slice(&header(Magic::ServerRequest, 0, &parts, config_bytes).encode());
     out.extend_from_slice(&extras);
     out.extend_from_slice(bucket);
-    out.extend_from_slice(config);
 }
 
 fn header(magic: Magic, status: u16, parts: &ResponseParts<'_>, value_bytes: usize) -> Header {

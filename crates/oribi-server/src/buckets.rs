@@ -162,6 +162,14 @@ pub enum BucketError {
         /// Why.
         source: StoreError,
     },
+    /// The other nodes could not be told.
+    #[error("bucket {name:?}: {source}")]
+    Cluster {
+        /// Which bucket.
+        name: String,
+        /// Why.
+        source: crate::cluster::EtcdError,
+    },
     /// The engine refused.
     #[error("bucket {name:?}: {source}")]
     Open {
@@ -181,6 +189,8 @@ pub struct Buckets {
     changes: Mutex<()>,
     /// What was done to buckets that are deleted, so that sums never go back.
     deleted_operations: Mutex<OperationTotals>,
+    /// A cluster says which vbuckets of shared buckets are this node's; alone, all are.
+    is_clustered: bool,
 }
 
 impl Buckets {
@@ -196,6 +206,7 @@ impl Buckets {
             by_name: RwLock::default(),
             changes: Mutex::default(),
             deleted_operations: Mutex::default(),
+            is_clustered: settings.is_clustered(),
         };
         let options = BucketOptions::from_settings(settings);
         for name in names_in(&directory)? {
@@ -217,6 +228,7 @@ impl Buckets {
             by_name: RwLock::default(),
             changes: Mutex::default(),
             deleted_operations: Mutex::default(),
+            is_clustered: false,
         }
     }
 
@@ -269,6 +281,54 @@ impl Buckets {
         self.open_directory(directory, file, options)
     }
 
+    /// [`Buckets::in_memory`] for a node that is one of a cluster.
+    #[cfg(test)]
+    pub(crate) fn in_memory_of_cluster() -> Buckets {
+        Buckets { is_clustered: true, ..Buckets::in_memory() }
+    }
+
+    /// The settings of a bucket as they stand in its file, or would.
+    ///
+    /// # Errors
+    /// An unknown name, or the disk's.
+    pub(crate) fn settings_text(&self, name: &str) -> Result<Vec<u8>, BucketError> {
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        let Some(directory) = &handle.directory else {
+            return Ok(BucketFile::of_open(&handle).to_json());
+        };
+        let path = BucketFile::path(directory);
+        std::fs::read(&path).map_err(|e| io_error("read", &path, e))
+    }
+
+    /// Opens a bucket that another node has created, by its settings there.
+    ///
+    /// # Errors
+    /// Settings that this version cannot read, a taken name, or the disk's.
+    pub(crate) fn adopt(
+        &self,
+        name: &str,
+        settings: &[u8],
+        options: &BucketOptions,
+    ) -> Result<Arc<BucketHandle>, BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        let Some(buckets) = self.directory.as_ref().filter(|_| is_bucket_name(name)) else {
+            return Err(BucketError::BadName(name.to_owned()));
+        };
+        if self.get(name).is_some() {
+            return Err(BucketError::Exists(name.to_owned()));
+        }
+        let directory = buckets.join(name);
+        let file = BucketFile::parse(settings, name, &directory)?;
+        if directory.join(STORE_DIR).exists() {
+            let detail = "a store that is not the cluster's has the bucket's place".to_owned();
+            return Err(BucketError::Corrupt { path: directory, detail });
+        }
+        std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
+        sync_directory(buckets)?;
+        file.write(&directory)?;
+        self.open_directory(directory, file, options)
+    }
+
     /// Changes what can be changed while a bucket is open. Durable, and in force, when it returns.
     ///
     /// # Errors
@@ -304,6 +364,19 @@ impl Buckets {
     /// # Errors
     /// An unknown name, or the disk's.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
+        self.close_for_good(name)
+    }
+
+    /// Closes a shared bucket that the cluster does not have any more, and forgets its settings. The documents
+    /// are whoever's who deletes them.
+    ///
+    /// # Errors
+    /// An unknown name, or the disk's.
+    pub(crate) fn forget(&self, name: &str) -> Result<(), BucketError> {
+        self.close_for_good(name)
+    }
+
+    fn close_for_good(&self, name: &str) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.unlist(name)?;
         handle.is_deleted.store(true, Ordering::Release);
@@ -437,7 +510,7 @@ impl Buckets {
         let name = config.name.clone();
         let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
             .map_err(|source| BucketError::Open { name: name.clone(), source })?;
-        if bucket.is_shared() {
+        if bucket.is_shared() && !self.is_clustered {
             // Nobody assigns its vbuckets to nodes, so all are this one's; whoever had them is fenced.
             let all: Vec<Vbid> = bucket.vbuckets().iter().map(VBucket::id).collect();
             bucket

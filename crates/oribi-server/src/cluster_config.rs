@@ -1,24 +1,49 @@
 //! Cluster configuration documents: what tells a client where each vbucket lives.
 //!
-//! Owns: the revision and the text of the two documents, one per bucket and one for connections
-//! without a bucket. Invariants: the revision only grows, over restarts too (it starts at the wall
-//! clock's second), because clients ignore a document that is older than the one they have; no
-//! document names a host, so that a client uses the address it connected to; the document without
-//! bucket carries neither `name`, `uuid`, `nodeLocator` nor `nodes`, by which clients tell it from a
+//! Owns: the version and the text of the documents, one per bucket and one for connections without a bucket, and
+//! who is told that they have changed. Invariants: a version only grows, over restarts too (alone, a node's
+//! revisions start at the wall clock's second; nodes of a cluster have the revisions of what they agreed on, in an
+//! epoch of the cluster), because clients ignore a document that is older than the one they have; the document
+//! without bucket carries neither `name`, `uuid`, `nodeLocator` nor `nodes`, by which clients tell it from a
 //! bucket's. Called by the dispatcher for each GET_CLUSTER_CONFIG and NotMyVbucket, therefore each
-//! text is made once per revision. It does not decide anything about placement: there is one node.
+//! text is made once per version. It does not decide anything about placement.
 
-use std::collections::{BTreeMap, HashMap};
+mod document;
+mod topology;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use serde::Serialize;
 
-/// Generation of the revision numbers; it would change if revisions had to start over.
+use crate::mailbox::{Mailbox, Message};
+use document::{NodeExt, Services};
+
+pub use topology::{Placement, Topology, TopologyNode};
+
+/// Generation of the revision numbers of a node that is alone.
 pub const REV_EPOCH: i64 = 1;
 
-/// What a single node can do, in the words that clients look for. `preserve_expiry` and
+/// Version of a document. Later ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ConfigVersion {
+    /// Generation of the revisions.
+    pub epoch: i64,
+    /// Revision in it.
+    pub rev: u64,
+}
+
+impl ConfigVersion {
+    /// As it goes over the wire.
+    pub fn to_wire(self) -> oribi_protocol::request::ConfigVersion {
+        let revision = i64::try_from(self.rev).unwrap_or(i64::MAX);
+        oribi_protocol::request::ConfigVersion { epoch: self.epoch, revision }
+    }
+}
+
+/// What a node can do, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
 pub(crate) const BUCKET_CAPABILITIES: [&str; 12] = [
     "collections",
@@ -38,8 +63,8 @@ pub(crate) const BUCKET_CAPABILITIES: [&str; 12] = [
 /// One rendered document.
 #[derive(Debug)]
 pub struct Document {
-    /// Revision that it shows.
-    pub rev: u64,
+    /// Version that it shows.
+    pub version: ConfigVersion,
     /// JSON text.
     pub json: Arc<str>,
 }
@@ -75,8 +100,11 @@ pub struct ClusterConfig {
     mgmt_port: u16,
     tls_ports: Option<TlsPorts>,
     rev: AtomicU64,
+    topology: ArcSwapOption<Topology>,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
     rendered: Mutex<HashMap<String, Arc<Document>>>,
+    /// Workers, which tell their connections when something has changed.
+    listeners: Mutex<Vec<Arc<Mailbox>>>,
 }
 
 impl ClusterConfig {
@@ -87,18 +115,15 @@ impl ClusterConfig {
             mgmt_port,
             tls_ports: None,
             rev: AtomicU64::new(u64::from(unix_s).max(1)),
+            topology: ArcSwapOption::empty(),
             rendered: Mutex::new(HashMap::new()),
+            listeners: Mutex::default(),
         }
     }
 
     /// The same with ports for clients that speak TLS.
     pub fn with_tls(self, tls_ports: Option<TlsPorts>) -> ClusterConfig {
         ClusterConfig { tls_ports, ..self }
-    }
-
-    /// Current revision.
-    pub fn rev(&self) -> u64 {
-        self.rev.load(Ordering::Acquire)
     }
 
     /// Ports of the memcached binary protocol and of the admin HTTP.
@@ -111,37 +136,91 @@ impl ClusterConfig {
         self.tls_ports
     }
 
+    /// From now on these workers are told of changes.
+    pub(crate) fn listen(&self, workers: Vec<Arc<Mailbox>>) {
+        *self.listeners.lock() = workers;
+    }
+
     /// To be called after a bucket or a manifest changed: later documents carry a higher revision.
     pub fn advance(&self) {
         self.rev.fetch_add(1, Ordering::AcqRel);
+        self.changed();
+    }
+
+    /// What the cluster has agreed on, if this node is in one and knows it.
+    pub fn topology(&self) -> Option<Arc<Topology>> {
+        self.topology.load_full()
+    }
+
+    /// Shows what the cluster has agreed on; nothing happens when it is what is shown already.
+    pub fn set_topology(&self, topology: Topology) {
+        if self.topology.load().as_deref() != Some(&topology) {
+            self.topology.store(Some(Arc::new(topology)));
+            self.changed();
+        }
+    }
+
+    fn changed(&self) {
         self.rendered.lock().clear();
+        for worker in self.listeners.lock().iter() {
+            worker.post(Message::ClusterMapChanged);
+        }
     }
 
     /// The document of a bucket.
     pub fn bucket_document(&self, facts: &BucketFacts<'_>) -> Arc<Document> {
-        self.rendered_or(facts.name, |rev| self.render_bucket(facts, rev))
+        let topology = self.topology.load();
+        let placed = topology.as_ref().and_then(|topology| {
+            let placement = topology.buckets.get(facts.name)?;
+            let is_whole = placement.owners.len() == usize::from(facts.vbuckets);
+            is_whole.then_some((topology, placement))
+        });
+        match placed {
+            Some((topology, placement)) => {
+                let version = ConfigVersion { epoch: topology.epoch, rev: placement.rev };
+                self.rendered_or(facts.name, version, || {
+                    let owners = document::owners_of(placement);
+                    document::bucket(facts, version, &document::nodes_of(topology), owners)
+                })
+            }
+            None => self.rendered_or(facts.name, self.own_version(), || {
+                let owners = vec![[0]; usize::from(facts.vbuckets)];
+                document::bucket(facts, self.own_version(), &[self.node()], owners)
+            }),
+        }
     }
 
     /// The document for connections that have not selected a bucket.
     pub fn global_document(&self) -> Arc<Document> {
-        self.rendered_or("", |rev| {
-            render(&GlobalDocument {
-                rev,
-                rev_epoch: REV_EPOCH,
-                nodes_ext: [self.node()],
-                cluster_capabilities_ver: [1, 0],
-                cluster_capabilities: BTreeMap::new(),
-            })
-        })
+        match self.topology.load().as_ref() {
+            Some(topology) => {
+                let version = ConfigVersion { epoch: topology.epoch, rev: topology.rev };
+                self.rendered_or("", version, || {
+                    document::global(version, &document::nodes_of(topology))
+                })
+            }
+            None => {
+                let version = self.own_version();
+                self.rendered_or("", version, || document::global(version, &[self.node()]))
+            }
+        }
     }
 
-    fn rendered_or(&self, name: &str, render: impl FnOnce(u64) -> String) -> Arc<Document> {
+    fn own_version(&self) -> ConfigVersion {
+        ConfigVersion { epoch: REV_EPOCH, rev: self.rev.load(Ordering::Acquire) }
+    }
+
+    fn rendered_or(
+        &self,
+        name: &str,
+        version: ConfigVersion,
+        render: impl FnOnce() -> String,
+    ) -> Arc<Document> {
         let mut rendered = self.rendered.lock();
-        let rev = self.rev();
-        if let Some(document) = rendered.get(name).filter(|document| document.rev == rev) {
+        if let Some(document) = rendered.get(name).filter(|document| document.version == version) {
             return Arc::clone(document);
         }
-        let document = Arc::new(Document { rev, json: Arc::from(render(rev)) });
+        let document = Arc::new(Document { version, json: Arc::from(render()) });
         rendered.insert(name.to_owned(), Arc::clone(&document));
         document
     }
@@ -149,6 +228,7 @@ impl ClusterConfig {
     fn node(&self) -> NodeExt {
         NodeExt {
             this_node: true,
+            hostname: None,
             services: Services {
                 kv: self.kv_port,
                 mgmt: self.mgmt_port,
@@ -157,110 +237,14 @@ impl ClusterConfig {
             },
         }
     }
-
-    fn render_bucket(&self, facts: &BucketFacts<'_>, rev: u64) -> String {
-        render(&BucketDocument {
-            rev,
-            rev_epoch: REV_EPOCH,
-            name: facts.name,
-            uuid: facts.uuid,
-            node_locator: "vbucket",
-            bucket_type: facts.bucket_type,
-            nodes: [Node {
-                hostname: format!("$HOST:{}", self.mgmt_port),
-                ports: Ports { direct: self.kv_port },
-            }],
-            nodes_ext: [self.node()],
-            vbucket_server_map: VbucketServerMap {
-                hash_algorithm: "CRC",
-                num_replicas: 0,
-                server_list: [format!("$HOST:{}", self.kv_port)],
-                vbucket_map: vec![[0]; usize::from(facts.vbuckets)],
-            },
-            bucket_capabilities_ver: "",
-            bucket_capabilities: BUCKET_CAPABILITIES,
-            cluster_capabilities_ver: [1, 0],
-            cluster_capabilities: BTreeMap::new(),
-            collections_manifest_uid: format!("{:x}", facts.manifest_uid),
-        })
-    }
-}
-
-fn render(document: &impl Serialize) -> String {
-    serde_json::to_string(document).expect("plain structs with string keys always serialise")
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GlobalDocument {
-    rev: u64,
-    rev_epoch: i64,
-    nodes_ext: [NodeExt; 1],
-    cluster_capabilities_ver: [u8; 2],
-    cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct BucketDocument<'a> {
-    rev: u64,
-    rev_epoch: i64,
-    name: &'a str,
-    uuid: &'a str,
-    node_locator: &'static str,
-    bucket_type: &'static str,
-    nodes: [Node; 1],
-    nodes_ext: [NodeExt; 1],
-    #[serde(rename = "vBucketServerMap")]
-    vbucket_server_map: VbucketServerMap,
-    bucket_capabilities_ver: &'static str,
-    bucket_capabilities: [&'static str; BUCKET_CAPABILITIES.len()],
-    cluster_capabilities_ver: [u8; 2],
-    cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
-    collections_manifest_uid: String,
-}
-
-#[derive(Serialize)]
-struct Node {
-    hostname: String,
-    ports: Ports,
-}
-
-#[derive(Serialize)]
-struct Ports {
-    direct: u16,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeExt {
-    this_node: bool,
-    services: Services,
-}
-
-#[derive(Serialize)]
-struct Services {
-    kv: u16,
-    mgmt: u16,
-    #[serde(rename = "kvSSL", skip_serializing_if = "Option::is_none")]
-    kv_ssl: Option<u16>,
-    #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
-    mgmt_ssl: Option<u16>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct VbucketServerMap {
-    hash_algorithm: &'static str,
-    num_replicas: u8,
-    server_list: [String; 1],
-    #[serde(rename = "vBucketMap")]
-    vbucket_map: Vec<[u16; 1]>,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BucketFacts, ClusterConfig, TlsPorts};
+    use std::sync::Arc;
+
+    use super::{BucketFacts, ClusterConfig, Placement, TlsPorts, Topology, TopologyNode};
+    use crate::mailbox::Mailbox;
 
     fn facts() -> BucketFacts<'static> {
         BucketFacts {
@@ -317,8 +301,64 @@ mod tests {
     fn every_change_shows_a_higher_revision() {
         let config = ClusterConfig::new(1, 2, 7);
         let before = config.bucket_document(&facts());
-        assert!(std::sync::Arc::ptr_eq(&before, &config.bucket_document(&facts())));
+        assert!(Arc::ptr_eq(&before, &config.bucket_document(&facts())));
         config.advance();
-        assert_eq!(config.bucket_document(&facts()).rev, before.rev + 1);
+        assert_eq!(config.bucket_document(&facts()).version.rev, before.version.rev + 1);
+    }
+
+    fn topology(rev: u64) -> Topology {
+        let node = |name: &str, host: &str, kv| TopologyNode {
+            name: name.to_owned(),
+            host: host.to_owned(),
+            kv,
+            mgmt: kv + 1,
+            kv_tls: None,
+            mgmt_tls: None,
+        };
+        let owners = vec![Some(1), Some(0), None, Some(1)];
+        Topology {
+            epoch: 2000,
+            rev: 5,
+            nodes: vec![node("a", "10.0.0.1", 100), node("b", "fd00::1", 200)],
+            this: "b".to_owned(),
+            buckets: [("default".to_owned(), Placement { owners, rev })].into(),
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_shown_with_all_nodes_and_owners() {
+        let config = ClusterConfig::new(11210, 8091, 100);
+        let alone = config.bucket_document(&facts());
+        config.set_topology(topology(7));
+        let document = config.bucket_document(&facts());
+        assert!(document.version > alone.version);
+        let json: serde_json::Value = serde_json::from_str(&document.json).unwrap();
+        assert_eq!((&json["rev"], &json["revEpoch"]), (&7.into(), &2000.into()));
+        assert_eq!(json["nodesExt"][0]["hostname"], "10.0.0.1");
+        assert_eq!(json["nodesExt"][0]["thisNode"], false);
+        assert_eq!(json["nodesExt"][1]["hostname"], "[fd00::1]");
+        assert_eq!(json["nodesExt"][1]["thisNode"], true);
+        let map = &json["vBucketServerMap"];
+        assert_eq!(map["serverList"], serde_json::json!(["10.0.0.1:100", "[fd00::1]:200"]));
+        assert_eq!(map["vBucketMap"], serde_json::json!([[1], [0], [-1], [1]]));
+        let global: serde_json::Value =
+            serde_json::from_str(&config.global_document().json).unwrap();
+        assert_eq!((&global["rev"], global["nodesExt"].as_array().unwrap().len()), (&5.into(), 2));
+        // A bucket that is this node's alone is shown as ever.
+        let local = BucketFacts { name: "local", ..facts() };
+        assert!(config.bucket_document(&local).json.contains("$HOST"));
+    }
+
+    #[test]
+    fn workers_are_told_once_of_each_change() {
+        let config = ClusterConfig::new(1, 2, 7);
+        let mailbox = Mailbox::new(None);
+        config.listen(vec![Arc::clone(&mailbox)]);
+        config.advance();
+        config.set_topology(topology(7));
+        config.set_topology(topology(7));
+        let mut messages = Vec::new();
+        mailbox.take(&mut messages);
+        assert_eq!(messages.len(), 2);
     }
 }

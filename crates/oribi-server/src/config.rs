@@ -6,6 +6,7 @@
 //! which flag, variable and TOML key follow. Callers: the `oribi` binary resolves, `Server::start`
 //! checks and reads. It opens nothing but the configuration file.
 
+mod cluster_setting;
 mod form;
 mod machine_memory;
 mod print;
@@ -86,6 +87,16 @@ pub struct Settings {
     pub tls_client_ca: Option<PathBuf>,
     /// Where a client's certificate names its user, as [`crate::tls::NameRule`] reads it.
     pub tls_client_names: Vec<String>,
+    /// `http://HOST:PORT` of etcd's members; the node is alone when there is none.
+    pub cluster_etcd: Vec<String>,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// Seconds that this node's lease lasts without being renewed.
+    pub cluster_lease_s: u64,
+    /// Name of this node in the cluster; host and port when not set.
+    pub node_name: Option<String>,
+    /// Host name or address at which clients and other nodes reach this one; `listen` when not set.
+    pub advertise_host: Option<String>,
     /// Connections accepted at the same time.
     pub connections_max: usize,
     /// Time to authenticate after connecting.
@@ -141,6 +152,11 @@ impl Default for Settings {
             tls_client_certificates: ClientCertificates::Off,
             tls_client_ca: None,
             tls_client_names: vec!["subject.cn".to_owned()],
+            cluster_etcd: Vec::new(),
+            cluster_name: "oribi".to_owned(),
+            cluster_lease_s: 5,
+            node_name: None,
+            advertise_host: None,
             connections_max: 10_000,
             auth_deadline_ms: 10_000,
             frame_deadline_ms: 60_000,
@@ -187,6 +203,14 @@ pub enum SettingsError {
     /// Watermarks the wrong way round.
     #[error("low_watermark_percent is {0}, but it must be below high_watermark_percent, {1}")]
     Watermarks(u8, u8),
+    /// A node that others could not be told how to reach.
+    #[error(
+        "listen is {0}, so advertise_host has to say where clients and other nodes reach this one"
+    )]
+    AdvertiseHost(IpAddr),
+    /// A name that cannot stand in a key.
+    #[error("{0:?} is no name: 1 to 100 letters, digits and ._:%-")]
+    ClusterName(String),
     /// A public address while everybody knows the password.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
@@ -204,6 +228,11 @@ impl Settings {
     /// Address of the ports with TLS.
     pub fn tls_address(&self) -> IpAddr {
         self.tls_listen.unwrap_or(self.listen)
+    }
+
+    /// True when this node is one of a cluster.
+    pub fn is_clustered(&self) -> bool {
+        !self.cluster_etcd.is_empty()
     }
 
     /// What TLS is set up from, where it is spoken.
@@ -258,7 +287,25 @@ impl Settings {
         if low >= high {
             return Err(SettingsError::Watermarks(low, high));
         }
+        self.check_cluster()?;
         self.check_tls()
+    }
+
+    fn check_cluster(&self) -> Result<(), SettingsError> {
+        let is_name = |name: &str| {
+            (1..=100).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"._:%-[]".contains(&byte))
+        };
+        let names = [Some(&self.cluster_name), self.node_name.as_ref()];
+        if let Some(bad) = names.into_iter().flatten().find(|name| !is_name(name)) {
+            return Err(SettingsError::ClusterName(bad.clone()));
+        }
+        if self.is_clustered() && self.advertise_host.is_none() && self.listen.is_unspecified() {
+            return Err(SettingsError::AdvertiseHost(self.listen));
+        }
+        Ok(())
     }
 
     fn check_tls(&self) -> Result<(), SettingsError> {

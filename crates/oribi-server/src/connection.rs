@@ -18,6 +18,7 @@
 //! It deliberately knows no socket and reads no clock.
 
 mod admission;
+mod announcing;
 pub mod close_reason;
 pub(crate) mod features;
 pub(crate) mod fetches;

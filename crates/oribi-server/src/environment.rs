@@ -12,6 +12,7 @@ use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
 use crate::blocking_thread::Job;
+use crate::cluster::lease::NodeLease;
 use crate::counters::WorkerCounters;
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::refusal_log::RefusalLog;
@@ -67,6 +68,8 @@ pub(crate) struct Environment {
     pub latency_clock: LatencyClock,
     /// Which refused requests are logged.
     pub refusals: RefusalLog,
+    /// Until when this node may serve shared buckets, where it is one of a cluster.
+    pub lease: Option<Arc<NodeLease>>,
     next_park_serial: u32,
 }
 
@@ -82,6 +85,7 @@ impl Environment {
         let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
         let refusals = RefusalLog::new(server.reference_seed, worker);
+        let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {
             server,
             worker,
@@ -94,6 +98,7 @@ impl Environment {
             now_ms: 1,
             latency_clock,
             refusals,
+            lease,
             next_park_serial: 0,
         }
     }

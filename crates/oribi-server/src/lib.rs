@@ -13,6 +13,7 @@
 pub mod admin;
 pub mod auth;
 pub mod buckets;
+pub mod cluster;
 pub mod cluster_config;
 pub mod config;
 pub mod counters;

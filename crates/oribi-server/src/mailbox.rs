@@ -56,6 +56,8 @@ pub enum Message {
         /// Its result.
         result: JobResult,
     },
+    /// Cluster configurations have changed; connections that want to know are to be told.
+    ClusterMapChanged,
     /// Send what can be sent, close everything and end.
     Stop,
 }

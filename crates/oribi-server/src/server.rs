@@ -15,7 +15,8 @@ use crate::admin::{self, AdminHandle};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThread;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
-use crate::cluster_config::{ClusterConfig, TlsPorts};
+use crate::cluster::{Cluster, ClusterError, ClusterSettings};
+use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
 use crate::config::{Settings, SettingsError};
 use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
@@ -43,6 +44,9 @@ pub enum StartError {
     /// A bucket cannot be opened.
     #[error(transparent)]
     Bucket(#[from] BucketError),
+    /// It cannot be one of a cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Bind {
@@ -113,13 +117,15 @@ impl Server {
         let mut context = context(settings, addresses, buckets, users, started);
         context.tls = tls.clone();
         context.reference_seed = u64::from_ne_bytes(random_bytes());
+        context.node = join_cluster(settings, addresses, &context)?;
         let context = Arc::new(context);
         let (blocking, queue) = BlockingThread::start()?;
         let mut workers = Vec::new();
         for index in 0..settings.workers {
             workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);
         }
-        let mailboxes = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
+        let mailboxes: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect();
+        context.cluster.listen(mailboxes.clone());
         let (kv_tls_socket, admin_tls_socket) = sockets.tls.unzip();
         let admin = admin::start(sockets.admin, admin_tls_socket, Arc::clone(&context))?;
         let listener = Listener::start(sockets.kv, kv_tls_socket, Arc::clone(&context), mailboxes)?;
@@ -156,6 +162,10 @@ impl Server {
     pub fn shutdown(self) -> Result<(), BucketError> {
         let Server { context, listener, workers, blocking, admin, .. } = self;
         tracing::info!("stopping");
+        if let Some(node) = &context.node {
+            // While clients can still be told where to go.
+            node.leave();
+        }
         listener.stop();
         admin.stop();
         for worker in &workers {
@@ -166,6 +176,9 @@ impl Server {
         }
         blocking.join();
         let stopped = context.buckets.stop_all();
+        if let Some(node) = &context.node {
+            node.stop();
+        }
         tracing::info!(clean = stopped.is_ok(), "stopped");
         stopped
     }
@@ -214,6 +227,36 @@ fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
     let Some(options) = settings.tls_options() else { return Ok(None) };
     let rules = settings.tls_name_rules().map_err(SettingsError::from)?;
     Ok(Some(Arc::new(Tls::open(options, rules)?)))
+}
+
+/// Makes the server one of a cluster, if it is to be.
+fn join_cluster(
+    settings: &Settings,
+    addresses: Addresses,
+    context: &ServerContext,
+) -> Result<Option<Arc<Cluster>>, StartError> {
+    if !settings.is_clustered() {
+        return Ok(None);
+    }
+    let host = settings.advertise_host.clone().unwrap_or_else(|| settings.listen.to_string());
+    let default_name = || format!("{host}:{}", addresses.kv.port());
+    let node = TopologyNode {
+        name: settings.node_name.clone().unwrap_or_else(default_name),
+        host,
+        kv: addresses.kv.port(),
+        mgmt: addresses.admin.port(),
+        kv_tls: addresses.tls.map(|tls| tls.kv.port()),
+        mgmt_tls: addresses.tls.map(|tls| tls.admin.port()),
+    };
+    let cluster = ClusterSettings {
+        etcd: settings.cluster_etcd.clone(),
+        name: settings.cluster_name.clone(),
+        lease_s: settings.cluster_lease_s,
+        node,
+    };
+    let (buckets, config) = (Arc::clone(&context.buckets), Arc::clone(&context.cluster));
+    let defaults = context.bucket_defaults.clone();
+    Ok(Some(Cluster::start(cluster, buckets, config, defaults)?))
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {

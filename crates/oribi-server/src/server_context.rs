@@ -6,10 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oribi_engine::ManifestUpdateError;
+use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_types::Timestamp;
 
 use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::cluster::Cluster;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
@@ -54,6 +57,8 @@ pub struct ServerContext {
     pub counters: Arc<ServerCounters>,
     /// How TLS is spoken, where it is.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// This node's part in a cluster, where it has one.
+    pub(crate) node: Option<Arc<Cluster>>,
     /// Connections and what each of them is.
     pub(crate) registry: ConnectionRegistry,
     /// Deadlines and caps.
@@ -86,6 +91,7 @@ impl ServerContext {
             cluster,
             counters,
             tls: None,
+            node: None,
             registry: ConnectionRegistry::default(),
             limits,
             bucket_defaults,
@@ -104,6 +110,28 @@ impl ServerContext {
     /// Whole seconds since the start, by the wall clock.
     pub fn uptime_s(&self) -> u32 {
         wall_clock().unix_s().saturating_sub(self.started.unix_s())
+    }
+
+    /// Changes the collections of a bucket, on every node that has it; in force here when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`oribi_engine::Bucket::update_manifest`]; also when the cluster cannot agree now.
+    pub(crate) fn update_manifest(
+        &self,
+        handle: &BucketHandle,
+        change: &ManifestChange,
+    ) -> Result<Arc<Manifest>, ManifestUpdateError> {
+        let changed = match self.node_of(handle) {
+            Some(node) => node.update_manifest(handle, change),
+            None => handle.bucket().update_manifest(change),
+        };
+        self.cluster.advance();
+        changed
+    }
+
+    /// The cluster that a bucket is shared in.
+    pub(crate) fn node_of(&self, handle: &BucketHandle) -> Option<&Arc<Cluster>> {
+        self.node.as_ref().filter(|_| handle.bucket().is_shared())
     }
 
     /// The cluster configuration of a bucket as of now.

@@ -203,6 +203,7 @@ impl WorkerLoop {
                     connection.job_done(environment, result);
                 });
             }
+            Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
             Message::Stop => {
                 self.stopping_since = Some(Instant::now());
                 self.connections.stop_all();

@@ -13,7 +13,7 @@
 mod installation;
 mod launcher;
 mod node;
-mod ports;
+pub(crate) mod ports;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

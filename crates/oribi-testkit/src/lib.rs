@@ -10,6 +10,7 @@
 
 pub mod ack_log;
 mod development_server;
+mod etcd;
 pub mod http;
 pub mod kill_cycles;
 mod kudu_cluster;
@@ -18,9 +19,11 @@ mod process;
 mod random;
 pub mod raw_connection;
 mod signal;
+mod tcp_proxy;
 
 pub use ack_log::AckLog;
 pub use development_server::DevelopmentServer;
+pub use etcd::EtcdServer;
 pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };
@@ -28,3 +31,4 @@ pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use random::Random;
 pub use raw_connection::{Mutation, RawConnection, Request, Response};
+pub use tcp_proxy::TcpProxy;

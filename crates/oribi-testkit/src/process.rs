@@ -139,6 +139,16 @@ impl ServerProcess {
         self.end_by(Signal::Interrupt)
     }
 
+    /// Keeps the process from running until it is continued (SIGSTOP).
+    pub fn pause(&self) -> Result<()> {
+        signal::send(self.child.id(), Signal::Stop).context("cannot pause the server")
+    }
+
+    /// Lets a paused process run again (SIGCONT).
+    pub fn resume(&self) -> Result<()> {
+        signal::send(self.child.id(), Signal::Continue).context("cannot continue the server")
+    }
+
     /// Starts an ended server again, on the same directory and the same ports.
     pub fn restart(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {

@@ -46,7 +46,7 @@ const LAYERS: [Layer; 13] = [
             "oribi-storage-kudu",
             "oribi-engine",
         ],
-        tests_use: &[],
+        tests_use: &["oribi-testkit"],
     },
     Layer {
         name: "oribi-client",

@@ -69,6 +69,14 @@ impl Manifest {
         to_text(&document)
     }
 
+    /// [`Manifest::from_stored_json`] of bytes that may not be text at all.
+    pub fn from_stored_bytes(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+        let text = std::str::from_utf8(bytes);
+        Manifest::from_stored_json(
+            text.map_err(|_| ManifestError::Corrupt("not UTF-8".to_owned()))?,
+        )
+    }
+
     /// Reads what [`Manifest::to_stored_json`] wrote.
     pub fn from_stored_json(text: &str) -> Result<Manifest, ManifestError> {
         let document = parse(text)?;

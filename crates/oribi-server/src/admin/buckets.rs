@@ -68,6 +68,9 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
     let created = blocking(move || {
         let created = server.buckets.create(&bucket, &options).map(drop);
         server.cluster.advance();
+        if let Some(node) = &server.node {
+            node.wake();
+        }
         created
     });
     match created.await {
@@ -87,6 +90,13 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
 pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
     let deleted = blocking(move || {
+        let shared = server.buckets.get(&bucket);
+        let shared = shared.and_then(|handle| Some((Arc::clone(server.node_of(&handle)?), handle)));
+        if let Some((node, handle)) = shared {
+            // First, so that nobody takes over what is about to go.
+            node.remove_bucket(&handle)
+                .map_err(|source| BucketError::Cluster { name: bucket.clone(), source })?;
+        }
         let deleted = server.buckets.delete(&bucket);
         server.cluster.advance();
         deleted
@@ -190,6 +200,9 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
         Ok(Ok(())) => {
             tracing::info!(bucket = name, "removed every document of a bucket");
             empty(StatusCode::OK)
+        }
+        Ok(Err(FlushAllError::NotAllHere)) => {
+            refused(StatusCode::BAD_REQUEST, "A part of the bucket belongs to other nodes")
         }
         Ok(Err(FlushAllError::Disabled)) => {
             refused(StatusCode::BAD_REQUEST, "Flush is disabled for the bucket")

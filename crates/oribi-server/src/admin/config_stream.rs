@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::AdminState;
 use super::body::ReplyBody;
 use super::message::{Reply, bucket_not_found, json_text};
+use crate::cluster_config::ConfigVersion;
 
 /// How often a stream looks for a new revision; configurations change when an administrator acts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -36,13 +37,13 @@ pub(crate) fn terse(state: &AdminState, bucket: &str) -> Reply {
 
 /// The configuration of a bucket now and after each change.
 pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str) -> Reply {
-    let Some((rev, text)) = document(state, bucket) else {
+    let Some((version, text)) = document(state, bucket) else {
         return bucket_not_found();
     };
     let (sender, receiver) = mpsc::channel(2);
     let (state, bucket) = (Arc::clone(state), bucket.to_owned());
     tokio::spawn(async move {
-        follow(&state, &bucket, rev, text, &sender).await;
+        follow(&state, &bucket, version, text, &sender).await;
     });
     let mut reply = Response::new(ReplyBody::Stream(receiver));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -52,13 +53,13 @@ pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str) -> Reply {
 async fn follow(
     state: &AdminState,
     bucket: &str,
-    first_rev: u64,
+    first: ConfigVersion,
     first_text: String,
     sender: &mpsc::Sender<Bytes>,
 ) {
     let end = Instant::now() + STREAM_DURATION;
     let mut stopping = state.stopping.clone();
-    let mut sent_rev = first_rev;
+    let mut sent = first;
     let mut next = Some(first_text);
     loop {
         if let Some(text) = next.take()
@@ -72,8 +73,8 @@ async fn follow(
             _ = stopping.wait_for(|stop| *stop) => return,
         }
         match document(state, bucket) {
-            Some((rev, text)) if rev > sent_rev => {
-                sent_rev = rev;
+            Some((version, text)) if version > sent => {
+                sent = version;
                 next = Some(text);
             }
             Some(_) if Instant::now() < end => {}
@@ -82,8 +83,8 @@ async fn follow(
     }
 }
 
-fn document(state: &AdminState, bucket: &str) -> Option<(u64, String)> {
+fn document(state: &AdminState, bucket: &str) -> Option<(ConfigVersion, String)> {
     let handle = state.server.buckets.get(bucket)?;
     let document = state.server.bucket_document(&handle);
-    Some((document.rev, document.json.to_string()))
+    Some((document.version, document.json.to_string()))
 }

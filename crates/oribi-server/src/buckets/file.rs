@@ -9,7 +9,7 @@ use oribi_engine::EvictionPolicy;
 use oribi_engine::compression::CompressionMode;
 use serde::{Deserialize, Serialize};
 
-use super::{BucketError, BucketStorage, compression, eviction, io_error};
+use super::{BucketError, BucketHandle, BucketStorage, MIB, compression, eviction, io_error};
 use crate::data_dir::write_atomically;
 
 /// Its name in the bucket's directory.
@@ -54,6 +54,30 @@ impl BucketFile {
         }
     }
 
+    /// The file that an open bucket would have.
+    pub(super) fn of_open(handle: &BucketHandle) -> BucketFile {
+        let config = handle.bucket().config();
+        BucketFile {
+            version: VERSION,
+            name: config.name.clone(),
+            uuid: config.uuid.clone(),
+            storage: handle.storage(),
+            vbuckets: config.vbuckets,
+            memory_quota_mib: handle.bucket().memory_quota_bytes() / MIB,
+            eviction: Some(eviction::setting_name(config.eviction).to_owned()),
+            compression_mode: {
+                let mode = handle.bucket().compression_mode();
+                Some(compression::name_of(mode).to_owned())
+            },
+            flush_enabled: handle.bucket().is_flush_enabled(),
+        }
+    }
+
+    /// Its text.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).expect("plain struct")
+    }
+
     /// The path of the file of the bucket in `directory`.
     pub(super) fn path(directory: &Path) -> PathBuf {
         directory.join(BUCKET_FILE)
@@ -82,7 +106,7 @@ impl BucketFile {
 
     /// Writes the file into `directory`. Durable when it returns.
     pub(super) fn write(&self, directory: &Path) -> Result<(), BucketError> {
-        let json = serde_json::to_vec_pretty(self).expect("plain struct");
+        let json = self.to_json();
         let path = BucketFile::path(directory);
         write_atomically(&path, &json, BUCKET_FILE_MODE).map_err(|e| io_error("write", &path, e))
     }

@@ -4,7 +4,7 @@
 //! [`Settings`] has exactly one row (a test counts them). Callers: `resolve` and `print`.
 
 use super::form::{Form, Value, path_value};
-use super::{Settings, tls_setting};
+use super::{Settings, cluster_setting, tls_setting};
 use crate::buckets::{BucketStorage, COMPRESSION_NAMES, EVICTION_NAMES, compression, eviction};
 use crate::limits::PREFETCH_KEYS_MAX;
 
@@ -213,6 +213,11 @@ pub(super) static SETTINGS: &[Setting] = &[
     tls_setting::CLIENT_CERTIFICATES,
     tls_setting::CLIENT_CA,
     tls_setting::CLIENT_NAMES,
+    cluster_setting::ETCD,
+    cluster_setting::NAME,
+    cluster_setting::LEASE_S,
+    cluster_setting::NODE_NAME,
+    cluster_setting::ADVERTISE_HOST,
     Setting {
         name: "connections_max",
         heading: LIMITS,

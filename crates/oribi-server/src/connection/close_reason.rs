@@ -46,12 +46,17 @@ pub enum CloseReason {
     FrameDeadline,
     /// The client does not read what it asked for.
     SendDeadline,
+    /// This node's lease ended while it served, so that what it has to say may not be true any more.
+    LeaseLost,
 }
 
 impl CloseReason {
     /// True for an end that the client brought about by breaking the rules.
     pub fn is_for_cause(self) -> bool {
-        !matches!(self, Self::PeerClosed | Self::Quit | Self::Io(_) | Self::ServerStopping)
+        !matches!(
+            self,
+            Self::PeerClosed | Self::Quit | Self::Io(_) | Self::ServerStopping | Self::LeaseLost
+        )
     }
 }
 
@@ -81,6 +86,7 @@ impl fmt::Display for CloseReason {
             Self::AuthDeadline => f.write_str("not authenticated in time"),
             Self::FrameDeadline => f.write_str("a frame was not completed in time"),
             Self::SendDeadline => f.write_str("the client does not read its answers"),
+            Self::LeaseLost => f.write_str("this node's lease ended while it served"),
         }
     }
 }

@@ -4,8 +4,8 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
 /// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
-/// macros of virtual attributes, binary attributes, pushed cluster maps, tracing.
-const GRANTED: [Feature; 19] = [
+/// macros of virtual attributes, binary attributes, tracing.
+const GRANTED: [Feature; 21] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -25,6 +25,8 @@ const GRANTED: [Feature; 19] = [
     Feature::SubdocReplaceBodyWithXattr,
     Feature::GetClusterConfigWithKnownVersion,
     Feature::DedupeNotMyVbucketClustermap,
+    Feature::ClustermapChangeNotification,
+    Feature::ClustermapChangeNotificationBrief,
 ];
 
 /// A set of granted features, one bit for each code. Codes below 64 are all there are.
@@ -42,6 +44,12 @@ impl Features {
     /// True when `feature` was granted.
     pub fn has(self, feature: Feature) -> bool {
         self.0 >> feature.code() & 1 == 1
+    }
+
+    /// True when the client is to be told of new cluster maps.
+    pub fn wants_cluster_maps(self) -> bool {
+        self.has(Feature::ClustermapChangeNotification)
+            || self.has(Feature::ClustermapChangeNotificationBrief)
     }
 
     /// The datatype bits of a stored document's body that this client may see.

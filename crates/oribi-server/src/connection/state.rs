@@ -16,6 +16,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::auth::{Identity, SaslServer, UserStore};
 use crate::buckets::BucketHandle;
+use crate::cluster_config::ConfigVersion;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::fetches::Fetches;
@@ -78,8 +79,10 @@ pub(crate) struct ConnectionState {
     pub wait: Wait,
     /// Set once: the rest of the output is sent, then the connection ends.
     pub closing: Option<CloseReason>,
-    /// Revision of the cluster configuration that this connection was last sent.
-    pub config_rev_sent: u64,
+    /// Version of the cluster configuration that this connection was last sent because it asked.
+    pub config_sent: ConfigVersion,
+    /// Version that it was last told of without asking.
+    pub config_pushed: ConfigVersion,
 }
 
 impl ConnectionState {
@@ -101,7 +104,8 @@ impl ConnectionState {
             fetches: None,
             wait: Wait::Nothing,
             closing: None,
-            config_rev_sent: 0,
+            config_sent: ConfigVersion::default(),
+            config_pushed: ConfigVersion::default(),
         }
     }
 
@@ -154,7 +158,8 @@ impl ConnectionState {
             agreement.bucket = bucket.as_ref().map(|bucket| bucket.name().into());
         });
         self.bucket = bucket;
-        self.config_rev_sent = 0;
+        self.config_sent = ConfigVersion::default();
+        self.config_pushed = ConfigVersion::default();
     }
 
     /// Takes a client that neither said HELLO nor authenticated for a memcached client, where those

@@ -226,13 +226,13 @@ impl<'a> Exchange<'a> {
     /// not to be told twice.
     fn not_my_vbucket(&mut self) {
         let document = self.env.server.bucket_document(self.bucket());
-        let seen = self.state.config_rev_sent == document.rev
+        let seen = self.state.config_sent == document.version
             && self.state.features.has(Feature::DedupeNotMyVbucketClustermap);
         if seen {
             self.fail(Status::NotMyVbucket);
             return;
         }
-        self.state.config_rev_sent = document.rev;
+        self.state.config_sent = document.version;
         self.send_document(Status::NotMyVbucket, &document.json);
     }
 

@@ -16,7 +16,6 @@ use oribi_protocol::status::Status;
 use super::exchange::Exchange;
 use crate::auth::{SaslServer, SaslStep, mechanisms};
 use crate::blocking_thread::Job;
-use crate::cluster_config::REV_EPOCH;
 use crate::connection::close_reason::CloseReason;
 use crate::connection::features::Features;
 use crate::connection::state::{ConnectionState, Wait};
@@ -45,8 +44,11 @@ pub(super) fn hello(x: &mut Exchange<'_>) {
     if x.state.is_legacy {
         x.state.deauthenticate();
     }
-    x.state.said_hello = true;
     let features = Features::granted(codes.iter().map(|code| u16::from_be_bytes(*code)));
+    if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
+        return x.fail(Status::Einval);
+    }
+    x.state.said_hello = true;
     x.state.features = features;
     let mut reply = [0_u8; 128];
     let mut used = 0;
@@ -157,7 +159,7 @@ pub(crate) fn finish_flush(
     let status = match result {
         Ok(()) if is_quiet => return,
         Ok(()) => Status::Success,
-        Err(FlushAllError::Disabled) => Status::NotSupported,
+        Err(FlushAllError::Disabled | FlushAllError::NotAllHere) => Status::NotSupported,
         Err(FlushAllError::WarmingUp) => Status::Etmpfail,
         Err(error) => {
             tracing::error!(%error, "flush_all failed");
@@ -211,9 +213,11 @@ pub(super) fn get_cluster_config(x: &mut Exchange<'_>) {
         Some(bucket) => x.env.server.bucket_document(bucket),
         None => x.env.server.cluster.global_document(),
     };
-    x.state.config_rev_sent = document.rev;
-    let current = (REV_EPOCH, i64::try_from(document.rev).unwrap_or(i64::MAX));
-    if known.is_some_and(|known| (known.epoch, known.revision) >= current) {
+    x.state.config_sent = document.version;
+    let current = document.version.to_wire();
+    let is_current =
+        |known: ConfigVersion| (known.epoch, known.revision) >= (current.epoch, current.revision);
+    if known.is_some_and(is_current) {
         return x.succeed();
     }
     x.send_document(Status::Success, &Arc::clone(&document.json));

@@ -222,6 +222,14 @@ impl Connections {
         }
     }
 
+    /// Tells the connections that want to know that there is a new cluster map.
+    pub fn announce_cluster_map(&mut self, env: &Environment) {
+        let told = |slot: &mut Slot| slot.connection.announce_cluster_map(&env.server);
+        let keys: Vec<usize> =
+            self.slots.iter_mut().filter_map(|(key, slot)| told(slot).then_some(key)).collect();
+        keys.into_iter().for_each(|key| self.enqueue(key));
+    }
+
     /// Makes every connection send what is pending and end.
     pub fn stop_all(&mut self) {
         let keys: Vec<usize> = self.slots.iter().map(|(key, _)| key).collect();

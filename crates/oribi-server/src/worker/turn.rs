@@ -101,7 +101,14 @@ fn run(
     if slot.is_hungry && slot.readable {
         receive(slot, env, blocks)?;
     }
+    let session = env.lease.as_ref().map(|lease| lease.session());
     let progress = slot.connection.process(env);
+    // Asked after serving: what was read while the lease held was current then, however late it arrives.
+    if let (Some(lease), Some(session)) = (&env.lease, session)
+        && !lease.still_holds(session)
+    {
+        return Err(CloseReason::LeaseLost);
+    }
     slot.is_hungry = progress == Progress::NeedInput;
     if defers_sending(slot) {
         slot.deferred_sends += 1;

@@ -16,7 +16,7 @@ const RANGE: std::ops::Range<u16> = 20_000..32_000;
 const ATTEMPTS_MAX: u64 = 1000;
 
 /// `count` ports of the loopback interface that nobody uses now.
-pub(super) fn free(count: usize) -> Result<Vec<u16>> {
+pub(crate) fn free(count: usize) -> Result<Vec<u16>> {
     // Every `RandomState` has keys of its own, which is all the chance that is needed here.
     let chance = RandomState::new();
     // Held until all are found, so that no port is found twice.

@@ -1,0 +1,392 @@
+//! The agent: what a node does to be one of a cluster, over and over.
+//!
+//! Owns: sessions. A session begins with a lease and ends when that is over; in between a tick looks at what stands
+//! in etcd and does what follows from it: registers the node, follows buckets, leads if nobody else does, shows the
+//! map to clients, hands over and takes over. A tick comes after every change in etcd, and every few seconds
+//! anyway, and may find anything half done: what it does is safe to do again. The lease is renewed beside it,
+//! because a tick may wait for the store.
+//!
+//! Invariant: nothing of a session is still being done when the next one begins.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::etcd::{Change, Condition, Etcd, EtcdError, KeyValue};
+use super::lease::NodeLease;
+use super::records::{Keys, MapRecord, NodeRecord};
+use super::{ClusterSettings, Stage};
+use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::cluster_config::{ClusterConfig, Placement, Topology};
+use crate::worker::wall_clock;
+
+/// Longest time between two ticks.
+const TICK_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause after a tick or a session that failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// Renewals that fit into a lease.
+const RENEWALS: u32 = 3;
+
+/// See the module text.
+pub(super) struct Agent {
+    pub(super) settings: ClusterSettings,
+    pub(super) etcd: Arc<Etcd>,
+    pub(super) keys: Keys,
+    pub(super) lease: Arc<NodeLease>,
+    pub(super) buckets: Arc<Buckets>,
+    config: Arc<ClusterConfig>,
+    pub(super) bucket_defaults: BucketOptions,
+    wake: Arc<Notify>,
+    stage: watch::Sender<Stage>,
+    /// Of the current session in etcd; 0 for none.
+    pub(super) lease_id: i64,
+    pub(super) session: u64,
+    /// Uuids of buckets that were seen in etcd.
+    pub(super) followed: HashSet<String>,
+    /// What went wrong last, so that it is logged once.
+    trouble: Option<String>,
+}
+
+/// What stands in etcd, understood.
+#[derive(Default)]
+pub(super) struct View {
+    pub(super) epoch: Option<i64>,
+    pub(super) nodes: BTreeMap<String, NodeRecord>,
+    /// Lease of the node record that has this node's name.
+    pub(super) own_lease: Option<i64>,
+    pub(super) leader: Option<KeyValue>,
+    pub(super) map: MapRecord,
+    /// 0 when there is none.
+    pub(super) map_revision: i64,
+    pub(super) buckets: BTreeMap<String, KeyValue>,
+    pub(super) manifests: HashMap<String, KeyValue>,
+    pub(super) deleted: HashSet<String>,
+}
+
+impl Agent {
+    pub(super) fn new(
+        settings: ClusterSettings,
+        (etcd, keys): (Arc<Etcd>, Keys),
+        lease: Arc<NodeLease>,
+        buckets: Arc<Buckets>,
+        config: Arc<ClusterConfig>,
+        bucket_defaults: BucketOptions,
+    ) -> Agent {
+        let (stage, _) = watch::channel(Stage::Serving);
+        Agent {
+            settings,
+            etcd,
+            keys,
+            lease,
+            buckets,
+            config,
+            bucket_defaults,
+            wake: Arc::new(Notify::new()),
+            stage,
+            lease_id: 0,
+            session: 0,
+            followed: HashSet::new(),
+            trouble: None,
+        }
+    }
+
+    /// The same, woken and stopped by these.
+    pub(super) fn with_signals(self, wake: Arc<Notify>, stage: watch::Sender<Stage>) -> Agent {
+        Agent { wake, stage, ..self }
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+
+    /// Longest time that a request to etcd may take: two of them fit into a lease.
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(self.settings.lease_s) / RENEWALS
+    }
+
+    /// What this session writes where it holds something.
+    pub(super) fn token(&self) -> Vec<u8> {
+        format!("{} {:x}", self.settings.node.name, self.lease_id).into_bytes()
+    }
+
+    /// Buckets that take part.
+    pub(super) fn shared_buckets(&self) -> Vec<Arc<BucketHandle>> {
+        let is_shared = |handle: &Arc<BucketHandle>| handle.bucket().is_shared();
+        self.buckets.list().into_iter().filter(is_shared).collect()
+    }
+
+    /// True while the session lasts.
+    pub(super) fn is_current(&self) -> bool {
+        self.lease.still_holds(self.session) && self.lease.is_held()
+    }
+
+    pub(super) async fn run(mut self) {
+        while self.stage() != Stage::Ending {
+            if let Err(error) = self.session().await {
+                self.note_trouble(&error);
+            }
+            self.give_everything_up().await;
+            if self.stage() == Stage::Leaving {
+                // Whatever this node had is free, or will be when its lease is over.
+                self.stage.send_replace(Stage::Left);
+            }
+            self.pause().await;
+        }
+        if self.lease_id != 0
+            && let Err(error) = self.etcd.revoke(self.lease_id, self.limit()).await
+        {
+            tracing::info!(%error, "the lease was not given back; it ends by itself");
+        }
+    }
+
+    async fn session(&mut self) -> Result<(), EtcdError> {
+        if self.lease_id != 0 {
+            // If that fails, what hangs on it goes when its time is up.
+            drop(self.etcd.revoke(self.lease_id, self.limit()).await);
+            self.lease_id = 0;
+        }
+        let sent_ns = self.lease.now_ns();
+        let (lease_id, ttl_s) = self.etcd.grant(self.settings.lease_s, self.limit()).await?;
+        self.lease_id = lease_id;
+        self.lease.begin(sent_ns, Duration::from_secs(ttl_s));
+        self.session = self.lease.session();
+        tracing::info!(node = self.settings.node.name, ttl_s, "a lease was granted");
+        let renewal = Renewal {
+            etcd: Arc::clone(&self.etcd),
+            lease: Arc::clone(&self.lease),
+            lease_id,
+            session: self.session,
+            ttl: Duration::from_secs(ttl_s),
+            wake: Arc::clone(&self.wake),
+        };
+        let renewing = tokio::spawn(renewal.run());
+        while self.is_current() && self.stage() != Stage::Ending {
+            match self.tick().await {
+                Ok(revision) => {
+                    self.trouble = None;
+                    self.await_change(revision).await;
+                }
+                Err(error) => {
+                    self.note_trouble(&error);
+                    self.pause().await;
+                }
+            }
+        }
+        renewing.abort();
+        if self.stage() != Stage::Ending {
+            tracing::warn!(
+                node = self.settings.node.name,
+                "the lease is over; nothing of shared buckets is served until there is another"
+            );
+        }
+        Ok(())
+    }
+
+    /// Looks and does what follows; the revision that was looked at.
+    async fn tick(&mut self) -> Result<i64, EtcdError> {
+        let (entries, revision) = self.etcd.list(&self.keys.common(), self.limit()).await?;
+        let view = self.view(entries);
+        if view.epoch.is_none() {
+            let epoch = wall_clock().unix_s().to_string().into_bytes();
+            let put = [Change::Put(self.keys.epoch(), epoch, 0)];
+            self.etcd.transact(&[Condition::Absent(self.keys.epoch())], &put, self.limit()).await?;
+            return Ok(revision);
+        }
+        let is_member = self.register(&view).await?;
+        self.follow_buckets(&view).await?;
+        self.lead(&view).await?;
+        self.show(&view);
+        self.own(&view, is_member).await?;
+        self.note_left(&view);
+        Ok(revision)
+    }
+
+    fn view(&self, entries: Vec<KeyValue>) -> View {
+        let mut view = View::default();
+        let keys = &self.keys;
+        for entry in entries {
+            let key = entry.key.clone();
+            if let Some(name) = key.strip_prefix(&keys.nodes()) {
+                if name == self.settings.node.name {
+                    view.own_lease = Some(entry.lease);
+                }
+                if let Some(record) = understood(&entry) {
+                    view.nodes.insert(name.to_owned(), record);
+                }
+            } else if let Some(name) = key.strip_prefix(&keys.buckets()) {
+                view.buckets.insert(name.to_owned(), entry);
+            } else if let Some(name) = key.strip_prefix(&keys.manifests()) {
+                view.manifests.insert(name.to_owned(), entry);
+            } else if let Some(uuid) = key.strip_prefix(&keys.all_deleted()) {
+                view.deleted.insert(uuid.to_owned());
+            } else if key == keys.leader() {
+                view.leader = Some(entry);
+            } else if key == keys.map() {
+                view.map_revision = entry.mod_revision;
+                view.map = understood(&entry).unwrap_or_default();
+            } else if key == keys.epoch() {
+                view.epoch = understood(&entry);
+            }
+        }
+        view
+    }
+
+    /// Keeps this node's record as it is to be. False while somebody else has the name.
+    async fn register(&mut self, view: &View) -> Result<bool, EtcdError> {
+        let name = &self.settings.node.name;
+        let record = NodeRecord::of(&self.settings.node, self.stage() >= Stage::Leaving);
+        let key = self.keys.node(name);
+        let value = serde_json::to_vec(&record).expect("a plain struct");
+        let conditions = match view.own_lease {
+            Some(lease) if lease == self.lease_id => {
+                if view.nodes.get(name) == Some(&record) {
+                    return Ok(true);
+                }
+                Vec::new()
+            }
+            Some(_) => {
+                tracing::info!(
+                    node = name,
+                    "waiting for the lease of an earlier node of this name to end"
+                );
+                return Ok(false);
+            }
+            None => vec![Condition::Absent(key.clone())],
+        };
+        let put = [Change::Put(key, value, self.lease_id)];
+        Ok(self.etcd.transact(&conditions, &put, self.limit()).await?.is_some())
+    }
+
+    /// Shows clients what was agreed on.
+    fn show(&self, view: &View) {
+        let Some(epoch) = view.epoch.filter(|_| view.map_revision > 0) else { return };
+        let unsigned = |revision: i64| u64::try_from(revision).unwrap_or(0);
+        let placement = |(name, bucket): (&String, &super::records::MapBucket)| {
+            let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
+            let owners = bucket.owners.iter().map(|owner| Some(*owner)).collect();
+            let rev = unsigned(view.map_revision.max(manifest));
+            (name.clone(), Placement { owners, rev })
+        };
+        self.config.set_topology(Topology {
+            epoch,
+            rev: unsigned(view.map_revision),
+            nodes: view.map.nodes.iter().map(|node| node.record.named(&node.name)).collect(),
+            this: self.settings.node.name.clone(),
+            buckets: view.map.buckets.iter().map(placement).collect(),
+        });
+    }
+
+    /// A node that leaves has left when it has nothing more, or when there is nobody to take it.
+    fn note_left(&self, view: &View) {
+        if self.stage() != Stage::Leaving {
+            return;
+        }
+        let is_alone = view
+            .nodes
+            .iter()
+            .all(|(name, record)| *name == self.settings.node.name || record.leaving);
+        let has_nothing =
+            self.shared_buckets().iter().all(|handle| handle.bucket().owned().is_empty());
+        if is_alone || has_nothing {
+            self.stage.send_replace(Stage::Left);
+        }
+    }
+
+    /// Ends the session here, whatever etcd says.
+    async fn give_everything_up(&self) {
+        self.lease.end();
+        let shared = self.shared_buckets();
+        let freeing = tokio::task::spawn_blocking(move || {
+            for handle in shared {
+                let bucket = handle.bucket();
+                bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
+            }
+        });
+        if freeing.await.is_err() {
+            tracing::error!("a thread that gave vbuckets up panicked");
+        }
+    }
+
+    /// Until something changes, in etcd or here, or it is time to look again.
+    async fn await_change(&mut self, revision: i64) {
+        let left = self.lease.left().unwrap_or_default();
+        let limit = TICK_INTERVAL.min(left);
+        tokio::select! {
+            changed = self.etcd.changed_since(self.keys.all(), revision, limit) => {
+                if let Err(error) = changed {
+                    self.note_trouble(&error);
+                    self.pause().await;
+                }
+            }
+            () = self.wake.notified() => {}
+        }
+    }
+
+    async fn pause(&self) {
+        let limit = self.lease.left().map_or(RETRY_PAUSE, |left| left.min(RETRY_PAUSE));
+        tokio::select! {
+            () = tokio::time::sleep(limit) => {}
+            () = self.wake.notified() => {}
+        }
+    }
+
+    fn note_trouble(&mut self, error: &EtcdError) {
+        let text = error.to_string();
+        if self.trouble.as_ref() != Some(&text) {
+            tracing::warn!(%error, "the cluster's state cannot be reached");
+            self.trouble = Some(text);
+        }
+    }
+}
+
+/// A record that this version understands; another one is as good as none.
+pub(super) fn understood<R: serde::de::DeserializeOwned>(entry: &KeyValue) -> Option<R> {
+    let record = serde_json::from_slice(&entry.value);
+    record
+        .inspect_err(
+            |error| tracing::error!(key = entry.key, %error, "a record in etcd is not understood"),
+        )
+        .ok()
+}
+
+/// Renews a lease until it is over.
+struct Renewal {
+    etcd: Arc<Etcd>,
+    lease: Arc<NodeLease>,
+    lease_id: i64,
+    session: u64,
+    ttl: Duration,
+    wake: Arc<Notify>,
+}
+
+impl Renewal {
+    async fn run(self) {
+        let mut pause = self.ttl / RENEWALS;
+        loop {
+            let left = self.lease.left().unwrap_or_default();
+            tokio::time::sleep(pause.min(left)).await;
+            if !self.lease.still_holds(self.session) {
+                return self.wake.notify_one();
+            }
+            let (sent_ns, left) = (self.lease.now_ns(), self.lease.left().unwrap_or_default());
+            let limit = (self.ttl / RENEWALS).min(left);
+            pause = match self.etcd.keep_alive(self.lease_id, limit).await {
+                Ok(0) => {
+                    tracing::warn!("etcd has ended the lease");
+                    self.lease.end();
+                    return self.wake.notify_one();
+                }
+                Ok(ttl_s) => {
+                    self.lease.renew(self.session, sent_ns, Duration::from_secs(ttl_s));
+                    self.ttl / RENEWALS
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the lease was not renewed");
+                    RETRY_PAUSE
+                }
+            };
+        }
+    }
+}

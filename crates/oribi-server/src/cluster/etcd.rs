@@ -1,0 +1,408 @@
+//! A client for etcd's key-value store, leases and watches, over its HTTP/JSON gateway.
+//!
+//! Owns: requests, their time limits, and the choice of an endpoint: it stays with one until that fails, then
+//! takes the next. Invariants: a request has ended when its limit is over; what an answer does not say is an
+//! error, never a guess; keys and values are bytes here and base64 on the wire. One connection for a
+//! request: there are a few of them a second. Called by the cluster's agent. No TLS and no passwords yet.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+/// Longest answer that is read. A whole configuration is some hundred KiB.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why etcd did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// An endpoint is not `http://HOST:PORT`.
+    #[error("{0:?} is not http://HOST:PORT")]
+    Endpoint(String),
+    /// No answer, or none in time.
+    #[error("etcd at {endpoint} does not answer: {detail}")]
+    Unreachable {
+        /// Which one.
+        endpoint: String,
+        /// What happened.
+        detail: String,
+    },
+    /// It answered with a refusal.
+    #[error("etcd refuses {path}: {detail}")]
+    Refused {
+        /// What was asked.
+        path: &'static str,
+        /// What it said.
+        detail: String,
+    },
+    /// Its answer cannot be understood.
+    #[error("etcd's answer to {path} is not understood: {detail}")]
+    Answer {
+        /// What was asked.
+        path: &'static str,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+/// One key with what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyValue {
+    /// The key.
+    pub key: String,
+    /// What it holds.
+    pub value: Vec<u8>,
+    /// etcd's revision of the last change.
+    pub mod_revision: i64,
+    /// etcd's revision of the creation.
+    pub create_revision: i64,
+    /// Lease that it lives with; 0 for none.
+    pub lease: i64,
+}
+
+/// What has to hold for a transaction.
+#[derive(Debug, Clone)]
+pub enum Condition {
+    /// There is no such key.
+    Absent(String),
+    /// The key was last changed in this revision.
+    Unchanged(String, i64),
+    /// The key was created in this revision.
+    CreatedAt(String, i64),
+    /// The key holds this.
+    Holds(String, Vec<u8>),
+}
+
+/// What a transaction does.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Sets a key, for as long as the lease lives if there is one (0: none).
+    Put(String, Vec<u8>, i64),
+    /// Removes a key.
+    Delete(String),
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Etcd {
+    endpoints: Vec<String>,
+    current: AtomicUsize,
+}
+
+impl Etcd {
+    /// A client for these endpoints, `http://HOST:PORT` each.
+    ///
+    /// # Errors
+    /// An endpoint of another form.
+    pub fn new(urls: &[String]) -> Result<Etcd, EtcdError> {
+        let mut endpoints = Vec::new();
+        for url in urls {
+            let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+            let is_whole = |text: &&str| {
+                text.rsplit_once(':').is_some_and(|(host, port)| {
+                    !host.is_empty() && port.parse::<u16>().is_ok() && !text.contains('/')
+                })
+            };
+            let authority = authority.filter(is_whole);
+            endpoints.push(authority.ok_or_else(|| EtcdError::Endpoint(url.clone()))?.to_owned());
+        }
+        if endpoints.is_empty() {
+            return Err(EtcdError::Endpoint(String::new()));
+        }
+        Ok(Etcd { endpoints, current: AtomicUsize::new(0) })
+    }
+
+    /// Makes a lease that lives `ttl_s` seconds from its last renewal; its id and what time it really gets.
+    pub async fn grant(&self, ttl_s: u64, limit: Duration) -> Result<(i64, u64), EtcdError> {
+        const PATH: &str = "/v3/lease/grant";
+        let answer = self.ask(PATH, &json!({ "TTL": ttl_s.to_string() }), limit).await?;
+        let ttl = u64::try_from(number(PATH, &answer, "TTL")?).unwrap_or(0);
+        Ok((number(PATH, &answer, "ID")?, ttl))
+    }
+
+    /// Renews a lease; the seconds that it has from now, 0 when it is gone.
+    pub async fn keep_alive(&self, lease: i64, limit: Duration) -> Result<u64, EtcdError> {
+        const PATH: &str = "/v3/lease/keepalive";
+        let answer = self.ask(PATH, &json!({ "ID": lease.to_string() }), limit).await?;
+        let result = answer.get("result").unwrap_or(&answer);
+        // A lease that is gone has no TTL in the answer, as zeroes are left out.
+        Ok(u64::try_from(number_or_zero(PATH, result, "TTL")?).unwrap_or(0))
+    }
+
+    /// Ends a lease and removes what hangs on it.
+    pub async fn revoke(&self, lease: i64, limit: Duration) -> Result<(), EtcdError> {
+        self.ask("/v3/lease/revoke", &json!({ "ID": lease.to_string() }), limit).await.map(drop)
+    }
+
+    /// One key, as of now.
+    pub async fn get(&self, key: &str, limit: Duration) -> Result<Option<KeyValue>, EtcdError> {
+        let asked = json!({ "key": STANDARD.encode(key) });
+        Ok(self.range(&asked, limit).await?.0.pop())
+    }
+
+    /// All keys that begin with `prefix`, as of now, in order, and the revision that this is.
+    pub async fn list(
+        &self,
+        prefix: &str,
+        limit: Duration,
+    ) -> Result<(Vec<KeyValue>, i64), EtcdError> {
+        let end = STANDARD.encode(end_of(prefix));
+        let asked = json!({ "key": STANDARD.encode(prefix), "range_end": end });
+        self.range(&asked, limit).await
+    }
+
+    async fn range(
+        &self,
+        asked: &Value,
+        limit: Duration,
+    ) -> Result<(Vec<KeyValue>, i64), EtcdError> {
+        const PATH: &str = "/v3/kv/range";
+        let answer = self.ask(PATH, asked, limit).await?;
+        let entries = answer.get("kvs").and_then(Value::as_array);
+        let entries: Result<Vec<KeyValue>, EtcdError> =
+            entries.into_iter().flatten().map(|entry| key_value(PATH, entry)).collect();
+        let header = answer.get("header").unwrap_or(&Value::Null);
+        Ok((entries?, number(PATH, header, "revision")?))
+    }
+
+    /// Does all of `changes` if all of `conditions` hold, else nothing; whether it did, and the revision.
+    pub async fn transact(
+        &self,
+        conditions: &[Condition],
+        changes: &[Change],
+        limit: Duration,
+    ) -> Result<Option<i64>, EtcdError> {
+        const PATH: &str = "/v3/kv/txn";
+        let compare: Vec<Value> = conditions.iter().map(condition_json).collect();
+        let success: Vec<Value> = changes.iter().map(change_json).collect();
+        let answer =
+            self.ask(PATH, &json!({ "compare": compare, "success": success }), limit).await?;
+        let did = answer.get("succeeded").and_then(Value::as_bool).unwrap_or(false);
+        let header = answer.get("header").unwrap_or(&Value::Null);
+        let revision = number(PATH, header, "revision")?;
+        Ok(did.then_some(revision))
+    }
+
+    /// Returns when something below `prefix` has changed since `revision`, or the watch has ended.
+    pub async fn changed_since(
+        &self,
+        prefix: &str,
+        revision: i64,
+        limit: Duration,
+    ) -> Result<(), EtcdError> {
+        const PATH: &str = "/v3/watch";
+        let watch = json!({ "create_request": {
+            "key": STANDARD.encode(prefix),
+            "range_end": STANDARD.encode(end_of(prefix)),
+            "start_revision": (revision + 1).to_string(),
+        }});
+        let endpoint = self.endpoint();
+        let watching = async {
+            let mut answer = send(&endpoint, PATH, &watch).await?;
+            while let Some(frame) = answer.body_mut().frame().await {
+                let frame = frame.map_err(|error| error.to_string())?;
+                let text = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
+                if text.windows(8).any(|part| part == b"\"events\"") {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        // That nothing has happened for so long is an end like any other.
+        let ended = tokio::time::timeout(limit, watching).await.unwrap_or(Ok(()));
+        ended.map_err(|detail| self.failed(endpoint.clone(), detail))
+    }
+
+    async fn ask(
+        &self,
+        path: &'static str,
+        asked: &Value,
+        limit: Duration,
+    ) -> Result<Value, EtcdError> {
+        let endpoint = self.endpoint();
+        let asking = async {
+            let answer = send(&endpoint, path, asked).await?;
+            let status = answer.status();
+            let limited = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+            let body = limited.collect().await.map_err(|error| error.to_string())?.to_bytes();
+            Ok((status, body))
+        };
+        let answered = tokio::time::timeout(limit, asking).await;
+        let answered = answered.unwrap_or_else(|_| Err(format!("none within {limit:?}")));
+        let (status, body) =
+            answered.map_err(|detail: String| self.failed(endpoint.clone(), detail))?;
+        if !status.is_success() {
+            let detail =
+                format!("{status} {}", String::from_utf8_lossy(&body[..body.len().min(300)]));
+            if status.is_server_error() {
+                // It may have no leader; another may.
+                return Err(self.failed(endpoint, detail));
+            }
+            return Err(EtcdError::Refused { path, detail });
+        }
+        // A streaming call answers one line for each message; the first is the answer.
+        let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        serde_json::from_slice(line)
+            .map_err(|error| EtcdError::Answer { path, detail: error.to_string() })
+    }
+
+    fn endpoint(&self) -> String {
+        self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()].clone()
+    }
+
+    /// The next request goes to the next endpoint.
+    fn failed(&self, endpoint: String, detail: String) -> EtcdError {
+        self.current.fetch_add(1, Ordering::Relaxed);
+        EtcdError::Unreachable { endpoint, detail }
+    }
+}
+
+async fn send(endpoint: &str, path: &str, asked: &Value) -> Result<Response<Incoming>, String> {
+    let stream = TcpStream::connect(endpoint).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // It ends with the sender or the server; what goes wrong shows in the answer.
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::post(path)
+        .header("host", endpoint)
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(asked.to_string())))
+        .map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    Ok(answer)
+}
+
+/// The first key behind all that begin with `prefix`, which is ASCII.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+fn condition_json(condition: &Condition) -> Value {
+    match condition {
+        Condition::Absent(key) => json!({
+            "key": STANDARD.encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0",
+        }),
+        Condition::Unchanged(key, revision) => json!({
+            "key": STANDARD.encode(key), "target": "MOD", "result": "EQUAL",
+            "mod_revision": revision.to_string(),
+        }),
+        Condition::CreatedAt(key, revision) => json!({
+            "key": STANDARD.encode(key), "target": "CREATE", "result": "EQUAL",
+            "create_revision": revision.to_string(),
+        }),
+        Condition::Holds(key, value) => json!({
+            "key": STANDARD.encode(key), "target": "VALUE", "result": "EQUAL",
+            "value": STANDARD.encode(value),
+        }),
+    }
+}
+
+fn change_json(change: &Change) -> Value {
+    match change {
+        Change::Put(key, value, lease) => json!({ "request_put": {
+            "key": STANDARD.encode(key), "value": STANDARD.encode(value), "lease": lease.to_string(),
+        }}),
+        Change::Delete(key) => {
+            json!({ "request_delete_range": { "key": STANDARD.encode(key) }})
+        }
+    }
+}
+
+fn key_value(path: &'static str, entry: &Value) -> Result<KeyValue, EtcdError> {
+    let bytes = |field: &str| {
+        // An empty value is left out.
+        let text = entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        STANDARD
+            .decode(text)
+            .map_err(|error| EtcdError::Answer { path, detail: format!("{field}: {error}") })
+    };
+    let key = String::from_utf8(bytes("key")?)
+        .map_err(|error| EtcdError::Answer { path, detail: error.to_string() })?;
+    Ok(KeyValue {
+        key,
+        value: bytes("value")?,
+        mod_revision: number(path, entry, "mod_revision")?,
+        create_revision: number(path, entry, "create_revision")?,
+        lease: number_or_zero(path, entry, "lease")?,
+    })
+}
+
+/// A number, which the gateway writes as a string.
+fn number(path: &'static str, answer: &Value, field: &str) -> Result<i64, EtcdError> {
+    match answer.get(field) {
+        None => Err(EtcdError::Answer { path, detail: format!("{field} is missing") }),
+        Some(_) => number_or_zero(path, answer, field),
+    }
+}
+
+fn number_or_zero(path: &'static str, answer: &Value, field: &str) -> Result<i64, EtcdError> {
+    let found = match answer.get(field) {
+        None => Some(0),
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(other) => other.as_i64(),
+    };
+    found.ok_or_else(|| EtcdError::Answer { path, detail: format!("{field} is not a number") })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Etcd, EtcdError, end_of, key_value, number};
+
+    #[test]
+    fn endpoints_are_urls_with_a_port() {
+        let of = |url: &str| Etcd::new(&[url.to_owned()]);
+        for good in ["http://localhost:2379", "http://[::1]:2379/"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "localhost:2379",
+            "https://h:1",
+            "http://h",
+            "http://:1",
+            "http://h:x",
+            "http://h:1/p",
+        ] {
+            assert!(matches!(of(bad), Err(EtcdError::Endpoint(_))), "{bad}");
+        }
+        assert!(Etcd::new(&[]).is_err());
+    }
+
+    #[test]
+    fn answers_are_taken_apart_or_refused() {
+        let entry =
+            json!({ "key": "YQ==", "value": "Yg==", "mod_revision": "7", "create_revision": "3" });
+        let found = key_value("p", &entry).unwrap();
+        assert_eq!((found.key.as_str(), &found.value[..]), ("a", &b"b"[..]));
+        assert_eq!((found.mod_revision, found.create_revision), (7, 3));
+        let broken = [
+            json!({ "key": "%", "mod_revision": "7", "create_revision": "3" }),
+            json!({ "key": "YQ==", "create_revision": "3" }),
+            json!({ "key": "YQ==", "mod_revision": "x", "create_revision": "3" }),
+            json!({ "key": "/w==", "mod_revision": "7", "create_revision": "3" }),
+        ];
+        for entry in broken {
+            assert!(key_value("p", &entry).is_err(), "{entry}");
+        }
+        assert!(number("p", &json!({ "n": [] }), "n").is_err());
+    }
+
+    #[test]
+    fn a_prefix_ends_behind_all_that_begin_with_it() {
+        assert_eq!(end_of("/oribi/a/"), b"/oribi/a0");
+    }
+}

@@ -1,0 +1,123 @@
+//! What the node that leads does: it makes the map.
+//!
+//! Owns: the election and the map. Invariant: a map is written only if this node still leads and nobody has written
+//! another since it looked, so there is one line of maps. Leading gives no right to serve anything.
+
+use serde::Deserialize;
+
+use super::Stage;
+use super::agent::{Agent, View, understood};
+use super::assignment::assign;
+use super::etcd::{Change, Condition, EtcdError};
+use super::records::{MapBucket, MapNode, MapRecord};
+
+/// What the map has to know of a bucket's settings.
+#[derive(Deserialize)]
+pub(super) struct BucketOutline {
+    pub(super) uuid: String,
+    pub(super) vbuckets: u16,
+}
+
+impl Agent {
+    /// Makes the map as it has to be, if this node leads; leads, if nobody does.
+    pub(super) async fn lead(&self, view: &View) -> Result<(), EtcdError> {
+        let key = self.keys.leader();
+        let Some(leader) = &view.leader else {
+            if self.stage() == Stage::Serving {
+                let put = [Change::Put(key.clone(), self.token(), self.lease_id)];
+                self.etcd.transact(&[Condition::Absent(key)], &put, self.limit()).await?;
+            }
+            return Ok(());
+        };
+        if leader.value != self.token() {
+            return Ok(());
+        }
+        let Some(map) = next_map(view).filter(|map| *map != view.map) else { return Ok(()) };
+        let unchanged = match view.map_revision {
+            0 => Condition::Absent(self.keys.map()),
+            revision => Condition::Unchanged(self.keys.map(), revision),
+        };
+        let conditions = [Condition::CreatedAt(key, leader.create_revision), unchanged];
+        let text = serde_json::to_vec(&map).expect("plain structs with string keys");
+        let put = [Change::Put(self.keys.map(), text, 0)];
+        if self.etcd.transact(&conditions, &put, self.limit()).await?.is_some() {
+            tracing::info!(nodes = map.nodes.len(), buckets = map.buckets.len(), "made a new map");
+        }
+        Ok(())
+    }
+}
+
+/// The map that follows from who is there; `None` when there is nobody to serve anything.
+fn next_map(view: &View) -> Option<MapRecord> {
+    let staying = view.nodes.iter().filter(|(_, record)| !record.leaving);
+    let nodes: Vec<MapNode> = staying
+        .map(|(name, record)| MapNode { name: name.clone(), record: record.clone() })
+        .collect();
+    if nodes.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let mut map = MapRecord::default();
+    for (name, entry) in &view.buckets {
+        let Some(BucketOutline { uuid, vbuckets }) = understood(entry) else { continue };
+        let known = view.map.buckets.get(name).filter(|known| known.uuid == uuid);
+        let owner = |vbucket| known.and_then(|known| known.owner(&view.map, vbucket));
+        let before: Vec<Option<&str>> = (0..usize::from(vbuckets)).map(owner).collect();
+        let owners = assign(&before, &names);
+        map.buckets.insert(name.clone(), MapBucket { uuid, owners });
+    }
+    Some(MapRecord { nodes, ..map })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_map;
+    use crate::cluster::agent::View;
+    use crate::cluster::etcd::KeyValue;
+    use crate::cluster::records::NodeRecord;
+
+    fn node(leaving: bool) -> NodeRecord {
+        NodeRecord { host: "h".to_owned(), kv: 1, mgmt: 2, kv_tls: None, mgmt_tls: None, leaving }
+    }
+
+    fn view(nodes: &[(&str, bool)]) -> View {
+        let bucket = KeyValue {
+            key: "b".to_owned(),
+            value: br#"{"uuid":"u","vbuckets":8,"more":1}"#.to_vec(),
+            ..KeyValue::default()
+        };
+        View {
+            nodes: nodes
+                .iter()
+                .map(|(name, leaving)| ((*name).to_owned(), node(*leaving)))
+                .collect(),
+            buckets: [("b".to_owned(), bucket)].into(),
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn the_map_follows_who_comes_goes_and_leaves() {
+        assert!(next_map(&view(&[])).is_none());
+        assert!(next_map(&view(&[("a", true)])).is_none());
+        let alone = next_map(&view(&[("a", false)])).unwrap();
+        assert_eq!(alone.buckets["b"].owners, [0; 8]);
+        let mut joined = view(&[("0", false), ("a", false)]);
+        joined.map = alone.clone();
+        let both = next_map(&joined).unwrap();
+        let of = |name: &str, map: &crate::cluster::records::MapRecord| {
+            (0..8).filter(|vb| map.buckets["b"].owner(map, *vb) == Some(name)).count()
+        };
+        // Positions have changed with the list of nodes, owners only as far as needed.
+        assert_eq!((of("0", &both), of("a", &both)), (4, 4));
+        let mut leaving = view(&[("0", false), ("a", true)]);
+        leaving.map = both;
+        let left = next_map(&leaving).unwrap();
+        assert_eq!((left.nodes.len(), of("0", &left)), (1, 8));
+        // A bucket that was made anew is nobody's.
+        let mut anew = view(&[("0", false)]);
+        anew.map = left;
+        anew.map.buckets.get_mut("b").unwrap().uuid = "other".to_owned();
+        assert_eq!(next_map(&anew).unwrap().buckets["b"].uuid, "u");
+    }
+}

@@ -1,0 +1,210 @@
+//! Until when this node may serve what it owns.
+//!
+//! Owns: the deadline, by a clock that goes on while the machine sleeps, and the session number by which a
+//! worker notices that ownership ended while it served. Invariants:
+//! 1. The deadline is earlier than the end of the lease in etcd: it counts from before a renewal was sent, and
+//!    is shortened by a share for clocks that go at different speeds.
+//! 2. Once the deadline was found to be over the session has ended: a renewal that comes late does not bring
+//!    it back, and every vbucket of a shared bucket has stopped serving before anybody goes on.
+//! 3. A worker sends an answer only if the session in which it began to serve is still the current one and
+//!    the deadline is not over after it has served. So whatever it has read was current when it was read.
+//!
+//! Called by workers (each turn), stores (each time another owner shows up) and the agent (renewals).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use oribi_engine::Bucket;
+use oribi_storage::Ownership;
+use oribi_types::Vbid;
+use parking_lot::Mutex;
+
+use crate::buckets::Buckets;
+
+/// Part of the lease, as divisor, by which the deadline is earlier: clocks may differ in speed by less.
+const MARGIN_DIVISOR: u32 = 10;
+
+/// Nanoseconds since the machine started, time asleep included.
+pub(crate) fn boot_time_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    s.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
+}
+
+/// See the module text.
+pub(crate) struct NodeLease {
+    buckets: Arc<Buckets>,
+    /// By [`boot_time_ns`]; 0 while there is no lease.
+    deadline_ns: AtomicU64,
+    /// Raised when a session begins to end, to an odd number, and again when it has ended.
+    session: AtomicU64,
+    /// Held while a session begins or ends.
+    change: Mutex<()>,
+    clock: fn() -> u64,
+}
+
+impl NodeLease {
+    /// No lease yet.
+    pub(crate) fn new(buckets: Arc<Buckets>) -> NodeLease {
+        NodeLease::with_clock(buckets, boot_time_ns)
+    }
+
+    pub(crate) fn with_clock(buckets: Arc<Buckets>, clock: fn() -> u64) -> NodeLease {
+        NodeLease {
+            buckets,
+            deadline_ns: AtomicU64::new(0),
+            session: AtomicU64::new(0),
+            change: Mutex::new(()),
+            clock,
+        }
+    }
+
+    /// What the clock says now; to be asked before a grant or a renewal is sent.
+    pub(crate) fn now_ns(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// Number of the current session.
+    pub(crate) fn session(&self) -> u64 {
+        self.session.load(Ordering::Acquire)
+    }
+
+    /// A lease of `ttl` was granted, by a request that was sent at `sent_ns`.
+    pub(crate) fn begin(&self, sent_ns: u64, ttl: Duration) {
+        let _alone = self.change.lock();
+        self.deadline_ns.store(deadline(sent_ns, ttl), Ordering::Release);
+    }
+
+    /// It was renewed in `session`, by a request that was sent at `sent_ns`. False when the session has ended.
+    pub(crate) fn renew(&self, session: u64, sent_ns: u64, ttl: Duration) -> bool {
+        if !self.is_held() {
+            self.end();
+        }
+        let _alone = self.change.lock();
+        let is_same = self.session() == session;
+        if is_same {
+            self.deadline_ns.fetch_max(deadline(sent_ns, ttl), Ordering::AcqRel);
+        }
+        is_same
+    }
+
+    /// True before the deadline.
+    pub(crate) fn is_held(&self) -> bool {
+        self.now_ns() < self.deadline_ns.load(Ordering::Acquire)
+    }
+
+    /// True when what was served since `session` was asked for may be sent. If time is up nothing of any shared
+    /// bucket is served when this returns.
+    pub(crate) fn still_holds(&self, session: u64) -> bool {
+        let deadline = self.deadline_ns.load(Ordering::Acquire);
+        if deadline != 0 && self.now_ns() >= deadline {
+            self.end();
+        }
+        // An odd session is one whose vbuckets are being taken out of service right now.
+        self.session() == session && session.is_multiple_of(2)
+    }
+
+    /// Ends the session: nothing of any shared bucket is served any more, and what was begun is not answered.
+    pub(crate) fn end(&self) {
+        let _alone = self.change.lock();
+        if self.deadline_ns.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.session.fetch_add(1, Ordering::AcqRel);
+        for handle in self.buckets.list().iter().filter(|handle| handle.bucket().is_shared()) {
+            let bucket = handle.bucket();
+            bucket.owned().into_iter().for_each(|vbid| bucket.stop_serving(vbid));
+        }
+        self.deadline_ns.store(0, Ordering::Release);
+        self.session.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Time until the deadline; `None` without a lease.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let deadline = self.deadline_ns.load(Ordering::Acquire);
+        (deadline != 0).then(|| Duration::from_nanos(deadline.saturating_sub(self.now_ns())))
+    }
+}
+
+fn deadline(sent_ns: u64, ttl: Duration) -> u64 {
+    let safe = ttl - ttl / MARGIN_DIVISOR;
+    sent_ns.saturating_add(u64::try_from(safe.as_nanos()).unwrap_or(u64::MAX)).max(1)
+}
+
+/// What the store of one bucket is told.
+pub(crate) struct BucketOwnership {
+    pub(crate) lease: Arc<NodeLease>,
+    pub(crate) bucket: std::sync::Weak<Bucket>,
+}
+
+impl Ownership for BucketOwnership {
+    fn owns(&self, vbid: Vbid) -> bool {
+        self.bucket.upgrade().is_some_and(|bucket| bucket.is_owned(vbid)) && self.lease.is_held()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::NodeLease;
+    use crate::buckets::Buckets;
+
+    thread_local!(static NOW: Cell<u64> = const { Cell::new(1) });
+
+    const TTL: Duration = Duration::from_secs(10);
+    const S: u64 = 1_000_000_000;
+
+    fn lease() -> NodeLease {
+        NOW.set(S);
+        NodeLease::with_clock(Arc::new(Buckets::in_memory()), || NOW.get())
+    }
+
+    #[test]
+    fn the_deadline_counts_from_before_the_request_and_is_early() {
+        let lease = lease();
+        assert!(!lease.is_held());
+        let sent = lease.now_ns();
+        NOW.set(5 * S);
+        lease.begin(sent, TTL);
+        NOW.set(10 * S - 1);
+        assert!(lease.is_held());
+        NOW.set(10 * S);
+        assert!(!lease.is_held());
+    }
+
+    #[test]
+    fn what_was_served_over_the_deadline_is_not_sent_and_a_late_renewal_changes_nothing() {
+        let lease = lease();
+        lease.begin(lease.now_ns(), TTL);
+        let session = lease.session();
+        assert!(lease.still_holds(session));
+        NOW.set(20 * S);
+        assert!(!lease.still_holds(session));
+        assert!(!lease.renew(session, 19 * S, TTL));
+        assert!(!lease.is_held());
+        // Another worker that began to serve before, and looks when a new session has begun.
+        lease.begin(lease.now_ns(), TTL);
+        assert!(!lease.still_holds(session));
+        assert!(lease.still_holds(lease.session()));
+    }
+
+    #[test]
+    fn a_renewal_that_finds_the_deadline_over_ends_the_session_itself() {
+        let lease = lease();
+        lease.begin(lease.now_ns(), TTL);
+        let session = lease.session();
+        NOW.set(15 * S);
+        assert!(!lease.renew(session, 14 * S, TTL));
+        assert!(lease.left().is_none());
+    }
+
+    #[test]
+    fn without_a_lease_answers_of_other_buckets_go_out() {
+        let lease = lease();
+        assert!(lease.still_holds(lease.session()));
+    }
+}

@@ -1,0 +1,199 @@
+//! What stands in etcd: names of keys, and the records that are more than a name.
+//!
+//! Owns: layout and spelling, for all versions that ever share a cluster. Everything is below `/oribi/CLUSTER/`:
+//!
+//! | key | holds | lives |
+//! |---|---|---|
+//! | `c/epoch` | UNIX seconds at which the cluster was made | for ever |
+//! | `c/nodes/NAME` | a [`NodeRecord`] | as long as the node's lease |
+//! | `c/leader` | name and lease of the node that makes the map | as long as its lease |
+//! | `c/map` | a [`MapRecord`] | for ever |
+//! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
+//! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
+//! | `c/deleted/UUID` | nothing: the bucket was deleted | for ever |
+//! | `held/BUCKET/VBUCKET` | name and lease of the node that serves it | as long as its lease |
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster_config::TopologyNode;
+
+/// Names of keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(String);
+
+impl Keys {
+    pub(super) fn new(cluster: &str) -> Keys {
+        Keys(format!("/oribi/{cluster}/"))
+    }
+
+    /// Everything.
+    pub(super) fn all(&self) -> &str {
+        &self.0
+    }
+
+    /// Everything but who holds what.
+    pub(super) fn common(&self) -> String {
+        format!("{}c/", self.0)
+    }
+
+    pub(super) fn epoch(&self) -> String {
+        format!("{}c/epoch", self.0)
+    }
+
+    pub(super) fn nodes(&self) -> String {
+        format!("{}c/nodes/", self.0)
+    }
+
+    pub(super) fn node(&self, name: &str) -> String {
+        format!("{}{name}", self.nodes())
+    }
+
+    pub(super) fn leader(&self) -> String {
+        format!("{}c/leader", self.0)
+    }
+
+    pub(super) fn map(&self) -> String {
+        format!("{}c/map", self.0)
+    }
+
+    pub(super) fn buckets(&self) -> String {
+        format!("{}c/buckets/", self.0)
+    }
+
+    pub(super) fn bucket(&self, name: &str) -> String {
+        format!("{}{name}", self.buckets())
+    }
+
+    pub(super) fn manifests(&self) -> String {
+        format!("{}c/manifests/", self.0)
+    }
+
+    pub(super) fn manifest(&self, bucket: &str) -> String {
+        format!("{}{bucket}", self.manifests())
+    }
+
+    pub(super) fn all_deleted(&self) -> String {
+        format!("{}c/deleted/", self.0)
+    }
+
+    pub(super) fn deleted(&self, uuid: &str) -> String {
+        format!("{}{uuid}", self.all_deleted())
+    }
+
+    pub(super) fn held_of(&self, bucket: &str) -> String {
+        format!("{}held/{bucket}/", self.0)
+    }
+
+    pub(super) fn held(&self, bucket: &str, vbucket: u16) -> String {
+        format!("{}{vbucket:04}", self.held_of(bucket))
+    }
+}
+
+/// A node that is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NodeRecord {
+    pub(super) host: String,
+    pub(super) kv: u16,
+    pub(super) mgmt: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kv_tls: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mgmt_tls: Option<u16>,
+    /// It wants to be given nothing, and to hand over what it has.
+    #[serde(default)]
+    pub(super) leaving: bool,
+}
+
+impl NodeRecord {
+    pub(super) fn of(node: &TopologyNode, leaving: bool) -> NodeRecord {
+        NodeRecord {
+            host: node.host.clone(),
+            kv: node.kv,
+            mgmt: node.mgmt,
+            kv_tls: node.kv_tls,
+            mgmt_tls: node.mgmt_tls,
+            leaving,
+        }
+    }
+
+    pub(super) fn named(&self, name: &str) -> TopologyNode {
+        TopologyNode {
+            name: name.to_owned(),
+            host: self.host.clone(),
+            kv: self.kv,
+            mgmt: self.mgmt,
+            kv_tls: self.kv_tls,
+            mgmt_tls: self.mgmt_tls,
+        }
+    }
+}
+
+/// Which node is to serve which vbuckets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct MapRecord {
+    /// Nodes, in the order in which clients see them.
+    pub(super) nodes: Vec<MapNode>,
+    pub(super) buckets: BTreeMap<String, MapBucket>,
+}
+
+/// A node in the map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MapNode {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) record: NodeRecord,
+}
+
+/// A bucket in the map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MapBucket {
+    pub(super) uuid: String,
+    /// Position in the list of nodes, for each vbucket.
+    pub(super) owners: Vec<usize>,
+}
+
+impl MapBucket {
+    /// Name of the node that is to serve a vbucket.
+    pub(super) fn owner<'m>(&self, map: &'m MapRecord, vbucket: usize) -> Option<&'m str> {
+        let node = map.nodes.get(*self.owners.get(vbucket)?)?;
+        Some(&node.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keys, MapBucket, MapNode, MapRecord, NodeRecord};
+
+    #[test]
+    fn keys_of_one_kind_share_a_prefix_that_no_other_kind_has() {
+        let keys = Keys::new("c1");
+        assert_eq!(keys.held("b", 7), "/oribi/c1/held/b/0007");
+        assert!(keys.node("n").starts_with(&keys.common()));
+        assert!(!keys.held("b", 7).starts_with(&keys.common()));
+        assert!(!Keys::new("c10").all().starts_with(keys.all()));
+    }
+
+    #[test]
+    fn a_map_reads_as_it_was_written() {
+        let record = NodeRecord {
+            host: "h".to_owned(),
+            kv: 1,
+            mgmt: 2,
+            kv_tls: None,
+            mgmt_tls: Some(3),
+            leaving: false,
+        };
+        let bucket = MapBucket { uuid: "u".to_owned(), owners: vec![0, 1, 0] };
+        let map = MapRecord {
+            nodes: vec![MapNode { name: "n".to_owned(), record }],
+            buckets: [("b".to_owned(), bucket.clone())].into(),
+        };
+        let text = serde_json::to_string(&map).unwrap();
+        assert_eq!(serde_json::from_str::<MapRecord>(&text).unwrap(), map);
+        assert_eq!(bucket.owner(&map, 0), Some("n"));
+        assert_eq!(bucket.owner(&map, 1), None, "a node that is not there");
+        assert_eq!(bucket.owner(&map, 3), None, "a vbucket that is not there");
+    }
+}

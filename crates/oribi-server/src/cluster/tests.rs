@@ -1,0 +1,265 @@
+//! Several nodes in one process over one store in memory, agreeing through a real etcd.
+
+use std::sync::Arc;
+
+use oribi_engine::collections::ManifestChange;
+use oribi_engine::{
+    BucketConfig, EvictionPolicy, GetOutcome, Mutation, MutationOutcome, Refused, Storage,
+    StoreMode, StoreRequest, Upkeep,
+};
+use oribi_storage::{SharedMedium, SharedMemoryStore};
+use oribi_testkit::{EtcdServer, PATIENCE, TcpProxy, poll_until};
+use oribi_types::{Cas, CollectionId, DocKey, Vbid};
+
+use super::{Cluster, ClusterSettings};
+use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::cluster_config::{ClusterConfig, TopologyNode};
+use crate::config::Settings;
+use crate::worker::wall_clock;
+
+const VBUCKETS: u16 = 16;
+const LEASE_S: u64 = 2;
+
+struct Node {
+    buckets: Arc<Buckets>,
+    config: Arc<ClusterConfig>,
+    cluster: Arc<Cluster>,
+}
+
+fn bucket_config() -> BucketConfig {
+    BucketConfig {
+        name: "default".to_owned(),
+        uuid: "0".repeat(32),
+        vbuckets: VBUCKETS,
+        memory_quota_bytes: 64 << 20,
+        flush_enabled: false,
+        value_bytes_max: 1 << 20,
+        flush_interval_ms: 1,
+        storage: Storage::Persistent,
+        eviction: EvictionPolicy::Value,
+        high_watermark_percent: 85,
+        low_watermark_percent: 75,
+        upkeep: Upkeep::default(),
+    }
+}
+
+impl Node {
+    fn start(name: &str, etcd_port: u16, medium: &Arc<SharedMedium>) -> Node {
+        let buckets = Arc::new(Buckets::in_memory_of_cluster());
+        let store = Arc::new(SharedMemoryStore::on(Arc::clone(medium)));
+        buckets.open_over(bucket_config(), store, false, true).unwrap();
+        let config = Arc::new(ClusterConfig::new(1, 2, 3));
+        let node = TopologyNode {
+            name: name.to_owned(),
+            host: "127.0.0.1".to_owned(),
+            kv: 1,
+            mgmt: 2,
+            kv_tls: None,
+            mgmt_tls: None,
+        };
+        let etcd = vec![format!("http://127.0.0.1:{etcd_port}")];
+        let settings = ClusterSettings { etcd, name: "test".to_owned(), lease_s: LEASE_S, node };
+        let options = BucketOptions::from_settings(&Settings::default());
+        let (on, shown) = (Arc::clone(&buckets), Arc::clone(&config));
+        let cluster = Cluster::start(settings, on, shown, options).unwrap();
+        Node { buckets, config, cluster }
+    }
+
+    fn bucket(&self) -> Arc<BucketHandle> {
+        self.buckets.get("default").unwrap()
+    }
+
+    /// What the node says about a document; `None` when the vbucket is not its own.
+    fn read(&self, vbid: Vbid, name: &str) -> Option<Option<String>> {
+        let read = || self.bucket().bucket().get(vbid, key(name), wall_clock());
+        let outcome = poll_until(PATIENCE, || match read() {
+            // It is being loaded.
+            GetOutcome::Refused(Refused::NeedsFetch | Refused::TemporaryFailure) => None,
+            outcome => Some(outcome),
+        });
+        match outcome.expect("it is loaded") {
+            GetOutcome::Hit(item) => Some(Some(String::from_utf8_lossy(item.value()).into_owned())),
+            GetOutcome::Miss => Some(None),
+            GetOutcome::Refused(Refused::NotMyVbucket) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&self, vbid: Vbid, name: &str, value: &str) -> Option<Mutation> {
+        let request = StoreRequest {
+            mode: StoreMode::Set,
+            value: value.as_bytes(),
+            flags: 0,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+            is_compressed: false,
+        };
+        let write = || self.bucket().bucket().store(vbid, key(name), &request, wall_clock());
+        let outcome = poll_until(PATIENCE, || match write() {
+            MutationOutcome::Refused(Refused::NeedsFetch) => None,
+            outcome => Some(outcome),
+        });
+        match outcome.expect("it is loaded") {
+            MutationOutcome::Done(mutation) => Some(mutation),
+            MutationOutcome::Refused(Refused::NotMyVbucket) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn serves(&self, vbid: Vbid) -> bool {
+        let read = self.bucket().bucket().get(vbid, key("any"), wall_clock());
+        !matches!(read, GetOutcome::Refused(Refused::NotMyVbucket))
+    }
+
+    fn served(&self) -> usize {
+        vbuckets().filter(|vbid| self.serves(*vbid)).count()
+    }
+
+    fn flushed(&self) {
+        let bucket = self.bucket();
+        let is_flushed = || vbuckets().all(|vbid| bucket.bucket().is_flushed(vbid)).then_some(());
+        poll_until(PATIENCE, is_flushed).expect("everything is flushed");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.cluster.stop();
+    }
+}
+
+fn vbuckets() -> impl Iterator<Item = Vbid> {
+    (0..VBUCKETS).map(Vbid)
+}
+
+fn key(name: &str) -> DocKey<'_> {
+    DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
+}
+
+#[track_caller]
+fn wait_for_shares(nodes: &[(&Node, usize)]) {
+    let is_so = || nodes.iter().all(|(node, share)| node.served() == *share).then_some(());
+    if poll_until(PATIENCE, is_so).is_none() {
+        let served: Vec<usize> = nodes.iter().map(|(node, _)| node.served()).collect();
+        panic!("the shares stay at {served:?}");
+    }
+}
+
+#[test]
+fn nodes_share_what_there_is_and_hand_over_in_order() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let one = Node::start("one", etcd.port(), &medium);
+    wait_for_shares(&[(&one, 16)]);
+    for vbid in vbuckets() {
+        one.write(vbid, "k", "1").unwrap();
+    }
+    let two = Node::start("two", etcd.port(), &medium);
+    wait_for_shares(&[(&one, 8), (&two, 8)]);
+    for vbid in vbuckets() {
+        let (here, there) = if one.serves(vbid) { (&one, &two) } else { (&two, &one) };
+        // Nobody asked for durability; an orderly hand-over keeps it all the same.
+        assert_eq!(here.read(vbid, "k"), Some(Some("1".to_owned())), "{vbid}");
+        assert_eq!(there.read(vbid, "k"), None, "{vbid}");
+        here.write(vbid, "k", "2").unwrap();
+    }
+    let (map_of_one, map_of_two) = (one.config.topology(), two.config.topology());
+    let (map_of_one, map_of_two) = (map_of_one.unwrap(), map_of_two.unwrap());
+    assert_eq!((map_of_one.epoch, map_of_one.rev), (map_of_two.epoch, map_of_two.rev));
+    assert_eq!(map_of_one.buckets, map_of_two.buckets);
+    assert_eq!(map_of_one.nodes.len(), 2);
+
+    one.cluster.leave();
+    assert_eq!(one.served(), 0);
+    wait_for_shares(&[(&two, 16)]);
+    for vbid in vbuckets() {
+        assert_eq!(two.read(vbid, "k"), Some(Some("2".to_owned())), "{vbid}");
+    }
+}
+
+#[test]
+fn a_node_that_etcd_does_not_hear_of_stops_before_another_begins() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let proxy = TcpProxy::start(etcd.port()).unwrap();
+    let cut_off = Node::start("cut-off", proxy.port(), &medium);
+    let other = Node::start("other", etcd.port(), &medium);
+    wait_for_shares(&[(&cut_off, 8), (&other, 8)]);
+    let lost: Vec<Vbid> = vbuckets().filter(|vbid| cut_off.serves(*vbid)).collect();
+    for vbid in &lost {
+        cut_off.write(*vbid, "k", "persisted").unwrap();
+    }
+    cut_off.flushed();
+    proxy.cut();
+    let taken_over = poll_until(PATIENCE, || {
+        for vbid in &lost {
+            // In this order: ownership moves one way only.
+            let (new, old) = (other.serves(*vbid), cut_off.serves(*vbid));
+            assert!(!(new && old), "{vbid} is served twice");
+        }
+        (other.served() == 16).then_some(())
+    });
+    assert!(taken_over.is_some(), "nobody takes over");
+    assert_eq!(cut_off.served(), 0);
+    for vbid in &lost {
+        assert_eq!(other.read(*vbid, "k"), Some(Some("persisted".to_owned())));
+        other.write(*vbid, "k", "newer").unwrap();
+    }
+    proxy.mend();
+    wait_for_shares(&[(&cut_off, 8), (&other, 8)]);
+    for vbid in &lost {
+        let here = if cut_off.serves(*vbid) { &cut_off } else { &other };
+        assert_eq!(here.read(*vbid, "k"), Some(Some("newer".to_owned())));
+    }
+}
+
+#[test]
+fn collections_and_deletions_are_the_same_on_every_node() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let (one, two) =
+        (Node::start("one", etcd.port(), &medium), Node::start("two", etcd.port(), &medium));
+    wait_for_shares(&[(&one, 8), (&two, 8)]);
+    let before = two.config.topology().unwrap().buckets["default"].rev;
+    let create = |name: &str| ManifestChange::CreateCollection {
+        scope: "_default".to_owned(),
+        name: name.to_owned(),
+        max_ttl_s: None,
+    };
+    one.cluster.update_manifest(&one.bucket(), &create("a")).unwrap();
+    two.cluster.update_manifest(&two.bucket(), &create("b")).unwrap();
+    for node in [&one, &two] {
+        let has_both = || {
+            let manifest = node.bucket().bucket().manifest();
+            let has = |name| manifest.collection_id("_default", name).is_ok();
+            (has("a") && has("b")).then_some(())
+        };
+        poll_until(PATIENCE, has_both).expect("both collections are everywhere");
+        assert_eq!(node.bucket().bucket().manifest().uid().0, 2);
+    }
+    let is_newer = || (two.config.topology()?.buckets["default"].rev > before).then_some(());
+    poll_until(PATIENCE, is_newer).expect("clients are shown a newer configuration");
+
+    one.cluster.remove_bucket(&one.bucket()).unwrap();
+    for node in [&one, &two] {
+        let is_gone = || node.buckets.get("default").is_none().then_some(());
+        poll_until(PATIENCE, is_gone).expect("the bucket goes everywhere");
+    }
+}
+
+#[test]
+fn a_node_waits_for_etcd_and_a_name_for_its_lease() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let proxy = TcpProxy::start(etcd.port()).unwrap();
+    proxy.cut();
+    let early = Node::start("same", proxy.port(), &medium);
+    assert_eq!(early.served(), 0);
+    proxy.mend();
+    wait_for_shares(&[(&early, 16)]);
+    proxy.cut();
+    // As after a crash: the same name again, while the lease of the one before is not over.
+    let again = Node::start("same", etcd.port(), &medium);
+    wait_for_shares(&[(&early, 0), (&again, 16)]);
+}

@@ -1,0 +1,165 @@
+//! The JSON of cluster configuration documents.
+//!
+//! Owns: their fields and spelling. Without a topology there is this node alone and no host is named, so that a client
+//! uses the address it connected to; with one every node has its advertised host. Called by the cluster
+//! configuration, once for each revision.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::topology::{Placement, Topology, TopologyNode};
+use super::{BUCKET_CAPABILITIES, BucketFacts, ConfigVersion};
+
+/// What stands for the address that the client connected to.
+const THIS_HOST: &str = "$HOST";
+
+/// The document of a bucket.
+pub(super) fn bucket(
+    facts: &BucketFacts<'_>,
+    version: ConfigVersion,
+    nodes: &[NodeExt],
+    owners: Vec<[i32; 1]>,
+) -> String {
+    let host = |node: &NodeExt| node.hostname.clone().unwrap_or_else(|| THIS_HOST.to_owned());
+    render(&BucketDocument {
+        rev: version.rev,
+        rev_epoch: version.epoch,
+        name: facts.name,
+        uuid: facts.uuid,
+        node_locator: "vbucket",
+        bucket_type: facts.bucket_type,
+        nodes: nodes
+            .iter()
+            .map(|node| Node {
+                hostname: format!("{}:{}", host(node), node.services.mgmt),
+                ports: Ports { direct: node.services.kv },
+            })
+            .collect(),
+        nodes_ext: nodes,
+        vbucket_server_map: VbucketServerMap {
+            hash_algorithm: "CRC",
+            num_replicas: 0,
+            server_list: nodes
+                .iter()
+                .map(|node| format!("{}:{}", host(node), node.services.kv))
+                .collect(),
+            vbucket_map: owners,
+        },
+        bucket_capabilities_ver: "",
+        bucket_capabilities: BUCKET_CAPABILITIES,
+        cluster_capabilities_ver: [1, 0],
+        cluster_capabilities: BTreeMap::new(),
+        collections_manifest_uid: format!("{:x}", facts.manifest_uid),
+    })
+}
+
+/// The document for connections without a bucket.
+pub(super) fn global(version: ConfigVersion, nodes: &[NodeExt]) -> String {
+    render(&GlobalDocument {
+        rev: version.rev,
+        rev_epoch: version.epoch,
+        nodes_ext: nodes,
+        cluster_capabilities_ver: [1, 0],
+        cluster_capabilities: BTreeMap::new(),
+    })
+}
+
+/// The nodes of a topology as documents show them to clients of the node `this`.
+pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
+    let entry = |node: &TopologyNode| NodeExt {
+        this_node: node.name == topology.this,
+        hostname: Some(match node.host.contains(':') {
+            // An IPv6 address stands in brackets before a port.
+            true => format!("[{}]", node.host),
+            false => node.host.clone(),
+        }),
+        services: Services {
+            kv: node.kv,
+            mgmt: node.mgmt,
+            kv_ssl: node.kv_tls,
+            mgmt_ssl: node.mgmt_tls,
+        },
+    };
+    topology.nodes.iter().map(entry).collect()
+}
+
+/// Who owns each vbucket, by position in the list of nodes.
+pub(super) fn owners_of(placement: &Placement) -> Vec<[i32; 1]> {
+    let position = |owner: &Option<usize>| owner.and_then(|owner| i32::try_from(owner).ok());
+    placement.owners.iter().map(|owner| [position(owner).unwrap_or(-1)]).collect()
+}
+
+fn render(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("plain structs with string keys always serialise")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GlobalDocument<'a> {
+    rev: u64,
+    rev_epoch: i64,
+    nodes_ext: &'a [NodeExt],
+    cluster_capabilities_ver: [u8; 2],
+    cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BucketDocument<'a> {
+    rev: u64,
+    rev_epoch: i64,
+    name: &'a str,
+    uuid: &'a str,
+    node_locator: &'static str,
+    bucket_type: &'static str,
+    nodes: Vec<Node>,
+    nodes_ext: &'a [NodeExt],
+    #[serde(rename = "vBucketServerMap")]
+    vbucket_server_map: VbucketServerMap,
+    bucket_capabilities_ver: &'static str,
+    bucket_capabilities: [&'static str; BUCKET_CAPABILITIES.len()],
+    cluster_capabilities_ver: [u8; 2],
+    cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
+    collections_manifest_uid: String,
+}
+
+#[derive(Serialize)]
+struct Node {
+    hostname: String,
+    ports: Ports,
+}
+
+#[derive(Serialize)]
+struct Ports {
+    direct: u16,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeExt {
+    pub(super) this_node: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hostname: Option<String>,
+    pub(super) services: Services,
+}
+
+#[derive(Serialize)]
+pub(super) struct Services {
+    pub(super) kv: u16,
+    pub(super) mgmt: u16,
+    #[serde(rename = "kvSSL", skip_serializing_if = "Option::is_none")]
+    pub(super) kv_ssl: Option<u16>,
+    #[serde(rename = "mgmtSSL", skip_serializing_if = "Option::is_none")]
+    pub(super) mgmt_ssl: Option<u16>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VbucketServerMap {
+    hash_algorithm: &'static str,
+    num_replicas: u8,
+    server_list: Vec<String>,
+    #[serde(rename = "vBucketMap")]
+    vbucket_map: Vec<[i32; 1]>,
+}

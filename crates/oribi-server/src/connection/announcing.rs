@@ -1,0 +1,51 @@
+//! What the server tells a client without being asked: that there is a new cluster map.
+//!
+//! Owns: who is told what. Invariants: only a connection that asked for it in HELLO is told, each version once,
+//! between two frames; in the brief form when it asked for both; not while it leaves too much unread, as it will
+//! be told with the next change or when it asks the wrong node. Called by the worker after a change.
+
+use oribi_protocol::feature::Feature;
+use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
+use oribi_protocol::response::{write_clustermap_head, write_clustermap_notification};
+use oribi_types::Datatype;
+
+use super::Connection;
+use super::write_buffer::PinnedValue;
+use crate::limits::OUTPUT_PAUSE_BYTES;
+use crate::server_context::ServerContext;
+
+impl Connection {
+    /// Tells the client of the newest map of what it has selected; false when there is nothing to send.
+    pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
+        let features = self.state.features;
+        let is_behind = self.writer.pending_bytes() >= OUTPUT_PAUSE_BYTES;
+        if !features.wants_cluster_maps() || self.state.closing.is_some() || is_behind {
+            return false;
+        }
+        let bucket = self.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
+        let (name, document) = match bucket {
+            Some(bucket) => (bucket.name().as_bytes(), server.bucket_document(bucket)),
+            None if self.state.identity.is_none() => return false,
+            None => (&[][..], server.cluster.global_document()),
+        };
+        if document.version <= self.state.config_pushed {
+            return false;
+        }
+        let version = document.version.to_wire();
+        if features.has(Feature::ClustermapChangeNotificationBrief) {
+            write_clustermap_notification(self.writer.tail(), name, version, &[], 0);
+        } else {
+            let datatype = features.datatype_shown(Datatype::JSON);
+            let json = &document.json;
+            if json.len() >= GATHER_VALUE_BYTES_MIN {
+                write_clustermap_head(self.writer.tail(), name, version, json.len(), datatype);
+                self.writer.pin(PinnedValue::Document(json.clone()));
+            } else {
+                let out = self.writer.tail();
+                write_clustermap_notification(out, name, version, json.as_bytes(), datatype);
+            }
+        }
+        self.state.config_pushed = document.version;
+        true
+    }
+}

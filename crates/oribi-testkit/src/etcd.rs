@@ -1,0 +1,98 @@
+//! A real etcd of one member, for tests of several nodes.
+//!
+//! Owns the process and its directory; both end with the value. Invariant: it answers when
+//! [`EtcdServer::start_for_test`] returns. It runs without fsync, because no test crashes the machine.
+
+use std::env;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::kudu_cluster::ports;
+use crate::poll::{PATIENCE, poll_until};
+
+const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
+
+/// A running etcd.
+#[derive(Debug)]
+pub struct EtcdServer {
+    child: Child,
+    client_port: u16,
+    directory: TempDir,
+}
+
+impl EtcdServer {
+    /// Starts one if it is installed; `None` after saying that the test is left out.
+    ///
+    /// # Panics
+    /// When it cannot be started, or is not there although `ORIBI_ETCD_REQUIRED` is set.
+    pub fn start_for_test() -> Option<EtcdServer> {
+        let Some(program) = program() else {
+            assert!(env::var_os(REQUIRED).is_none(), "{REQUIRED} is set, but there is no etcd");
+            let test = std::thread::current().name().unwrap_or("a test").to_owned();
+            let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs etcd (etcd-server)");
+            return None;
+        };
+        Some(EtcdServer::start(program).expect("etcd starts"))
+    }
+
+    fn start(program: PathBuf) -> Result<EtcdServer> {
+        let found = ports::free(2)?;
+        let (client_port, peer_port) = (found[0], found[1]);
+        let directory = tempfile::tempdir().context("cannot make a directory")?;
+        let log = File::create(directory.path().join("log")).context("cannot create the log")?;
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let child = Command::new(program)
+            .args(["--name", "test", "--unsafe-no-fsync", "--log-level", "warn"])
+            .arg("--data-dir")
+            .arg(directory.path().join("data"))
+            .args(["--listen-client-urls", &url(client_port)])
+            .args(["--advertise-client-urls", &url(client_port)])
+            .args(["--listen-peer-urls", &url(peer_port)])
+            .args(["--initial-advertise-peer-urls", &url(peer_port)])
+            .args(["--initial-cluster", &format!("test={}", url(peer_port))])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("cannot share the log")?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start etcd")?;
+        let mut server = EtcdServer { child, client_port, directory };
+        let listening = poll_until(PATIENCE, || match server.child.try_wait() {
+            Ok(None) => TcpStream::connect(("127.0.0.1", client_port)).ok().map(|_| true),
+            _ => Some(false),
+        });
+        if listening != Some(true) {
+            let log = std::fs::read_to_string(server.directory.path().join("log"));
+            bail!("etcd does not listen:\n{}", log.unwrap_or_default());
+        }
+        Ok(server)
+    }
+
+    /// Port of its client interface.
+    pub fn port(&self) -> u16 {
+        self.client_port
+    }
+
+    /// What a node is told to find it.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.client_port)
+    }
+}
+
+impl Drop for EtcdServer {
+    fn drop(&mut self) {
+        // Both fail only when the process has ended and been waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Option<PathBuf> {
+    let paths = env::var_os("PATH")?;
+    env::split_paths(&paths).map(|path| path.join("etcd")).find(|path| path.is_file())
+}
