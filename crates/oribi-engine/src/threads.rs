@@ -99,6 +99,7 @@ impl BucketThreads {
     /// The store's, when what is queued could not be made durable.
     pub fn stop(&self) -> Result<(), StoreError> {
         self.stop.store(true, Ordering::Release);
+        self.bucket.store.end_waits();
         self.bucket.signal.wake();
         for loader in self.loaders.lock().drain(..) {
             loader.thread().unpark();

@@ -39,7 +39,7 @@ pub use compression::COMPRESSION_NAMES;
 pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
-pub use storage::BucketStorage;
+pub use storage::{BucketStorage, StorePlace};
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
 pub(crate) const STORE_DIR: &str = "store";
@@ -80,13 +80,15 @@ pub struct BucketOptions {
     pub upkeep: Upkeep,
     /// Whether a damaged journal is accepted when the bucket is opened.
     pub accepts_damaged_journal: bool,
+    /// Whether to wait for as long as a store behind a network cannot be reached.
+    pub waits_for_store: bool,
 }
 
 impl BucketOptions {
     /// The options that the settings give to new buckets.
     pub fn from_settings(settings: &Settings) -> BucketOptions {
         BucketOptions {
-            storage: settings.storage,
+            storage: settings.storage.clone(),
             vbuckets: settings.vbuckets,
             memory_quota_mib: settings.new_bucket_quota_mib(),
             eviction: settings.eviction,
@@ -99,6 +101,7 @@ impl BucketOptions {
             },
             upkeep: settings.upkeep(),
             accepts_damaged_journal: settings.accept_damaged_journal,
+            waits_for_store: true,
         }
     }
 
@@ -278,7 +281,12 @@ impl Buckets {
         sync_directory(buckets)?;
         let file = BucketFile::new(name, new_uuid(), options);
         file.write(&directory)?;
-        self.open_directory(directory, file, options)
+        let opened = self.open_directory(directory.clone(), file, options);
+        if opened.is_err() && options.storage.remote().is_some() {
+            // Nothing of the bucket is here but its name, at which the next start would wait.
+            std::fs::remove_dir_all(&directory).map_err(|e| io_error("remove", &directory, e))?;
+        }
+        opened
     }
 
     /// [`Buckets::in_memory`] for a node that is one of a cluster.
@@ -385,6 +393,9 @@ impl Buckets {
         {
             tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
         }
+        if let Err(source) = handle.bucket.remove_remote() {
+            return Err(BucketError::Store { name: name.to_owned(), source });
+        }
         let Some(directory) = &handle.directory else { return Ok(()) };
         let deleted = format!("{DELETED_PREFIX}{name}-{}", handle.bucket.config().uuid);
         let deleted = directory.with_file_name(deleted);
@@ -471,9 +482,17 @@ impl Buckets {
         let store_dir = directory.join(STORE_DIR);
         let was_clean = marker.exists() || !store_dir.exists();
         let memory_quota_bytes = file.memory_quota_mib.saturating_mul(MIB);
+        let place = StorePlace {
+            path: &store_dir,
+            bucket: &file.name,
+            vbuckets: file.vbuckets,
+            memory_quota_bytes,
+            accepts_damage: options.accepts_damaged_journal,
+            waits: options.waits_for_store,
+        };
         let store = file
             .storage
-            .open(&store_dir, memory_quota_bytes, options.accepts_damaged_journal)
+            .open(&place)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
         if marker.exists() {
             std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;

@@ -199,7 +199,7 @@ pub enum SettingsError {
     TlsClientName(#[from] NameRuleError),
     /// A kind of eviction that needs another kind of storage.
     #[error("eviction {0:?} does not go with storage {1:?}")]
-    Eviction(&'static str, &'static str),
+    Eviction(&'static str, String),
     /// Watermarks the wrong way round.
     #[error("low_watermark_percent is {0}, but it must be below high_watermark_percent, {1}")]
     Watermarks(u8, u8),

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
-use oribi_storage::{KvStore, StoreError, VbucketPhase};
+use oribi_storage::{KvStore, StoreError, VBUCKETS_MAX, VbucketPhase};
 use oribi_subdoc::xattr;
 use oribi_types::{Cas, CollectionId, Datatype, Vbid};
 
-use crate::buckets::{BUCKETS_DIR, STORE_DIR, storage_in};
+use crate::buckets::{BUCKETS_DIR, BucketStorage, STORE_DIR, StorePlace, storage_in};
 use crate::config::is_bucket_name;
 use crate::data_dir::{DataDir, DataDirError};
 
@@ -39,6 +39,16 @@ pub enum OfflineError {
         name: String,
         /// Where.
         data_dir: PathBuf,
+    },
+    /// Its documents are not in the data directory.
+    #[error(
+        "bucket {name:?} keeps its documents in {storage}: read them through a running server, or there"
+    )]
+    Remote {
+        /// Name that was asked for.
+        name: String,
+        /// Where its documents are.
+        storage: String,
     },
     /// There is no such collection in the bucket.
     #[error("collection {path:?}: {reason}")]
@@ -88,11 +98,27 @@ impl OfflineBucket {
         let locked = DataDir::open_existing(data_dir)?;
         let bucket_dir = data_dir.join(BUCKETS_DIR).join(name);
         let store_dir = bucket_dir.join(STORE_DIR);
+        if let Some(url) = is_bucket_name(name)
+            .then(|| storage_in(&bucket_dir))
+            .as_ref()
+            .and_then(BucketStorage::remote)
+        {
+            let (name, storage) = (name.to_owned(), url.to_string());
+            return Err(OfflineError::Remote { name, storage });
+        }
         if !is_bucket_name(name) || !store_dir.is_dir() {
             let (name, data_dir) = (name.to_owned(), data_dir.to_owned());
             return Err(OfflineError::UnknownBucket { name, data_dir });
         }
-        let store = storage_in(&bucket_dir).open(&store_dir, OFFLINE_QUOTA_BYTES, false)?;
+        let place = StorePlace {
+            path: &store_dir,
+            bucket: name,
+            vbuckets: VBUCKETS_MAX,
+            memory_quota_bytes: OFFLINE_QUOTA_BYTES,
+            accepts_damage: false,
+            waits: false,
+        };
+        let store = storage_in(&bucket_dir).open(&place)?;
         let manifest = match store.get_local(MANIFEST)? {
             None => Manifest::initial(),
             Some(bytes) => Manifest::from_stored_json(&String::from_utf8_lossy(&bytes))
@@ -273,6 +299,19 @@ mod tests {
 
         let error = OfflineBucket::open(scratch.path(), "b").err().expect("it is locked");
         assert!(matches!(error, OfflineError::DataDir(DataDirError::Locked { .. })), "{error}");
+    }
+
+    #[test]
+    fn a_bucket_whose_documents_are_elsewhere_says_where() {
+        let scratch = tempfile::tempdir().unwrap();
+        drop(DataDir::open(scratch.path()).unwrap());
+        let bucket = scratch.path().join(BUCKETS_DIR).join("b");
+        std::fs::create_dir_all(&bucket).unwrap();
+        let file = r#"{"version":1,"name":"b","uuid":"u","storage":"kudu://a/db","vbuckets":64,
+            "memory_quota_mib":100,"eviction":"value","flush_enabled":false}"#;
+        std::fs::write(bucket.join("bucket.json"), file).unwrap();
+        let error = OfflineBucket::open(scratch.path(), "b").err().expect("it is not here");
+        assert!(error.to_string().contains("kudu://a:7051/db"), "{error}");
     }
 
     #[test]

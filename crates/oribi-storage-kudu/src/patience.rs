@@ -2,9 +2,9 @@
 //!
 //! Owns: the pauses between attempts, the log lines about an absence, and the mark that the store is being
 //! closed. Invariants: there is at most one line in ten seconds about waiting and one when it is over; once the
-//! store is being closed, nobody waits longer than a few seconds more.
+//! store is being closed, nobody waits longer than a grace more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use oribi_storage::StoreError;
@@ -17,13 +17,14 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
 /// Time between two lines about an absence.
 const REPORT: Duration = Duration::from_secs(10);
-/// How long something that is under way may take when the store is being closed.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long what is under way may still take when the store is being closed: the last flush is among it.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// See the module text.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    is_closing: AtomicBool,
+    /// When the store began to be closed.
+    closing_since: Mutex<Option<Instant>>,
     closing: Notify,
     /// When the last line was written, of this absence.
     reported: Mutex<Option<Instant>>,
@@ -40,7 +41,7 @@ pub(crate) struct Attempts {
 impl Patience {
     /// Nobody waits longer than the grace from now on.
     pub(crate) fn end(&self) {
-        self.is_closing.store(true, Ordering::Release);
+        self.closing_since.lock().get_or_insert_with(Instant::now);
         self.closing.notify_waiters();
     }
 
@@ -49,8 +50,9 @@ impl Patience {
         self.retries.load(Ordering::Relaxed)
     }
 
-    fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Acquire)
+    /// When nobody waits any more, if the store is being closed.
+    fn end_of_grace(&self) -> Option<Instant> {
+        self.closing_since.lock().map(|since| since + GRACE)
     }
 
     /// An attempt failed in a way that passes: pauses, or gives up because the store is being closed.
@@ -64,15 +66,10 @@ impl Patience {
         self.report(what, error);
         let pause = PAUSE_FIRST.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_LAST);
         attempts.failed += 1;
-        if self.is_closing() {
+        if self.end_of_grace().is_some_and(|end| Instant::now() >= end) {
             return Err(StoreError::Io(format!("Kudu: {what}: {error}")));
         }
-        let mut closing = std::pin::pin!(self.closing.notified());
-        closing.as_mut().enable();
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = closing => {}
-        }
+        tokio::time::sleep(pause).await;
         Ok(())
     }
 
@@ -80,19 +77,16 @@ impl Patience {
     /// being closed and it still was not there after the grace.
     pub(crate) async fn wait<T>(&self, what: &str, future: impl Future<Output = T>) -> Option<T> {
         let mut future = std::pin::pin!(future);
-        let mut grace = None;
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
             closing.as_mut().enable();
-            if self.is_closing() && grace.is_none() {
-                grace = Some(Instant::now() + GRACE);
-            }
-            let until = grace.unwrap_or_else(|| Instant::now() + REPORT);
+            let end = self.end_of_grace();
+            let until = end.unwrap_or_else(|| Instant::now() + REPORT);
             tokio::select! {
                 output = &mut future => return Some(output),
                 () = closing => {}
                 () = tokio::time::sleep_until(until) => {
-                    if grace.is_some() {
+                    if end.is_some() {
                         return None;
                     }
                     self.report(what, &"no answer");

@@ -4,6 +4,8 @@
 
 mod store {
     mod conformance;
+    mod fence;
+    mod sizes;
 }
 
 use std::sync::atomic::{AtomicUsize, Ordering};

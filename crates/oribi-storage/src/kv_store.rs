@@ -280,7 +280,7 @@ pub trait KvStore: Send + Sync {
     }
 
     /// The owner is about to close the store: a call that waits for a store behind a network that does not answer
-    /// gives up after a few seconds from now on, with an error.
+    /// gives up within half a minute from now on, with an error.
     fn end_waits(&self) {}
 
     /// Removes what the store has outside of its directory, for a bucket that is deleted. Nothing is called

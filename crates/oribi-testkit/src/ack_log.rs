@@ -114,12 +114,26 @@ pub struct AckLog {
     vbuckets: BTreeMap<Vbid, VbucketHistory>,
     violations: Vec<Violation>,
     tally: Tally,
+    /// Every start begins a new history, because others may have had the vbuckets meanwhile.
+    is_shared: bool,
 }
 
 impl AckLog {
     /// A record of an empty data directory.
     pub fn new() -> AckLog {
         AckLog::default()
+    }
+
+    /// A record of an empty bucket whose store several servers share: also an orderly stop ends its histories.
+    pub fn of_shared_store() -> AckLog {
+        AckLog { is_shared: true, ..AckLog::default() }
+    }
+
+    /// Every document that certainly is there, with its value.
+    pub fn documents(&self) -> impl Iterator<Item = (Vbid, &[u8], &[u8])> {
+        self.documents.iter().filter_map(|((vbid, name), history)| {
+            Some((*vbid, name.as_slice(), history.certain()??))
+        })
     }
 
     /// Notes that a mutation of the document `name` is about to be sent; `None` as value means deletion. A name is
@@ -186,7 +200,12 @@ impl AckLog {
         for vbid in all.collect::<BTreeSet<_>>() {
             let found = recovered.get(&vbid).cloned().unwrap_or_default();
             let doubtful = in_doubt.get(&vbid).copied().unwrap_or(0);
-            let broken = self.vbuckets.entry(vbid).or_default().restarted(ending, &found, doubtful);
+            let broken = self.vbuckets.entry(vbid).or_default().restarted(
+                ending,
+                self.is_shared,
+                &found,
+                doubtful,
+            );
             self.violations
                 .extend(broken.into_iter().map(|text| Violation(format!("{vbid}: {text}"))));
         }

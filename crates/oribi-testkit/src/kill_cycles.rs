@@ -31,7 +31,7 @@ use recovery::recovered;
 use workload::{Writer, WriterPlan};
 
 /// Texts of warnings that a killed server may log.
-const ALLOWED_WARNINGS: [&str; 5] = [
+const ALLOWED_WARNINGS: [&str; 7] = [
     "DEVELOPMENT MODE",
     // What the log store says of the end that a kill left.
     "bytes of an unfinished commit were cut off",
@@ -39,6 +39,9 @@ const ALLOWED_WARNINGS: [&str; 5] = [
     "a bad index file; the segment is read instead",
     // The other store, on a slow disk.
     "writes wait for tables to be written and merged",
+    // A store behind a network.
+    "waiting for Kudu",
+    "Kudu answers again",
 ];
 
 /// What to do to a server.
@@ -58,6 +61,8 @@ pub struct KillOptions {
     pub acknowledgements_max: u64,
     /// One in this many cycles ends with an orderly stop instead; 0 for none.
     pub clean_stop_one_in: u64,
+    /// Whether several servers can share the store, so that every start begins new histories.
+    pub store_is_shared: bool,
 }
 
 impl KillOptions {
@@ -71,6 +76,7 @@ impl KillOptions {
             value_bytes_max: 2000,
             acknowledgements_max: 1500,
             clean_stop_one_in: 16,
+            store_is_shared: false,
         }
     }
 
@@ -114,10 +120,13 @@ impl KillCycles {
         let collection = create_collection(&server)?;
         let cycles = KillCycles {
             random: Random::new(options.seed),
-            options,
             server,
             collection,
-            log: Mutex::new(AckLog::new()),
+            log: Mutex::new(match options.store_is_shared {
+                true => AckLog::of_shared_store(),
+                false => AckLog::new(),
+            }),
+            options,
             ending: Ending::CleanStop { killed_starts: 0 },
             report: KillReport::default(),
         };
@@ -150,7 +159,13 @@ impl KillCycles {
     }
 
     /// Reads every document back, stops the server in order, and looks at its log.
-    pub fn finish(mut self) -> Result<KillReport> {
+    pub fn finish(self) -> Result<KillReport> {
+        self.finish_with(|_| Ok(()))
+    }
+
+    /// The same, and has `look` compare what is stored with the documents that there are, when the server has
+    /// ended.
+    pub fn finish_with(mut self, look: impl FnOnce(&AckLog) -> Result<()>) -> Result<KillReport> {
         self.read_back()?;
         self.check()?;
         let status = self.server.terminate()?;
@@ -158,6 +173,7 @@ impl KillCycles {
             bail!("SIGTERM ended the server with {status}:\n{}", self.server.output());
         }
         self.check_server_log()?;
+        look(&self.log())?;
         Ok(self.report())
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Owns: logging, the ready file, signals and the exit status. Invariants: SIGTERM and SIGINT stop the
 //! server in order, with everything acknowledged on disk, and the status is 0 if that succeeded; a
-//! second signal ends the process at once, which the next start treats as a crash; SIGHUP makes a server
+//! second signal, or one while a start still waits for Kudu, ends the process at once, which the next start treats as a crash; SIGHUP makes a server
 //! with TLS read its certificates again, and means to any other what it means to every process; nothing is
 //! printed to standard output.
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -48,8 +50,15 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         signals.add_signal(SIGHUP).context("cannot register for SIGHUP")?;
     }
     raise_file_limit();
+    // A start that waits for a store behind a network can be ended at once: nothing was served yet.
+    let waits = Arc::new(AtomicBool::new(settings.storage.remote().is_some()));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&waits))
+            .context("cannot register for signals")?;
+    }
 
     let server = Server::start(&settings)?;
+    waits.store(false, Ordering::Release);
     let addresses = server.addresses();
     if let Err(error) = write_ready_file(&settings, addresses) {
         // Whoever waits for the file would wait for ever.

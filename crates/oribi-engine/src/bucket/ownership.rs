@@ -22,6 +22,14 @@ impl Bucket {
         self.store.is_shared()
     }
 
+    /// Removes what the store has outside of the bucket's directory. The bucket was stopped and is deleted.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn remove_remote(&self) -> Result<(), StoreError> {
+        self.store.remove_remote()
+    }
+
     /// Vbuckets that this node owns, those that it serves no more but still flushes included.
     pub fn owned(&self) -> Vec<Vbid> {
         self.vbuckets.iter().filter(|vbucket| vbucket.is_owned()).map(VBucket::id).collect()

@@ -238,7 +238,13 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
         return Err(field_error("name", message).into());
     }
     check_honoured(form)?;
-    let mut options = state.server.bucket_defaults.clone();
+    // Whoever sent the request does not wait for ever.
+    let mut options =
+        BucketOptions { waits_for_store: false, ..state.server.bucket_defaults.clone() };
+    if let Some(storage) = form.get("storage") {
+        options.storage = BucketStorage::from_name(storage)
+            .map_err(|mistake| field_error("storage", &mistake))?;
+    }
     match form.get("bucketType") {
         Some("ephemeral") => options.storage = BucketStorage::Memory,
         Some(_) if options.storage == BucketStorage::Memory => {

@@ -45,7 +45,7 @@ impl BucketFile {
             version: VERSION,
             name: name.to_owned(),
             uuid,
-            storage: options.storage,
+            storage: options.storage.clone(),
             vbuckets: options.vbuckets,
             memory_quota_mib: options.memory_quota_mib,
             eviction: Some(eviction::setting_name(options.eviction()).to_owned()),

@@ -43,8 +43,8 @@ impl BucketHandle {
     }
 
     /// Where documents are kept.
-    pub fn storage(&self) -> BucketStorage {
-        self.storage
+    pub fn storage(&self) -> &BucketStorage {
+        &self.storage
     }
 
     /// True when no document is ever durable.
@@ -54,8 +54,8 @@ impl BucketHandle {
 
     /// What clients call a bucket of this kind of storage.
     pub fn bucket_type(&self) -> &'static str {
-        match self.storage {
-            BucketStorage::Embedded | BucketStorage::Log => "membase",
+        match &self.storage {
+            BucketStorage::Embedded | BucketStorage::Log | BucketStorage::Kudu(_) => "membase",
             BucketStorage::Memory => "ephemeral",
         }
     }

@@ -5,16 +5,21 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oribi_storage::{FjallOptions, FjallStore, KvStore, LogOptions, LogStore, StoreError};
+use oribi_storage_kudu::{KuduStore, KuduUrl};
 use serde::{Deserialize, Serialize};
 
 /// Smaller tables would be merged all the time.
 const STORE_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// See the module text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// How long a command waits for a store behind a network. A start of the server waits for as long as it takes.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the module text. In files and settings it is the name, and for Kudu the URL.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum BucketStorage {
     /// Memory and a store of sorted tables. What buckets were before they could be anything else.
     Embedded,
@@ -23,21 +28,68 @@ pub enum BucketStorage {
     Log,
     /// Memory only, like memcached: a restart begins empty. Collections stay.
     Memory,
+    /// Memory and a table of Apache Kudu.
+    Kudu(KuduUrl),
+}
+
+/// What a bucket's store is opened with.
+pub struct StorePlace<'a> {
+    /// The store's directory.
+    pub path: &'a Path,
+    /// Name of the bucket.
+    pub bucket: &'a str,
+    /// Its vbuckets.
+    pub vbuckets: u16,
+    /// Its quota, to which what the store has in memory is kept in proportion.
+    pub memory_quota_bytes: u64,
+    /// Whether damage in its files is accepted.
+    pub accepts_damage: bool,
+    /// Whether to wait for as long as a store behind a network cannot be reached.
+    pub waits: bool,
 }
 
 impl BucketStorage {
-    /// Names in settings, in the order of the variants.
-    pub const NAMES: [&'static str; 3] = ["embedded", "log", "memory"];
-
-    /// Name in settings.
-    pub fn name(self) -> &'static str {
-        BucketStorage::NAMES[self as usize]
+    /// Name in stats: that of the kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            BucketStorage::Embedded => "embedded",
+            BucketStorage::Log => "log",
+            BucketStorage::Memory => "memory",
+            BucketStorage::Kudu(_) => "kudu",
+        }
     }
 
-    /// The kind of this name.
-    pub fn from_name(name: &str) -> Option<BucketStorage> {
+    /// Text in settings.
+    pub fn name(&self) -> String {
+        match self {
+            BucketStorage::Kudu(url) => url.to_string(),
+            other => other.kind().to_owned(),
+        }
+    }
+
+    /// The storage of this name or URL.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn from_name(name: &str) -> Result<BucketStorage, String> {
+        if KuduUrl::is_meant_by(name) {
+            return name.parse().map(BucketStorage::Kudu).map_err(|error| error.to_string());
+        }
         let all = [BucketStorage::Embedded, BucketStorage::Log, BucketStorage::Memory];
-        all.into_iter().find(|storage| storage.name() == name)
+        let found = all.into_iter().find(|storage| storage.kind() == name);
+        found.ok_or_else(|| {
+            format!(
+                "{name:?} is not one of embedded, log, memory, and no kudu://HOST:PORT/DATABASE"
+            )
+        })
+    }
+
+    /// Where documents are if not in the data directory, for those who look there.
+    pub fn remote(&self) -> Option<&KuduUrl> {
+        match self {
+            BucketStorage::Kudu(url) => Some(url),
+            _ => None,
+        }
     }
 
     /// What a bucket is whose `bucket.json` does not say: it is older than the choice.
@@ -46,37 +98,53 @@ impl BucketStorage {
     }
 
     /// What the engine has to know of it.
-    pub fn of_engine(self) -> oribi_engine::Storage {
+    pub fn of_engine(&self) -> oribi_engine::Storage {
         match self {
-            BucketStorage::Embedded | BucketStorage::Log => oribi_engine::Storage::Persistent,
+            BucketStorage::Embedded | BucketStorage::Log | BucketStorage::Kudu(_) => {
+                oribi_engine::Storage::Persistent
+            }
             BucketStorage::Memory => oribi_engine::Storage::Memory,
         }
     }
 
-    /// Opens or creates the store in `path`. A bucket in memory keeps its collections in one, too. What the
-    /// store has in memory itself is kept in proportion to the bucket's quota.
+    /// Opens or creates the store. A bucket in memory keeps its collections in one, too.
     ///
     /// # Errors
-    /// The store's: the directory holds something else, or is damaged and that is not accepted.
-    pub fn open(
-        self,
-        path: &Path,
-        memory_quota_bytes: u64,
-        accepts_damage: bool,
-    ) -> Result<Arc<dyn KvStore>, StoreError> {
+    /// The store's: its place holds something else, or is damaged and that is not accepted.
+    pub fn open(&self, place: &StorePlace<'_>) -> Result<Arc<dyn KvStore>, StoreError> {
         Ok(match self {
             BucketStorage::Embedded | BucketStorage::Memory => {
                 let options = FjallOptions {
-                    accepts_damaged_journal: accepts_damage,
-                    ..embedded_options(memory_quota_bytes)
+                    accepts_damaged_journal: place.accepts_damage,
+                    ..embedded_options(place.memory_quota_bytes)
                 };
-                Arc::new(FjallStore::open(path, options)?)
+                Arc::new(FjallStore::open(place.path, options)?)
             }
             BucketStorage::Log => {
-                let options = LogOptions { accepts_damage, ..LogOptions::default() };
-                Arc::new(LogStore::open(path, options)?)
+                let options =
+                    LogOptions { accepts_damage: place.accepts_damage, ..LogOptions::default() };
+                Arc::new(LogStore::open(place.path, options)?)
+            }
+            BucketStorage::Kudu(url) => {
+                let begun = Instant::now();
+                let goes_on = || place.waits || begun.elapsed() < COMMAND_PATIENCE;
+                Arc::new(KuduStore::open(url, place.bucket, place.vbuckets, &goes_on)?)
             }
         })
+    }
+}
+
+impl TryFrom<String> for BucketStorage {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<BucketStorage, String> {
+        BucketStorage::from_name(&name)
+    }
+}
+
+impl From<BucketStorage> for String {
+    fn from(storage: BucketStorage) -> String {
+        storage.name()
     }
 }
 

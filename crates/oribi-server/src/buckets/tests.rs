@@ -59,7 +59,7 @@ fn key(name: &str) -> DocKey<'_> {
 fn documents_after_a_restart(storage: BucketStorage, meanwhile: fn(&Path)) -> u32 {
     const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
     let scratch = tempfile::tempdir().unwrap();
-    let settings = Settings { storage, vbuckets: 4, ..Settings::default() };
+    let settings = Settings { storage: storage.clone(), vbuckets: 4, ..Settings::default() };
     let buckets = Buckets::open_all(scratch.path(), &settings).unwrap();
     let handle = buckets.get("default").unwrap();
     for number in 0..500 {
@@ -83,7 +83,7 @@ fn documents_after_a_restart(storage: BucketStorage, meanwhile: fn(&Path)) -> u3
     // What the settings say now is for new buckets.
     let buckets = open(scratch.path()).unwrap();
     let handle = buckets.get("default").unwrap();
-    assert_eq!(handle.storage(), storage);
+    assert_eq!(*handle.storage(), storage);
     wait_until(|| handle.bucket().stats().warmup.done);
     let found = (0..500).filter(|number| {
         let (name, vbid) = (document(*number), Vbid((number % 4) as u16));

@@ -11,10 +11,15 @@ use std::path::{Path, PathBuf};
 pub(super) enum Form {
     Text,
     Address,
-    Integer { min: u64, max: u64 },
+    Integer {
+        min: u64,
+        max: u64,
+    },
     Flag,
     Names,
     Choice(&'static [&'static str]),
+    /// Text that this function accepts; its error says what is wrong.
+    Checked(fn(&str) -> Result<(), String>),
 }
 
 /// A value on its way from text or TOML into a field, or back.
@@ -45,7 +50,7 @@ impl Form {
                 "false" | "0" => Ok(Value::Flag(false)),
                 _ => Err(format!("{text:?} is neither true nor false")),
             },
-            Form::Choice(_) => self.check(Value::Text(text.to_owned())),
+            Form::Choice(_) | Form::Checked(_) => self.check(Value::Text(text.to_owned())),
             Form::Names => {
                 let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
                 Ok(Value::Names(names.map(str::to_owned).collect()))
@@ -57,7 +62,7 @@ impl Form {
     pub(super) fn take(self, value: &toml::Value) -> Result<Value, String> {
         let wrong = |expected: &str| Err(format!("{value} is not {expected}"));
         match (self, value) {
-            (Form::Text | Form::Choice(_), toml::Value::String(text)) => {
+            (Form::Text | Form::Choice(_) | Form::Checked(_), toml::Value::String(text)) => {
                 self.check(Value::Text(text.clone()))
             }
             (Form::Address, toml::Value::String(text)) => self.parse(text),
@@ -71,7 +76,7 @@ impl Form {
                     entries.iter().map(|entry| entry.as_str().map(str::to_owned)).collect();
                 names.map_or_else(|| wrong("a list of strings"), |names| Ok(Value::Names(names)))
             }
-            (Form::Text | Form::Choice(_), _) => wrong("a string"),
+            (Form::Text | Form::Choice(_) | Form::Checked(_), _) => wrong("a string"),
             (Form::Address, _) => wrong("an IP address in quotes"),
             (Form::Integer { .. }, _) => wrong("a whole number"),
             (Form::Flag, _) => wrong("true or false"),
@@ -92,6 +97,7 @@ impl Form {
             (Form::Choice(choices), Value::Text(text)) if !choices.contains(&text.as_str()) => {
                 Err(format!("{text:?} is not one of {}", choices.join(", ")))
             }
+            (Form::Checked(check), Value::Text(text)) => check(text).map(|()| value),
             _ => Ok(value),
         }
     }

@@ -71,13 +71,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "storage",
         heading: DATA,
-        value_name: "embedded|log|memory",
-        help: "Where a new bucket keeps documents: on disk too (in sorted tables, or in a log), or in memory \
-               only and gone at the end",
-        form: Form::Choice(&BucketStorage::NAMES),
-        get: |s| Some(Value::Text(s.storage.name().to_owned())),
+        value_name: "embedded|log|memory|kudu://HOST:PORT",
+        help: "Where a new bucket keeps documents: on disk too (in sorted tables, or in a log), in memory \
+               only and gone at the end, or in a table of Apache Kudu \
+               (kudu://MASTER[,MASTER...][/DATABASE][?tablets=16&replicas=3])",
+        form: Form::Checked(|text| BucketStorage::from_name(text).map(|_| ())),
+        get: |s| Some(Value::Text(s.storage.name())),
         set: |s, value| {
-            s.storage = BucketStorage::from_name(&value.text()).expect("the choices are the names");
+            s.storage = BucketStorage::from_name(&value.text()).expect("the form has checked it");
         },
     },
     Setting {

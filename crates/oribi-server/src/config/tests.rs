@@ -92,6 +92,9 @@ fn mistakes_are_named_with_their_source() {
         ("buckets = [1]", "a list of strings"),
         ("flush_enabled = 1", "true or false"),
         ("storage = \"disk\"", "\"disk\" is not one of embedded, log, memory"),
+        ("storage = \"kudu://a?replicas=2\"", "replicas=\"2\" is not an odd number"),
+        ("storage = \"kudu:/a\"", "does not begin with kudu://"),
+        ("storage = \"kudu://a\"\neviction = \"nru\"", "does not go with storage \"kudu://a:7051"),
         ("eviction = \"lru\"", "\"lru\" is not one of value, full, none, nru"),
         ("eviction = \"nru\"", "eviction \"nru\" does not go with storage \"log\""),
         ("storage = \"memory\"\neviction = \"full\"", "does not go with storage \"memory\""),
@@ -145,6 +148,7 @@ fn every_row_sets_and_shows_its_own_field() {
             Form::Integer { max, .. } => Value::Integer(max),
             Form::Flag => Value::Flag(true),
             Form::Names => Value::Names(vec!["x".to_owned()]),
+            Form::Checked(_) => Value::Text("embedded".to_owned()),
         };
         let mut settings = Settings::default();
         (setting.set)(&mut settings, value.clone());

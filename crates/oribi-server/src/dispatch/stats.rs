@@ -214,7 +214,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
         }
         "hash" => return plan_vbuckets(asker, bucket, group, ""),
         "uuid" => whole(move |writer| writer.text("uuid", &handle.bucket().config().uuid)),
-        "config" => whole(move |writer| configuration::write(writer, handle.bucket())),
+        "config" => whole(move |writer| configuration::write(writer, &handle)),
         "tasks" => whole(move |writer| {
             tasks::write(writer, handle.name(), &handle.bucket().task_stats(), now);
         }),

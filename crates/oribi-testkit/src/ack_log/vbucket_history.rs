@@ -68,6 +68,7 @@ impl VbucketHistory {
     pub(super) fn restarted(
         &mut self,
         ending: Ending,
+        is_shared: bool,
         found: &Recovered,
         in_doubt: u64,
     ) -> Vec<String> {
@@ -94,7 +95,14 @@ impl VbucketHistory {
                 high.0, self.high_at_start.0
             ));
         }
-        broken.extend(self.check_histories(ending, found));
+        let ended_histories = match ending {
+            // Who takes over begins a history, also after an orderly stop.
+            Ending::CleanStop { killed_starts } if is_shared => {
+                Ending::Crash { starts: killed_starts + 1 }
+            }
+            other => other,
+        };
+        broken.extend(self.check_histories(ended_histories, found));
         let newest_cas = self.given.range(..=high).map(|(_, cas)| *cas).max();
         self.cas_floor = self.cas_floor.max(newest_cas.unwrap_or_default());
         self.given.clear();

@@ -1,18 +1,20 @@
 //! `config`: what a bucket was told to be.
 
+use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
-use oribi_engine::{Bucket, Storage};
 
 use super::writer::StatWriter;
-use crate::buckets::{compression, eviction};
+use crate::buckets::{BucketHandle, compression, eviction};
 
 /// `config`: parameters under the reference server's names where it has them.
-pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket) {
+pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
+    let bucket = handle.bucket();
     let config = bucket.config();
     let is_persistent = config.storage == Storage::Persistent;
     writer.text("ep_couch_bucket", &config.name);
     writer.text("ep_uuid", &config.uuid);
     writer.text("ep_bucket_type", if is_persistent { "persistent" } else { "ephemeral" });
+    writer.text("ep_backend", handle.storage().kind());
     writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
     writer.text("ep_compression_mode", compression::name_of(bucket.compression_mode()));
     let ratio = format!("{:.1}", RATIO_MIN_PERCENT as f64 / 100.0);
