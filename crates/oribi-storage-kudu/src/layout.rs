@@ -157,15 +157,20 @@ fn creator(url: &KuduUrl, name: &str, vbuckets: u16) -> Result<TableCreator, Err
     let mut creator = TableCreator::new(name, schema)
         .range_columns([COLUMNS[column::VBUCKET]])
         .comment(comment(vbuckets));
-    let tablets = url.tablets_for(vbuckets);
-    for number in 1..tablets {
-        let first = u32::from(number) * u32::from(vbuckets) / u32::from(tablets);
-        let first = i16::try_from(first).expect("there are at most 1024 vbuckets");
+    for first in range_starts(url.tablets_for(vbuckets), vbuckets) {
         creator = creator.split(&[(COLUMNS[column::VBUCKET], Value::Int16(first))])?;
     }
     Ok(match url.replicas() {
         Some(replicas) => creator.num_replicas(replicas),
         None => creator,
+    })
+}
+
+/// The first vbucket of each range but the lowest.
+fn range_starts(tablets: u16, vbuckets: u16) -> impl Iterator<Item = i16> {
+    (1..tablets).map(move |number| {
+        let first = u32::from(number) * u32::from(vbuckets) / u32::from(tablets);
+        i16::try_from(first).expect("there are at most 1024 vbuckets")
     })
 }
 
@@ -213,5 +218,37 @@ pub(crate) fn refusal(opening: Opening) -> StoreError {
     match opening {
         Opening::Kudu(error) => of_kudu(&error),
         Opening::Refused(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_the_columns_that_are_made() {
+        let document = include_str!("../../../docs/kudu-bucket.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let described: Vec<(&str, &str)> = rows
+            .map(|(name, rest)| (name, rest.split_once(" |").map_or(rest, |(kind, _)| kind)))
+            .collect();
+        let made = COLUMNS.iter().zip(types()).map(|(name, kind)| (*name, kind.to_string()));
+        let made: Vec<(&str, String)> =
+            made.chain([("owner_epoch_N", "INT8".to_owned())]).collect();
+        let made: Vec<(&str, &str)> =
+            made.iter().map(|(name, kind)| (*name, kind.as_str())).collect();
+        assert_eq!(described, made);
+        for (place, name) in COLUMNS.iter().enumerate().skip(KEY_COLUMNS) {
+            let says = document.contains(&format!("| `{name}` | {} | NOT NULL", types()[place]));
+            assert_eq!(says, !is_nullable(place), "{name}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_equal_and_of_whole_vbuckets() {
+        assert_eq!(range_starts(3, 64).collect::<Vec<_>>(), [21, 42]);
+        assert_eq!(range_starts(1, 64).count(), 0);
+        let of_all = range_starts(1024, 1024).collect::<Vec<_>>();
+        assert_eq!((of_all.len(), of_all[0], of_all[1022]), (1023, 1, 1023));
     }
 }

@@ -3,7 +3,7 @@
 //! Owns: how a value is divided into cells, and what one thing that is written at once (a batch, a removal, a local
 //! document) sends. The bytes of a value go from the record straight into the request of its tablet.
 //! Invariants: joining what [`Parts::of`] divided gives the value back byte for byte, except that a compressed body
-//! becomes what it was before, because SQL has to read it; a document that loses rows loses them in the same
+//! becomes what it was before, because SQL has to read it, unless the batch would not fit one Write then; a document that loses rows loses them in the same
 //! Write; the state of a vbucket is in the Write of its records. `pieces` is the way back.
 
 use std::borrow::Cow;
@@ -19,6 +19,9 @@ use crate::layout::{LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, v
 pub(crate) const PIECE_BYTES_MAX: usize = 60 << 10;
 /// A piece of text may be shorter by that, so that no character is divided.
 const CHARACTER_BYTES_MAX: usize = 4;
+/// Bytes of the rows of one Write, at most; those of several units only up to that, too. A request of Kudu has up
+/// to 50 MiB, and the engine's checkpoints up to 28.
+pub(crate) const WRITE_BYTES_MAX: usize = 40 << 20;
 /// Most bytes that a compressed body may become; what is larger is kept as it is.
 const INFLATED_BYTES_MAX: usize = 32 << 20;
 /// Length of the total length in front of extended attributes, big-endian.
@@ -41,9 +44,13 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub(crate) fn of(record: &Record<'a>) -> Parts<'a> {
+    /// Divides a record's value; `inflates` is whether a compressed body becomes what it was.
+    pub(crate) fn of(record: &Record<'a>, inflates: bool) -> Parts<'a> {
         let (xattrs, body) = split_xattrs(record.datatype, record.value);
-        let (body, datatype) = inflated(record.datatype, body);
+        let (body, datatype) = match inflates {
+            true => inflated(record.datatype, body),
+            false => (Cow::Borrowed(body), record.datatype),
+        };
         let is_json = datatype.contains(Datatype::JSON)
             && !datatype.contains(Datatype::SNAPPY)
             && !body.is_empty()
@@ -144,21 +151,7 @@ impl Unit<'_> {
     /// About how large its rows are.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Unit::Batch(batch) => {
-                let bytes = |record: &Record<'_>| {
-                    let rows = 1 + record.value.len() / PIECE_BYTES_MAX;
-                    // A compressed body is inflated; the length in front of it tells, and is not to be trusted.
-                    let inflated = match record.datatype.contains(Datatype::SNAPPY) {
-                        true => snap::raw::decompress_len(record.value)
-                            .map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX)),
-                        false => 0,
-                    };
-                    record.value.len()
-                        + inflated
-                        + rows * (record.key.key.len() + ROW_OVERHEAD_BYTES)
-                };
-                STATE_ROW_BYTES + batch.records.iter().map(bytes).sum::<usize>()
-            }
+            Unit::Batch(batch) => batch_bytes(batch, inflates(batch)),
             Unit::Removal { rows, .. } => {
                 let bytes = |row: &RowKey| row.key.len() + ROW_OVERHEAD_BYTES;
                 STATE_ROW_BYTES + rows.iter().map(bytes).sum::<usize>()
@@ -178,8 +171,9 @@ impl Unit<'_> {
     ) -> Result<(), SessionError> {
         match self {
             Unit::Batch(batch) => {
+                let inflates = inflates(batch);
                 for record in &batch.records {
-                    put_record(session, chunks, batch.vbid, record).await?;
+                    put_record(session, chunks, (batch.vbid, record), inflates).await?;
                 }
                 put_state(session, batch.vbid, &batch.state).await
             }
@@ -202,9 +196,10 @@ impl Unit<'_> {
     /// Its rows are in the table: what is known of chunks is exact again.
     pub(crate) fn settle(&self, chunks: &mut ChunkIndex) {
         let Unit::Batch(batch) = self else { return };
+        let inflates = inflates(batch);
         for record in &batch.records {
             if chunks.rows(batch.vbid, record.key) > 1 {
-                let rows = Parts::of(record).pieces().count();
+                let rows = Parts::of(record, inflates).pieces().count();
                 let rows = u16::try_from(rows).unwrap_or(u16::MAX);
                 chunks.settle(batch.vbid, record.key, rows);
             }
@@ -212,14 +207,36 @@ impl Unit<'_> {
     }
 }
 
+/// Whether a batch fits one Write when its compressed bodies are inflated.
+fn inflates(batch: &VbBatch<'_>) -> bool {
+    batch_bytes(batch, true) <= WRITE_BYTES_MAX
+}
+
+/// About how large the rows of a batch are.
+fn batch_bytes(batch: &VbBatch<'_>, inflates: bool) -> usize {
+    let bytes = |record: &Record<'_>| {
+        let (_, body) = split_xattrs(record.datatype, record.value);
+        // The length in front of a compressed body is not to be trusted, and is checked again before it is used.
+        let larger = match inflates && record.datatype.contains(Datatype::SNAPPY) {
+            true => {
+                snap::raw::decompress_len(body).map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX))
+            }
+            false => 0,
+        };
+        let value = record.value.len() + larger;
+        value + (1 + value / PIECE_BYTES_MAX) * (record.key.key.len() + ROW_OVERHEAD_BYTES)
+    };
+    STATE_ROW_BYTES + batch.records.iter().map(bytes).sum::<usize>()
+}
+
 /// Hands the rows of a record to the session, and the removal of those that it has no more.
 async fn put_record(
     session: &mut Session,
     chunks: &mut ChunkIndex,
-    vbid: Vbid,
-    record: &Record<'_>,
+    (vbid, record): (Vbid, &Record<'_>),
+    inflates: bool,
 ) -> Result<(), SessionError> {
-    let parts = Parts::of(record);
+    let parts = Parts::of(record, inflates);
     let DocKey { collection, key } = record.key;
     let (vbucket, collection) = (vbucket_cell(vbid), i64::from(collection.0));
     let mut rows = 0_u16;

@@ -16,11 +16,8 @@ use crate::chunk_index::ChunkIndex;
 use crate::epoch::{Epoch, TakenVbuckets};
 use crate::failure::{of_kudu, of_session, passes};
 use crate::patience::Attempts;
-use crate::rows::Unit;
+use crate::rows::{Unit, WRITE_BYTES_MAX};
 use crate::store::Shared;
-
-/// Bytes of the rows of a round, at most, unless a single unit has more. A request of Kudu has up to 50 MiB.
-const ROUND_BYTES_MAX: usize = 40 << 20;
 
 /// What one thread at a time may use.
 #[derive(Debug, Default)]
@@ -206,7 +203,7 @@ fn units_of_round(units: &[Unit<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |unit: &&Unit<'_>| {
         bytes += unit.bytes();
-        bytes <= ROUND_BYTES_MAX
+        bytes <= WRITE_BYTES_MAX
     };
     units.iter().take_while(fits).count().max(1)
 }

@@ -31,7 +31,7 @@ fn both(a: Datatype, b: Datatype) -> Datatype {
 #[test]
 fn attributes_and_body_are_apart_unless_the_block_is_malformed() {
     let json = both(Datatype::XATTR, Datatype::JSON);
-    let parts_of = |value| Parts::of(&record(json, value));
+    let parts_of = |value| Parts::of(&record(json, value), true);
     let value = b"\0\0\0\x08\0\0\0\x04k\x001\0{\"a\":1}";
     let parts = parts_of(value);
     assert_eq!((parts.xattrs, &*parts.body), (Some(&value[..12]), &b"{\"a\":1}"[..]));
@@ -52,7 +52,7 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
         snap::raw::Encoder::new().compress_vec(b"{\"a\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}").unwrap();
     let datatype = both(Datatype::SNAPPY, Datatype::JSON);
     let plain = record(datatype, &compressed);
-    let parts = Parts::of(&plain);
+    let parts = Parts::of(&plain, true);
     assert_eq!(
         (&*parts.body, parts.datatype),
         (&b"{\"a\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}"[..], Datatype::JSON)
@@ -61,7 +61,7 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
     let value = [&b"\0\0\0\x08\0\0\0\x04k\x001\0"[..], &compressed].concat();
     let datatype = both(datatype, Datatype::XATTR);
     let with_block = record(datatype, &value);
-    let parts = Parts::of(&with_block);
+    let parts = Parts::of(&with_block, true);
     assert_eq!(
         (parts.xattrs, parts.datatype),
         (Some(&value[..12]), both(Datatype::XATTR, Datatype::JSON))
@@ -69,16 +69,41 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
     // A length that promises gigabytes, and noise, stay what they are.
     for noise in [&b"\xff\xff\xff\xff\x0f"[..], b"noise"] {
         let noise = record(Datatype::SNAPPY, noise);
-        let parts = Parts::of(&noise);
+        let parts = Parts::of(&noise, true);
         assert_eq!((&*parts.body, parts.datatype), (noise.value, Datatype::SNAPPY));
     }
 }
 
+/// A checkpoint is bounded by what its documents take in memory, where they are compressed.
+#[test]
+fn a_batch_that_would_not_fit_one_write_stays_compressed() {
+    let compressed = snap::raw::Encoder::new().compress_vec(&vec![7; 10 << 20]).unwrap();
+    let batch_of = |count| VbBatch {
+        vbid: Vbid(1),
+        records: vec![record(Datatype::SNAPPY, &compressed); count],
+        state: VbucketState {
+            phase: oribi_storage::VbucketPhase::Active,
+            high_seqno: Seqno(1),
+            max_cas: Cas(1),
+            max_deleted_rev_seqno: RevSeqno(0),
+            purge_seqno: Seqno(0),
+            failover_table: Vec::new(),
+        },
+    };
+    let (fits, does_not) = (batch_of(3), batch_of(5));
+    assert!(inflates(&fits) && !inflates(&does_not));
+    assert!(Unit::Batch(&fits).bytes() > 30 << 20);
+    assert!(Unit::Batch(&does_not).bytes() < WRITE_BYTES_MAX);
+    let as_it_is = record(Datatype::SNAPPY, &compressed);
+    let parts = Parts::of(&as_it_is, false);
+    assert_eq!((&*parts.body, parts.datatype), (&compressed[..], Datatype::SNAPPY));
+}
+
 #[test]
 fn what_says_it_is_json_and_is_no_text_is_no_json() {
-    assert!(!Parts::of(&record(Datatype::JSON, b"\xff\xfe")).is_json);
-    assert!(!Parts::of(&record(Datatype::JSON, b"")).is_json);
-    assert!(!Parts::of(&record(Datatype::RAW, b"{}")).is_json);
+    assert!(!Parts::of(&record(Datatype::JSON, b"\xff\xfe"), true).is_json);
+    assert!(!Parts::of(&record(Datatype::JSON, b""), true).is_json);
+    assert!(!Parts::of(&record(Datatype::RAW, b"{}"), true).is_json);
 }
 
 proptest! {
@@ -91,7 +116,7 @@ proptest! {
         let text = characters.into_iter().collect::<String>().repeat(repeated);
         let datatype = if is_json { Datatype::JSON } else { Datatype::RAW };
         let record = record(datatype, text.as_bytes());
-        let parts = Parts::of(&record);
+        let parts = Parts::of(&record, true);
         prop_assert_eq!(joined(&parts), text.as_bytes());
         let pieces: Vec<_> = parts.pieces().collect();
         prop_assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES_MAX));
