@@ -9,10 +9,13 @@ use std::collections::HashMap;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
 
+/// The documents of one vbucket that have more than one row, and how many rows each.
+type ChunkedDocuments = HashMap<(CollectionId, Box<[u8]>), u16>;
+
 /// Rows of documents with more than one.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkIndex {
-    vbuckets: HashMap<Vbid, HashMap<(CollectionId, Box<[u8]>), u16>>,
+    vbuckets: HashMap<Vbid, ChunkedDocuments>,
 }
 
 impl ChunkIndex {
