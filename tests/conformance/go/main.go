@@ -44,6 +44,8 @@ var steps = []step{
 	{"projections", (*program).projections},
 	{"preserve-expiry", (*program).preserveExpiry},
 	{"replicas", (*program).replicas},
+	{"locks", (*program).locks},
+	{"compression", (*program).compression},
 	{"collections", (*program).collections},
 	{"document-20-mib", (*program).document20MiB},
 	{"too-large", (*program).tooLarge},

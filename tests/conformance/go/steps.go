@@ -35,9 +35,14 @@ type program struct {
 }
 
 func (p *program) open(password string) *gocb.Cluster {
+	return p.openWith(password, gocb.CompressionConfig{})
+}
+
+func (p *program) openWith(password string, compression gocb.CompressionConfig) *gocb.Cluster {
 	return must(gocb.Connect(p.connectionString, gocb.ClusterOptions{
-		Authenticator:  gocb.PasswordAuthenticator{Username: p.user, Password: password},
-		SecurityConfig: gocb.SecurityConfig{TLSRootCAs: authorities()},
+		Authenticator:     gocb.PasswordAuthenticator{Username: p.user, Password: password},
+		SecurityConfig:    gocb.SecurityConfig{TLSRootCAs: authorities()},
+		CompressionConfig: compression,
 	}))
 }
 

@@ -4,6 +4,7 @@ Rows are steps, columns are suites. The last line printed is always
 `N passed, M failed`, because other tools read it.
 """
 
+import threading
 from dataclasses import dataclass
 
 
@@ -17,14 +18,19 @@ class Outcome:
 
 
 class Report:
-    def __init__(self):
+    """Outcomes may come from several threads; the table has suites in the order that was asked for."""
+
+    def __init__(self, suites):
+        self.suites = suites
         self.outcomes = []
+        self.lock = threading.Lock()
 
     def add(self, suite, step, passed, seconds, detail=""):
         outcome = Outcome(suite, step, passed, seconds, detail)
-        self.outcomes.append(outcome)
         word = "ok  " if passed else "FAIL"
-        print(f"  {word} {suite:<11} {step:<20} {seconds:7.2f} s  {detail}", flush=True)
+        with self.lock:
+            self.outcomes.append(outcome)
+            print(f"  {word} {suite:<11} {step:<20} {seconds:7.2f} s  {detail}", flush=True)
         return passed
 
     @property
@@ -32,7 +38,7 @@ class Report:
         return [outcome for outcome in self.outcomes if not outcome.passed]
 
     def print_table(self):
-        suites = unique(outcome.suite for outcome in self.outcomes)
+        suites = sorted(unique(outcome.suite for outcome in self.outcomes), key=self.place)
         cells = {(o.step, o.suite): o for o in self.outcomes}
         # Suites that share the SDK steps go into one table; the others have
         # steps of their own, and a wide table of gaps would hide them.
@@ -47,6 +53,11 @@ class Report:
             print(f"{'step':<20}" + "".join(f"{suite:>14}" for suite in members))
             for row in rows:
                 print(f"{row:<20}" + "".join(f"{cell(cells.get((row, s))):>14}" for s in members))
+
+    def place(self, suite):
+        """Where a suite, or a part of one, is in the order."""
+        parts = [index for index, name in enumerate(self.suites) if suite.startswith(name)]
+        return self.suites.index(suite) if suite in self.suites else min(parts, default=len(self.suites))
 
     def print_summary(self):
         if self.failed:

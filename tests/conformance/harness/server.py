@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 READY_SECONDS_MAX = 30
@@ -126,8 +127,20 @@ class Server:
         return [line for line in complaints if not any(expected in line for expected in EXPECTED_WARNINGS)]
 
 
+# Ports that servers of this run have or had: another may be about to use them.
+TAKEN = set()
+TAKING = threading.Lock()
+
+
 def free_ports(count):
     """Ports that nobody uses now, all below the ephemeral range."""
+    with TAKING:
+        ports = unused_ports(count)
+        TAKEN.update(ports)
+    return ports
+
+
+def unused_ports(count):
     ports = []
     while len(ports) < count:
         port = random.randrange(15000, 31000)
@@ -136,6 +149,6 @@ def free_ports(count):
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in ports:
+        if port not in ports and port not in TAKEN:
             ports.append(port)
     return ports

@@ -25,6 +25,8 @@ STEP_SECONDS_MAX = {
     "projections": 30,
     "preserve-expiry": 30,
     "replicas": 30,
+    "locks": 45,
+    "compression": 30,
     "collections": 90,
     "document-20-mib": 90,
     "too-large": 90,

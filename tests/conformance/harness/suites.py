@@ -1,7 +1,7 @@
 """What `run` can be asked for: one function per suite.
 
 Every suite starts a fresh server on an empty data directory, so the order and
-the choice of suites never matters.
+the choice of suites never matters, and several may run at a time.
 """
 
 import base64
@@ -12,6 +12,7 @@ import time
 import urllib.request
 
 from . import debian, layout, toolchains
+from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
 from .control import Control
@@ -29,24 +30,51 @@ EVICTION_QUOTA_MIB = 8
 EVICTION_FETCHES_MIN = 2_000
 
 
-def run_suite(report, suite, binary, steps):
+class Run:
+    """What the suites of one run share."""
+
+    def __init__(self, report, steps):
+        self.report = report
+        self.steps = steps
+        self.builds = Builds()
+
+    def begin_builds(self, suites):
+        """Begins to install and build what suites need, in their order."""
+        for suite in suites:
+            for what, make in needs(suite):
+                self.builds.begin(what, make)
+
+
+def needs(suite):
+    """What has to be installed or built for a suite: names, and the functions that do it."""
+    language = suite.removesuffix(TLS_SUFFIX)
+    if language in LANGUAGES:
+        return [(language, getattr(toolchains, language))]
+    if suite == "quickstart":
+        return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
+    return [(suite, toolchains.memcapable)] if suite == "memcapable" else [("python", toolchains.python)]
+
+
+def run_suite(run, suite, binary):
     """Runs one suite by name; whatever keeps it from running is a failure of it."""
+    report = run.report
     try:
         if suite.removesuffix(TLS_SUFFIX) in LANGUAGES:
-            sdk(report, suite, binary, steps)
+            sdk(run, suite, binary)
         else:
-            OTHERS[suite](report, suite, binary)
+            OTHERS[suite](run, suite, binary)
     except toolchains.ToolchainError as error:
         report.add(suite, "build", False, 0.0, str(error))
     except ServerError as error:
         report.add(suite, "server", False, 0.0, str(error))
 
 
-def sdk(report, suite, binary, steps):
+def sdk(run, suite, binary):
     """All steps of one SDK program; the suites with `-tls` speak TLS, and verify the server."""
+    report, steps = run.report, run.steps
     language = suite.removesuffix(TLS_SUFFIX)
     certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
-    command = build(language, getattr(toolchains, language))
+    command = run.builds.get(language, getattr(toolchains, language))
     with served(report, suite, binary, certificates=certificates) as server, Control(server) as control:
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url,
                        "ORIBI_STEPS": ",".join(steps), "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS)}
@@ -57,12 +85,12 @@ def sdk(report, suite, binary, steps):
             report.add(suite, "restarts", False, 0.0, f"{control.restarts} instead of one")
 
 
-def memcapable(report, suite, binary):
+def memcapable(run, suite, binary):
     """Each of memcapable's own tests of the binary protocol is one step.
 
     It sends flush, which the server only accepts where it is switched on.
     """
-    command = build(suite, toolchains.memcapable)
+    report, command = run.report, run.builds.get(suite, toolchains.memcapable)
     with served(report, suite, binary, "--flush-enabled", "true") as server:
         started = time.monotonic()
         arguments = ["-h", "127.0.0.1", "-p", str(server.port), "-t", "10", "-b"]
@@ -75,12 +103,12 @@ def memcapable(report, suite, binary):
         report.add(suite, "all", passed, time.monotonic() - started, f"{len(results)} tests, exit code {code}")
 
 
-def quickstart(report, suite, binary):
+def quickstart(run, suite, binary):
     """The snippets that the README shows, run as they are."""
-    commands = {}
-    for language in LANGUAGES:
+    report, commands = run.report, {}
+    for language, make in QUICKSTARTS.items():
         try:
-            commands[language] = build(f"{suite} {language}", QUICKSTARTS[language])
+            commands[language] = run.builds.get(f"{suite} {language}", make)
         except toolchains.ToolchainError as error:
             report.add(suite, language, False, 0.0, str(error))
     with served(report, suite, binary) as server:
@@ -115,17 +143,18 @@ def quickstart_rust():
     return [toolchains.rust_build("quickstart")]
 
 
-def real_input(report, suite, binary):
+def real_input(run, suite, binary):
     """A package index is imported, read back, and read again after a restart."""
-    interpreter = build(suite, toolchains.python)[0]
-    with served(report, suite, binary) as server:
-        debian.run(report, suite, binary, server, interpreter, credentials(server))
+    interpreter = run.builds.get("python", toolchains.python)[0]
+    with served(run.report, suite, binary) as server:
+        debian.run(run.report, suite, binary, server, interpreter, credentials(server))
 
 
-def eviction(report, suite, binary):
+def eviction(run, suite, binary):
     """Far more documents than memory, through the Python SDK: on each store that keeps documents on disk, with each kind of
     eviction, before and after a restart."""
-    program = [build(suite, toolchains.python)[0], layout.SOURCES / "python" / "eviction.py"]
+    report = run.report
+    program = [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "eviction.py"]
     for storage in ("embedded", "log"):
         for policy in ("value", "full"):
             name = f"{suite}-{storage}-{policy}"
@@ -161,20 +190,12 @@ QUICKSTARTS = {
     "rust": quickstart_rust,
 }
 OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction}
-ALL = [*LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), *OTHERS]
+# Those that take long and need only Python come first, because the other languages are built meanwhile.
+ALL = ["eviction", "debian", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
 
 
 def credentials(server):
     return {"ORIBI_CONNSTR": server.connection_string, "ORIBI_USER": USER, "ORIBI_PASSWORD": PASSWORD}
-
-
-def build(what, make):
-    """Installs and builds through `make`; says what takes the time."""
-    started = time.monotonic()
-    print(f"{what}: installing and building", flush=True)
-    command = make()
-    print(f"{what}: ready after {time.monotonic() - started:.1f} s", flush=True)
-    return command
 
 
 @contextlib.contextmanager

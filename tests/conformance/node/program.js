@@ -12,6 +12,8 @@ const assert = require('node:assert/strict')
 const http = require('node:http')
 const { setTimeout: sleep } = require('node:timers/promises')
 const couchbase = require('couchbase')
+const { compression } = require('./compression.js')
+const { locks } = require('./locks.js')
 const subDocuments = require('./sub_documents.js')
 
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
@@ -153,7 +155,13 @@ const steps = {
     assert.ok(BigInt(removal.sequence_number) > BigInt(second.sequence_number), 'a removal has a token')
   },
 
-  ...onCollection(subDocuments),
+  ...onCollection({ ...subDocuments, locks }),
+
+  compression: async () => {
+    const without = await couchbase.connect(`${connectionString}?enable_compression=false`, credentials)
+    await compression(collection, without.bucket('default').defaultCollection())
+    await without.close()
+  },
 
   collections: async () => {
     const manager = bucket.collections()

@@ -27,6 +27,8 @@ from couchbase.options import (ClusterOptions, DecrementOptions, DeltaValue, Get
                                InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
 from couchbase.transcoder import RawBinaryTranscoder
 
+import compression
+import locks
 import sub_documents
 from checks import check, differ, equal, eventually, raises
 
@@ -50,9 +52,12 @@ class Program:
         self.ca = {"cert_path": os.environ["ORIBI_CA"]} if "ORIBI_CA" in os.environ else {}
         self.cluster = self.bucket = self.collection = None
 
+    def open(self, password, **more):
+        options = ClusterOptions(PasswordAuthenticator(self.user, password, **self.ca), **more)
+        return Cluster.connect(self.connection_string, options)
+
     def connect(self):
-        options = ClusterOptions(PasswordAuthenticator(self.user, self.password, **self.ca))
-        self.cluster = Cluster.connect(self.connection_string, options)
+        self.cluster = self.open(self.password)
         # The SDK's defaults ask every service of every node, which includes the admin HTTP port.
         self.cluster.wait_until_ready(timedelta(seconds=20))
         self.bucket = self.cluster.bucket("default")
@@ -169,6 +174,11 @@ class Program:
     def with_collection(self, step):
         return step(self.collection)
 
+    def compression(self):
+        without = self.open(self.password, enable_compression=False)
+        compression.compression(self.collection, without.bucket("default").default_collection())
+        without.close()
+
     def mutation_tokens(self):
         first = self.collection.upsert("token", 1).mutation_token()
         second = self.collection.upsert("token", 2).mutation_token()
@@ -224,8 +234,7 @@ class Program:
 
     def wrong_password(self):
         started = time.monotonic()
-        options = ClusterOptions(PasswordAuthenticator(self.user, "not the password", **self.ca))
-        raises(AuthenticationException, lambda: Cluster.connect(self.connection_string, options))
+        raises(AuthenticationException, lambda: self.open("not the password"))
         check(time.monotonic() - started < 20, "the refusal is prompt")
 
     def parallel_50000(self):
@@ -304,6 +313,8 @@ def main():
         "durability": program.durability,
         "mutation-tokens": program.mutation_tokens,
         **{name: functools.partial(program.with_collection, step) for name, step in sub_documents.STEPS.items()},
+        "locks": functools.partial(program.with_collection, locks.locks),
+        "compression": program.compression,
         "collections": program.collections,
         "document-20-mib": program.document_20_mib,
         "too-large": program.too_large,

@@ -1,6 +1,8 @@
 //! What each step does. The names and their order are those of harness/steps.py.
 
+mod compression;
 mod crash;
+mod locks;
 mod log;
 mod many;
 mod sub_document_cases;
@@ -15,7 +17,7 @@ use couchbase::cluster::Cluster;
 use couchbase::collection::Collection;
 use couchbase::durability_level::DurabilityLevel;
 use couchbase::error::ErrorKind;
-use couchbase::options::cluster_options::{ClusterOptions, TlsOptions};
+use couchbase::options::cluster_options::{ClusterOptions, CompressionMode, TlsOptions};
 use couchbase::options::kv_binary_options::{DecrementOptions, IncrementOptions};
 use couchbase::options::kv_options::{InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions};
 use couchbase::transcoding::raw_binary;
@@ -28,7 +30,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 26] = [
     "crud",
     "not-found",
     "exists",
@@ -47,6 +49,8 @@ pub const NAMES: [&str; 24] = [
     "projections",
     "preserve-expiry",
     "replicas",
+    "locks",
+    "compression",
     "collections",
     "document-20-mib",
     "too-large",
@@ -62,9 +66,19 @@ pub struct Program {
 }
 
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
+    open_with(password, None).await
+}
+
+async fn open_with(
+    password: &str,
+    compression: Option<CompressionMode>,
+) -> couchbase::error::Result<Cluster> {
     let user = env::var("ORIBI_USER").unwrap_or_default();
     let address = env::var("ORIBI_CONNSTR").unwrap_or_default();
     let mut options = ClusterOptions::new(PasswordAuthenticator::new(user, password).into());
+    if let Some(mode) = compression {
+        options = options.compression_mode(mode);
+    }
     // The authority that vouches for the server, where TLS is spoken. A file that cannot be read vouches for
     // nobody, so that connecting fails.
     if let Ok(authority) = env::var("ORIBI_CA_DER") {
@@ -105,6 +119,8 @@ impl Program {
             "projections" => self.projections().await,
             "preserve-expiry" => self.preserve_expiry().await,
             "replicas" => self.replicas().await,
+            "locks" => self.locks().await,
+            "compression" => self.compression().await,
             "collections" => self.collections().await,
             "document-20-mib" => self.document_20_mib().await,
             "too-large" => self.too_large().await,

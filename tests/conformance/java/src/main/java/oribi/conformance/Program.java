@@ -42,6 +42,8 @@ public final class Program {
     all.put("projections", parts::projections);
     all.put("preserve-expiry", parts::preserveExpiry);
     all.put("replicas", parts::replicas);
+    all.put("locks", new Locks(steps)::locks);
+    all.put("compression", new Compression(steps)::compression);
     all.put("collections", steps::collections);
     all.put("document-20-mib", steps::document20MiB);
     all.put("too-large", steps::tooLarge);

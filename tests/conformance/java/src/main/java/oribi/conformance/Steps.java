@@ -72,16 +72,25 @@ final class Steps {
     }
   }
 
-  /** With the authority that vouches for the server, where TLS is spoken. */
   private ClusterOptions options(String secret) {
-    ClusterOptions options = ClusterOptions.clusterOptions(user, secret);
+    return options(secret, true);
+  }
+
+  /** With the authority that vouches for the server, where TLS is spoken. */
+  private ClusterOptions options(String secret, boolean compresses) {
     String authority = System.getenv("ORIBI_CA");
-    if (authority == null) {
-      return options;
-    }
-    return options.environment(
-        environment ->
-            environment.securityConfig(security -> security.trustCertificate(Path.of(authority))));
+    return ClusterOptions.clusterOptions(user, secret)
+        .environment(
+            environment -> {
+              environment.compressionConfig(compression -> compression.enable(compresses));
+              if (authority != null) {
+                environment.securityConfig(security -> security.trustCertificate(Path.of(authority)));
+              }
+            });
+  }
+
+  Cluster clusterWithoutCompression() {
+    return Cluster.connect(connectionString, options(password, false));
   }
 
   String connect() {
