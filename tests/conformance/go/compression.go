@@ -9,7 +9,7 @@ import (
 
 // compression: documents that one client compresses and another, which did not negotiate it, reads and changes.
 func (p *program) compression() string {
-	cluster := p.openWith(p.password, gocb.CompressionConfig{Disabled: true})
+	cluster := p.openAs(p.user, p.password, gocb.CompressionConfig{Disabled: true})
 	defer cluster.Close(nil)
 	without := cluster.Bucket("default").DefaultCollection()
 	readers := []*gocb.Collection{p.collection, without}

@@ -46,6 +46,7 @@ var steps = []step{
 	{"replicas", (*program).replicas},
 	{"locks", (*program).locks},
 	{"compression", (*program).compression},
+	{"rights", (*program).rights},
 	{"collections", (*program).collections},
 	{"document-20-mib", (*program).document20MiB},
 	{"too-large", (*program).tooLarge},

@@ -35,12 +35,12 @@ type program struct {
 }
 
 func (p *program) open(password string) *gocb.Cluster {
-	return p.openWith(password, gocb.CompressionConfig{})
+	return p.openAs(p.user, password, gocb.CompressionConfig{})
 }
 
-func (p *program) openWith(password string, compression gocb.CompressionConfig) *gocb.Cluster {
+func (p *program) openAs(user, password string, compression gocb.CompressionConfig) *gocb.Cluster {
 	return must(gocb.Connect(p.connectionString, gocb.ClusterOptions{
-		Authenticator:     gocb.PasswordAuthenticator{Username: p.user, Password: password},
+		Authenticator:     gocb.PasswordAuthenticator{Username: user, Password: password},
 		SecurityConfig:    gocb.SecurityConfig{TLSRootCAs: authorities()},
 		CompressionConfig: compression,
 	}))

@@ -43,6 +43,14 @@ class Server:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         log_path.write_bytes(b"")
 
+    def add_user(self, name, password, *roles):
+        """To be called before the start."""
+        roles = [argument for role in roles for argument in ("--role", role)]
+        command = [str(self.binary), "user", "add", name, *roles, "--password-stdin", "--data-dir", str(self.directory)]
+        added = subprocess.run(command, input=password + "\n", text=True, capture_output=True, check=False)
+        if added.returncode != 0:
+            raise ServerError(f"`oribi user add` ended with {added.returncode}: {added.stderr.strip()}")
+
     @property
     def connection_string(self):
         if self.certificates is not None:

@@ -27,6 +27,7 @@ STEP_SECONDS_MAX = {
     "replicas": 30,
     "locks": 45,
     "compression": 30,
+    "rights": 60,
     "collections": 90,
     "document-20-mib": 90,
     "too-large": 90,

@@ -21,6 +21,9 @@ from .server import Server, ServerError
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
+# What these may do in the collections of the step `rights`.
+LIMITED_USER = "limited"
+LIMITED_ROLES = ("read-write:default/rights/open", "read-only:default/rights/shown")
 TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
@@ -75,8 +78,10 @@ def sdk(run, suite, binary):
     language = suite.removesuffix(TLS_SUFFIX)
     certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
     command = run.builds.get(language, getattr(toolchains, language))
-    with served(report, suite, binary, certificates=certificates) as server, Control(server) as control:
-        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url,
+    users = [(USER, ["admin"]), (LIMITED_USER, LIMITED_ROLES)]
+    with (served(report, suite, binary, certificates=certificates, users=users) as server,
+          Control(server) as control):
+        environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url, "ORIBI_LIMITED_USER": LIMITED_USER,
                        "ORIBI_STEPS": ",".join(steps), "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS)}
         if certificates is not None:
             environment.update(certificates.environment())
@@ -199,10 +204,12 @@ def credentials(server):
 
 
 @contextlib.contextmanager
-def served(report, suite, binary, *arguments, certificates=None):
+def served(report, suite, binary, *arguments, certificates=None, users=()):
     """A server for the body; its clean stop and its log are steps of the suite."""
     server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments, certificates)
     try:
+        for name, roles in users:
+            server.add_user(name, PASSWORD, *roles)
         server.start()
         yield server
         started = time.monotonic()

@@ -14,6 +14,7 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const couchbase = require('couchbase')
 const { compression } = require('./compression.js')
 const { locks } = require('./locks.js')
+const { rights } = require('./rights.js')
 const subDocuments = require('./sub_documents.js')
 
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
@@ -161,6 +162,12 @@ const steps = {
     const without = await couchbase.connect(`${connectionString}?enable_compression=false`, credentials)
     await compression(collection, without.bucket('default').defaultCollection())
     await without.close()
+  },
+
+  rights: async () => {
+    const limited = await couchbase.connect(connectionString, { ...credentials, username: process.env.ORIBI_LIMITED_USER })
+    await rights(bucket, limited.bucket('default'), eventually)
+    await limited.close()
   },
 
   collections: async () => {

@@ -29,6 +29,7 @@ from couchbase.transcoder import RawBinaryTranscoder
 
 import compression
 import locks
+import rights
 import sub_documents
 from checks import check, differ, equal, eventually, raises
 
@@ -52,8 +53,8 @@ class Program:
         self.ca = {"cert_path": os.environ["ORIBI_CA"]} if "ORIBI_CA" in os.environ else {}
         self.cluster = self.bucket = self.collection = None
 
-    def open(self, password, **more):
-        options = ClusterOptions(PasswordAuthenticator(self.user, password, **self.ca), **more)
+    def open(self, password, user=None, **more):
+        options = ClusterOptions(PasswordAuthenticator(user or self.user, password, **self.ca), **more)
         return Cluster.connect(self.connection_string, options)
 
     def connect(self):
@@ -178,6 +179,11 @@ class Program:
         without = self.open(self.password, enable_compression=False)
         compression.compression(self.collection, without.bucket("default").default_collection())
         without.close()
+
+    def rights(self):
+        limited = self.open(self.password, user=os.environ["ORIBI_LIMITED_USER"])
+        rights.rights(self.bucket, limited.bucket("default"))
+        limited.close()
 
     def mutation_tokens(self):
         first = self.collection.upsert("token", 1).mutation_token()
@@ -315,6 +321,7 @@ def main():
         **{name: functools.partial(program.with_collection, step) for name, step in sub_documents.STEPS.items()},
         "locks": functools.partial(program.with_collection, locks.locks),
         "compression": program.compression,
+        "rights": program.rights,
         "collections": program.collections,
         "document-20-mib": program.document_20_mib,
         "too-large": program.too_large,

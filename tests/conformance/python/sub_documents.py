@@ -180,8 +180,8 @@ def macros(collection):
     equal((int(written["seqno"], 16), written["crc"]), (seqno_made, CRC_32C_OF_SEVEN))
     equal((int(cas, 16), int(seqno, 16), deleted), (done.cas, seqno_made, False))
     equal((about["CAS"], about["seqno"], about["exptime"], about["value_bytes"]), (cas, seqno, expiry, size))
-    equal((about["value_crc32c"], size, revision), (CRC_32C_OF_SEVEN, len("[7]"), "2"))
-    check(expiry > 0 and int(modified) > 0, f"an expiry and a time, got {about}")
+    equal((about["value_crc32c"], about["revid"], size), (CRC_32C_OF_SEVEN, revision, len("[7]")))
+    check(expiry > 0 and int(modified) > 0 and int(revision) > 1, f"an expiry, a time and a second revision, got {about}")
 
 
 def deleted_documents(collection):

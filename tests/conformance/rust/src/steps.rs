@@ -5,6 +5,7 @@ mod crash;
 mod locks;
 mod log;
 mod many;
+mod rights;
 mod sub_document_cases;
 mod sub_documents;
 
@@ -30,7 +31,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 26] = [
+pub const NAMES: [&str; 27] = [
     "crud",
     "not-found",
     "exists",
@@ -51,6 +52,7 @@ pub const NAMES: [&str; 26] = [
     "replicas",
     "locks",
     "compression",
+    "rights",
     "collections",
     "document-20-mib",
     "too-large",
@@ -66,14 +68,14 @@ pub struct Program {
 }
 
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
-    open_with(password, None).await
+    open_as(&env::var("ORIBI_USER").unwrap_or_default(), password, None).await
 }
 
-async fn open_with(
+async fn open_as(
+    user: &str,
     password: &str,
     compression: Option<CompressionMode>,
 ) -> couchbase::error::Result<Cluster> {
-    let user = env::var("ORIBI_USER").unwrap_or_default();
     let address = env::var("ORIBI_CONNSTR").unwrap_or_default();
     let mut options = ClusterOptions::new(PasswordAuthenticator::new(user, password).into());
     if let Some(mode) = compression {
@@ -121,6 +123,7 @@ impl Program {
             "replicas" => self.replicas().await,
             "locks" => self.locks().await,
             "compression" => self.compression().await,
+            "rights" => self.rights().await,
             "collections" => self.collections().await,
             "document-20-mib" => self.document_20_mib().await,
             "too-large" => self.too_large().await,

@@ -93,7 +93,10 @@ impl Program {
             (done.cas(), &json!(false), &json!("[7]".len())),
         )?;
         equal((&about["CAS"], &about["seqno"]), (cas, seqno_read))?;
-        equal((&about["exptime"], &about["value_bytes"], revision), (expiry, size, &json!("2")))?;
+        equal(
+            (&about["exptime"], &about["value_bytes"], revision),
+            (expiry, size, &about["revid"]),
+        )?;
         check(expiry.as_u64() > Some(0), "an expiry")?;
         check(modified.as_str().is_some_and(|text| text.parse::<u64>().is_ok()), "a time")?;
         Ok(String::new())

@@ -73,13 +73,13 @@ final class Steps {
   }
 
   private ClusterOptions options(String secret) {
-    return options(secret, true);
+    return options(user, secret, true);
   }
 
   /** With the authority that vouches for the server, where TLS is spoken. */
-  private ClusterOptions options(String secret, boolean compresses) {
+  private ClusterOptions options(String name, String secret, boolean compresses) {
     String authority = System.getenv("ORIBI_CA");
-    return ClusterOptions.clusterOptions(user, secret)
+    return ClusterOptions.clusterOptions(name, secret)
         .environment(
             environment -> {
               environment.compressionConfig(compression -> compression.enable(compresses));
@@ -90,7 +90,15 @@ final class Steps {
   }
 
   Cluster clusterWithoutCompression() {
-    return Cluster.connect(connectionString, options(password, false));
+    return Cluster.connect(connectionString, options(user, password, false));
+  }
+
+  Cluster clusterOfLimitedUser() {
+    return Cluster.connect(connectionString, options(System.getenv("ORIBI_LIMITED_USER"), password, true));
+  }
+
+  Bucket bucket() {
+    return bucket;
   }
 
   String connect() {

@@ -119,7 +119,7 @@ final class SubDocuments {
     equal(found.contentAs(6, Integer.class), "[7]".length());
     equal(about.getInt("value_bytes"), "[7]".length());
     check(Long.parseLong(found.contentAs(7, String.class)) > 0, "a time");
-    equal(found.contentAs(8, String.class), "2");
+    check(Long.parseLong(found.contentAs(8, String.class)) > 1, "a second revision");
     equal(about.getLong("flags"), found.contentAs(9, Long.class));
     equal(about.getString("value_crc32c"), CRC_32C_OF_SEVEN);
     return null;
