@@ -24,6 +24,8 @@ impl PathFlags {
     pub const XATTR: PathFlags = PathFlags(0x04);
     /// The operand is a macro.
     pub const EXPAND_MACROS: PathFlags = PathFlags(0x10);
+    /// The operand is bytes, and so is what is read.
+    pub const BINARY: PathFlags = PathFlags(0x20);
 
     /// True when every flag of `other` is set.
     pub const fn has(self, other: PathFlags) -> bool {
@@ -32,7 +34,8 @@ impl PathFlags {
 
     /// True when there are no flags but those above.
     pub const fn are_known(self) -> bool {
-        self.0 & !(Self::MAKE_PARENTS.0 | Self::XATTR.0 | Self::EXPAND_MACROS.0) == 0
+        let known = Self::MAKE_PARENTS.0 | Self::XATTR.0 | Self::EXPAND_MACROS.0 | Self::BINARY.0;
+        self.0 & !known == 0
     }
 }
 
@@ -51,14 +54,16 @@ impl DocFlags {
     pub const CREATE_AS_DELETED: DocFlags = DocFlags(0x08);
     /// Make a document of a tombstone.
     pub const REVIVE: DocFlags = DocFlags(0x10);
+    /// Read from a replica.
+    pub const REPLICA_READ: DocFlags = DocFlags(0x20);
 
     /// True when every flag of `other` is set.
     pub const fn has(self, other: DocFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when there are no flags but those above.
-    pub const fn are_known(self) -> bool {
+    /// True when there are no flags but those that a mutation may have: all above but the last.
+    pub const fn are_of_mutation(self) -> bool {
         self.0 & !0x1f == 0
     }
 }

@@ -4,8 +4,8 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
 /// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
-/// macros of virtual attributes, binary attributes, tracing.
-const GRANTED: [Feature; 21] = [
+/// tracing.
+const GRANTED: [Feature; 25] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -22,7 +22,11 @@ const GRANTED: [Feature; 21] = [
     Feature::PreserveTtl,
     Feature::VAttr,
     Feature::SubdocCreateAsDeleted,
+    Feature::SubdocDocumentMacroSupport,
     Feature::SubdocReplaceBodyWithXattr,
+    Feature::SubdocReplicaRead,
+    Feature::SubdocAllowsAccessOnMultipleXattrKeys,
+    Feature::SubdocBinaryXattr,
     Feature::GetClusterConfigWithKnownVersion,
     Feature::DedupeNotMyVbucketClustermap,
     Feature::ClustermapChangeNotification,
@@ -38,7 +42,12 @@ impl Features {
     pub fn granted(codes: impl Iterator<Item = u16>) -> Features {
         let offered = GRANTED.iter().fold(0, |bits, feature| bits | 1_u64 << feature.code());
         let asked = codes.filter(|code| *code < 64).fold(0, |bits, code| bits | 1_u64 << code);
-        Features(asked & offered)
+        let mut granted = Features(asked & offered);
+        if !granted.has(Feature::Xattr) {
+            // There is nothing virtual about attributes where there are none.
+            granted.0 &= !(1 << Feature::VAttr.code());
+        }
+        granted
     }
 
     /// True when `feature` was granted.

@@ -4,6 +4,7 @@
 //! they change in [`mutation`]. Paths are followed in the stored bytes, see `oribi_subdoc`; nothing is
 //! parsed into a tree.
 
+mod binary_value;
 mod crc32c;
 mod lookup;
 mod macros;
@@ -14,7 +15,7 @@ mod tests;
 mod view;
 mod virtual_attributes;
 
-use oribi_engine::{ItemRef, RewriteOutcome, VersionOutcome};
+use oribi_engine::{ItemRef, Refused, RewriteOutcome, VersionOutcome};
 use oribi_protocol::response::ResponseParts;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, mutation_failure, write_lookup_result};
@@ -31,25 +32,43 @@ use request::{Kind, Request};
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one(x: &mut Exchange<'_>) {
     let frame = &x.frame;
-    let request = Request::of_one(Kind::Lookup, frame.header.opcode, frame.extras, frame.value);
+    let request = Request::of_one(
+        Kind::Lookup,
+        x.state.features,
+        frame.header.opcode,
+        frame.extras,
+        frame.value,
+    );
     answer_lookup(x, request);
 }
 
 /// Look-ups of several paths.
 pub(super) fn look_up_several(x: &mut Exchange<'_>) {
-    answer_lookup(x, Request::of_list(Kind::Lookup, x.frame.extras, x.frame.value));
+    answer_lookup(
+        x,
+        Request::of_list(Kind::Lookup, x.state.features, x.frame.extras, x.frame.value),
+    );
 }
 
 /// A mutation of one path.
 pub(super) fn mutate_one(x: &mut Exchange<'_>) {
     let frame = &x.frame;
-    let request = Request::of_one(Kind::Mutation, frame.header.opcode, frame.extras, frame.value);
+    let request = Request::of_one(
+        Kind::Mutation,
+        x.state.features,
+        frame.header.opcode,
+        frame.extras,
+        frame.value,
+    );
     answer_mutation(x, request);
 }
 
 /// Mutations of several paths.
 pub(super) fn mutate_several(x: &mut Exchange<'_>) {
-    answer_mutation(x, Request::of_list(Kind::Mutation, x.frame.extras, x.frame.value));
+    answer_mutation(
+        x,
+        Request::of_list(Kind::Mutation, x.state.features, x.frame.extras, x.frame.value),
+    );
 }
 
 fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
@@ -60,6 +79,10 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     };
     if !is_allowed(x, key, &request, Kind::Lookup) {
         return;
+    }
+    if request.doc_flags.has(DocFlags::REPLICA_READ) {
+        // No node has replicas, and what is active is no replica.
+        return x.refuse(Refused::NotMyVbucket);
     }
     x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
@@ -182,6 +205,7 @@ fn rewrite(
         preserve_expiry: x.infos.preserve_expiry,
         value_bytes_max: bucket.value_bytes_max(),
         now: x.env.now,
+        vb_uuid: uuid_of(x, vbid),
     };
     let expiry = request.expiry.unwrap_or(0);
     bucket.rewrite(vbid, key, expiry, job.cas, x.env.now, |current| {

@@ -8,6 +8,7 @@ use oribi_types::{Cas, Timestamp, VbUuid};
 
 use oribi_engine::ItemRef;
 
+use super::binary_value;
 use super::request::{Action, PathSpec, is_virtual};
 use super::view::View;
 use super::virtual_attributes;
@@ -38,7 +39,11 @@ pub(super) fn look_up<'a>(
         Some(key) => {
             let value = subject.view.xattrs.get(key).ok_or(Status::SubdocPathEnoent)?;
             let (_, path) = path.split_first().ok_or(Status::SubdocPathEinval)?;
-            in_text(value, &path, spec.action)
+            let found = in_text(value, &path, spec.action)?;
+            match spec.is_binary {
+                true => binary_value::decode(&found).map(Cow::Owned),
+                false => Ok(found),
+            }
         }
         None if subject.item.is_deleted() => Err(Status::SubdocPathEnoent),
         None if spec.action == Action::GetBody => Ok(Cow::Borrowed(subject.view.body)),

@@ -8,6 +8,7 @@
 
 use oribi_engine::Stamp;
 use oribi_protocol::status::Status;
+use oribi_subdoc::{Path, lookup};
 
 /// What a macro stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +16,38 @@ pub(super) enum Macro {
     Cas,
     Seqno,
     ValueCrc32c,
+}
+
+/// What an operand with macros is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operand<'a> {
+    /// An ordinary value.
+    Plain,
+    /// A property of the version that is being written.
+    OfMutation(Macro),
+    /// A property of the version that was there before: a path in the attribute `$document`.
+    OfDocument(&'a [u8]),
+}
+
+impl<'a> Operand<'a> {
+    pub(super) fn of(value: &'a [u8]) -> Result<Operand<'a>, Status> {
+        let Some(rest) = value.strip_prefix(b"\"${$") else {
+            return Ok(Macro::of(value)?.map_or(Operand::Plain, Operand::OfMutation));
+        };
+        let path = rest.strip_suffix(b"}\"").filter(|path| {
+            path.strip_prefix(b"document").is_some_and(|inside| matches!(inside, [] | [b'.', ..]))
+        });
+        // The path begins with the dollar sign, which is part of the attribute's name.
+        path.map(|path| Operand::OfDocument(&value[3..][..path.len() + 1]))
+            .ok_or(Status::SubdocXattrUnknownVattrMacro)
+    }
+}
+
+/// What is at the path of a macro in the text of `$document`.
+pub(super) fn of_document<'t>(text: &'t [u8], path: &[u8]) -> Result<&'t [u8], Status> {
+    let path = Path::parse(path).map_err(|_| Status::SubdocXattrUnknownVattrMacro)?;
+    let span = lookup::get(text, &path).map_err(|_| Status::SubdocXattrUnknownVattrMacro)?;
+    Ok(&text[span])
 }
 
 impl Macro {
@@ -114,7 +147,7 @@ mod tests {
     use oribi_engine::Stamp;
     use oribi_protocol::status::Status;
 
-    use super::{Macro, Placeholders};
+    use super::{Macro, Operand, Placeholders, of_document};
 
     #[test]
     fn macros_are_whole_operands() {
@@ -122,6 +155,30 @@ mod tests {
         assert_eq!(Macro::of(b"\"${Mutation.cas}\""), Err(Status::SubdocXattrUnknownMacro));
         assert_eq!(Macro::of(b"\"a ${Mutation.CAS}\""), Ok(None));
         assert_eq!(Macro::of(b"12"), Ok(None));
+    }
+
+    #[test]
+    fn macros_of_the_document_are_paths() {
+        let text = br#"{"$document":{"CAS":"0x01","exptime":3}}"#;
+        for (value, wanted) in [
+            (r#""${$document}""#, Ok(&br#"{"CAS":"0x01","exptime":3}"#[..])),
+            (r#""${$document.CAS}""#, Ok(b"\"0x01\"")),
+            (r#""${$document.exptime}""#, Ok(b"3")),
+            (r#""${$document.nope}""#, Err(Status::SubdocXattrUnknownVattrMacro)),
+            (r#""${$document..}""#, Err(Status::SubdocXattrUnknownVattrMacro)),
+        ] {
+            let Ok(Operand::OfDocument(path)) = Operand::of(value.as_bytes()) else {
+                panic!("{value} is a macro of the document")
+            };
+            assert_eq!(of_document(text, path), wanted, "{value}");
+        }
+        for value in [r#""${$documents}""#, r#""${$vbucket}""#, r#""${$document""#] {
+            let refused = Operand::of(value.as_bytes());
+            assert_eq!(refused, Err(Status::SubdocXattrUnknownVattrMacro), "{value}");
+        }
+        let cas = Operand::of(b"\"${Mutation.CAS}\"");
+        assert_eq!(cas, Ok(Operand::OfMutation(Macro::Cas)));
+        assert_eq!(Operand::of(b"1"), Ok(Operand::Plain));
     }
 
     #[test]

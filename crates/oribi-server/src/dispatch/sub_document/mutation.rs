@@ -10,11 +10,13 @@ use oribi_protocol::sub_document::{DocFlags, write_mutation_result};
 use oribi_subdoc::path::Component;
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_subdoc::{Draft, Mutation, Path, json, lookup};
-use oribi_types::{Cas, Datatype, DocKey, Timestamp};
+use oribi_types::{Cas, Datatype, DocKey, Timestamp, VbUuid};
 
+use super::binary_value;
 use super::crc32c::crc32c;
-use super::macros::{Macro, Placeholders};
+use super::macros::{Operand, Placeholders, of_document};
 use super::request::{Action, PathSpec, Request};
+use super::virtual_attributes::document_text;
 use crate::status::of_sub_document;
 
 /// Why nothing was changed.
@@ -44,6 +46,7 @@ pub(super) struct Job<'r, 'a> {
     pub(super) preserve_expiry: bool,
     pub(super) value_bytes_max: usize,
     pub(super) now: Timestamp,
+    pub(super) vb_uuid: VbUuid,
 }
 
 /// The document while it is being changed.
@@ -55,6 +58,8 @@ struct Work<'d> {
     is_compressed: bool,
     is_deleted: bool,
     placeholders: Option<Placeholders>,
+    /// The attribute `$document` of the version before, where a macro is about it.
+    document: Vec<u8>,
 }
 
 impl<'a> Job<'_, 'a> {
@@ -138,6 +143,11 @@ impl<'a> Job<'_, 'a> {
             let attributes = base.map_or(&b""[..], ItemRef::attributes);
             Placeholders::absent_from(&[&operands[..], &[attributes]].concat())
         });
+        let asks_document = expands && operands.iter().any(|operand| operand.starts_with(b"\"${$"));
+        let document = match asks_document {
+            true => document_text(base, &view, self.vb_uuid),
+            false => Vec::new(),
+        };
         Ok(Work {
             xattrs: XattrDraft::new(view.xattrs),
             body: Draft::new(body),
@@ -145,6 +155,7 @@ impl<'a> Job<'_, 'a> {
             is_compressed: view.is_compressed && !is_fresh,
             is_deleted,
             placeholders,
+            document,
         })
     }
 
@@ -192,8 +203,12 @@ impl<'a> Job<'_, 'a> {
                 let value = work.xattrs.get(key).ok_or(Status::SubdocPathEnoent)?;
                 let (_, inside) = path.split_first().ok_or(Status::SubdocPathEinval)?;
                 let span = lookup::get(value, &inside).map_err(of_sub_document)?;
-                work.body = Draft::new(value[span].to_vec());
-                work.is_json = true;
+                let body = match spec.is_binary {
+                    true => binary_value::decode(&value[span])?,
+                    false => value[span].to_vec(),
+                };
+                work.is_json = !spec.is_binary || json::is_json(&body);
+                work.body = Draft::new(body);
                 Ok(None)
             }
             _ => Err(Status::SubdocInvalidCombo),
@@ -237,11 +252,8 @@ fn change_attribute(
     path: &Path<'_>,
     make_parents: bool,
 ) -> Result<Option<i64>, Status> {
-    let expanded = match (&work.placeholders, spec.expand_macros) {
-        (Some(placeholders), true) => Macro::of(spec.value)?.map(|one| placeholders.operand(one)),
-        _ => None,
-    };
-    let value = expanded.as_deref().unwrap_or(spec.value);
+    let made = made_operand(work, spec)?;
+    let value = made.as_deref().unwrap_or(spec.value);
     let before = [b"{\"", key, b"\":"].concat();
     let text = match work.xattrs.get(key) {
         Some(value) => [&before, value, b"}"].concat(),
@@ -255,4 +267,19 @@ fn change_attribute(
         None => work.xattrs.remove(key),
     }
     Ok(counter)
+}
+
+/// The operand to be used instead of the one that came: a placeholder or a value for a macro, a text for bytes.
+fn made_operand(work: &Work<'_>, spec: &PathSpec<'_>) -> Result<Option<Vec<u8>>, Status> {
+    if spec.is_binary {
+        return Ok(Some(binary_value::encode(spec.value)));
+    }
+    let Some(placeholders) = work.placeholders.as_ref().filter(|_| spec.expand_macros) else {
+        return Ok(None);
+    };
+    Ok(match Operand::of(spec.value)? {
+        Operand::Plain => None,
+        Operand::OfMutation(one) => Some(placeholders.operand(one)),
+        Operand::OfDocument(path) => Some(of_document(&work.document, path)?.to_vec()),
+    })
 }

@@ -4,6 +4,7 @@
 //! not such a rule: it is the failure of one spec, among others that may be done.
 
 use oribi_engine::ItemRef;
+use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::auth::{Privilege, PrivilegeSet};
 use super::view::View;
+use crate::connection::features::Features;
 
 /// Most specs of a request. The protocol's limit.
 const SPECS_MAX: usize = 16;
@@ -87,6 +89,15 @@ impl Action {
         matches!(self, Action::Edit(mutation) if mutation.makes_parents())
     }
 
+    /// True where the operand, or what is read, may be bytes instead of JSON.
+    const fn may_be_binary(self) -> bool {
+        match self {
+            Action::Get | Action::ReplaceBodyWithXattr => true,
+            Action::Edit(mutation) => !matches!(mutation, Mutation::Delete | Mutation::Counter),
+            _ => false,
+        }
+    }
+
     const fn takes_operand(self) -> bool {
         match self {
             Action::SetBody => true,
@@ -104,6 +115,8 @@ pub(super) struct PathSpec<'a> {
     pub(super) xattr: Option<&'a [u8]>,
     pub(super) make_parents: bool,
     pub(super) expand_macros: bool,
+    /// Operand or result are bytes, which are stored as text.
+    pub(super) is_binary: bool,
     pub(super) value: &'a [u8],
 }
 
@@ -135,6 +148,7 @@ impl<'a> Request<'a> {
     /// A request for one path.
     pub(super) fn of_one(
         kind: Kind,
+        features: Features,
         opcode: u8,
         extras: &[u8],
         value: &'a [u8],
@@ -146,12 +160,13 @@ impl<'a> Request<'a> {
         let mut specs = SmallVec::new();
         specs.push(path_spec(kind, &spec)?);
         let PathExtras { doc_flags, expiry, .. } = extras;
-        Request { specs, doc_flags, expiry, is_list: false }.checked(kind)
+        Request { specs, doc_flags, expiry, is_list: false }.checked(kind, features)
     }
 
     /// A request for a list of paths.
     pub(super) fn of_list(
         kind: Kind,
+        features: Features,
         extras: &[u8],
         mut list: &'a [u8],
     ) -> Result<Request<'a>, Status> {
@@ -172,7 +187,7 @@ impl<'a> Request<'a> {
         if specs.is_empty() {
             return Err(Status::SubdocInvalidCombo);
         }
-        Request { specs, doc_flags, expiry, is_list: true }.checked(kind)
+        Request { specs, doc_flags, expiry, is_list: true }.checked(kind, features)
     }
 
     /// A version as this request has to see it: a compressed body is inflated only where it is looked at.
@@ -214,21 +229,29 @@ impl<'a> Request<'a> {
         needed
     }
 
-    fn checked(self, kind: Kind) -> Result<Request<'a>, Status> {
-        self.check_doc_flags(kind)?;
+    fn checked(self, kind: Kind, features: Features) -> Result<Request<'a>, Status> {
+        let of_attribute = self.specs.iter().any(|spec| spec.xattr.is_some());
+        if of_attribute && !features.has(Feature::Xattr) {
+            return Err(Status::NotSupported);
+        }
+        self.check_doc_flags(kind, features)?;
         self.check_order()?;
-        self.check_keys(kind)?;
+        self.check_keys(kind, features)?;
         Ok(self)
     }
 
-    fn check_doc_flags(&self, kind: Kind) -> Result<(), Status> {
+    fn check_doc_flags(&self, kind: Kind, features: Features) -> Result<(), Status> {
         let flags = self.doc_flags;
         let has = |flag| flags.has(flag);
         let creates = has(DocFlags::CREATE) || has(DocFlags::ADD);
         let fits = match kind {
-            Kind::Lookup => flags == DocFlags::default() || flags == DocFlags::ACCESS_DELETED,
+            Kind::Lookup => {
+                let replicas = features.has(Feature::SubdocReplicaRead);
+                let replica_read = DocFlags::REPLICA_READ.0 * u8::from(replicas);
+                flags.0 & !(DocFlags::ACCESS_DELETED.0 | replica_read) == 0
+            }
             Kind::Mutation => {
-                flags.are_known()
+                flags.are_of_mutation()
                     && !(has(DocFlags::CREATE) && has(DocFlags::ADD))
                     && (!has(DocFlags::CREATE_AS_DELETED) || creates)
                     && !(has(DocFlags::REVIVE)
@@ -252,15 +275,17 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// One stored attribute for each request, and virtual ones besides when it only reads.
-    fn check_keys(&self, kind: Kind) -> Result<(), Status> {
+    /// One stored attribute for each request, unless the client has asked for more, and virtual ones
+    /// besides when it only reads.
+    fn check_keys(&self, kind: Kind, features: Features) -> Result<(), Status> {
+        let takes_several = features.has(Feature::SubdocAllowsAccessOnMultipleXattrKeys);
         let mut stored = None;
         for key in self.specs.iter().filter_map(|spec| spec.xattr) {
             match (is_virtual(key), kind) {
                 (true, Kind::Lookup) => {}
                 (true, Kind::Mutation) => return Err(Status::SubdocXattrCantModifyVattr),
                 (false, _) if key.len() > XATTR_KEY_BYTES_MAX => return Err(Status::XattrEinval),
-                (false, _) if *stored.get_or_insert(key) != key => {
+                (false, _) if *stored.get_or_insert(key) != key && !takes_several => {
                     return Err(Status::SubdocXattrInvalidKeyCombo);
                 }
                 (false, _) => {}
@@ -295,12 +320,17 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     if expands && !(is_xattr && action.takes_operand()) {
         return Err(Status::SubdocXattrInvalidFlagCombo);
     }
+    let is_binary = flags.has(PathFlags::BINARY);
+    if is_binary && (!is_xattr || expands || !action.may_be_binary()) {
+        return Err(Status::SubdocXattrInvalidFlagCombo);
+    }
     Ok(PathSpec {
         action,
         path: Path::parse(spec.path),
         xattr: is_xattr.then(|| xattr_key(spec.path)).transpose()?,
         make_parents: flags.has(PathFlags::MAKE_PARENTS),
         expand_macros: expands,
+        is_binary,
         value: spec.value,
     })
 }

@@ -218,14 +218,10 @@ fn virtual_attributes() {
 #[test]
 fn rules() {
     let mut client = client_with_attributes();
-    let cases: [(&[_], Status); 4] = [
+    let cases: [(&[_], Status); 3] = [
         (
             &[(SubdocGet, 0, "n", ""), (SubdocGet, XATTR, "user", "")],
             Status::SubdocInvalidXattrOrder,
-        ),
-        (
-            &[(SubdocGet, XATTR, "user", ""), (SubdocGet, XATTR, "_sys", "")],
-            Status::SubdocXattrInvalidKeyCombo,
         ),
         (&[(SubdocGet, XATTR, "a_key_of_17_bytes", "")], Status::XattrEinval),
         (&[(SubdocGet, XATTR, "", "")], Status::Einval),
@@ -238,4 +234,117 @@ fn rules() {
     assert_eq!(refused.status, Status::E2big);
     let wrong = one(&mut client, SubdocDictUpsert, XATTR, "user.big", "not json");
     assert_eq!(wrong.status, Status::SubdocValueCantinsert);
+}
+
+#[test]
+fn several_keys_for_who_asked_for_that() {
+    let mut client = client_with_attributes();
+    let both = [(SubdocGet, XATTR, "user.a", ""), (SubdocGet, XATTR, "_sys.rev", "")];
+    let (status, found) = look_up(&mut client, &[], &both);
+    let wanted = [(Status::Success, "\"x\"".to_owned()), (Status::Success, "7".to_owned())];
+    assert_eq!((status, &found[..]), (Status::Success, &wanted[..]));
+    let changes = [
+        (SubdocDictUpsert, XATTR, "one", "1"),
+        (SubdocDictUpsert, XATTR, "two", "2"),
+        (SubdocDelete, XATTR, "user", ""),
+    ];
+    assert_eq!(mutate(&mut client, &[], 0, &changes).status, Status::Success);
+    assert_eq!(attribute(&mut client, "$XTOC").as_deref(), Ok(r#"["_sys","one","two"]"#));
+    // Without the feature it is one key, and without attributes none.
+    for (features, wanted) in
+        [(&[6, 7, 8][..], Status::SubdocXattrInvalidKeyCombo), (&[7, 8][..], Status::NotSupported)]
+    {
+        let mut client = Client::on(ConnectionHarness::new(), features);
+        client.set(b"k", b"{}");
+        assert_eq!(look_up(&mut client, &[], &both).0, wanted);
+        assert_eq!(mutate(&mut client, &[], 0, &changes).status, wanted);
+    }
+}
+
+#[test]
+fn attributes_of_bytes() {
+    const BINARY: u8 = 0x20 | XATTR;
+    let mut client = client_with_attributes();
+    let text = "not JSON {";
+    assert_eq!(one(&mut client, SubdocDictUpsert, BINARY, "bin", text).status, Status::Success);
+    assert_eq!(one(&mut client, SubdocGet, BINARY, "bin", "").value, text.as_bytes());
+    let stored = "\"cb-content-base64-encoded:bm90IEpTT04gew==\"";
+    assert_eq!(attribute(&mut client, "bin").as_deref(), Ok(stored));
+    let json = one(&mut client, SubdocGet, BINARY, "user.a", "");
+    assert_eq!(json.status, Status::SubdocFieldNotBinaryValue);
+    for (opcode, flags, path, value) in [
+        (SubdocGet, 0x20, "n", ""),
+        (SubdocDictUpsert, 0x20, "n", "1"),
+        (SubdocCounter, BINARY, "c", "1"),
+        (SubdocExists, BINARY, "bin", ""),
+        (SubdocDictUpsert, BINARY | MACRO, "m", "\"${Mutation.CAS}\""),
+    ] {
+        let refused = one(&mut client, opcode, flags, path, value).status;
+        assert_eq!(refused, Status::SubdocXattrInvalidFlagCombo, "{opcode:?} {flags}");
+    }
+    let done = one(&mut client, SubdocReplaceBodyWithXattr, BINARY, "bin", "");
+    assert_eq!(done.status, Status::Success);
+    let stored = client.get(b"k");
+    assert_eq!((&stored.value[..], stored.datatype), (text.as_bytes(), 0));
+}
+
+#[test]
+fn macros_of_the_document_are_about_the_version_before() {
+    let mut client = client_with_attributes();
+    let before = client.get(b"k").cas;
+    let specs = [
+        (SubdocDictUpsert, MACRO | MAKE_PARENTS, "_t.cas", r#""${$document.CAS}""#),
+        (SubdocDictUpsert, MACRO, "_t.flags", r#""${$document.flags}""#),
+        (SubdocDictUpsert, MACRO, "_t.revid", r#""${$document.revid}""#),
+    ];
+    assert_eq!(mutate(&mut client, &[], 0, &specs).status, Status::Success);
+    let wanted = format!(r#"{{"cas":"0x{before:016x}","flags":7,"revid":"3"}}"#);
+    assert_eq!(attribute(&mut client, "_t"), Ok(wanted));
+    let whole = [(SubdocDictUpsert, MACRO, "_whole", r#""${$document}""#)];
+    assert_eq!(mutate(&mut client, &[], 0, &whole).status, Status::Success);
+    assert_eq!(attribute(&mut client, "_whole.deleted").as_deref(), Ok("false"));
+    assert_eq!(attribute(&mut client, "_whole.value_bytes").as_deref(), Ok("7"));
+    let unknown = [(SubdocDictUpsert, MACRO, "_x", r#""${$document.nope}""#)];
+    let refused = mutate(&mut client, &[], 0, &unknown);
+    assert_eq!(refused.value, [0, 0, 0xd5]);
+    // Of a document that is being created all is zero.
+    client.ask(&about(Delete, b"k"));
+    assert_eq!(mutate(&mut client, &[1], 0, &specs[1..2]).status, Status::Success);
+    assert_eq!(attribute(&mut client, "_t.flags").as_deref(), Ok("0"));
+}
+
+#[test]
+fn a_replica_is_not_here() {
+    let mut client = client_with_attributes();
+    let read = |client: &mut Client| {
+        let parts =
+            RequestParts { extras: &[0, 1, 0, 0x20], value: b"n", ..about(SubdocGet, b"k") };
+        client.ask(&parts).status
+    };
+    assert_eq!(read(&mut client), Status::NotMyVbucket);
+    let step = [(SubdocCounter, 0, "n", "1")];
+    assert_eq!(mutate(&mut client, &[0x20], 0, &step).status, Status::Einval);
+    let mut client = Client::on(ConnectionHarness::new(), &[6, 7, 8]);
+    client.set(b"k", br#"{"n":1}"#);
+    assert_eq!(read(&mut client), Status::Einval);
+}
+
+#[test]
+fn compressed_bodies_are_inflated_where_they_are_looked_at() {
+    let mut client = Client::modern();
+    let body = format!(r#"{{"list":[{}1],"n":1}}"#, "12345,".repeat(50));
+    let stream = snap::raw::Encoder::new().compress_vec(body.as_bytes()).unwrap();
+    let set = RequestParts { extras: &SET_EXTRAS, datatype: 2, value: &stream, ..about(Set, b"k") };
+    assert_eq!(client.ask(&set).status, Status::Success);
+    let datatype = |client: &mut Client| client.get(b"k").datatype;
+    assert_eq!(one(&mut client, SubdocGet, 0, "list[-1]", "").value, b"1");
+    // A change beside the body leaves it as it is.
+    add_attributes(&mut client);
+    assert_eq!((datatype(&mut client), client.get(b"k").value), (3, stream));
+    let length = body.len().to_string();
+    assert_eq!(attribute(&mut client, "$document.value_bytes"), Ok(length));
+    assert_eq!(one(&mut client, SubdocCounter, 0, "n", "1").value, b"2");
+    assert_eq!(datatype(&mut client), 1);
+    assert_eq!(client.get(b"k").value, body.replace("\"n\":1", "\"n\":2").as_bytes());
+    assert_eq!(attribute(&mut client, "_sys.rev").as_deref(), Ok("7"));
 }
