@@ -17,7 +17,7 @@ const JSON: u8 = Datatype::JSON.0;
 
 fn compressed(plain: &[u8]) -> Vec<u8> {
     let mut out = vec![0; snap::raw::max_compress_len(plain.len())];
-    let bytes = snap::raw::Encoder::new().compress(plain, &mut out).unwrap();
+    let bytes = snap::raw::Encoder::new().compress(plain, &mut out).expect("there is room");
     out.truncate(bytes);
     out
 }
@@ -43,7 +43,7 @@ fn get(bucket: &Bucket, name: &str) -> ItemRef {
 #[track_caller]
 fn check(bucket: &Bucket, name: &str, plain: &[u8], datatype: u8) {
     let (item, mut scratch) = (get(bucket, name), Vec::new());
-    assert!(item.plain_body(&mut scratch).unwrap() == plain);
+    assert!(item.plain_body(&mut scratch) == Ok(plain));
     assert_eq!(item.datatype().0, datatype);
     assert_eq!(item.plain_body_bytes(), Ok(plain.len()));
     assert_eq!(item.body().len() < plain.len(), datatype & SNAPPY != 0);
@@ -152,7 +152,7 @@ fn eviction_and_a_restart_bring_back_what_was_stored() {
     let stats = bucket.stats();
     let of = |bits: u8| stats.datatypes[usize::from(bits)];
     assert_eq!((of(JSON), of(JSON | SNAPPY), of(0)), (1, 1, 0));
-    bucket.flush_step().unwrap();
+    bucket.flush_step().expect("the store works");
     assert!(bucket.evict(VB, key("k")));
     assert_eq!(bucket.stats().datatypes, stats.datatypes);
     let missing = bucket.get(VB, key("k"), NOW);
