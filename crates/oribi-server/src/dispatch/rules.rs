@@ -159,8 +159,7 @@ const TOUCH: Rule = Rule {
     ..Rule::document(UPSERT)
 };
 const GET_AND_TOUCH: Rule = TOUCH.by(READ.and(UPSERT));
-const GET_LOCKED: Rule =
-    Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(READ.and(UPSERT)) };
+const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(READ.and(UPSERT)) };
 const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
 const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
 const PATH_MUTATION: Rule = Rule {

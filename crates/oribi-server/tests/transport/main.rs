@@ -150,7 +150,7 @@ fn run(connection: &mut Connection, transport: Transport, key: &str, row: &Row) 
     };
     assert_eq!(reply.status, Status::Success, "{context}");
     assert_eq!(reply.value, wanted, "{context}");
-    let shown = datatype(transport.json, transport.snappy);
+    let shown = datatype_of(transport.json, transport.snappy);
     assert_eq!(reply.datatype, wanted_datatype & shown, "{context}");
     let key = if *opcode == Getk { connection.key_field(key) } else { Vec::new() };
     assert_eq!(reply.key, key, "{context}");
@@ -206,7 +206,7 @@ fn what_one_transport_stores_every_other_reads() {
             let reply = fixture.connect(reader).document("shared", &parts);
             assert_eq!(reply.value, RECORD.as_bytes(), "{writer:?} to {reader:?}");
             let is_compressed = writer.snappy && reader.snappy;
-            let datatype = datatype(reader.json, is_compressed);
+            let datatype = datatype_of(reader.json, is_compressed);
             assert_eq!(reply.datatype, datatype, "{writer:?} to {reader:?}");
             seen.insert(datatype);
         }
@@ -214,7 +214,7 @@ fn what_one_transport_stores_every_other_reads() {
     assert_eq!(seen.len(), 4, "each datatype was shown to somebody");
 }
 
-fn datatype(json: bool, snappy: bool) -> u8 {
+fn datatype_of(json: bool, snappy: bool) -> u8 {
     let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
     bit(json, JSON) | bit(snappy, SNAPPY)
 }

@@ -12,8 +12,8 @@ use oribi_subdoc::path::Component;
 use oribi_subdoc::{Mutation, Path, SubdocError};
 use smallvec::SmallVec;
 
-use crate::auth::{Privilege, PrivilegeSet};
 use super::view::View;
+use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::features::Features;
 
 /// Most specs of a request. The protocol's limit.
