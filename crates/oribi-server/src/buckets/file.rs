@@ -61,7 +61,7 @@ impl BucketFile {
             version: VERSION,
             name: config.name.clone(),
             uuid: config.uuid.clone(),
-            storage: handle.storage(),
+            storage: handle.storage().clone(),
             vbuckets: config.vbuckets,
             memory_quota_mib: handle.bucket().memory_quota_bytes() / MIB,
             eviction: Some(eviction::setting_name(config.eviction).to_owned()),
