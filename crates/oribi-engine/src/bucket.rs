@@ -7,6 +7,7 @@
 //! the store are handed in.
 
 mod ownership;
+mod scanning;
 mod stats;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::buckets::BucketHandle;
 use crate::dispatch::{PreparedStat, StatPreparation};
 use crate::limits::BLOCKING_QUEUE_MAX;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
+use crate::range_scans::{Reply, ScanAnswer};
 
 /// Work to be done away from the workers.
 pub enum Job {
@@ -26,6 +27,8 @@ pub enum Job {
     FlushAll(Arc<BucketHandle>),
     /// Collect what a STAT group needs.
     Stat(StatPreparation),
+    /// Tell a range scan what to do; its own thread answers.
+    RangeScan(Box<dyn FnOnce(Reply) + Send>),
 }
 
 /// What became of a job.
@@ -37,6 +40,8 @@ pub enum JobResult {
     FlushAll(Result<(), FlushAllError>),
     /// The group can be answered, or why it cannot.
     Stat(PreparedStat),
+    /// What a range scan has answered.
+    RangeScan(ScanAnswer),
     /// The queue was full.
     Refused,
 }
@@ -48,6 +53,11 @@ impl Job {
             Job::Sasl(work) => JobResult::Sasl(work().run()),
             Job::FlushAll(bucket) => JobResult::FlushAll(bucket.bucket().flush_all()),
             Job::Stat(preparation) => JobResult::Stat(preparation()),
+            Job::RangeScan(tell) => {
+                let (sender, receiver) = sync_channel(1);
+                tell(Box::new(move |answer| drop(sender.send(answer))));
+                receiver.recv().map_or(JobResult::Refused, JobResult::RangeScan)
+            }
         }
     }
 }
@@ -65,6 +75,13 @@ pub struct BlockingQueue(SyncSender<Submission>);
 impl BlockingQueue {
     /// Queues `job`; the result goes to `reply_to`, a refusal too.
     pub fn submit(&self, job: Job, connection: ConnectionId, reply_to: &Arc<Mailbox>) {
+        if let Job::RangeScan(tell) = job {
+            let mailbox = Arc::clone(reply_to);
+            let post = move |answer| {
+                mailbox.post(Message::JobDone { connection, result: JobResult::RangeScan(answer) });
+            };
+            return tell(Box::new(post));
+        }
         let submission = Submission { job, connection, reply_to: Arc::clone(reply_to) };
         if self.0.try_send(submission).is_err() {
             reply_to.post(Message::JobDone { connection, result: JobResult::Refused });

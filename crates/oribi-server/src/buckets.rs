@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{
@@ -387,7 +387,7 @@ impl Buckets {
     fn close_for_good(&self, name: &str) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.unlist(name)?;
-        handle.is_deleted.store(true, Ordering::Release);
+        handle.mark_deleted();
         if let Some(threads) = handle.threads.lock().take()
             && let Err(error) = threads.stop()
         {
@@ -549,6 +549,7 @@ impl Buckets {
             is_deleted: AtomicBool::new(false),
             fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
+            range_scans: Default::default(),
             directory,
         });
         self.by_name.write().insert(name, Arc::clone(&handle));

@@ -45,7 +45,7 @@ impl ConfigVersion {
 
 /// What a node can do, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
-pub(crate) const BUCKET_CAPABILITIES: [&str; 12] = [
+pub(crate) const BUCKET_CAPABILITIES: [&str; 13] = [
     "collections",
     "durableWrite",
     "tombstonedUserXAttrs",
@@ -54,6 +54,7 @@ pub(crate) const BUCKET_CAPABILITIES: [&str; 12] = [
     "cccp",
     "nodesExt",
     "xattr",
+    "rangeScan",
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReviveDocument",
     "preserveExpiry",

@@ -182,7 +182,7 @@ impl Connection {
     /// False while reading would only fill memory: something is waited for, a STAT is being answered,
     /// output is not taken, or the connection ends.
     pub fn wants_input(&self) -> bool {
-        !self.is_halted() && self.state.stat.is_none()
+        !self.is_halted() && !self.state.is_streaming()
     }
 
     /// True while [`Connection::process`] would do nothing.
@@ -225,6 +225,10 @@ impl Connection {
                 dispatch::continue_stat(&mut self.state, &mut self.writer, env);
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
+            if self.state.range_scan.is_some() {
+                dispatch::resume_range_scan(&mut self.state, self.id, env);
+                return self.halted().unwrap_or(Progress::TurnOver);
+            }
             if self.skip_bytes > 0 && !self.skip() {
                 return Progress::NeedInput;
             }
@@ -263,7 +267,7 @@ impl Connection {
         // While the socket takes everything, output goes out in pieces that amortise a system call;
         // once it does not, a little more is collected before requests have to wait.
         // A STAT knows no end of output, so it waits at once.
-        let collects = self.timing.stalled_since_ms != 0 && self.state.stat.is_none();
+        let collects = self.timing.stalled_since_ms != 0 && !self.state.is_streaming();
         let limit = if collects { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
         self.writer.pending_bytes() >= limit
     }
@@ -430,8 +434,12 @@ impl Connection {
             }
             JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
             JobResult::Stat(prepared) => dispatch::begin_stat(state, out, request, prepared),
+            JobResult::RangeScan(answer) => {
+                dispatch::finish_range_scan(state, out, request, answer)
+            }
             JobResult::Refused => {
                 state.stat = None;
+                state.range_scan = None;
                 let parts = ResponseParts::new(opcode, Status::Etmpfail, opaque);
                 write_response(out.tail(), &parts);
             }

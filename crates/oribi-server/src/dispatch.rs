@@ -12,6 +12,7 @@ mod counter;
 mod exchange;
 mod handshake;
 mod locks;
+mod range_scan;
 mod reads;
 mod rules;
 mod stats;
@@ -32,6 +33,7 @@ use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
 pub(crate) use handshake::{finish_flush, finish_sasl};
+pub(crate) use range_scan::{ContinuedScan, finish_range_scan, resume_range_scan};
 pub(crate) use stats::{
     PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat, fetched,
 };
@@ -229,6 +231,9 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::CollectionsGetId => collections::get_collection_id(x),
         Opcode::CollectionsGetScopeId => collections::get_scope_id(x),
         Opcode::Stat => stats::stat(x),
+        Opcode::RangeScanCreate => range_scan::create(x),
+        Opcode::RangeScanContinue => range_scan::proceed(x),
+        Opcode::RangeScanCancel => range_scan::cancel(x),
         _ => x.fail(Status::NotSupported),
     }
 }

@@ -35,6 +35,7 @@ mod error_map;
 mod limits;
 mod listener;
 mod mailbox;
+mod range_scans;
 mod refusal_log;
 mod status;
 mod worker;

@@ -1,6 +1,8 @@
 //! Limits of the server's connections, each with its derivation. Limits of the protocol itself are in
 //! `oribi_protocol::limits`.
 
+use std::time::Duration;
+
 use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES};
 
 /// Least room that a read is offered; below it a partial frame moves to the front of its block.
@@ -96,6 +98,15 @@ pub const FRAME_DEADLINE_BYTES_PER_SECOND: usize = 64 * 1024;
 
 /// Jobs waiting for the blocking thread (password hashing, flush_all, STAT); a job beyond is refused.
 pub const BLOCKING_QUEUE_MAX: usize = 1024;
+
+/// Range scans of a bucket at a time: each is a thread and what its store holds for it.
+pub const RANGE_SCANS_MAX: usize = 32;
+
+/// How long a range scan may take from its creation on, be it used or abandoned.
+pub const RANGE_SCAN_LIFETIME: Duration = Duration::from_secs(180);
+
+/// Size from which on a page of a range scan is sent; it may be longer by one document.
+pub const RANGE_SCAN_PAGE_BYTES: usize = 128 * 1024;
 
 /// Longest HELLO agent text that is kept for the log.
 pub const AGENT_BYTES_MAX: usize = 64;

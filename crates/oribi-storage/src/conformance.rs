@@ -10,6 +10,7 @@
 mod checks;
 mod commits;
 pub(crate) mod fixture;
+mod key_scans;
 mod lookups;
 pub(crate) mod model;
 mod random;

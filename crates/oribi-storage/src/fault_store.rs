@@ -98,6 +98,15 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.scan_keys(vbid, visit)
     }
 
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.inner.scan_keys_from(vbid, from, visit)
+    }
+
     fn scan_seqnos(
         &self,
         vbid: Vbid,

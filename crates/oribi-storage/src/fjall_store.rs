@@ -221,6 +221,30 @@ impl KvStore for FjallStore {
         self.writer.counters().read(&count, result)
     }
 
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut count = ReadCount::default();
+        let end = layout::after_collection(vbid, from.collection);
+        let range = layout::document_key(vbid, from)..Slice::from(end);
+        let mut entries = self.database.snapshot().range(&self.keyspace, range);
+        let mut scan = || {
+            while let Some((key, value)) = next_entry(&mut entries)? {
+                let record = layout::decode_record(&key, &value)?;
+                count.add(&record);
+                if visit(record).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let result = scan();
+        self.writer.counters().read(&count, result)
+    }
+
     /// Reads the vbucket twice: once for seqnos and keys, which it sorts in memory (about 16 bytes
     /// and the key per record in range), then each document by key. An index from seqno to key
     /// would make this one ordered read, and would double the entries of every commit: 183,000

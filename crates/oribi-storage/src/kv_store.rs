@@ -1,5 +1,6 @@
 //! The seam between the engine and what keeps its data: trait, records and errors.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -198,6 +199,22 @@ pub trait KvStore: Send + Sync {
 
     /// Visits every record of the vbucket, tombstones included, in order of (collection, key).
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError>;
+
+    /// Visits the records of one collection from a key on, tombstones included, in order of keys. All are shown as
+    /// they were at one moment, however long `visit` takes: it may wait for a client, and no lock is held meanwhile.
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.scan_keys(vbid, &mut |record| match record.key.collection.cmp(&from.collection) {
+            Ordering::Less => ControlFlow::Continue(()),
+            Ordering::Equal if record.key.key < from.key => ControlFlow::Continue(()),
+            Ordering::Equal => visit(record),
+            Ordering::Greater => ControlFlow::Break(()),
+        })
+    }
 
     /// Visits records with `from <= seqno <= to`, tombstones included, in ascending seqno.
     fn scan_seqnos(

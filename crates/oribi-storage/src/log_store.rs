@@ -248,6 +248,15 @@ impl KvStore for LogStore {
         self.log.scan_keys(vbid, visit)
     }
 
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.log.scan_keys_from(vbid, from, visit)
+    }
+
     fn scan_seqnos(
         &self,
         vbid: Vbid,

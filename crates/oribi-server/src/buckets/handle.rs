@@ -17,6 +17,7 @@ use super::file::BUCKET_FILE_MODE;
 use super::{BucketStorage, CLEAN_SHUTDOWN_FILE};
 use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
+use crate::range_scans::RangeScans;
 
 /// An open bucket.
 pub struct BucketHandle {
@@ -27,6 +28,7 @@ pub struct BucketHandle {
     /// Fetches from the store fail, and that was logged.
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
+    pub(super) range_scans: RangeScans,
     /// `None` for a bucket that lives in memory only.
     pub(super) directory: Option<PathBuf>,
 }
@@ -70,6 +72,17 @@ impl BucketHandle {
         &self.operations
     }
 
+    /// Its range scans.
+    pub(crate) fn range_scans(&self) -> &RangeScans {
+        &self.range_scans
+    }
+
+    /// Takes the bucket from connections that have it selected, and ends its scans.
+    pub(super) fn mark_deleted(&self) {
+        self.is_deleted.store(true, Ordering::Release);
+        self.range_scans.stop();
+    }
+
     /// True once the bucket was deleted; a connection that still has it selected has no bucket.
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
@@ -94,6 +107,7 @@ impl BucketHandle {
 
     /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.
     pub(super) fn stop(&self) -> Result<(), StoreError> {
+        self.range_scans.stop();
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         threads.stop()?;
         let Some(directory) = &self.directory else { return Ok(()) };

@@ -24,7 +24,7 @@ use crate::connection::parked::ParkedWrites;
 use crate::connection::rights::Rights;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
-use crate::dispatch::StatCursor;
+use crate::dispatch::{ContinuedScan, StatCursor};
 use crate::server_context::ServerContext;
 use crate::status;
 
@@ -69,6 +69,8 @@ pub(crate) struct ConnectionState {
     pub operations: Option<SelectedOperations>,
     /// STAT that is being answered.
     pub stat: Option<Box<StatCursor>>,
+    /// Range scan that a request reads on.
+    pub range_scan: Option<Box<ContinuedScan>>,
     /// SASL exchange that is under way.
     pub sasl: Option<Box<SaslServer>>,
     /// Writes that wait for the store.
@@ -99,6 +101,7 @@ impl ConnectionState {
             bucket: None,
             operations: None,
             stat: None,
+            range_scan: None,
             sasl: None,
             parked: None,
             fetches: None,
@@ -205,6 +208,11 @@ impl ConnectionState {
     /// True while some write waits for the store.
     pub fn has_parked_writes(&self) -> bool {
         self.parked.as_ref().is_some_and(|parked| !parked.is_empty())
+    }
+
+    /// True while a long answer is being sent, piece by piece.
+    pub fn is_streaming(&self) -> bool {
+        self.stat.is_some() || self.range_scan.is_some()
     }
 
     /// True when a parked request is to be tried again.

@@ -34,6 +34,7 @@ const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
 const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
 const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
 const META_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaRead]);
+pub(super) const RANGE_SCAN: PrivilegeSet = PrivilegeSet::of(&[Privilege::RangeScan]);
 
 /// Whether a part of the frame may be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,6 +246,11 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         }
         CollectionsGetManifest => Rule::new(Somewhere(NOTHING)),
         CollectionsGetId | CollectionsGetScopeId => COLLECTION_ID,
+        RangeScanCreate => {
+            Rule { value: Part::Present, reorders: true, ..Rule::new(Somewhere(RANGE_SCAN)) }
+        }
+        RangeScanContinue => Rule { extras: 1 << 28, ..Rule::new(Somewhere(RANGE_SCAN)) },
+        RangeScanCancel => Rule { extras: 1 << 16, ..Rule::new(Somewhere(RANGE_SCAN)) },
         ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
         GetAllVbSeqnos => Rule {
             extras: 1 << 0 | 1 << 4 | 1 << 8,

@@ -10,6 +10,7 @@ mod handshake;
 mod locks;
 mod privileges;
 mod quiet;
+mod range_scan;
 mod stats;
 mod stream;
 

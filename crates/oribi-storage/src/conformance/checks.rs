@@ -6,7 +6,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
-use super::{commits, lookups};
+use super::{commits, key_scans, lookups};
 use crate::{VbucketPhase, VbucketState};
 
 /// A check and what it is called in a failure.
@@ -22,6 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
     ("what may not be contained is not there", lookups::may_contain),
     ("vbuckets do not see each other", vbuckets_are_apart),
     ("scan_keys is in order of collection and key", key_order),
+    ("scan_keys_from has one collection from a key on", key_scans::bounds),
+    ("scan_keys_from shows one moment", key_scans::one_moment),
     ("scan_seqnos is in order and honours its bounds", seqno_order),
     ("a visitor can end a scan", scans_end_early),
     ("a load visits every record once", load),

@@ -1,5 +1,6 @@
 //! Canaries: each planted bug has to be found by the suite.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,7 @@ enum Bug {
     ForgetsTheLastRecordOfAGroup,
     IgnoresTheUpperSeqno,
     ScansInKeyOrderOnly,
+    ScansTheNextCollectionToo,
     PurgesYoungTombstones,
     PurgesTheWholeVbucket,
     LeavesRecordsOfADroppedVbucket,
@@ -109,6 +111,21 @@ impl KvStore for BuggyStore {
         self.inner.scan_keys(vbid, visit)
     }
 
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let is_first = |record: &Record<'_>| record.key.collection < from.collection;
+        match self.bug {
+            Bug::ScansTheNextCollectionToo => self.inner.scan_keys(vbid, &mut |record| {
+                if is_first(&record) { ControlFlow::Continue(()) } else { visit(record) }
+            }),
+            _ => self.inner.scan_keys_from(vbid, from, visit),
+        }
+    }
+
     fn scan_seqnos(
         &self,
         vbid: Vbid,
@@ -176,6 +193,7 @@ fn the_suite_finds_every_planted_bug() {
         Bug::ForgetsTheLastRecordOfAGroup,
         Bug::IgnoresTheUpperSeqno,
         Bug::ScansInKeyOrderOnly,
+        Bug::ScansTheNextCollectionToo,
         Bug::PurgesYoungTombstones,
         Bug::PurgesTheWholeVbucket,
         Bug::LeavesRecordsOfADroppedVbucket,

@@ -72,6 +72,19 @@ pub(super) fn collection_prefix(vbid: Vbid, collection: CollectionId) -> [u8; KE
     prefix
 }
 
+/// What comes behind the keys of a collection's documents in a vbucket, as the end of a range.
+pub(super) fn after_collection(vbid: Vbid, collection: CollectionId) -> Vec<u8> {
+    let mut end = collection_prefix(vbid, collection).to_vec();
+    // Counts up by one with carries; vbuckets are few, so the first byte never overflows.
+    for byte in end.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+    end
+}
+
 /// Key of a document, in one allocation.
 pub(super) fn document_key(vbid: Vbid, key: DocKey<'_>) -> Slice {
     ByteView::fused(&collection_prefix(vbid, key.collection), key.key).into()

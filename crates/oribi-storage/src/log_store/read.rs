@@ -74,9 +74,13 @@ struct View {
 }
 
 impl View {
-    fn of(catalog: &Catalog, vbid: Vbid) -> View {
+    /// Of one collection, or of all.
+    fn of(catalog: &Catalog, vbid: Vbid, only: Option<CollectionId>) -> View {
         let mut entries = Vec::new();
         for ((_, collection), table) in catalog.tables_of(vbid) {
+            if only.is_some_and(|only| only != *collection) {
+                continue;
+            }
             let shown = table.iter().filter(|entry| entry.mark() != Mark::Purged);
             entries.extend(shown.map(|entry| (*collection, entry)));
         }
@@ -137,7 +141,27 @@ impl Log {
         vbid: Vbid,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let view = View::of(&self.catalog.read(), vbid);
+        let view = View::of(&self.catalog.read(), vbid, None);
+        self.scan_view(&view, b"", visit)
+    }
+
+    /// The same for one collection, without the documents before `from`.
+    pub(super) fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let view = View::of(&self.catalog.read(), vbid, Some(from.collection));
+        self.scan_view(&view, from.key, visit)
+    }
+
+    fn scan_view(
+        &self,
+        view: &View,
+        from: &[u8],
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
         let mut scan = || {
             let mut keys: Vec<u8> = Vec::new();
@@ -145,6 +169,9 @@ impl Log {
             let mut buffer = Vec::new();
             for (collection, entry) in &view.entries {
                 let key = view.read(entry.place(), &mut buffer)?.record.key.key;
+                if key < from {
+                    continue;
+                }
                 order.push((*collection, keys.len(), keys.len() + key.len(), entry.place()));
                 keys.extend_from_slice(key);
             }
@@ -154,7 +181,7 @@ impl Log {
                 of(left).cmp(&of(right))
             });
             let places = order.iter().map(|(_, _, _, place)| *place);
-            visit_places(&view, places, &mut count, visit)
+            visit_places(view, places, &mut count, visit)
         };
         let result = scan();
         self.counters.read(&count, result)
@@ -169,7 +196,7 @@ impl Log {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let view = View::of(&self.catalog.read(), vbid);
+        let view = View::of(&self.catalog.read(), vbid, None);
         let mut count = ReadCount::default();
         let mut scan = || {
             let mut order: Vec<(Seqno, Place)> = Vec::new();

@@ -63,6 +63,7 @@ fn needs(opcode: Opcode) -> Option<Needs> {
         Op::Stat => Whole(&[SimpleStats]),
         Op::GetAllVbSeqnos => Whole(&[MetaRead]),
         Op::ObserveSeqno => Within(&[MetaRead]),
+        Op::RangeScanCreate | Op::RangeScanContinue | Op::RangeScanCancel => Within(&[RangeScan]),
         Op::CollectionsGetManifest | Op::CollectionsGetId | Op::CollectionsGetScopeId => Bucket,
         _ => return None,
     })

@@ -1,0 +1,281 @@
+//! Range scans: what is found, in which order, in how many pieces, and what is refused.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use oribi_protocol::hash::vbucket_of;
+use oribi_protocol::leb128::decode_u32;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_types::Vbid;
+use serde_json::{Value, json};
+
+use super::{Client, Reply};
+use crate::harness::HARNESS_VBUCKETS;
+use crate::limits::RANGE_SCANS_MAX;
+
+const VB: Vbid = Vbid(1);
+const JSON: u8 = 1;
+
+/// The first `count` keys of the vbucket, in order.
+fn keys(count: usize) -> Vec<String> {
+    (0..)
+        .map(|number| format!("key-{number:05}"))
+        .filter(|key| vbucket_of(key.as_bytes(), HARNESS_VBUCKETS) == VB)
+        .take(count)
+        .collect()
+}
+
+/// A client whose bucket has these documents in the vbucket, persisted, and others elsewhere.
+fn client_with(keys: &[String]) -> Client {
+    let mut client = Client::modern();
+    for key in keys {
+        assert_eq!(client.set(key.as_bytes(), value_of(key).as_bytes()).status, Status::Success);
+    }
+    for number in 0..20 {
+        let key = format!("other-{number}");
+        if vbucket_of(key.as_bytes(), HARNESS_VBUCKETS) != VB {
+            client.set(key.as_bytes(), b"{}");
+        }
+    }
+    persist(&client);
+    client
+}
+
+fn value_of(key: &str) -> String {
+    format!(r#"{{"of":"{key}"}}"#)
+}
+
+fn persist(client: &Client) {
+    while client.harness.bucket().bucket().flush_step().unwrap().more {}
+}
+
+fn create(client: &mut Client, request: &Value) -> Reply {
+    let value = request.to_string();
+    client.ask(&RequestParts {
+        vbid: VB,
+        datatype: JSON,
+        value: value.as_bytes(),
+        ..RequestParts::new(Opcode::RangeScanCreate)
+    })
+}
+
+/// The name of a scan that can be created.
+fn created(client: &mut Client, request: &Value) -> Vec<u8> {
+    let reply = create(client, request);
+    assert_eq!((reply.status, reply.value.len()), (Status::Success, 16), "{request}");
+    reply.value
+}
+
+/// Asks for more: items, milliseconds, bytes.
+fn proceed(client: &mut Client, id: &[u8], [items, time, bytes]: [u32; 3]) -> Vec<Reply> {
+    let extras = [id, &items.to_be_bytes(), &time.to_be_bytes(), &bytes.to_be_bytes()].concat();
+    let parts =
+        RequestParts { vbid: VB, extras: &extras, ..RequestParts::new(Opcode::RangeScanContinue) };
+    client.send(&parts)
+}
+
+fn cancel(client: &mut Client, id: &[u8]) -> Status {
+    let parts = RequestParts { vbid: VB, extras: id, ..RequestParts::new(Opcode::RangeScanCancel) };
+    client.ask(&parts).status
+}
+
+fn take<'a>(page: &mut &'a [u8], bytes: usize) -> &'a [u8] {
+    let (taken, rest) = page.split_at(bytes);
+    *page = rest;
+    taken
+}
+
+fn take_counted<'a>(page: &mut &'a [u8]) -> &'a [u8] {
+    let (length, rest) = decode_u32(page).unwrap();
+    *page = rest;
+    take(page, length as usize)
+}
+
+/// The keys in an answer of keys only.
+fn keys_of(replies: &[Reply]) -> Vec<String> {
+    let mut keys = Vec::new();
+    for reply in replies {
+        assert_eq!(reply.extras, [0, 0, 0, 0]);
+        let mut page = reply.value.as_slice();
+        while !page.is_empty() {
+            keys.push(String::from_utf8(take_counted(&mut page).to_vec()).unwrap());
+        }
+    }
+    keys
+}
+
+fn range(start: &str, end: &str) -> Value {
+    json!({"key_only": true, "range": {"start": STANDARD.encode(start), "excl_end": STANDARD.encode(end)}})
+}
+
+#[test]
+fn keys_come_in_order_and_only_those_in_range() {
+    let keys = keys(50);
+    let mut client = client_with(&keys);
+    let id = created(&mut client, &json!({"key_only": true, "range": {}}));
+    let all = proceed(&mut client, &id, [0, 0, 0]);
+    assert_eq!(all.last().unwrap().status, Status::RangeScanComplete);
+    assert_eq!(keys_of(&all), keys);
+    // A scan that is complete is gone.
+    assert_eq!(proceed(&mut client, &id, [0, 0, 0])[0].status, Status::KeyEnoent);
+
+    let id = created(&mut client, &range(&keys[10], &keys[20]));
+    assert_eq!(keys_of(&proceed(&mut client, &id, [0, 0, 0])), keys[10..20]);
+    let inclusive = json!({"key_only": true, "range": {"excl_start": STANDARD.encode(&keys[10]), "end": STANDARD.encode(&keys[20])}});
+    let id = created(&mut client, &inclusive);
+    assert_eq!(keys_of(&proceed(&mut client, &id, [0, 0, 0])), keys[11..=20]);
+    assert_eq!(create(&mut client, &range("zzz", "zzzz")).status, Status::KeyEnoent);
+}
+
+#[test]
+fn documents_have_everything_that_a_client_needs() {
+    let keys = keys(3);
+    let mut client = client_with(&keys);
+    let cas = client.get(keys[1].as_bytes()).cas;
+    let id = created(
+        &mut client,
+        &json!({"collection": "0", "range": {"start": STANDARD.encode(&keys[1]), "end": STANDARD.encode(&keys[1])}}),
+    );
+    let replies = proceed(&mut client, &id, [10, 0, 0]);
+    assert_eq!((replies.len(), replies[0].status), (1, Status::RangeScanComplete));
+    assert_eq!(replies[0].extras, [0, 0, 0, 1]);
+    let mut page = replies[0].value.as_slice();
+    assert_eq!(take(&mut page, 4), [0, 0, 0, 7], "flags");
+    assert_eq!(take(&mut page, 4), [0; 4], "expiry");
+    assert_eq!(take(&mut page, 8), 2_u64.to_be_bytes(), "seqno");
+    assert_eq!(take(&mut page, 8), cas.to_be_bytes());
+    assert_eq!(take(&mut page, 1), [JSON]);
+    assert_eq!(take_counted(&mut page), keys[1].as_bytes());
+    assert_eq!(take_counted(&mut page), value_of(&keys[1]).as_bytes());
+    assert!(page.is_empty());
+}
+
+#[test]
+fn limits_end_a_request_and_not_the_scan() {
+    let keys = keys(25);
+    let mut client = client_with(&keys);
+    let id = created(&mut client, &json!({"key_only": true, "range": {}}));
+    let first = proceed(&mut client, &id, [10, 0, 0]);
+    assert_eq!((keys_of(&first), first[0].status), (keys[..10].to_vec(), Status::RangeScanMore));
+    // The document that exceeds the limit is still sent; each key takes ten bytes here.
+    let second = proceed(&mut client, &id, [0, 0, 15]);
+    assert_eq!(
+        (keys_of(&second), second[0].status),
+        (keys[10..12].to_vec(), Status::RangeScanMore)
+    );
+    let rest = proceed(&mut client, &id, [0, 60_000, 0]);
+    assert_eq!((keys_of(&rest), rest[0].status), (keys[12..].to_vec(), Status::RangeScanComplete));
+}
+
+#[test]
+fn a_long_answer_comes_in_several_pieces() {
+    let keys = keys(12);
+    let mut client = client_with(&[]);
+    let value = vec![b'x'; 40_000];
+    keys.iter().for_each(|key| drop(client.set(key.as_bytes(), &value)));
+    persist(&client);
+    let id = created(&mut client, &json!({"range": {}}));
+    let replies = proceed(&mut client, &id, [0, 0, 0]);
+    let statuses = replies.iter().map(|reply| reply.status).collect::<Vec<_>>();
+    assert_eq!(
+        statuses,
+        [Status::Success, Status::Success, Status::Success, Status::RangeScanComplete]
+    );
+    let bytes = replies.iter().map(|reply| reply.value.len()).sum::<usize>();
+    assert!(bytes > 12 * 40_000 && replies.iter().all(|reply| reply.value.len() < 200_000));
+    assert_eq!(client.get(keys[0].as_bytes()).status, Status::Success);
+}
+
+#[test]
+fn all_pages_show_one_moment() {
+    let keys = keys(9);
+    let mut client = client_with(&keys);
+    let id = created(&mut client, &json!({"range": {}}));
+    let mut pages = proceed(&mut client, &id, [2, 0, 0]);
+    client.set(keys[5].as_bytes(), b"later");
+    client.ask(&super::about(Opcode::Delete, keys[7].as_bytes()));
+    persist(&client);
+    pages.extend(proceed(&mut client, &id, [0, 0, 0]));
+    let bytes = pages.iter().flat_map(|page| page.value.clone()).collect::<Vec<_>>();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(keys.iter().all(|key| text.contains(&value_of(key))) && !text.contains("later"));
+    let id = created(&mut client, &json!({"key_only": true, "range": {}}));
+    assert_eq!(keys_of(&proceed(&mut client, &id, [0, 0, 0])).len(), 8);
+}
+
+#[test]
+fn samples_are_some_of_all() {
+    let keys = keys(60);
+    let mut client = client_with(&keys);
+    let sample = |client: &mut Client, seed: u64, samples: u64| {
+        let request = json!({"key_only": true, "sampling": {"seed": seed, "samples": samples}});
+        let id = created(client, &request);
+        keys_of(&proceed(client, &id, [0, 0, 0]))
+    };
+    let ten = sample(&mut client, 1, 10);
+    assert!(ten.len() == 10 && ten.is_sorted() && ten.iter().all(|key| keys.contains(key)));
+    assert_eq!(sample(&mut client, 1, 10), ten);
+    assert_ne!(sample(&mut client, 2, 10), ten);
+    assert_eq!(sample(&mut client, 3, 1000), keys);
+}
+
+#[test]
+fn a_scan_can_wait_for_what_it_has_to_see() {
+    let keys = keys(2);
+    let mut client = client_with(&keys);
+    let uuid = client.harness.bucket().bucket().vbucket(VB).unwrap().failover_table()[0].uuid.0;
+    let required = |uuid: u64, seqno: u64, exists: bool| {
+        json!({"key_only": true, "range": {}, "snapshot_requirements":
+               {"vb_uuid": uuid.to_string(), "seqno": seqno, "seqno_exists": exists, "timeout_ms": 1}})
+    };
+    created(&mut client, &required(uuid, 2, true));
+    assert_eq!(create(&mut client, &required(uuid ^ 1, 2, false)).status, Status::VbUuidNotEqual);
+    // In memory, and not persisted in time.
+    client.set(keys[0].as_bytes(), b"{}");
+    assert_eq!(create(&mut client, &required(uuid, 3, false)).status, Status::Etmpfail);
+    persist(&client);
+    created(&mut client, &required(uuid, 3, false));
+    // Seqno 1 was the version that is overwritten.
+    assert_eq!(create(&mut client, &required(uuid, 1, true)).status, Status::NotStored);
+}
+
+#[test]
+fn scans_are_cancelled_and_limited() {
+    let keys = keys(5);
+    let mut client = client_with(&keys);
+    let request = json!({"key_only": true, "range": {}});
+    let id = created(&mut client, &request);
+    assert_eq!(proceed(&mut client, &id, [1, 0, 0])[0].status, Status::RangeScanMore);
+    assert_eq!(cancel(&mut client, &id), Status::Success);
+    assert_eq!(proceed(&mut client, &id, [1, 0, 0])[0].status, Status::KeyEnoent);
+    assert_eq!(cancel(&mut client, &[7; 16]), Status::KeyEnoent);
+    assert_eq!(proceed(&mut client, &[7; 16], [1, 0, 0])[0].status, Status::KeyEnoent);
+
+    // The thread of the cancelled one may not have gone yet.
+    let created = (0..=RANGE_SCANS_MAX)
+        .take_while(|_| create(&mut client, &request).status == Status::Success)
+        .count();
+    assert!((RANGE_SCANS_MAX - 1..=RANGE_SCANS_MAX).contains(&created), "{created}");
+    client.harness.bucket().range_scans().stop();
+    assert_eq!(create(&mut client, &request).status, Status::Etmpfail);
+}
+
+#[test]
+fn what_cannot_be_scanned_is_refused() {
+    let keys = keys(1);
+    let mut client = client_with(&keys);
+    let request = json!({"range": {}}).to_string();
+    let parts = RequestParts {
+        vbid: VB,
+        datatype: JSON,
+        value: request.as_bytes(),
+        ..RequestParts::new(Opcode::RangeScanCreate)
+    };
+    assert_eq!(client.ask(&RequestParts { datatype: 0, ..parts }).status, Status::Einval);
+    assert_eq!(client.ask(&RequestParts { value: b"{}", ..parts }).status, Status::Einval);
+    let outside = RequestParts { vbid: Vbid(HARNESS_VBUCKETS), ..parts };
+    assert_eq!(client.ask(&outside).status, Status::NotMyVbucket);
+    let unknown = json!({"collection": "99", "range": {}});
+    assert_eq!(create(&mut client, &unknown).status, Status::UnknownCollection);
+}

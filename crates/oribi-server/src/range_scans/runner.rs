@@ -1,0 +1,276 @@
+//! The thread of one range scan.
+//!
+//! Owns: the walk through the store's scan, and the page that is being filled. It waits for requests in the middle of
+//! the store's scan, where no lock is held. Invariants: whoever holds a [`Reply`] answers it, by dropping it at the
+//! latest; a page is handed over before the next document is looked at; once cancelled it looks at no further
+//! document.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use oribi_engine::Bucket;
+use oribi_protocol::status::Status;
+use oribi_storage::{Record, StoreError};
+use oribi_types::Seqno;
+
+use super::page::{Shown, append};
+use super::request::{Picker, ScanRequest};
+use super::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
+use crate::limits::RANGE_SCAN_PAGE_BYTES;
+
+/// Between two looks at what is persisted, for whoever waits for a seqno.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// See the module text.
+pub(super) struct Runner {
+    id: ScanId,
+    bucket: Arc<Bucket>,
+    request: ScanRequest,
+    orders: Receiver<Order>,
+    flags: Arc<Flags>,
+    /// When it ends at the latest.
+    ends: Instant,
+    /// For whoever created it; taken when it is answered.
+    created: Option<Reply>,
+    answering: Option<Answering>,
+    /// UNIX seconds at the start: what has expired by then is not shown.
+    now: u32,
+}
+
+/// A request that is being answered.
+struct Answering {
+    limits: ScanLimits,
+    shown: Shown,
+    started: Instant,
+    items: u32,
+    bytes: u64,
+    page: Vec<u8>,
+    /// Where the page goes; `None` after it went there, until the next is asked for.
+    reply: Option<Reply>,
+}
+
+impl Runner {
+    pub fn new(
+        id: ScanId,
+        bucket: Arc<Bucket>,
+        request: ScanRequest,
+        orders: Receiver<Order>,
+        flags: Arc<Flags>,
+        ends: Instant,
+        reply: Reply,
+    ) -> Runner {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        let created = Some(reply);
+        Runner { id, bucket, request, orders, flags, ends, created, answering: None, now }
+    }
+
+    /// Runs the scan to its end.
+    pub fn run(mut self) {
+        if let Err(status) = self.prepare() {
+            return self.refuse_creation(status);
+        }
+        let picker = match self.picker() {
+            Ok(picker) => picker,
+            Err(error) => return self.fail(&error),
+        };
+        let outcome = self.scan(picker);
+        match outcome {
+            Err(error) => self.fail(&error),
+            Ok(()) if self.is_cancelled() => self.end(Status::RangeScanCancelled),
+            Ok(()) if self.created.is_some() => self.refuse_creation(Status::KeyEnoent),
+            Ok(()) => {
+                if self.wait_for_order().is_continue() {
+                    self.end(Status::RangeScanComplete);
+                }
+            }
+        }
+    }
+
+    /// Waits until what the client wants to see is persisted.
+    fn prepare(&self) -> Result<(), Status> {
+        let Some(required) = self.request.snapshot else { return Ok(()) };
+        let deadline = Instant::now() + required.timeout;
+        let vbid = self.request.vbid;
+        let persisted = || {
+            let vbucket = self.bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
+            Ok(vbucket.persisted_seqno())
+        };
+        while persisted()? < required.seqno {
+            if self.is_cancelled() || Instant::now() >= deadline {
+                return Err(Status::Etmpfail);
+            }
+            std::thread::sleep(
+                LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())),
+            );
+        }
+        if required.must_exist && !self.has_seqno(required.seqno).unwrap_or(false) {
+            return Err(Status::NotStored);
+        }
+        Ok(())
+    }
+
+    /// Whether the version with this seqno is still there.
+    fn has_seqno(&self, seqno: Seqno) -> Result<bool, StoreError> {
+        let mut found = false;
+        self.bucket.scan_persisted_seqnos(self.request.vbid, seqno, seqno, &mut |_| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Which documents are taken. A sample counts them first.
+    fn picker(&self) -> Result<Picker, StoreError> {
+        let mut count = 0;
+        if self.request.is_sample() {
+            self.bucket.scan_persisted(self.request.vbid, self.request.from(), &mut |record| {
+                count += u64::from(self.is_shown(&record));
+                self.flow()
+            })?;
+        }
+        Ok(self.request.picker(count))
+    }
+
+    fn scan(&mut self, mut picker: Picker) -> Result<(), StoreError> {
+        let (bucket, request) = (Arc::clone(&self.bucket), self.request.clone());
+        bucket.scan_persisted(request.vbid, request.from(), &mut |record| {
+            if request.is_behind(record.key) {
+                return ControlFlow::Break(());
+            }
+            if self.is_cancelled() {
+                return ControlFlow::Break(());
+            }
+            if !self.is_shown(&record) || !request.contains(record.key) || !picker.takes() {
+                return self.look_at_time();
+            }
+            self.visit(&record)
+        })
+    }
+
+    /// Tombstones and what has expired are no documents.
+    fn is_shown(&self, record: &Record<'_>) -> bool {
+        !record.deleted && (record.expiry == 0 || record.expiry > self.now)
+    }
+
+    fn visit(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        if let Some(reply) = self.created.take() {
+            reply(ScanAnswer::Created(self.id));
+        }
+        if self.answering.as_ref().is_none_or(|answering| answering.reply.is_none()) {
+            self.wait_for_order()?;
+        }
+        let only_keys = self.request.only_keys;
+        let Some(answering) = &mut self.answering else { return ControlFlow::Break(()) };
+        let before = answering.page.len();
+        append(&mut answering.page, record, only_keys, answering.shown);
+        answering.items += 1;
+        answering.bytes += (answering.page.len() - before) as u64;
+        if answering.is_over() {
+            self.end(Status::RangeScanMore);
+        } else if answering.page.len() >= RANGE_SCAN_PAGE_BYTES {
+            self.hand_over(Status::Success);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Ends a request whose time is over while documents are passed over.
+    fn look_at_time(&mut self) -> ControlFlow<()> {
+        let is_waited_for =
+            |answering: &Answering| answering.reply.is_some() && answering.is_late();
+        if self.answering.as_ref().is_some_and(is_waited_for) {
+            self.end(Status::RangeScanMore);
+        }
+        self.flow()
+    }
+
+    /// Waits until somebody wants to see more. Breaks when nobody will.
+    fn wait_for_order(&mut self) -> ControlFlow<()> {
+        if self.answering.as_ref().is_some_and(|answering| answering.reply.is_some()) {
+            return ControlFlow::Continue(());
+        }
+        let left = self.ends.saturating_duration_since(Instant::now());
+        match self.orders.recv_timeout(left) {
+            Ok(Order::Continue { limits, shown, reply }) => {
+                let started = Instant::now();
+                let (page, reply) = (Vec::new(), Some(reply));
+                self.answering =
+                    Some(Answering { limits, shown, started, items: 0, bytes: 0, page, reply });
+            }
+            Ok(Order::Resume { reply }) => match &mut self.answering {
+                Some(answering) => answering.reply = Some(reply),
+                None => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
+            },
+            Ok(Order::Cancel) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                self.flags.is_cancelled.store(true, Ordering::Release);
+            }
+        }
+        self.flow()
+    }
+
+    /// Sends the page and ends the request.
+    fn end(&mut self, status: Status) {
+        // Whoever gets the answer may ask for more at once.
+        self.flags.is_busy.store(false, Ordering::Release);
+        self.hand_over(status);
+        self.answering = None;
+        if let Some(reply) = self.created.take() {
+            reply(ScanAnswer::Refused(status));
+        }
+    }
+
+    fn hand_over(&mut self, status: Status) {
+        let only_keys = self.request.only_keys;
+        let Some(answering) = &mut self.answering else { return };
+        let bytes = std::mem::take(&mut answering.page);
+        if let Some(reply) = answering.reply.take() {
+            reply(ScanAnswer::Page { status, only_keys, bytes });
+        }
+    }
+
+    fn refuse_creation(&mut self, status: Status) {
+        if let Some(reply) = self.created.take() {
+            reply(ScanAnswer::Refused(status));
+        }
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        tracing::warn!(vbucket = self.request.vbid.0, %error, "a range scan could not read the store");
+        self.end(Status::Etmpfail);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.flags.is_cancelled()
+    }
+
+    fn flow(&self) -> ControlFlow<()> {
+        if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Drop for Runner {
+    /// Answers whoever still waits, so that no connection hangs if the thread ends early.
+    fn drop(&mut self) {
+        self.end(Status::RangeScanCancelled);
+        while let Ok(order) = self.orders.try_recv() {
+            order.refuse();
+        }
+    }
+}
+
+impl Answering {
+    fn is_over(&self) -> bool {
+        let ScanLimits { items, bytes, .. } = self.limits;
+        (items != 0 && self.items >= items)
+            || (bytes != 0 && self.bytes >= bytes.into())
+            || self.is_late()
+    }
+
+    fn is_late(&self) -> bool {
+        let limit = self.limits.time_ms;
+        limit != 0 && self.started.elapsed() >= Duration::from_millis(limit.into())
+    }
+}
