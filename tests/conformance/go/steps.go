@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -202,6 +203,7 @@ func (p *program) durability() string {
 		key := fmt.Sprintf("durable-%d", level)
 		must(p.collection.Insert(key, 1, &gocb.InsertOptions{DurabilityLevel: level}))
 		must(p.collection.Replace(key, 2, &gocb.ReplaceOptions{DurabilityLevel: level}))
+		p.mutateDurably(key, level)
 		stored := must(p.collection.Upsert(key, 3, &gocb.UpsertOptions{DurabilityLevel: level}))
 		got := must(p.collection.Get(key, nil))
 		equal(content[int](got), 3)
@@ -224,6 +226,9 @@ func (p *program) mutationTokens() string {
 	check(first.PartitionUUID() != 0, "a vbucket uuid")
 	check(second.SequenceNumber() > first.SequenceNumber(), "seqnos grow")
 	check(removal.SequenceNumber() > second.SequenceNumber(), "a removal has a newer token")
+	// What queries are told to wait for.
+	state := string(must(json.Marshal(gocb.NewMutationState(*first, *second))))
+	equal(state, fmt.Sprintf(`{"default":{"%d":[%d,"%d"]}}`, second.PartitionID(), second.SequenceNumber(), second.PartitionUUID()))
 	return ""
 }
 

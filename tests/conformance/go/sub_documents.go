@@ -391,6 +391,14 @@ func (p *program) preserveExpiry() string {
 	return ""
 }
 
+// mutateDurably changes an attribute with a durability level.
+func (p *program) mutateDurably(key string, level gocb.DurabilityLevel) {
+	set := gocb.UpsertSpec("user", key, &gocb.UpsertSpecOptions{IsXattr: true})
+	must(p.collection.MutateIn(key, []gocb.MutateInSpec{set}, &gocb.MutateInOptions{DurabilityLevel: level}))
+	get := gocb.GetSpec("user", &gocb.GetSpecOptions{IsXattr: true})
+	compareFound(must(p.collection.LookupIn(key, []gocb.LookupInSpec{get}, nil)), 0, key)
+}
+
 // replicas: one node has none, so whatever may be answered by any copy is answered by the only one.
 func (p *program) replicas() string {
 	stored := must(p.collection.Upsert("replicas", 1, nil))

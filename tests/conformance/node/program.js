@@ -136,6 +136,10 @@ const steps = {
       const key = `durable-${durabilityLevel}`
       await collection.insert(key, 1, { durabilityLevel })
       await collection.replace(key, 2, { durabilityLevel })
+      const attribute = couchbase.MutateInSpec.upsert('user', key, { xattr: true })
+      await collection.mutateIn(key, [attribute], { durabilityLevel })
+      const found = await collection.lookupIn(key, [couchbase.LookupInSpec.get('user', { xattr: true })])
+      assert.equal(found.content[0].value, key)
       const stored = await collection.upsert(key, 3, { durabilityLevel })
       const got = await collection.get(key)
       assert.equal(got.content, 3)
@@ -147,7 +151,11 @@ const steps = {
 
   'mutation-tokens': async () => {
     const first = (await collection.upsert('token', 1)).token.toJSON()
-    const second = (await collection.upsert('token', 2)).token.toJSON()
+    const { token } = await collection.upsert('token', 2)
+    const second = token.toJSON()
+    // What queries are told to wait for.
+    const state = new couchbase.MutationState(token).toJSON()
+    assert.deepEqual(state.default[second.partition_id].toJSON(), second)
     const removal = (await collection.remove('token')).token.toJSON()
     assert.equal(first.bucket_name, 'default')
     assert.equal(first.partition_id, second.partition_id)

@@ -15,6 +15,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import couchbase.subdocument as SD
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.durability import DurabilityLevel, ServerDurability
@@ -23,8 +24,9 @@ from couchbase.exceptions import (AmbiguousTimeoutException, AuthenticationExcep
                                   DeltaInvalidException, DocumentExistsException, DocumentNotFoundException,
                                   KeyspaceNotFoundException, RequestCanceledException, ScopeAlreadyExistsException,
                                   ScopeNotFoundException, TimeoutException, UnAmbiguousTimeoutException)
+from couchbase.mutation_state import MutationState
 from couchbase.options import (ClusterOptions, DecrementOptions, DeltaValue, GetOptions, IncrementOptions,
-                               InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
+                               InsertOptions, MutateInOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
 from couchbase.transcoder import RawBinaryTranscoder
 
 import compression
@@ -166,6 +168,10 @@ class Program:
             key = f"durable-{level.name}"
             self.collection.insert(key, 1, InsertOptions(durability=durability))
             self.collection.replace(key, 2, ReplaceOptions(durability=durability))
+            attribute = [SD.upsert("user", level.name, xattr=True)]
+            self.collection.mutate_in(key, attribute, MutateInOptions(durability=durability))
+            found = self.collection.lookup_in(key, [SD.get("user", xattr=True)])
+            equal(found.content_as[str](0), level.name)
             stored = self.collection.upsert(key, 3, UpsertOptions(durability=durability))
             got = self.collection.get(key)
             equal((got.content_as[int], got.cas), (3, stored.cas))
@@ -186,8 +192,10 @@ class Program:
         limited.close()
 
     def mutation_tokens(self):
-        first = self.collection.upsert("token", 1).mutation_token()
-        second = self.collection.upsert("token", 2).mutation_token()
+        results = [self.collection.upsert("token", number) for number in range(2)]
+        first, second = (result.mutation_token() for result in results)
+        # What queries are told to wait for.
+        check(MutationState().add_results(*results), "a state of two mutations")
         equal(first.bucket_name, "default")
         equal((first.partition_id, first.partition_uuid), (second.partition_id, second.partition_uuid))
         differ(first.partition_uuid, 0)

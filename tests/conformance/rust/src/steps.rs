@@ -18,9 +18,14 @@ use couchbase::cluster::Cluster;
 use couchbase::collection::Collection;
 use couchbase::durability_level::DurabilityLevel;
 use couchbase::error::ErrorKind;
+use couchbase::mutation_state::MutationState;
 use couchbase::options::cluster_options::{ClusterOptions, CompressionMode, TlsOptions};
 use couchbase::options::kv_binary_options::{DecrementOptions, IncrementOptions};
-use couchbase::options::kv_options::{InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions};
+use couchbase::options::kv_options::{
+    InsertOptions, MutateInOptions, RemoveOptions, ReplaceOptions, UpsertOptions,
+};
+use couchbase::subdoc::lookup_in_specs::{GetSpecOptions, LookupInSpec};
+use couchbase::subdoc::mutate_in_specs::{MutateInSpec, UpsertSpecOptions};
 use couchbase::transcoding::raw_binary;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -270,6 +275,13 @@ impl Program {
             within(self.collection.insert(key, 1, insert)).await?;
             let replace = ReplaceOptions::new().durability_level(level.clone());
             within(self.collection.replace(key, 2, replace)).await?;
+            let attribute = UpsertSpecOptions::new().xattr(true);
+            let change = [MutateInSpec::upsert("user", key, attribute)?];
+            let durably = MutateInOptions::new().durability_level(level.clone());
+            within(self.collection.mutate_in(key, &change, durably)).await?;
+            let specs = [LookupInSpec::get("user", GetSpecOptions::new().xattr(true))];
+            let found = within(self.collection.lookup_in(key, &specs, None)).await?;
+            equal(&found.content_as::<String>(0)?, key)?;
             let upsert = UpsertOptions::new().durability_level(level.clone());
             let stored = within(self.collection.upsert(key, 3, upsert)).await?;
             let got = within(self.collection.get(key, None)).await?;
@@ -295,6 +307,11 @@ impl Program {
         check(first.partition_uuid() != 0, "a vbucket uuid")?;
         check(second.sequence_number() > first.sequence_number(), "seqnos grow")?;
         check(removal.sequence_number() > second.sequence_number(), "a removal has a newer token")?;
+        // What queries are told to wait for.
+        let state = MutationState::new().push_token(first.clone()).push_token(second.clone());
+        let place = json!([second.sequence_number(), second.partition_uuid().to_string()]);
+        let places = json!({ second.partition_id().to_string(): place });
+        equal(serde_json::to_value(state)?, json!({ "default": places }))?;
         Ok(String::new())
     }
 

@@ -2,6 +2,7 @@ package oribi.conformance;
 
 import static com.couchbase.client.java.kv.GetOptions.getOptions;
 import static com.couchbase.client.java.kv.InsertOptions.insertOptions;
+import static com.couchbase.client.java.kv.MutateInOptions.mutateInOptions;
 import static com.couchbase.client.java.kv.RemoveOptions.removeOptions;
 import static com.couchbase.client.java.kv.ReplaceOptions.replaceOptions;
 import static com.couchbase.client.java.kv.UpsertOptions.upsertOptions;
@@ -37,7 +38,10 @@ import com.couchbase.client.java.kv.DecrementOptions;
 import com.couchbase.client.java.kv.ExistsResult;
 import com.couchbase.client.java.kv.GetResult;
 import com.couchbase.client.java.kv.IncrementOptions;
+import com.couchbase.client.java.kv.LookupInSpec;
+import com.couchbase.client.java.kv.MutateInSpec;
 import com.couchbase.client.java.kv.MutationResult;
+import com.couchbase.client.java.kv.MutationState;
 import com.couchbase.client.java.manager.collection.CollectionManager;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -240,6 +244,9 @@ final class Steps {
       String key = "durable-" + level;
       collection.insert(key, 1, insertOptions().durability(level));
       collection.replace(key, 2, replaceOptions().durability(level));
+      collection.mutateIn(
+          key, List.of(MutateInSpec.upsert("user", key).xattr()), mutateInOptions().durability(level));
+      SubDocumentCases.compare(collection.lookupIn(key, List.of(LookupInSpec.get("user").xattr())), 0, key);
       MutationResult stored = collection.upsert(key, 3, upsertOptions().durability(level));
       GetResult got = collection.get(key);
       equal(got.contentAs(Integer.class), 3);
@@ -260,6 +267,10 @@ final class Steps {
     check(first.partitionUUID() != 0, "a vbucket uuid");
     check(second.sequenceNumber() > first.sequenceNumber(), "seqnos grow");
     check(removal.sequenceNumber() > second.sequenceNumber(), "a removal has a newer token");
+    // What queries are told to wait for.
+    JsonArray place = JsonArray.from(second.sequenceNumber(), Long.toUnsignedString(second.partitionUUID()));
+    JsonObject places = JsonObject.create().put(Long.toString(second.partitionID()), place);
+    equal(MutationState.from(first, second).export().toString(), JsonObject.create().put("default", places).toString());
     return null;
   }
 
