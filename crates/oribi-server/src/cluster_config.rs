@@ -45,7 +45,7 @@ impl ConfigVersion {
 
 /// What a node can do, in the words that clients look for. `preserve_expiry` and
 /// `preserveExpiry` are the same capability as spelled by different clients.
-pub(crate) const BUCKET_CAPABILITIES: [&str; 13] = [
+pub(crate) const BUCKET_CAPABILITIES: [&str; 17] = [
     "collections",
     "durableWrite",
     "tombstonedUserXAttrs",
@@ -57,6 +57,11 @@ pub(crate) const BUCKET_CAPABILITIES: [&str; 13] = [
     "rangeScan",
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReviveDocument",
+    // Clients do not even ask for a part of a document from any copy without this one.
+    "subdoc.ReplicaRead",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
     "preserveExpiry",
     "preserve_expiry",
 ];

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -401,20 +400,34 @@ func (p *program) mutateDurably(key string, level gocb.DurabilityLevel) {
 
 // replicas: one node has none, so whatever may be answered by any copy is answered by the only one.
 func (p *program) replicas() string {
-	stored := must(p.collection.Upsert("replicas", 1, nil))
+	stored := must(p.collection.Upsert("replicas", []int{1}, nil))
 	got := must(p.collection.GetAnyReplica("replicas", nil))
-	equal(content[int](&got.GetResult), 1)
+	equal(content[[]int](&got.GetResult), []int{1})
 	equal(got.Cas(), stored.Cas())
 	equal(got.IsReplica(), false)
 	everywhere := must(p.collection.GetAllReplicas("replicas", nil))
 	count := 0
 	for each := everywhere.Next(); each != nil; each = everywhere.Next() {
 		count++
-		equal(content[int](&each.GetResult), 1)
+		equal(content[[]int](&each.GetResult), []int{1})
 		equal(each.IsReplica(), false)
 	}
 	equal(count, 1)
+	specs := []gocb.LookupInSpec{gocb.GetSpec("[0]", nil), gocb.ExistsSpec("[1]", nil)}
+	found := must(p.collection.LookupInAnyReplica("replicas", specs, nil))
+	compareFound(found.LookupInResult, 0, 1.0)
+	equal(found.Exists(1), false)
+	equal(found.IsReplica(), false)
+	looks := must(p.collection.LookupInAllReplicas("replicas", specs, nil))
+	count = 0
+	for each := looks.Next(); each != nil; each = looks.Next() {
+		count++
+		compareFound(each.LookupInResult, 0, 1.0)
+	}
+	equal(count, 1)
 	_, err := p.collection.GetAnyReplica("never-written", nil)
-	check(errors.Is(err, gocb.ErrDocumentUnretrievable), fmt.Sprintf("no copy, got %v", err))
+	fails(err, gocb.ErrDocumentUnretrievable)
+	_, err = p.collection.LookupInAnyReplica("never-written", specs, nil)
+	fails(err, gocb.ErrDocumentUnretrievable)
 	return ""
 }

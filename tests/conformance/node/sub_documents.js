@@ -250,6 +250,14 @@ async function replicas(collection) {
     assert.equal(got.isReplica, false)
     sameCas(got, stored)
   }
+  const specs = [LookupInSpec.get('n'), LookupInSpec.exists('z')]
+  const looks = await collection.lookupInAllReplicas('replicas', specs)
+  assert.equal(looks.length, 1)
+  for (const found of [await collection.lookupInAnyReplica('replicas', specs), ...looks]) {
+    assert.deepEqual([found.content[0].value, found.content[1].value, found.isReplica], [1, false, false])
+  }
+  const missing = collection.lookupInAnyReplica('never-written', specs)
+  await assert.rejects(missing, couchbase.DocumentUnretrievableError)
   await assert.rejects(collection.getAnyReplica('never-written'), couchbase.DocumentUnretrievableError)
 }
 

@@ -248,7 +248,12 @@ def replicas(collection):
     equal((got.content_as[dict], got.cas, got.is_replica), ({"n": 1}, stored.cas, False))
     everywhere = list(collection.get_all_replicas("replicas"))
     equal([(each.content_as[dict], each.cas, each.is_replica) for each in everywhere], [({"n": 1}, stored.cas, False)])
+    found = collection.lookup_in_any_replica("replicas", [SD.get("n"), SD.exists("z")])
+    equal((found.content_as[int](0), found.exists(1), found.is_replica), (1, False, False))
+    everywhere = list(collection.lookup_in_all_replicas("replicas", [SD.get("n")]))
+    equal([(each.content_as[int](0), each.is_replica) for each in everywhere], [(1, False)])
     raises(DocumentUnretrievableException, lambda: collection.get_any_replica("never-written"))
+    raises(DocumentUnretrievableException, lambda: collection.lookup_in_any_replica("never-written", [SD.get("n")]))
 
 
 STEPS = {

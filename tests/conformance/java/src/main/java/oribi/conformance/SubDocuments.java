@@ -21,6 +21,7 @@ import com.couchbase.client.java.kv.GetReplicaResult;
 import com.couchbase.client.java.kv.GetResult;
 import com.couchbase.client.java.kv.LookupInMacro;
 import com.couchbase.client.java.kv.LookupInOptions;
+import com.couchbase.client.java.kv.LookupInReplicaResult;
 import com.couchbase.client.java.kv.LookupInResult;
 import com.couchbase.client.java.kv.LookupInSpec;
 import com.couchbase.client.java.kv.MutateInMacro;
@@ -224,16 +225,27 @@ final class SubDocuments {
 
   /** One node has no replicas: whatever may be answered by any copy is answered by the only one. */
   String replicas() {
-    MutationResult stored = collection().upsert("replicas", 1);
+    MutationResult stored = collection().upsert("replicas", JsonArray.from(1));
     List<GetReplicaResult> everywhere = collection().getAllReplicas("replicas").toList();
     equal(everywhere.size(), 1);
     Stream.concat(Stream.of(collection().getAnyReplica("replicas")), everywhere.stream())
         .forEach(
             got -> {
-              equal(got.contentAs(Integer.class), 1);
+              equal(got.contentAsArray(), JsonArray.from(1));
               equal(got.cas(), stored.cas());
               equal(got.isReplica(), false);
             });
+    List<LookupInSpec> specs = List.of(LookupInSpec.get("[0]"), LookupInSpec.exists("[1]"));
+    List<LookupInReplicaResult> looks = collection().lookupInAllReplicas("replicas", specs).toList();
+    equal(looks.size(), 1);
+    Stream.concat(Stream.of(collection().lookupInAnyReplica("replicas", specs)), looks.stream())
+        .forEach(
+            found -> {
+              compare(found, 0, 1);
+              equal(found.exists(1), false);
+              equal(found.isReplica(), false);
+            });
+    fails(() -> collection().lookupInAnyReplica("never-written", specs), DocumentUnretrievableException.class);
     fails(() -> collection().getAnyReplica("never-written"), DocumentUnretrievableException.class);
     return null;
   }
