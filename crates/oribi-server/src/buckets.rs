@@ -372,7 +372,7 @@ impl Buckets {
     /// # Errors
     /// An unknown name, or the disk's.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
-        self.close_for_good(name)
+        self.close_for_good(name, true)
     }
 
     /// Closes a shared bucket that the cluster does not have any more, and forgets its settings. The documents
@@ -381,10 +381,10 @@ impl Buckets {
     /// # Errors
     /// An unknown name, or the disk's.
     pub(crate) fn forget(&self, name: &str) -> Result<(), BucketError> {
-        self.close_for_good(name)
+        self.close_for_good(name, false)
     }
 
-    fn close_for_good(&self, name: &str) -> Result<(), BucketError> {
+    fn close_for_good(&self, name: &str, with_documents: bool) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.unlist(name)?;
         handle.mark_deleted();
@@ -393,7 +393,7 @@ impl Buckets {
         {
             tracing::warn!(bucket = name, %error, "the deleted bucket could not be flushed");
         }
-        if let Err(source) = handle.bucket.remove_remote() {
+        if with_documents && let Err(source) = handle.bucket.remove_remote() {
             return Err(BucketError::Store { name: name.to_owned(), source });
         }
         let Some(directory) = &handle.directory else { return Ok(()) };

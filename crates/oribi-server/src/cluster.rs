@@ -156,7 +156,12 @@ impl Cluster {
         change: &ManifestChange,
     ) -> Result<Arc<Manifest>, ManifestUpdateError> {
         let text = self.runtime.block_on(self.agree_on_manifest(handle.name(), change))?;
-        let installed = handle.bucket().install_manifest(&text, true);
+        let mut installed = handle.bucket().install_manifest(&text, true);
+        if let Err(ManifestUpdateError::Store(error)) = &installed {
+            // The cluster has it; the store's copy is for a cluster that has lost its etcd.
+            tracing::warn!(bucket = handle.name(), %error, "the store has no copy of the newest collections");
+            installed = handle.bucket().install_manifest(&text, false);
+        }
         self.wake();
         installed
     }

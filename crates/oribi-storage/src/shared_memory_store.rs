@@ -31,13 +31,21 @@ pub struct SharedMemoryStore {
     inner: MemoryStore,
     epoch: AtomicU64,
     ownership: Mutex<Option<Arc<dyn Ownership>>>,
+    /// What the process was found not to own when it entered the epoch.
+    not_owned: Mutex<Vec<Vbid>>,
 }
 
 impl SharedMemoryStore {
     /// Opens the data for one more process, which owns nothing yet.
     pub fn on(shared: Arc<SharedMedium>) -> SharedMemoryStore {
         let inner = MemoryStore::on(Arc::clone(&shared.medium));
-        SharedMemoryStore { shared, inner, epoch: AtomicU64::new(0), ownership: Mutex::default() }
+        SharedMemoryStore {
+            shared,
+            inner,
+            epoch: AtomicU64::new(0),
+            ownership: Mutex::default(),
+            not_owned: Mutex::default(),
+        }
     }
 
     /// Does `write` unless some of `vbuckets` are another owner's.
@@ -47,6 +55,10 @@ impl SharedMemoryStore {
         write: impl FnOnce() -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let current = self.shared.epoch.lock();
+        let vbuckets: Vec<Vbid> = vbuckets.collect();
+        if let Some(vbid) = vbuckets.iter().find(|vbid| self.not_owned.lock().contains(vbid)) {
+            return Err(StoreError::Fenced(format!("{vbid} was not owned at the take-over")));
+        }
         if self.epoch.load(Ordering::Acquire) != *current {
             let ownership = self.ownership.lock().clone();
             let owns = |vbid| ownership.as_ref().is_some_and(|ownership| ownership.owns(vbid));
@@ -121,6 +133,10 @@ impl KvStore for SharedMemoryStore {
         let mut epoch = self.shared.epoch.lock();
         *epoch += 1;
         self.epoch.store(*epoch, Ordering::Release);
+        let ownership = self.ownership.lock().clone();
+        let is_lost =
+            |vbid: &Vbid| ownership.as_ref().is_some_and(|ownership| !ownership.owns(*vbid));
+        *self.not_owned.lock() = vbuckets.iter().copied().filter(is_lost).collect();
         let states = self.inner.vbucket_states()?;
         Ok(states.into_iter().filter(|(vbid, _)| vbuckets.contains(vbid)).collect())
     }

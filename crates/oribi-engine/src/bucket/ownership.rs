@@ -60,28 +60,33 @@ impl Bucket {
         if wanted.is_empty() {
             return Ok(());
         }
-        let known = self.store.take_over(&wanted)?;
+        // First, because the store asks what is owned; and whoever ends ownership finds these vbuckets, too.
+        wanted.iter().filter_map(|vbid| self.vbucket(*vbid)).for_each(VBucket::claim);
+        let taken = self.take_over_claimed(&wanted);
+        match taken {
+            Ok(()) => self.serve_and_load(&wanted),
+            Err(_) => wanted.iter().for_each(|vbid| self.deactivate(*vbid)),
+        }
+        taken
+    }
+
+    fn take_over_claimed(&self, wanted: &[Vbid]) -> Result<(), StoreError> {
+        let known = self.store.take_over(wanted)?;
         let mut batches = Vec::with_capacity(wanted.len());
-        for vbid in &wanted {
+        for vbid in wanted {
             let found = known.iter().find(|(known, _)| known == vbid);
             let state =
                 self.first_state(found.map_or_else(empty_state, |(_, state)| state.clone()));
             if let Some(vbucket) = self.vbucket(*vbid) {
-                vbucket.claim(&state);
+                vbucket.continue_from(&state);
             }
             batches.push(VbBatch { vbid: *vbid, records: Vec::new(), state });
         }
-        let mut taken = self.store.commit(&batches);
-        // After the claim, so that whoever ends ownership from here on finds these vbuckets, too.
-        if taken.is_ok() && !self.lost(&wanted, true).is_empty() {
-            taken = Err(StoreError::Fenced("the node's lease ended meanwhile".into()));
+        self.store.commit(&batches)?;
+        match self.lost(wanted, true).is_empty() {
+            true => Ok(()),
+            false => Err(StoreError::Fenced("the node's lease ended meanwhile".into())),
         }
-        if let Err(error) = taken {
-            wanted.iter().for_each(|vbid| self.deactivate(*vbid));
-            return Err(error);
-        }
-        self.serve_and_load(&wanted);
-        Ok(())
     }
 
     /// The state in which a vbucket goes on here: in a history of its own, because what the last owner had

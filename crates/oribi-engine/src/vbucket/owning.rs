@@ -38,8 +38,16 @@ impl VBucket {
         self.incarnation.load(Ordering::Acquire)
     }
 
-    /// Marks a dead vbucket as this node's, with the state in the store. It serves nothing yet.
-    pub(crate) fn claim(&self, state: &VbucketState) {
+    /// Marks a dead vbucket as one that this node is taking over. From here on the store is told that it owns it.
+    pub(crate) fn claim(&self) {
+        let _phase_is_steady = self.table.lock();
+        if !self.is_owned() {
+            self.phase.store(STARTING, Ordering::Release);
+        }
+    }
+
+    /// Continues what was claimed from the state in the store. It serves nothing yet.
+    pub(crate) fn continue_from(&self, state: &VbucketState) {
         let expelled = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
@@ -48,7 +56,6 @@ impl VBucket {
             self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
             self.purge_seqno.store(state.purge_seqno.0, Ordering::Relaxed);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            self.phase.store(STARTING, Ordering::Release);
             expelled
         };
         self.settle(expelled);
