@@ -1,0 +1,142 @@
+"""How long a node's documents are away when it dies, and how fast the node that takes over has them in memory."""
+
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .kudu_server import KuduCluster, die_with_parent
+from .report import Outcome, Row
+from .server import Server, free_port
+from .warmup import VALUE_BYTES, documents, is_done, items_of
+from .wire import GET, Connection, frame, vbucket_of
+
+VBUCKETS = 64
+LEASE_S = 5
+START_SECONDS_MAX = 30
+TAKE_OVER_SECONDS_MAX = 120
+STATUS_OK = 0
+STATUS_MISS = 1
+
+
+class Etcd:
+    """An etcd of one member, without fsync as nothing crashes the machine; `url` is where nodes find it."""
+
+    def __init__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="oribi-bench-etcd-")
+        client, peer = free_port(), free_port()
+        self.url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+        self.process = subprocess.Popen(
+            ["etcd", "--name", "bench", "--unsafe-no-fsync", "--log-level", "error",
+             "--data-dir", str(Path(self.directory.name) / "data"),
+             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+             "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+             "--initial-cluster", f"bench={peer_url}"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent)
+        self.client = client
+
+    def __enter__(self):
+        end = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                Connection(self.client).close()
+                return self
+            except ConnectionError:
+                if time.monotonic() > end:
+                    raise SystemExit("etcd does not start") from None
+                time.sleep(0.01)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.directory.cleanup()
+
+
+def node(options, directory, name, kudu, etcd, run):
+    return Server(options.binary, Path(directory) / name, "--memory-quota-mib", 4096,
+                  "--storage", f"kudu://{kudu.masters}/takeover{run}?replicas=1",
+                  "--cluster-etcd", etcd.url, "--cluster-lease-s", LEASE_S, "--node-name", name,
+                  "--cluster-name", f"bench{run}")
+
+
+def samples(count):
+    """A stored key of each vbucket."""
+    found = {}
+    for index in range(count):
+        key = b"document-%09d" % index
+        found.setdefault(vbucket_of(key), key)
+        if len(found) == VBUCKETS:
+            break
+    return found
+
+
+def wait_served(server, keys):
+    """Asks for a document of each vbucket until all are answered; seconds until the first was, and all."""
+    begin, first = time.perf_counter(), None
+    left = dict(keys)
+    connection = Connection(server.port).login()
+    while left:
+        for vbucket, key in list(left.items()):
+            status, _ = connection.call(frame(GET, key, vbucket=vbucket))
+            if status == STATUS_OK:
+                first = first or time.perf_counter() - begin
+                del left[vbucket]
+        if time.perf_counter() - begin > TAKE_OVER_SECONDS_MAX:
+            raise SystemExit(f"{len(left)} vbuckets are not served")
+        time.sleep(0.002)
+    connection.close()
+    return first, time.perf_counter() - begin
+
+
+def wait_owned(server):
+    """Until every vbucket answers, be it that there is no such document."""
+    connection, left = Connection(server.port).login(), set(range(VBUCKETS))
+    end = time.monotonic() + TAKE_OVER_SECONDS_MAX
+    while left:
+        left = {vbucket for vbucket in left
+                if connection.call(frame(GET, b"none", vbucket=vbucket))[0] != STATUS_MISS}
+        if time.monotonic() > end:
+            raise SystemExit(f"{len(left)} vbuckets are not served")
+        time.sleep(0.01)
+    connection.close()
+
+
+def take_over(options, run):
+    count = options.documents
+    keys = samples(count)
+    with tempfile.TemporaryDirectory() as directory, KuduCluster() as kudu, Etcd() as etcd:
+        with node(options, directory, "first", kudu, etcd, run) as first:
+            wait_owned(first)
+            connection = Connection(first.port).login()
+            connection.store(documents(count))
+            connection.close()
+            while any(value > 0 for name, value in first.metrics().items() if "bucket_queue_items" in name):
+                time.sleep(0.05)
+            kudu.wait_quiet()
+            first.process.kill()
+            first.process.wait()
+            killed = time.perf_counter()
+        # Started only now, so that the first one had everything; it waits for the lease to end.
+        with node(options, directory, "second", kudu, etcd, run) as second:
+            first_s, served_s = (since + second.ready_s for since in wait_served(second, keys))
+            while not is_done(second.metrics()) or items_of(second.metrics()) < count:
+                if time.perf_counter() - killed > TAKE_OVER_SECONDS_MAX:
+                    raise SystemExit(f"{items_of(second.metrics())} of {count} documents are loaded")
+                time.sleep(0.01)
+            loaded_s = time.perf_counter() - killed
+    return {"first_served_s": first_s, "all_served_s": served_s, "all_loaded_s": loaded_s,
+            "served_after_lease_s": served_s - LEASE_S, "loaded_after_served_s": loaded_s - served_s}
+
+
+def measure(options):
+    runs = [take_over(options, run) for run in range(options.rounds or 3)]
+    median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    figures = {"documents": options.documents, "value_bytes": VALUE_BYTES, "lease_s": LEASE_S, "runs": runs}
+    return Outcome(figures, [
+        Row(f"a node is killed that has {options.documents} documents, lease {LEASE_S} s: served again after",
+            f"{median['all_served_s']:.2f} s (n {len(runs)})"),
+        Row("the same beyond the lease", f"{max(median['served_after_lease_s'], 0):.2f} s at most"),
+        Row("from there until all documents are in memory", f"{median['loaded_after_served_s']:.2f} s"),
+    ])
