@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use oribi_protocol::feature::Feature;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -26,6 +27,23 @@ fn value_of(bytes: usize) -> Vec<u8> {
 
 fn key_of(bytes: usize) -> String {
     format!("size-{bytes}")
+}
+
+/// Like any login of the test kit, with attributes besides.
+fn login(port: u16) -> RawConnection {
+    let mut connection = RawConnection::login(port).unwrap();
+    let features = [
+        Feature::MutationSeqno,
+        Feature::XError,
+        Feature::SelectBucket,
+        Feature::Json,
+        Feature::Xattr,
+        Feature::AltRequest,
+        Feature::SyncReplication,
+        Feature::Collections,
+    ];
+    connection.hello(&features).unwrap();
+    connection
 }
 
 #[track_caller]
@@ -91,12 +109,12 @@ fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
     let mut server = start(cluster, "documents", &directory);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let expiry = now.as_secs() as u32 + 3600;
-    write_all(&mut RawConnection::login(server.port()).unwrap(), expiry);
-    let stats = RawConnection::login(server.port()).unwrap().stat("config").unwrap();
+    write_all(&mut login(server.port()), expiry);
+    let stats = login(server.port()).stat("config").unwrap();
     assert!(stats.contains(&("ep_backend".to_owned(), "kudu".to_owned())), "{stats:?}");
     server.kill().unwrap();
     server.restart().unwrap();
-    check_all(&mut RawConnection::login(server.port()).unwrap(), expiry);
+    check_all(&mut login(server.port()), expiry);
 
     let found = table::documents(cluster, "documents.default");
     for bytes in SIZES {
@@ -110,7 +128,7 @@ fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
     assert!(!found.keys().any(|(_, key)| key == "gone"), "a deleted document is shown as live");
 
     // What was evicted from memory, or never came into it, is read from Kudu; an overwrite leaves no rows behind.
-    let mut connection = RawConnection::login(server.port()).unwrap();
+    let mut connection = login(server.port());
     expect(&mut connection, &durable(Request::set(key_of(20 << 20), "small")));
     assert!(server.terminate().unwrap().success(), "{}", server.output());
     server.assert_no_unlisted_warnings(&ALLOWED_WARNINGS);
@@ -119,7 +137,7 @@ fn documents_of_all_kinds_survive_a_crash_and_are_readable_in_the_table() {
     let stored = &found[&(vbucket_of(key.as_bytes(), DEFAULT_VBUCKETS).0, key.clone())];
     assert_eq!((stored.rows, stored.body_bytes), (1, 5));
     server.restart().unwrap();
-    let mut connection = RawConnection::login(server.port()).unwrap();
+    let mut connection = login(server.port());
     let request = Request::get(&key).collection(CollectionId::DEFAULT);
     assert_eq!(expect(&mut connection, &request).text(), "small");
 }
