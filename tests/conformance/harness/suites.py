@@ -28,6 +28,7 @@ TLS_SUFFIX = "-tls"
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
 EVICTION_SECONDS_MAX = 180
+RANGE_SCAN_SECONDS_MAX = 120
 # The documents are about three times as large.
 EVICTION_QUOTA_MIB = 8
 EVICTION_FETCHES_MIN = 2_000
@@ -178,6 +179,19 @@ def eviction(run, suite, binary):
                     report.add(name, phase, passed, time.monotonic() - started, detail)
 
 
+def range_scans(run, suite, binary):
+    """Ranges, prefixes and samples of a collection, through the Python SDK, on each store that keeps documents on disk."""
+    report = run.report
+    program = [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "range_scans.py"]
+    for storage in ("embedded", "log"):
+        name = f"{suite}-{storage}"
+        with served(report, name, binary, "--storage", storage) as server:
+            started = time.monotonic()
+            code, output = captured(program, credentials(server), RANGE_SCAN_SECONDS_MAX, name)
+            last = output.strip().splitlines()[-1] if output.strip() else ""
+            report.add(name, "scan", code == 0, time.monotonic() - started, f"{last}; exit code {code}")
+
+
 def disk_fetches(server):
     """Documents that the server has read from disk because a request needed them."""
     request = urllib.request.Request(f"{server.admin_url}/pools/default/buckets/default")
@@ -194,9 +208,10 @@ QUICKSTARTS = {
     "go": quickstart_go,
     "rust": quickstart_rust,
 }
-OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction}
+OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
+          "range-scans": range_scans}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
+ALL = ["eviction", "debian", "range-scans", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
 
 
 def credentials(server):
