@@ -33,7 +33,7 @@ use crate::limits::{VALUE_BYTES_MAX, VBUCKETS_MAX};
 use crate::memory::Memory;
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
-    MutationOutcome, Refused, StoreRequest, UnlockOutcome,
+    MutationOutcome, Refused, StoreRequest, UnlockOutcome, WithMetaRequest,
 };
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::planted::{self, Bug};
@@ -359,6 +359,18 @@ impl Bucket {
         now: Timestamp,
     ) -> MutationOutcome {
         self.mutate(vbid, now, |vbucket, context| vbucket.concat(context, key, request))
+    }
+
+    /// Stores a version that was made elsewhere, with its own CAS and revision, if it is newer than what is there.
+    /// [`MutationOutcome::Exists`] when it is not.
+    pub fn store_with_meta(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        request: &WithMetaRequest<'_>,
+        now: Timestamp,
+    ) -> MutationOutcome {
+        self.mutate(vbid, now, |vbucket, context| vbucket.store_with_meta(context, key, request))
     }
 
     /// Delete.

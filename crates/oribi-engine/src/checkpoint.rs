@@ -209,9 +209,23 @@ impl CheckpointManager {
     /// version of the same key that the hash table holds (a tombstone counts) and lets go of now.
     pub fn enqueue(
         &mut self,
+        new: NewItem,
+        previous: Option<&ItemRef>,
+        rev: RevSeqno,
+        now: Timestamp,
+    ) -> Enqueued {
+        self.enqueue_given(new, previous, rev, None, now)
+    }
+
+    /// As [`CheckpointManager::enqueue`], with a CAS that was assigned elsewhere. It may be lower than others before
+    /// it; if it is higher than the clock, the CAS values after it count on from there.
+    #[inline]
+    pub fn enqueue_given(
+        &mut self,
         mut new: NewItem,
         previous: Option<&ItemRef>,
         rev: RevSeqno,
+        given: Option<Cas>,
         now: Timestamp,
     ) -> Enqueued {
         // What a dropped cursor has left behind keeps the ranges going until it is expelled.
@@ -220,7 +234,8 @@ impl CheckpointManager {
             self.close_if_full(now);
         }
         let (cas, seqno) = self.next_version(now);
-        (self.max_cas, self.high_seqno) = (cas.0, seqno.0);
+        let cas = given.unwrap_or(cas);
+        (self.max_cas, self.high_seqno) = (cas.0.max(self.max_cas), seqno.0);
         new.set_version(cas, seqno, rev);
         let item = new.publish();
         if !is_queued {

@@ -65,8 +65,9 @@ pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
 pub use item_pager::PagerReport;
 pub use outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LOCKED_CAS, LockOutcome,
-    MetaOutcome, Mutation, MutationOutcome, Refused, StoreMode, StoreRequest, UnlockOutcome,
+    ConcatMode, ConcatRequest, ConflictResolution, CounterOutcome, CounterRequest, GIVEN_CAS_END,
+    GetOutcome, LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused,
+    StoreMode, StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::{KeyAhead, LINE_BYTES};
@@ -77,7 +78,7 @@ pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use upkeep::Upkeep;
 pub use vbucket::{
-    CollectionStats, Current, KeyStats, NextVersion, RewriteOutcome, Stamp, VBucket, VbucketStats,
-    VersionFields, VersionOutcome,
+    CollectionStats, Current, KeyStats, NextVersion, RewriteOutcome, Sought, Stamp, VBucket,
+    VbucketStats, VersionFields, VersionOutcome,
 };
 pub use warmup::WarmupStep;

@@ -3,7 +3,7 @@
 //! A miss or a CAS mismatch is an outcome, not an error. Nothing here allocates or holds text; the
 //! server maps each variant to exactly one wire status.
 
-use oribi_types::{Cas, Seqno, VbUuid};
+use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid};
 
 use crate::item::ItemRef;
 
@@ -160,6 +160,53 @@ pub struct StoreRequest<'a> {
     /// Keep the expiry of the version before, if there is one.
     pub preserve_expiry: bool,
 }
+
+/// What decides which of two versions of a document stays, when they were written in different places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ConflictResolution {
+    /// The one that was changed more often.
+    #[default]
+    Seqno,
+    /// The one that was written last, by the clocks in CAS values.
+    LastWriteWins,
+}
+
+/// What a write with metadata does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithMetaMode {
+    /// Stores a document.
+    Set,
+    /// Stores a document where there is none.
+    Add,
+    /// Stores a tombstone.
+    Delete,
+}
+
+/// A version that was made elsewhere, with its metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct WithMetaRequest<'a> {
+    /// What it does.
+    pub mode: WithMetaMode,
+    /// Extended attributes, if the datatype says so, and body. A tombstone has no body.
+    pub value: &'a [u8],
+    /// What the value is. Attributes were checked by the caller; JSON is detected here.
+    pub datatype: Datatype,
+    /// Opaque client flags.
+    pub flags: u32,
+    /// Absolute expiry in UNIX seconds, 0 for none; of a tombstone the time of its deletion, 0 for now.
+    pub expiry: u32,
+    /// Its CAS, below [`GIVEN_CAS_END`]. With `None` it gets one of the vbucket's.
+    pub given_cas: Option<Cas>,
+    /// Its revision, from 1 to 2^48 - 1.
+    pub rev_seqno: RevSeqno,
+    /// Required version of what is there, 0 for any.
+    pub cas: Cas,
+    /// What decides whether it is newer than what is there; with `None` it is.
+    pub resolution: Option<ConflictResolution>,
+}
+
+/// Given CAS values end here: one that is higher would leave the vbucket's clock no room to go on.
+pub const GIVEN_CAS_END: Cas = Cas(1 << 63);
 
 /// Which end a value is joined to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

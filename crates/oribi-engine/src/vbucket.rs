@@ -40,6 +40,7 @@ mod stats;
 mod sub_document;
 mod table;
 mod versions;
+mod with_meta;
 
 pub use collection_figures::CollectionStats;
 pub(crate) use fetching::{FetchBegun, Installed};
@@ -48,7 +49,7 @@ pub(crate) use operations::{Context, store_fields};
 pub(crate) use paging::{Sweep, SweepReport};
 pub use stats::{KeyStats, VbucketStats};
 pub use sub_document::{
-    Current, NextVersion, RewriteOutcome, Stamp, VersionFields, VersionOutcome,
+    Current, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields, VersionOutcome,
 };
 use table::Table;
 
@@ -179,6 +180,8 @@ impl VBucket {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             let (dropped, expelled) = (table.clear(), queue.clear());
+            // What is being fetched was there before, and is not any more.
+            self.incarnation.fetch_add(1, Ordering::AcqRel);
             table.index.show_to(&self.groups);
             (dropped, expelled, queue.high_seqno(), queue.max_cas())
         };

@@ -40,7 +40,7 @@ impl VBucket {
         let table = self.table.lock();
         let is_missing = match table.index.get(self.seed.hash(key), key) {
             Some(item) => item.is_evicted(),
-            None => self.is_absence_uncertain(context, &table),
+            None => self.may_be_in_store_only(context, &table),
         };
         let incarnation = self.incarnation();
         is_missing.then(|| FetchBegun { high_seqno: self.high_seqno(), incarnation })
@@ -88,10 +88,14 @@ impl VBucket {
                     }
                     (Some(table.substitute(hash, place, item)), None)
                 }
-                None if !self.is_absence_uncertain(context, &table) => return Installed::Done,
+                None if !self.may_be_in_store_only(context, &table) => return Installed::Done,
                 None if table.max_removed_seqno() > begun
                     && !planted::has(Bug::InstallsStaleFetches) =>
                 {
+                    return Installed::Overtaken;
+                }
+                // All documents are in the table, so this one has been deleted since.
+                None if !item.is_deleted() && !self.is_absence_uncertain(context, &table) => {
                     return Installed::Overtaken;
                 }
                 None => (None, self.install_absent(&mut table, hash, item)),

@@ -14,6 +14,7 @@ use oribi_types::{Cas, DocKey, Seqno, Timestamp};
 
 use super::VBucket;
 use super::operations::Context;
+use super::sub_document::Sought;
 use crate::item::ItemRef;
 use crate::outcome::{LockOutcome, Refused, UnlockOutcome};
 
@@ -162,7 +163,7 @@ impl VBucket {
     /// The document under a key; one that has expired is replaced by its tombstone.
     fn live(&self, context: &Context<'_>, key: DocKey<'_>) -> Result<Option<ItemRef>, Refused> {
         let hash = self.seed.hash(key);
-        let found = self.find(context, hash, key)?;
+        let found = self.find(context, hash, key, Sought::Document)?;
         if let Some(expired) = found.as_ref().filter(|item| item.is_expired(context.now.unix_s())) {
             self.expire(context, hash, expired);
         }

@@ -11,6 +11,7 @@ use oribi_types::{Cas, CollectionId, DocKey, Timestamp};
 use super::compressed::{body_compressed, plain_body, received_form, stored_form};
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
+use super::sub_document::Sought;
 use super::versions::Denied;
 use super::{Table, VBucket};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
@@ -60,7 +61,7 @@ impl VBucket {
         let refer = |table: &Table, item: &ItemRef| {
             (item.clone_for_use(), table.locks.is_locked(item, context.now))
         };
-        match self.look_up(context, hash, key, refer) {
+        match self.look_up(context, hash, key, Sought::Document, refer) {
             Err(refused) => GetOutcome::Refused(refused),
             Ok(Some((item, is_locked))) if item.is_live(context.now.unix_s()) => {
                 match (item.is_evicted(), is_locked) {
@@ -81,12 +82,12 @@ impl VBucket {
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
         let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
-        let found = match self.find_shown(context, hash, key) {
+        let found = match self.find_shown(context, hash, key, Sought::Tombstone) {
             Ok(Some((item, _))) if item.is_expired(now_s) => {
                 // Who asks for metadata must see the same of a document that ended by itself as of a deleted one:
                 // its tombstone.
                 self.expire(context, hash, &item);
-                self.find_shown(context, hash, key)
+                self.find_shown(context, hash, key, Sought::Tombstone)
             }
             found => found,
         };

@@ -10,6 +10,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestam
 
 use super::fetching::is_absence_marker;
 use super::operations::Context;
+use super::sub_document::Sought;
 use super::table::DATATYPES;
 use super::{CollectionStats, LOADING, VBucket};
 use crate::checkpoint::CheckpointManagerStats;
@@ -172,7 +173,7 @@ impl VBucket {
         context: &Context<'_>,
         key: DocKey<'_>,
     ) -> Result<Option<KeyStats>, Refused> {
-        let found = self.find(context, self.seed.hash(key), key)?;
+        let found = self.find(context, self.seed.hash(key), key, Sought::Document)?;
         let found = found.filter(|item| !is_absence_marker(item));
         Ok(found.map(|item| KeyStats {
             is_dirty: item.seqno() > self.persisted_seqno(),

@@ -22,6 +22,16 @@ use crate::outcome::{Mutation, Refused};
 /// Digits that a [`Stamp`] takes.
 const STAMP_DIGITS: usize = 16;
 
+/// What a read is after, and therefore what it has to ask the store about before it says that there is nothing.
+/// Whatever is in memory is found in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    /// Documents.
+    Document,
+    /// Tombstones as well, which are in the store only soon after the deletion.
+    Tombstone,
+}
+
 /// Answer of a read that sees tombstones.
 #[derive(Debug)]
 pub enum VersionOutcome {
@@ -130,9 +140,14 @@ fn stamp(new: &mut NewItem, stamps: &[Stamp], (cas, seqno): (Cas, Seqno)) {
 }
 
 impl VBucket {
-    fn read_version(&self, context: &Context<'_>, key: DocKey<'_>) -> VersionOutcome {
+    fn read_version(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        sought: Sought,
+    ) -> VersionOutcome {
         let hash = self.seed.hash(key);
-        match self.settled_version(context, hash, || self.find_shown(context, hash, key)) {
+        match self.settled_version(context, hash, || self.find_shown(context, hash, key, sought)) {
             Ok(Some((item, cas))) => VersionOutcome::Found(item, cas),
             Ok(None) => VersionOutcome::Miss,
             Err(refused) => VersionOutcome::Refused(refused),
@@ -163,15 +178,15 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         key: DocKey<'_>,
-        wire_expiry: u32,
-        cas: Cas,
+        sought: Sought,
+        (wire_expiry, cas): (u32, Cas),
         mut build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         let hash = self.seed.hash(key);
         let expiry = context.expiry(key.collection, wire_expiry);
         let now_s = context.now.unix_s();
         loop {
-            let find = || self.find_to_write(context, hash, key, cas);
+            let find = || self.find_to_write(context, hash, key, sought, cas);
             let (seen, is_lock_cas) = match self.settled_version(context, hash, find) {
                 Ok(Some((seen, is_lock_cas))) => (Some(seen), is_lock_cas),
                 Ok(None) => (None, false),
@@ -211,9 +226,15 @@ impl VBucket {
 
 impl Bucket {
     /// Reads a document or its tombstone.
-    pub fn read_version(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> VersionOutcome {
+    pub fn read_version(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        sought: Sought,
+        now: Timestamp,
+    ) -> VersionOutcome {
         match self.vbucket(vbid) {
-            Some(vbucket) => vbucket.read_version(&self.context(now), key),
+            Some(vbucket) => vbucket.read_version(&self.context(now), key, sought),
             None => VersionOutcome::Refused(Refused::NotMyVbucket),
         }
     }
@@ -225,13 +246,13 @@ impl Bucket {
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
-        expiry: u32,
-        cas: Cas,
+        sought: Sought,
+        (expiry, cas): (u32, Cas),
         now: Timestamp,
         build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
     ) -> RewriteOutcome<E> {
         match self.vbucket(vbid) {
-            Some(vbucket) => vbucket.rewrite(&self.context(now), key, expiry, cas, build),
+            Some(vbucket) => vbucket.rewrite(&self.context(now), key, sought, (expiry, cas), build),
             None => RewriteOutcome::Refused(Refused::NotMyVbucket),
         }
     }

@@ -12,6 +12,7 @@ use oribi_types::{Cas, DocKey, RevSeqno};
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::operations::Context;
+use super::sub_document::Sought;
 use super::{FAILED, LOADING, Table, VBucket};
 use crate::attributes::tombstone_of;
 use crate::hash_table::KeyHash;
@@ -34,6 +35,14 @@ impl From<Denied<MutationOutcome>> for MutationOutcome {
             Denied::Condition(outcome) => outcome,
         }
     }
+}
+
+/// What a version that was made elsewhere brings along.
+#[derive(Clone, Copy)]
+pub(super) struct GivenVersion {
+    /// `None`: it gets one of this vbucket's.
+    pub(super) cas: Option<Cas>,
+    pub(super) rev_seqno: RevSeqno,
 }
 
 /// The version that a new value was built from is not the current one any more.
@@ -61,8 +70,9 @@ impl VBucket {
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
+        sought: Sought,
     ) -> Result<Option<ItemRef>, Refused> {
-        self.look_up(context, hash, key, |_, item| item.clone())
+        self.look_up(context, hash, key, sought, |_, item| item.clone())
     }
 
     /// As [`VBucket::find`], with the CAS that may be shown.
@@ -71,8 +81,9 @@ impl VBucket {
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
+        sought: Sought,
     ) -> Result<Option<(ItemRef, Cas)>, Refused> {
-        self.look_up(context, hash, key, |table, item| {
+        self.look_up(context, hash, key, sought, |table, item| {
             let is_locked = table.locks.is_locked(item, context.now);
             (item.clone(), if is_locked { LOCKED_CAS } else { item.cas() })
         })
@@ -84,23 +95,26 @@ impl VBucket {
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
+        sought: Sought,
         cas: Cas,
     ) -> Result<Option<(ItemRef, bool)>, Refused> {
         let now = context.now;
-        let found = self.look_up(context, hash, key, |table, item| {
+        let found = self.look_up(context, hash, key, sought, |table, item| {
             let live = Some(item).filter(|item| item.is_live(now.unix_s()));
             (item.clone(), table.locks.admit(live, Claim::Cas(cas), now))
         })?;
         found.map(|(item, admitted)| Ok((item, admitted?))).transpose()
     }
 
-    /// The version under a key, dead or alive, evicted or not; nothing only when that is certain.
+    /// The version under a key, dead or alive, evicted or not; nothing only when it is certain that there is
+    /// nothing of what is sought.
     #[inline]
     pub(super) fn look_up<T>(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
+        sought: Sought,
         refer: impl FnOnce(&Table, &ItemRef) -> T,
     ) -> Result<Option<T>, Refused> {
         let table = self.table.lock();
@@ -111,7 +125,10 @@ impl VBucket {
         if let Some(item) = table.index.get(hash, key) {
             return Ok(Some(refer(&table, item)));
         }
-        let is_uncertain = self.is_absence_uncertain(context, &table);
+        let is_uncertain = match sought {
+            Sought::Document => self.is_absence_uncertain(context, &table),
+            Sought::Tombstone => self.may_be_in_store_only(context, &table),
+        };
         drop(table);
         if is_uncertain && context.memory.may_be_stored(self.id, key) {
             return Err(Refused::NeedsFetch);
@@ -123,6 +140,14 @@ impl VBucket {
     #[inline]
     pub(super) fn is_absence_uncertain(&self, context: &Context<'_>, table: &Table) -> bool {
         (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
+    }
+
+    /// True when the store may have a document or a tombstone whose key is not in the table: tombstones leave it
+    /// once they are durable.
+    pub(super) fn may_be_in_store_only(&self, context: &Context<'_>, table: &Table) -> bool {
+        let has_stored_tombstones =
+            self.persistence_cursor.is_some() && table.max_deleted_rev() > RevSeqno(0);
+        has_stored_tombstones || self.is_absence_uncertain(context, table)
     }
 
     /// Asked under the table's lock, under which the phase changes.
@@ -148,7 +173,9 @@ impl VBucket {
         let hash = self.seed.hash(key);
         let now_s = context.now.unix_s();
         loop {
-            let found = self.find_to_write(context, hash, key, cas).map_err(Denied::Refused)?;
+            let found = self
+                .find_to_write(context, hash, key, Sought::Document, cas)
+                .map_err(Denied::Refused)?;
             let (live, is_lock_cas) = match found {
                 Some((item, is_lock_cas)) if item.is_live(now_s) => (Some(item), is_lock_cas),
                 _ => (None, false),
@@ -194,8 +221,21 @@ impl VBucket {
         &self,
         context: &Context<'_>,
         hash: KeyHash,
-        mut new: NewItem,
+        new: NewItem,
         claim: Claim,
+        condition: impl FnOnce(Option<&ItemRef>, bool, &mut NewItem) -> Result<(), R>,
+    ) -> Result<(Mutation, ItemRef), Denied<R>> {
+        self.write_given(context, hash, new, (claim, None), condition)
+    }
+
+    /// As [`VBucket::write_version`], of a version whose revision and perhaps CAS are given.
+    #[inline]
+    pub(super) fn write_given<R>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        mut new: NewItem,
+        (claim, given): (Claim, Option<GivenVersion>),
         condition: impl FnOnce(Option<&ItemRef>, bool, &mut NewItem) -> Result<(), R>,
     ) -> Result<(Mutation, ItemRef), Denied<R>> {
         // A first look, so that a write which will be refused counts as no pressure on memory.
@@ -231,8 +271,10 @@ impl VBucket {
                 }
                 _ => (None, table.max_deleted_rev().0 + 1),
             };
+            let rev = given.map_or(RevSeqno(rev), |given| given.rev_seqno);
+            let cas = given.and_then(|given| given.cas);
             let mut queue = self.queue.lock();
-            let queued = queue.enqueue(new, previous, RevSeqno(rev), context.now);
+            let queued = queue.enqueue_given(new, previous, rev, cas, context.now);
             let queue_bytes = queue.own_bytes();
             drop(queue);
             let replaced = table.write(hash, place, queued.item.clone());

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome,
-    MutationOutcome, Refused, Storage, StoreMode, StoreRequest,
+    MetaOutcome, MutationOutcome, Refused, Sought, Storage, StoreMode, StoreRequest,
+    VersionOutcome,
 };
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, Timestamp};
@@ -135,6 +136,49 @@ fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
     let (vbid, name) = place(2);
     bucket.fetch(vbid, doc_key(&name), &sink, 2);
     assert_eq!(*told.0.lock(), [(1, FetchOutcome::Ready), (2, FetchOutcome::Failed)]);
+}
+
+/// A tombstone leaves memory as soon as it is durable. Whoever asked for it after that was told that there is none,
+/// so the attributes that outlive a document were there or not by chance.
+#[test]
+fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(EvictionPolicy::Value, &disk);
+    let now = Timestamp::from_unix_s(BEGIN_S);
+    let (vbid, name) = place(1);
+    let key = doc_key(&name);
+    let look = |sought| bucket.read_version(vbid, key, sought, now);
+    assert!(matches!(look(Sought::Tombstone), VersionOutcome::Miss), "nothing was ever deleted");
+    let stored = bucket.store(vbid, key, &crate::set("value"), now);
+    assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    let MutationOutcome::Done(deletion) = bucket.delete(vbid, key, Cas(0), now) else {
+        panic!("the document is there");
+    };
+    bucket.flush_step().expect("the store works");
+    assert!(matches!(look(Sought::Document), VersionOutcome::Miss), "no need to ask the store");
+    let refused = look(Sought::Tombstone);
+    assert!(matches!(refused, VersionOutcome::Refused(Refused::NeedsFetch)), "{refused:?}");
+    let refused = bucket.get_meta(vbid, key, now);
+    assert!(matches!(refused, MetaOutcome::Refused(Refused::NeedsFetch)), "{refused:?}");
+    let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
+    bucket.fetch(vbid, key, &sink, 1);
+    assert_eq!(bucket.fetch_step(), 1);
+    let VersionOutcome::Found(tombstone) = look(Sought::Tombstone) else { panic!("it is there") };
+    assert!(tombstone.is_deleted());
+    assert_eq!((tombstone.cas(), tombstone.seqno()), (deletion.cas, deletion.seqno));
+    assert!(matches!(bucket.get(vbid, key, now), GetOutcome::Miss));
+    assert_eq!(bucket.stats().items, 0);
+    // Of a key that was never written the store says that there is nothing, and that is kept in mind.
+    let never = oribi_types::DocKey { key: b"never", ..key };
+    if let VersionOutcome::Refused(_) = bucket.read_version(vbid, never, Sought::Tombstone, now) {
+        bucket.fetch(vbid, never, &sink, 2);
+        assert_eq!(bucket.fetch_step(), 1);
+    }
+    let found = bucket.read_version(vbid, never, Sought::Tombstone, now);
+    assert!(matches!(found, VersionOutcome::Miss), "{found:?}");
+    let stored = bucket.store(vbid, key, &crate::set("again"), now);
+    assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    assert_eq!(bucket.stats().items, 1);
 }
 
 #[test]

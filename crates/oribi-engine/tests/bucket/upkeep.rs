@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oribi_engine::{Bucket, GetOutcome, MetaOutcome, StoreRequest, Upkeep};
+use oribi_engine::{Bucket, GetOutcome, StoreRequest, Upkeep};
 use oribi_storage::{KvStore, MemoryStore, VbucketState};
 use oribi_types::{Cas, Seqno, Timestamp, Vbid};
 
@@ -107,7 +107,7 @@ fn old_tombstones_leave_the_store() {
     done(bucket.store(VB, key("d"), &set("1"), at(1500)));
     bucket.flush_step().unwrap();
     assert_eq!(stored_state(&store).purge_seqno, Seqno(4));
-    assert!(matches!(bucket.get_meta(VB, key("a"), at(1500)), MetaOutcome::Miss));
+    assert!(matches!(bucket.get(VB, key("a"), at(1500)), GetOutcome::Miss));
     let runs = bucket.task_stats().into_iter().find(|task| task.name == "tombstone_purge");
     assert_eq!(runs.unwrap().runs, 2, "vbuckets without deletions are not looked at");
 }
