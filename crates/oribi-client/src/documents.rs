@@ -40,8 +40,7 @@ impl Client {
     }
 
     /// Reads a document and locks it for `seconds`, 0 for the server's default; `None` when there is
-    /// none. [`Refused::Locked`] when somebody else has locked it. Oribi's server does not support it
-    /// so far.
+    /// none. [`Refused::Locked`] when somebody else has locked it.
     pub async fn get_and_lock(
         &self,
         collection: &Collection,

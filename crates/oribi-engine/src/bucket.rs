@@ -564,6 +564,11 @@ impl Bucket {
         }
     }
 
+    /// A number from the source of entropy.
+    pub(crate) fn random_number(&self) -> u64 {
+        (self.entropy.lock())()
+    }
+
     fn new_uuid(&self) -> VbUuid {
         vb_uuid(&mut *self.entropy.lock())
     }

@@ -36,6 +36,7 @@ mod locks;
 mod operations;
 mod owning;
 mod paging;
+mod sampling;
 mod stats;
 mod sub_document;
 mod table;

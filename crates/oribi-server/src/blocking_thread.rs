@@ -1,5 +1,5 @@
-//! The thread for work that would hold up a worker: key derivation, flush_all, and what STAT has to read
-//! from the disk or sum over a whole bucket.
+//! The thread for work that would hold up a worker: key derivation, flush_all, and what has to be read from the
+//! disk or summed over a whole bucket for STAT and OBSERVE.
 //!
 //! Owns: one thread and its bounded queue. Invariants: a job's result always reaches the mailbox it
 //! was submitted for, unless the server stops first; a full queue refuses at once, so that a flood of
@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use oribi_engine::FlushAllError;
+use oribi_protocol::status::Status;
 
 use crate::auth::SaslStep;
 use crate::buckets::BucketHandle;
@@ -29,6 +30,8 @@ pub enum Job {
     Stat(StatPreparation),
     /// Tell a range scan what to do; its own thread answers.
     RangeScan(Box<dyn FnOnce(Reply) + Send>),
+    /// Make an answer that has to read the disk.
+    Answer(Box<dyn FnOnce() -> (Status, Vec<u8>) + Send>),
 }
 
 /// What became of a job.
@@ -42,6 +45,8 @@ pub enum JobResult {
     Stat(PreparedStat),
     /// What a range scan has answered.
     RangeScan(ScanAnswer),
+    /// Status and value of the answer.
+    Answer(Status, Vec<u8>),
     /// The queue was full.
     Refused,
 }
@@ -52,6 +57,10 @@ impl Job {
         match self {
             Job::Sasl(work) => JobResult::Sasl(work().run()),
             Job::FlushAll(bucket) => JobResult::FlushAll(bucket.bucket().flush_all()),
+            Job::Answer(work) => {
+                let (status, value) = work();
+                JobResult::Answer(status, value)
+            }
             Job::Stat(preparation) => JobResult::Stat(preparation()),
             Job::RangeScan(tell) => {
                 let (sender, receiver) = sync_channel(1);

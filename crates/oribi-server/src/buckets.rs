@@ -9,6 +9,7 @@
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
 
 pub(crate) mod compression;
+pub(crate) mod conflict;
 pub(crate) mod eviction;
 mod file;
 mod handle;
@@ -17,12 +18,13 @@ mod storage;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, EvictionPolicy, OpenError, Upkeep, VBucket,
+    Bucket, BucketConfig, BucketThreads, ConflictResolution, EvictionPolicy, OpenError, Upkeep,
+    VBucket,
 };
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
@@ -36,6 +38,7 @@ use crate::counters::bucket::BucketOperations;
 use file::{BUCKET_FILE, BucketFile};
 
 pub use compression::COMPRESSION_NAMES;
+pub use conflict::CONFLICT_RESOLUTION_NAMES;
 pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
@@ -70,6 +73,8 @@ pub struct BucketOptions {
     pub eviction: Option<EvictionPolicy>,
     /// What is done about compression.
     pub compression: CompressionMode,
+    /// What decides which of two versions from different clusters stays.
+    pub conflict_resolution: ConflictResolution,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
     /// Pause between two commits when no durable write waits.
@@ -93,6 +98,7 @@ impl BucketOptions {
             memory_quota_mib: settings.new_bucket_quota_mib(),
             eviction: settings.eviction,
             compression: settings.compression_mode,
+            conflict_resolution: settings.conflict_resolution,
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
             watermarks_percent: Watermarks {
@@ -477,6 +483,7 @@ impl Buckets {
         let corrupt = |detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail };
         let eviction = file.eviction().map_err(corrupt)?;
         let compression = file.compression().map_err(corrupt)?;
+        let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
         // A store that does not exist yet has no history that could have been lost.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
@@ -515,6 +522,7 @@ impl Buckets {
         let kind = file.storage;
         let handle = self.register(config, (store, kind), Some(directory), was_clean, true)?;
         handle.bucket.set_compression_mode(compression);
+        handle.set_conflict_resolution(conflict_resolution);
         Ok(handle)
     }
 
@@ -550,6 +558,7 @@ impl Buckets {
             fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
             range_scans: Default::default(),
+            conflict_resolution: OnceLock::new(),
             directory,
         });
         self.by_name.write().insert(name, Arc::clone(&handle));

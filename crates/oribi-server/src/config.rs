@@ -19,6 +19,7 @@ mod tls_setting;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use oribi_engine::ConflictResolution;
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{EvictionPolicy, Upkeep};
@@ -47,6 +48,8 @@ pub struct Settings {
     pub eviction: Option<EvictionPolicy>,
     /// What a new bucket does about compression.
     pub compression_mode: CompressionMode,
+    /// How a new bucket resolves conflicts.
+    pub conflict_resolution: ConflictResolution,
     /// Whether new buckets can be flushed.
     pub flush_enabled: bool,
     /// Whether a bucket whose journal is damaged is opened without what stands behind the damage.
@@ -132,6 +135,7 @@ impl Default for Settings {
             memory_quota_mib: None,
             eviction: None,
             compression_mode: CompressionMode::default(),
+            conflict_resolution: ConflictResolution::default(),
             flush_enabled: false,
             accept_damaged_journal: false,
             high_watermark_percent: HIGH_WATERMARK_PERCENT,

@@ -433,6 +433,9 @@ impl Connection {
                 dispatch::finish_sasl(state, out, env, request, step);
             }
             JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
+            JobResult::Answer(status, value) => {
+                dispatch::finish_answer(state, out, request, (status, &value));
+            }
             JobResult::Stat(prepared) => dispatch::begin_stat(state, out, request, prepared),
             JobResult::RangeScan(answer) => {
                 dispatch::finish_range_scan(state, out, request, answer)

@@ -151,6 +151,14 @@ counter_set! {
         lock_errors,
         /// Requests to unlock what was not locked.
         unlock_errors,
+        /// Documents stored with their metadata.
+        ep_num_ops_set_meta,
+        /// Documents deleted with metadata.
+        ep_num_ops_del_meta,
+        /// Documents with metadata that were not newer than what was there.
+        ep_num_ops_set_meta_res_fail,
+        /// Deletions with metadata that were not.
+        ep_num_ops_del_meta_res_fail,
         /// flush_all requests.
         cmd_flush,
         /// Writes that waited for the store.

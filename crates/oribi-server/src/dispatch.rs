@@ -12,11 +12,14 @@ mod counter;
 mod exchange;
 mod handshake;
 mod locks;
+mod observing;
 mod range_scan;
 mod reads;
 mod rules;
+mod sampling;
 mod stats;
 mod sub_document;
+mod with_meta;
 mod writes;
 
 use oribi_engine::FillingItem;
@@ -32,7 +35,7 @@ use crate::counters::timings::CommandKind;
 use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
-pub(crate) use handshake::{finish_flush, finish_sasl};
+pub(crate) use handshake::{finish_answer, finish_flush, finish_sasl};
 pub(crate) use range_scan::{ContinuedScan, finish_range_scan, resume_range_scan};
 pub(crate) use stats::{
     PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat, fetched,
@@ -191,6 +194,16 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::GetMeta | Opcode::GetqMeta => reads::get_meta(x),
         Opcode::ObserveSeqno => reads::observe_seqno(x),
         Opcode::GetAllVbSeqnos => reads::get_all_vb_seqnos(x),
+        Opcode::GetFailoverLog => observing::failover_log(x),
+        Opcode::Observe => observing::observe(x),
+        Opcode::GetRandomKey => sampling::get_random_key(x),
+        Opcode::EvictKey => sampling::evict_key(x),
+        Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta
+        | Opcode::DelWithMeta
+        | Opcode::DelqWithMeta => with_meta::store(x),
         Opcode::Set | Opcode::Setq => writes::set(x),
         Opcode::Add | Opcode::Addq => writes::add(x),
         Opcode::Replace | Opcode::Replaceq => writes::replace(x),

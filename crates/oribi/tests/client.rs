@@ -70,12 +70,37 @@ async fn persistence_is_observed_and_the_manifest_read() {
     let default_scope = default_scope.expect("the default scope always exists");
     assert_eq!(default_scope.name, "_default");
     assert!(default_scope.collections.iter().any(|collection| collection.name == "_default"));
+}
 
-    // Not yet; the client has them for other servers.
-    let locked = client.get_and_lock(default, b"k", 30).await;
-    assert_eq!(locked.unwrap_err().refused(), Some(Refused::NotSupported));
-    let unlocked = client.unlock(default, b"k", Cas(1)).await;
-    assert_eq!(unlocked.unwrap_err().refused(), Some(Refused::NotSupported));
+#[tokio::test]
+async fn documents_are_locked_for_everybody_but_the_holder() {
+    let fixture = Fixture::start();
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    let default = client.default_collection();
+    let plain = WriteOptions::default();
+    assert!(client.get_and_lock(default, b"k", 30).await.unwrap().is_none());
+    client.upsert(default, b"k", Bytes::from_static(b"1"), &plain).await.unwrap();
+
+    let locked = client.get_and_lock(default, b"k", 30).await.unwrap().expect("a hit");
+    assert_eq!(locked.value, "1");
+    let again = other.get_and_lock(default, b"k", 30).await.unwrap_err();
+    assert_eq!(again.refused(), Some(Refused::Locked));
+    let written = other.upsert(default, b"k", Bytes::new(), &plain).await.unwrap_err();
+    assert_eq!(written.refused(), Some(Refused::Locked));
+    let seen = other.get(default, b"k").await.unwrap().expect("readers are not in its way");
+    assert_eq!((&seen.value[..], seen.cas), (&b"1"[..], Cas(u64::MAX)));
+
+    let holder = WriteOptions { cas: locked.cas, ..WriteOptions::default() };
+    client.upsert(default, b"k", Bytes::from_static(b"2"), &holder).await.unwrap();
+    other.upsert(default, b"k", Bytes::from_static(b"3"), &plain).await.unwrap();
+    let free = client.unlock(default, b"k", locked.cas).await.unwrap_err();
+    assert_eq!(free.refused(), Some(Refused::NotLocked));
+
+    let locked = client.get_and_lock(default, b"k", 30).await.unwrap().expect("a hit");
+    let wrong = other.unlock(default, b"k", Cas(1)).await.unwrap_err();
+    assert_eq!(wrong.refused(), Some(Refused::Locked));
+    client.unlock(default, b"k", locked.cas).await.unwrap();
+    other.upsert(default, b"k", Bytes::from_static(b"4"), &plain).await.unwrap();
 }
 
 #[tokio::test]

@@ -101,6 +101,14 @@ impl CollectionFigures {
     }
 
     /// The figures of `id` if it has any.
+    pub(super) fn get(&self, id: CollectionId) -> Option<&CollectionStats> {
+        if id == CollectionId::DEFAULT {
+            return Some(&self.default);
+        }
+        self.named.get(self.ids.binary_search(&id).ok()?)
+    }
+
+    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, id: CollectionId) -> Option<&mut CollectionStats> {
         if id == CollectionId::DEFAULT {
             return Some(&mut self.default);

@@ -99,6 +99,11 @@ pub struct KeyStats {
 }
 
 impl VBucket {
+    /// Seqno of the newest version of a collection; 0 when it never had one here.
+    pub fn collection_high_seqno(&self, collection: CollectionId) -> Seqno {
+        self.table.lock().collections().get(collection).map_or(Seqno(0), |found| found.high_seqno)
+    }
+
     /// Figures at this moment.
     pub fn stats(&self) -> VbucketStats {
         let loading = self.phase.load(Ordering::Relaxed) == LOADING;

@@ -163,7 +163,9 @@ fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     let sink: Arc<dyn FetchSink> = Arc::new(Told::default());
     bucket.fetch(vbid, key, &sink, 1);
     assert_eq!(bucket.fetch_step(), 1);
-    let VersionOutcome::Found(tombstone) = look(Sought::Tombstone) else { panic!("it is there") };
+    let VersionOutcome::Found(tombstone, _) = look(Sought::Tombstone) else {
+        panic!("it is there")
+    };
     assert!(tombstone.is_deleted());
     assert_eq!((tombstone.cas(), tombstone.seqno()), (deletion.cas, deletion.seqno));
     assert!(matches!(bucket.get(vbid, key, now), GetOutcome::Miss));

@@ -20,7 +20,7 @@ use super::pools::node_entry;
 use super::routes::Asker;
 use crate::buckets::{
     BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
-    compression, eviction,
+    CONFLICT_RESOLUTION_NAMES, compression, conflict, eviction,
 };
 use crate::config::is_bucket_name;
 
@@ -266,6 +266,12 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     if let Some(mode) = compression_mode(form)? {
         options.compression = mode;
     }
+    if let Some(name) = form.get("conflictResolutionType") {
+        options.conflict_resolution = conflict::resolution_named(name).ok_or_else(|| {
+            let names = CONFLICT_RESOLUTION_NAMES.join(", ");
+            field_error("conflictResolutionType", &format!("conflictResolutionType can be {names}"))
+        })?;
+    }
     if let Some(flag) = form.flag("flushEnabled")? {
         options.flush_enabled = flag;
     }
@@ -297,7 +303,6 @@ fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refus
 fn check_honoured(form: &Form) -> Result<(), Refusal> {
     let accepted = [
         ("bucketType", &["couchbase", "membase", "ephemeral"][..]),
-        ("conflictResolutionType", &["seqno"][..]),
         ("durabilityMinLevel", &["none", "majority"][..]),
         ("maxTTL", &["0"][..]),
         ("historyRetentionCollectionDefault", &["false"][..]),
@@ -345,7 +350,7 @@ fn bucket_json(
         "nodeLocator": "vbucket",
         "storageBackend": "couchstore",
         "evictionPolicy": eviction::http_name(config.eviction),
-        "conflictResolutionType": "seqno",
+        "conflictResolutionType": conflict::name_of(handle.conflict_resolution()),
         "compressionMode": compression::name_of(handle.bucket().compression_mode()),
         "durabilityMinLevel": "none",
         "maxTTL": 0,

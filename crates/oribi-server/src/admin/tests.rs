@@ -243,13 +243,14 @@ fn buckets_are_created_and_deleted() {
     let fixture = Fixture::development();
     let buckets = "/pools/default/buckets";
     let form = "name=orders&ramQuotaMB=128&flushEnabled=1&replicaNumber=1&bucketType=couchbase\
-                &numVBuckets=8&durabilityMinLevel=none&conflictResolutionType=seqno&replicaIndex=0";
+                &numVBuckets=8&durabilityMinLevel=none&conflictResolutionType=lww&replicaIndex=0";
     assert_eq!(fixture.post(buckets, form).status, 202);
     let bucket = fixture.get("/pools/default/buckets/orders").json();
     assert_eq!(
         (&bucket["numVBuckets"], &bucket["quota"]["ram"]),
         (&json!(8), &json!(128u64 << 20))
     );
+    assert_eq!(bucket["conflictResolutionType"], "lww");
     assert_eq!(bucket["controllers"]["flush"], "/pools/default/buckets/orders/controller/doFlush");
 
     let again = fixture.post(buckets, form);
@@ -264,6 +265,7 @@ fn buckets_are_created_and_deleted() {
         ("name=x&bucketType=memcached", "bucketType"),
         ("name=x&durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
         ("name=x&maxTTL=60", "maxTTL"),
+        ("name=x&conflictResolutionType=custom", "conflictResolutionType"),
         ("name=x&flushEnabled=maybe", "flushEnabled"),
     ];
     for (form, field) in refused {

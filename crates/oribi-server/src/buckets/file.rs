@@ -5,11 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use oribi_engine::EvictionPolicy;
 use oribi_engine::compression::CompressionMode;
+use oribi_engine::{ConflictResolution, EvictionPolicy};
 use serde::{Deserialize, Serialize};
 
-use super::{BucketError, BucketHandle, BucketStorage, MIB, compression, eviction, io_error};
+use super::{
+    BucketError, BucketHandle, BucketStorage, MIB, compression, conflict, eviction, io_error,
+};
 use crate::data_dir::write_atomically;
 
 /// Its name in the bucket's directory.
@@ -35,6 +37,9 @@ pub(super) struct BucketFile {
     /// Missing in files of the first releases, which did not know compressed values.
     #[serde(default)]
     compression_mode: Option<String>,
+    /// Missing in files of the first releases, which compared nothing.
+    #[serde(default)]
+    conflict_resolution: Option<String>,
     pub(super) flush_enabled: bool,
 }
 
@@ -50,6 +55,7 @@ impl BucketFile {
             memory_quota_mib: options.memory_quota_mib,
             eviction: Some(eviction::setting_name(options.eviction()).to_owned()),
             compression_mode: Some(compression::name_of(options.compression).to_owned()),
+            conflict_resolution: Some(conflict::name_of(options.conflict_resolution).to_owned()),
             flush_enabled: options.flush_enabled,
         }
     }
@@ -68,6 +74,10 @@ impl BucketFile {
             compression_mode: {
                 let mode = handle.bucket().compression_mode();
                 Some(compression::name_of(mode).to_owned())
+            },
+            conflict_resolution: {
+                let resolution = handle.conflict_resolution();
+                Some(conflict::name_of(resolution).to_owned())
             },
             flush_enabled: handle.bucket().is_flush_enabled(),
         }
@@ -101,6 +111,7 @@ impl BucketFile {
         }
         file.eviction().map_err(corrupt)?;
         file.compression().map_err(corrupt)?;
+        file.conflict_resolution().map_err(corrupt)?;
         Ok(file)
     }
 
@@ -116,6 +127,15 @@ impl BucketFile {
         let Some(name) = &self.compression_mode else { return Ok(CompressionMode::default()) };
         compression::mode_named(name)
             .ok_or_else(|| format!("compression mode {name:?} is not known"))
+    }
+
+    /// The resolution in the file, or the default one.
+    pub(super) fn conflict_resolution(&self) -> Result<ConflictResolution, String> {
+        let Some(name) = &self.conflict_resolution else {
+            return Ok(ConflictResolution::default());
+        };
+        conflict::resolution_named(name)
+            .ok_or_else(|| format!("conflict resolution {name:?} is not known"))
     }
 
     /// Changes the mode.

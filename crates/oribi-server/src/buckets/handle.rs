@@ -6,10 +6,10 @@
 //! may outlive its place in the registry.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use oribi_engine::{Bucket, BucketThreads, FetchOutcome};
+use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
@@ -29,6 +29,8 @@ pub struct BucketHandle {
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
     pub(super) range_scans: RangeScans,
+    /// Set once, when the bucket is opened; by revision if it is not.
+    pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     /// `None` for a bucket that lives in memory only.
     pub(super) directory: Option<PathBuf>,
 }
@@ -47,6 +49,16 @@ impl BucketHandle {
     /// Where documents are kept.
     pub fn storage(&self) -> &BucketStorage {
         &self.storage
+    }
+
+    /// What decides which of two versions from different clusters stays.
+    pub fn conflict_resolution(&self) -> ConflictResolution {
+        self.conflict_resolution.get().copied().unwrap_or_default()
+    }
+
+    /// Says so, once.
+    pub(crate) fn set_conflict_resolution(&self, resolution: ConflictResolution) {
+        let _ = self.conflict_resolution.set(resolution);
     }
 
     /// True when no document is ever durable.

@@ -5,7 +5,10 @@
 
 use super::form::{Form, Value, path_value};
 use super::{Settings, cluster_setting, tls_setting};
-use crate::buckets::{BucketStorage, COMPRESSION_NAMES, EVICTION_NAMES, compression, eviction};
+use crate::buckets::{
+    BucketStorage, COMPRESSION_NAMES, CONFLICT_RESOLUTION_NAMES, EVICTION_NAMES, compression,
+    conflict, eviction,
+};
 use crate::limits::PREFETCH_KEYS_MAX;
 
 /// One row of the table.
@@ -121,6 +124,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(Value::Text(compression::name_of(s.compression_mode).to_owned())),
         set: |s, value| {
             s.compression_mode = compression::mode_named(&value.text()).unwrap_or_default();
+        },
+    },
+    Setting {
+        name: "conflict_resolution",
+        heading: DATA,
+        value_name: "seqno|lww",
+        help: "Which of two versions from different clusters a new bucket keeps: the one that was changed more \
+               often, or the one that was written last",
+        form: Form::Choice(&CONFLICT_RESOLUTION_NAMES),
+        get: |s| Some(Value::Text(conflict::name_of(s.conflict_resolution).to_owned())),
+        set: |s, value| {
+            s.conflict_resolution = conflict::resolution_named(&value.text()).unwrap_or_default();
         },
     },
     Setting {

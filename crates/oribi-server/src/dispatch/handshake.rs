@@ -169,6 +169,18 @@ pub(crate) fn finish_flush(
     write_response(out.tail(), &ResponseParts::new(request.0, status, request.1));
 }
 
+/// Answers a request whose answer the blocking thread has made.
+pub(crate) fn finish_answer(
+    state: &ConnectionState,
+    out: &mut WriteBuffer,
+    request: (u8, u32),
+    (status, value): (Status, &[u8]),
+) {
+    let status = state.wire_status(status);
+    let parts = ResponseParts::new(request.0, status, request.1);
+    write_response(out.tail(), &ResponseParts { value, ..parts });
+}
+
 /// SelectBucket. A bucket that is not there and one that may not be used look the same.
 pub(super) fn select_bucket(x: &mut Exchange<'_>) {
     if x.frame.key == NO_BUCKET {

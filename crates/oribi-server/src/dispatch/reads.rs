@@ -4,6 +4,7 @@
 //! output block: it allocates nothing. A quiet form is silent on a miss and loud otherwise.
 
 use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, MetaOutcome, Refused};
+use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::response::ResponseParts;
 use oribi_protocol::status::Status;
@@ -158,30 +159,46 @@ pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
 /// Wire code of "any vbucket that is not dead" in GetAllVbSeqnos.
 const ANY_LIVE_PHASE: u32 = 0;
 
-/// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket. There is no per-collection seqno
-/// here, so the form that asks for one is refused.
+/// GetAllVbSeqnos: vbucket u16 and high seqno u64 of each vbucket; of a collection if one is named, and of the
+/// default one for a client that knows no collections.
 pub(super) fn get_all_vb_seqnos(x: &mut Exchange<'_>) {
-    let phase = match *x.frame.extras {
-        [] => ANY_LIVE_PHASE,
-        [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
-        _ => return x.fail(Status::NotSupported),
+    let has_collections = x.state.features.has(Feature::Collections);
+    let (phase, collection) = match *x.frame.extras {
+        [] => (ANY_LIVE_PHASE, None),
+        [a, b, c, d] => (u32::from_be_bytes([a, b, c, d]), None),
+        [a, b, c, d, e, f, g, h] if has_collections => {
+            let id = CollectionId(u32::from_be_bytes([e, f, g, h]));
+            (u32::from_be_bytes([a, b, c, d]), Some(id))
+        }
+        _ => return x.fail(Status::Einval),
     };
     if phase > VbucketPhase::Dead as u32 {
         return x.fail(Status::Einval);
     }
-    if !x.allows_everywhere(Privilege::MetaRead.into()) {
+    let may = match collection {
+        None => x.allows_everywhere(Privilege::MetaRead.into()),
+        Some(id) => x.allows(id, Privilege::MetaRead.into()),
+    };
+    if !may {
         return;
     }
+    let collection = if has_collections { collection } else { Some(CollectionId::DEFAULT) };
+    if collection.is_some_and(|id| !x.bucket().bucket().manifest().contains(id)) {
+        return x.refuse(Refused::UnknownCollection);
+    }
     let mut value = Vec::new();
-    for vbid in (0..x.bucket().vbuckets()).map(Vbid) {
-        let Some(vbucket) = x.bucket().bucket().vbucket_stats(vbid) else { continue };
+    for vbucket in x.bucket().bucket().vbuckets() {
         let is_wanted = match phase {
-            ANY_LIVE_PHASE => vbucket.phase != VbucketPhase::Dead,
-            phase => vbucket.phase as u32 == phase,
+            ANY_LIVE_PHASE => vbucket.phase() != VbucketPhase::Dead,
+            phase => vbucket.phase() as u32 == phase,
         };
         if is_wanted {
-            value.extend_from_slice(&vbid.0.to_be_bytes());
-            value.extend_from_slice(&vbucket.high_seqno.0.to_be_bytes());
+            let seqno = match collection {
+                None => vbucket.stats().high_seqno,
+                Some(collection) => vbucket.collection_high_seqno(collection),
+            };
+            value.extend_from_slice(&vbucket.id().0.to_be_bytes());
+            value.extend_from_slice(&seqno.0.to_be_bytes());
         }
     }
     x.send_value(&value);

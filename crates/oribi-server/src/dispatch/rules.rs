@@ -35,6 +35,7 @@ const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
 const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
 const META_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaRead]);
 pub(super) const RANGE_SCAN: PrivilegeSet = PrivilegeSet::of(&[Privilege::RangeScan]);
+const META_WRITE: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaWrite]);
 
 /// Whether a part of the frame may be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +174,14 @@ const PATHS_MUTATION: Rule =
     Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, value: Part::Present, ..PATH_MUTATION };
 const GET_META: Rule =
     Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET }.by(META_READ);
+const WITH_META: Rule = Rule {
+    extras: 1 << 24 | 1 << 26 | 1 << 28 | 1 << 30,
+    value: Part::Either,
+    datatypes: Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0,
+    cas: true,
+    reorders: false,
+    ..Rule::document(META_WRITE)
+};
 /// Deletes everything, so it needs the right to delete everywhere.
 const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Who::InBucket(REMOVE)) };
 const SASL: Rule = Rule { key: Part::Present, value: Part::Either, ..Rule::new(Who::Anybody) };
@@ -251,6 +260,12 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         }
         RangeScanContinue => Rule { extras: 1 << 28, ..Rule::new(Somewhere(RANGE_SCAN)) },
         RangeScanCancel => Rule { extras: 1 << 16, ..Rule::new(Somewhere(RANGE_SCAN)) },
+        SetWithMeta | AddWithMeta | DelWithMeta => WITH_META,
+        SetqWithMeta | AddqWithMeta | DelqWithMeta => WITH_META.quiet(),
+        EvictKey => Rule { reorders: false, ..Rule::document(UPSERT) },
+        GetFailoverLog => Rule::new(Somewhere(META_READ)),
+        Observe => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
+        GetRandomKey => Rule { extras: 1 << 0 | 1 << 4 | 1 << 5, ..Rule::new(Somewhere(READ)) },
         ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
         GetAllVbSeqnos => Rule {
             extras: 1 << 0 | 1 << 4 | 1 << 8,

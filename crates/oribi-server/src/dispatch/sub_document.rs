@@ -15,7 +15,7 @@ mod tests;
 mod view;
 mod virtual_attributes;
 
-use oribi_engine::{ItemRef, Refused, RewriteOutcome, VersionOutcome};
+use oribi_engine::{ItemRef, Refused, RewriteOutcome, Sought, VersionOutcome};
 use oribi_protocol::response::ResponseParts;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, mutation_failure, write_lookup_result};
@@ -86,7 +86,8 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     }
     x.count(|counters| &counters.cmd_get);
     let vbid = x.vbid(key);
-    let (item, cas) = match x.bucket().bucket().read_version(vbid, key, x.env.now) {
+    let (item, cas) = match x.bucket().bucket().read_version(vbid, key, sought(&request), x.env.now)
+    {
         VersionOutcome::Refused(refused) => return x.refuse(refused),
         VersionOutcome::Found(item, cas) if may_see(&request, &item) => (item, cas),
         VersionOutcome::Found(..) | VersionOutcome::Miss => {
@@ -116,6 +117,13 @@ fn is_allowed(x: &mut Exchange<'_>, key: DocKey<'_>, request: &Request<'_>, kind
 
 fn may_see(request: &Request<'_>, item: &ItemRef) -> bool {
     !item.is_deleted() || request.doc_flags.has(DocFlags::ACCESS_DELETED)
+}
+
+/// Who does not see tombstones need not wait for one to be read.
+fn sought(request: &Request<'_>) -> Sought {
+    let has = |flag| request.doc_flags.has(flag);
+    let sees_deleted = has(DocFlags::ACCESS_DELETED) || has(DocFlags::REVIVE);
+    if sees_deleted { Sought::Tombstone } else { Sought::Document }
 }
 
 fn uuid_of(x: &Exchange<'_>, vbid: Vbid) -> VbUuid {
@@ -208,7 +216,7 @@ fn rewrite(
         vb_uuid: uuid_of(x, vbid),
     };
     let expiry = request.expiry.unwrap_or(0);
-    bucket.rewrite(vbid, key, expiry, job.cas, x.env.now, |current| {
+    bucket.rewrite(vbid, key, sought(request), (expiry, job.cas), x.env.now, |current| {
         job.next_version(&current, results)
     })
 }

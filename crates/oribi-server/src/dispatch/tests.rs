@@ -8,11 +8,13 @@ mod durability;
 mod fetches;
 mod handshake;
 mod locks;
+mod observing;
 mod privileges;
 mod quiet;
 mod range_scan;
 mod stats;
 mod stream;
+mod with_meta;
 
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::hash::vbucket_of;

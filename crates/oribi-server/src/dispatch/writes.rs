@@ -206,7 +206,7 @@ fn count_cas(x: &Exchange<'_>, outcome: &MutationOutcome) {
     }
 }
 
-fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: MutationOutcome) {
+pub(super) fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: MutationOutcome) {
     match outcome {
         MutationOutcome::Done(mutation) => {
             answer_durably(x, vbid, mutation.seqno, Answer::Mutation(mutation));

@@ -125,6 +125,8 @@ fn compare<'a>(sent: &Sent, answer: &Answer, bytes: &'a [u8], model: &mut Model)
     match answer.cas {
         AnsweredCas::Zero => assert_eq!(header.cas, 0, "{request:?}"),
         AnsweredCas::Of(key) => model.learn(key, header.cas),
+        AnsweredCas::OfLock(key) => model.learn_lock(key, header.cas),
+        AnsweredCas::Hidden => assert_eq!(header.cas, u64::MAX, "{request:?}"),
     }
     &bytes[consumed..]
 }
@@ -233,6 +235,13 @@ fn every_kind() -> Vec<Request> {
         Request::GetAndTouch { key: 1, quiet: true },
         Request::Set { key: 2, quiet: false, condition: Current, flags: 0, value: value("2") },
         Request::Set { key: 2, quiet: true, condition: Any, flags: 0, value: value("3") },
+        Request::Lock { key: 2 },
+        Request::Lock { key: 2 },
+        Request::Get { key: 2, quiet: false, with_key: false },
+        Request::Set { key: 2, quiet: true, condition: Any, flags: 0, value: value("4") },
+        Request::Delete { key: 2, quiet: true, condition: Any },
+        Request::Unlock { key: 2, condition: Wrong },
+        Request::Unlock { key: 3, condition: Any },
         Request::Noop,
     ]
 }

@@ -1,7 +1,8 @@
 //! What the server ought to answer: a map of documents, and the rules of memcached's binary protocol.
 //!
 //! Owns: the documents. A CAS is the server's choice, so the model learns it from the first answer that shows
-//! it, and from then on insists: one version has one CAS, and a newer version of a key a higher one.
+//! it, and from then on insists: one version has one CAS, and a newer version of a key a higher one. Time stands still, so
+//! a lock ends by being opened only.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,15 @@ struct Document {
     flags: u32,
     /// Its CAS, once an answer has shown it.
     cas: Option<u64>,
+    /// The newest lock that this version had.
+    lock: Option<Lock>,
+}
+
+#[derive(Clone, Copy)]
+struct Lock {
+    /// Known as soon as it is there: only a loud answer gives it.
+    cas: u64,
+    holds: bool,
 }
 
 /// The documents of a bucket.
@@ -31,6 +41,10 @@ pub enum AnsweredCas {
     Zero,
     /// The CAS of this key's document.
     Of(Key),
+    /// The CAS of the lock of this key's document.
+    OfLock(Key),
+    /// What is shown of a locked document.
+    Hidden,
 }
 
 /// An answer, but for opcode and opaque, which are the request's.
@@ -54,7 +68,8 @@ impl Answer {
 impl Model {
     /// The CAS of a document as far as it is known.
     pub fn known_cas(&self, key: Key) -> Option<u64> {
-        self.documents.get(&key)?.cas
+        let document = self.documents.get(&key)?;
+        document.lock.map(|lock| lock.cas).or(document.cas)
     }
 
     /// Takes note of the CAS in an answer that shows it.
@@ -64,14 +79,36 @@ impl Model {
             return assert_eq!(cas, known, "a version keeps its CAS");
         }
         let newest = self.newest.entry(key).or_default();
+        document.cas = Some(cas);
+        if document.lock.is_some() {
+            return assert!(cas < *newest, "a lock has a higher CAS than what it locks");
+        }
         assert!(cas > *newest, "a newer version has a higher CAS");
-        (document.cas, *newest) = (Some(cas), cas);
+        *newest = cas;
+    }
+
+    /// Takes note of the CAS of a lock that was just given.
+    pub fn learn_lock(&mut self, key: Key, cas: u64) {
+        let newest = self.newest.entry(key).or_default();
+        assert!(cas > *newest, "a lock has a higher CAS than everything before it");
+        *newest = cas;
+        let document = self.documents.get_mut(&key).expect("the answer was about a document");
+        document.lock = Some(Lock { cas, holds: true });
+    }
+
+    fn is_locked(&self, key: Key) -> bool {
+        self.documents.get(&key).and_then(|document| document.lock).is_some_and(|lock| lock.holds)
     }
 
     /// Runs a request that names this CAS; `None` when nothing is to be answered.
     pub fn run(&mut self, request: &Request, cas: u64) -> Option<Answer> {
         match request {
             Request::Get { key, quiet, with_key } => self.get(*key, *quiet, *with_key),
+            Request::GetAndTouch { key, .. } | Request::Touch { key } if self.is_locked(*key) => {
+                Some(Answer::bare(Status::KeyEexists))
+            }
+            Request::Lock { key } => Some(self.lock(*key)),
+            Request::Unlock { key, .. } => Some(Answer::bare(self.unlock(*key, cas))),
             Request::GetAndTouch { key, quiet } => self.get(*key, *quiet, false),
             Request::Touch { key } => Some(self.touch(*key)),
             Request::Set { key, quiet, flags, value, .. } => {
@@ -92,6 +129,10 @@ impl Model {
                 self.concat(*key, *quiet, condition, *prepend, value)
             }
             Request::Delete { key, quiet, .. } => match self.existing(*key, cas) {
+                // Deleting what is locked was always a temporary failure.
+                Err(Status::KeyEexists) if self.is_locked(*key) => {
+                    Some(Answer::bare(Status::Etmpfail))
+                }
                 Err(status) => Some(Answer::bare(status)),
                 Ok(()) => {
                     self.documents.remove(key);
@@ -115,6 +156,9 @@ impl Model {
 
     fn check_cas(&self, key: Key, cas: u64) -> Result<(), Status> {
         match self.documents.get(&key) {
+            // The CAS of a lock is as good as that of the version, and while it holds better.
+            Some(Document { lock: Some(lock), .. }) if lock.cas == cas => Ok(()),
+            Some(Document { lock: Some(lock), .. }) if lock.holds => Err(Status::KeyEexists),
             _ if cas == 0 => Ok(()),
             None => Err(Status::KeyEnoent),
             // A CAS that was known when the request was encoded cannot be that of a version whose CAS
@@ -140,18 +184,44 @@ impl Model {
             Some(document) => Answer {
                 extras: document.flags.to_be_bytes().to_vec(),
                 value: Some(document.value.clone()),
-                cas: AnsweredCas::Of(key),
+                cas: if self.is_locked(key) { AnsweredCas::Hidden } else { AnsweredCas::Of(key) },
                 ..Answer::bare(Status::Success)
             },
         };
         Some(Answer { key: name, ..answer })
     }
 
+    fn lock(&mut self, key: Key) -> Answer {
+        match self.documents.get(&key) {
+            None => Answer::bare(Status::KeyEnoent),
+            Some(_) if self.is_locked(key) => Answer::bare(Status::Etmpfail),
+            Some(document) => Answer {
+                extras: document.flags.to_be_bytes().to_vec(),
+                value: Some(document.value.clone()),
+                cas: AnsweredCas::OfLock(key),
+                ..Answer::bare(Status::Success)
+            },
+        }
+    }
+
+    fn unlock(&mut self, key: Key, cas: u64) -> Status {
+        let document = self.documents.get_mut(&key);
+        match document.map(|document| document.lock.as_mut().filter(|lock| lock.holds)) {
+            _ if cas == 0 => Status::Einval,
+            None => Status::KeyEnoent,
+            Some(Some(lock)) if lock.cas == cas => {
+                lock.holds = false;
+                Status::Success
+            }
+            Some(_) => Status::Etmpfail,
+        }
+    }
+
     fn touch(&mut self, key: Key) -> Answer {
         match self.documents.get_mut(&key) {
             None => Answer::bare(Status::KeyEnoent),
             Some(document) => {
-                document.cas = None;
+                (document.cas, document.lock) = (None, None);
                 Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) }
             }
         }
@@ -168,7 +238,8 @@ impl Model {
         if let Err(status) = condition {
             return Some(Answer::bare(status));
         }
-        self.documents.insert(key, Document { value: value.to_vec(), flags, cas: None });
+        self.documents
+            .insert(key, Document { value: value.to_vec(), flags, cas: None, lock: None });
         (!quiet).then(|| Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) })
     }
 

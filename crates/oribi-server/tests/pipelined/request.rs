@@ -85,6 +85,13 @@ pub enum Request {
         delta: u64,
         initial: Option<u64>,
     },
+    Lock {
+        key: Key,
+    },
+    Unlock {
+        key: Key,
+        condition: Condition,
+    },
     Noop,
     /// The connection ends, and what follows in the same batch is not served.
     Quit {
@@ -148,6 +155,8 @@ impl Request {
             Request::Count { quiet, decrement: true, .. } => {
                 choose(*quiet, Opcode::Decrement, Opcode::Decrementq)
             }
+            Request::Lock { .. } => Opcode::GetLocked,
+            Request::Unlock { .. } => Opcode::UnlockKey,
             Request::Noop => Opcode::Noop,
             Request::Quit { quiet } => choose(*quiet, Opcode::Quit, Opcode::Quitq),
             Request::Malformed { opcode }
@@ -166,6 +175,7 @@ impl Request {
             | Request::Replace { key, condition, .. }
             | Request::Concat { key, condition, .. }
             | Request::Delete { key, condition, .. }
+            | Request::Unlock { key, condition }
             | Request::Count { key, condition, .. } => Some((*key, *condition)),
             _ => None,
         }
@@ -199,9 +209,10 @@ impl Request {
     fn body(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let nothing = Vec::new;
         match self {
-            Request::Get { key, .. } | Request::Delete { key, .. } => {
-                (key_name(*key), nothing(), nothing())
-            }
+            Request::Get { key, .. }
+            | Request::Delete { key, .. }
+            | Request::Lock { key }
+            | Request::Unlock { key, .. } => (key_name(*key), nothing(), nothing()),
             Request::GetAndTouch { key, .. } | Request::Touch { key } => {
                 (key_name(*key), ExpiryExtras { expiry: 0 }.encode().to_vec(), nothing())
             }
@@ -293,6 +304,8 @@ pub fn request() -> impl Strategy<Value = Request> {
             .prop_map(|(key, quiet, condition, decrement, delta, initial)| {
                 Request::Count { key, quiet, condition, decrement, delta, initial }
             }),
+        2 => key().prop_map(|key| Request::Lock { key }),
+        3 => (key(), condition()).prop_map(|(key, condition)| Request::Unlock { key, condition }),
         1 => Just(Request::Noop),
         1 => any_document_opcode().prop_map(|opcode| Request::Malformed { opcode }),
         1 => any_document_opcode().prop_map(|opcode| Request::LongKey { opcode }),

@@ -14,7 +14,7 @@ use super::{Reply, bytes, replies};
 use crate::auth::{Access, Identity, Privilege, PrivilegeSet, Role};
 use crate::dispatch::rules;
 use crate::harness::ConnectionHarness;
-use Privilege::{Delete, Insert, MetaRead, RangeScan, Read, SimpleStats, Upsert};
+use Privilege::{Delete, Insert, MetaRead, MetaWrite, RangeScan, Read, SimpleStats, Upsert};
 
 /// Who may send an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,11 @@ fn needs(opcode: Opcode) -> Option<Needs> {
         Op::SubdocArrayInsert | Op::SubdocArrayAddUnique | Op::SubdocCounter => Key(&[Upsert]),
         Op::SubdocReplaceBodyWithXattr | Op::SubdocMultiMutation => Key(&[Upsert]),
         Op::GetMeta | Op::GetqMeta => Key(&[MetaRead]),
+        Op::SetWithMeta | Op::SetqWithMeta | Op::AddWithMeta => Key(&[MetaWrite]),
+        Op::AddqWithMeta | Op::DelWithMeta | Op::DelqWithMeta => Key(&[MetaWrite]),
+        Op::EvictKey => Key(&[Upsert]),
+        Op::GetFailoverLog | Op::Observe => Within(&[MetaRead]),
+        Op::GetRandomKey => Within(&[Read]),
         Op::Flush | Op::Flushq => Whole(&[Delete]),
         Op::Stat => Whole(&[SimpleStats]),
         Op::GetAllVbSeqnos => Whole(&[MetaRead]),
@@ -80,6 +85,8 @@ fn frame(code: u8) -> Vec<u8> {
     let key: &[u8] = if has_key { b"key" } else { b"" };
     let value: &[u8] = match opcode {
         Opcode::ObserveSeqno => &[0; 8],
+        // Not its shape: it would go on to ask for the right in one collection.
+        Opcode::GetRandomKey => b"x",
         Opcode::CollectionsGetId | Opcode::CollectionsGetScopeId => b"",
         _ => b"",
     };

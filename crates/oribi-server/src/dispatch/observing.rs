@@ -1,0 +1,127 @@
+//! What clients ask to learn whether writes are safe, and which histories a vbucket had.
+//!
+//! Owns: OBSERVE, by which clients of before durability levels poll, and the failover log. OBSERVE may have to ask the store
+//! about each of its keys, so it is answered by the blocking thread.
+
+use std::sync::Arc;
+
+use oribi_engine::{MetaOutcome, Refused};
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
+
+use super::exchange::Exchange;
+use crate::auth::Privilege;
+use crate::blocking_thread::Job;
+use crate::buckets::BucketHandle;
+use crate::connection::state::Wait;
+
+/// Keys of one request at most: as many reads of the disk as one client may cause at once.
+const KEYS_MAX: usize = 1024;
+
+/// States of a key in the answer to OBSERVE.
+const FOUND: u8 = 0x00;
+const PERSISTED: u8 = 0x01;
+const NOT_FOUND: u8 = 0x80;
+const DELETED: u8 = 0x81;
+
+/// One key that is asked about: where it is, and its field, which the answer repeats.
+struct Asked {
+    vbid: Vbid,
+    collection: CollectionId,
+    key: Box<[u8]>,
+    field: Box<[u8]>,
+}
+
+/// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
+pub(super) fn failover_log(x: &mut Exchange<'_>) {
+    let vbid = Vbid(x.frame.header.vbucket_or_status);
+    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_owned());
+    let Some(vbucket) = vbucket else { return x.refuse(Refused::NotMyVbucket) };
+    let mut value = Vec::new();
+    for entry in vbucket.failover_table() {
+        value.extend_from_slice(&entry.uuid.0.to_be_bytes());
+        value.extend_from_slice(&entry.seqno.0.to_be_bytes());
+    }
+    x.send_value(&value);
+}
+
+/// Observe: vbucket u16, key length u16, key, of each key; the answer adds a state u8 and a CAS u64 to each.
+pub(super) fn observe(x: &mut Exchange<'_>) {
+    let mut asked = Vec::new();
+    let mut rest = x.frame.value;
+    while !rest.is_empty() {
+        let Some((one, behind)) = next_asked(x, rest) else { return x.fail(Status::Einval) };
+        if x.bucket().bucket().vbucket(one.vbid).is_none_or(|vbucket| !vbucket.is_owned()) {
+            return x.refuse(Refused::NotMyVbucket);
+        }
+        if !x.allows(one.collection, Privilege::MetaRead.into()) {
+            return;
+        }
+        if asked.len() == KEYS_MAX {
+            return x.fail(Status::Einval);
+        }
+        asked.push(one);
+        rest = behind;
+    }
+    let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
+    let now = x.env.now;
+    x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
+    let work = Box::new(move || states(&bucket, &asked, now));
+    x.env.jobs.push((x.id, Job::Answer(work)));
+}
+
+fn next_asked<'a>(x: &Exchange<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    let [a, b, c, d] = *head;
+    let (field, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;
+    let DocKey { collection, key } = x.state.doc_key(field)?;
+    let vbid = Vbid(u16::from_be_bytes([a, b]));
+    Some((Asked { vbid, collection, key: key.into(), field: field.into() }, behind))
+}
+
+fn states(bucket: &BucketHandle, asked: &[Asked], now: Timestamp) -> (Status, Vec<u8>) {
+    let mut value = Vec::new();
+    for one in asked {
+        let key = DocKey { collection: one.collection, key: &one.key };
+        let (state, cas) = match state_of(bucket, one.vbid, key, now) {
+            Ok(found) => found,
+            Err(status) => return (status, Vec::new()),
+        };
+        value.extend_from_slice(&one.vbid.0.to_be_bytes());
+        value.extend_from_slice(&(one.field.len() as u16).to_be_bytes());
+        value.extend_from_slice(&one.field);
+        value.push(state);
+        value.extend_from_slice(&cas.to_be_bytes());
+    }
+    (Status::Success, value)
+}
+
+/// State and CAS of one key. A deletion that is durable is a key that is not there.
+fn state_of(
+    handle: &BucketHandle,
+    vbid: Vbid,
+    key: DocKey<'_>,
+    now: Timestamp,
+) -> Result<(u8, u64), Status> {
+    let bucket = handle.bucket();
+    match bucket.get_meta(vbid, key, now) {
+        MetaOutcome::Found(item, cas) => {
+            let persisted = bucket.vbucket(vbid).map(|vbucket| vbucket.persisted_seqno());
+            let is_persisted = persisted.is_some_and(|seqno| item.seqno() <= seqno);
+            let state = match (item.is_deleted(), is_persisted) {
+                (true, true) => NOT_FOUND,
+                (true, false) => DELETED,
+                (false, true) if !handle.is_in_memory() => PERSISTED,
+                (false, _) => FOUND,
+            };
+            Ok((state, cas.0))
+        }
+        MetaOutcome::Miss => Ok((NOT_FOUND, 0)),
+        MetaOutcome::Refused(Refused::NeedsFetch) => match bucket.key_on_disk(vbid, key) {
+            Ok(Some(found)) if !found.is_deleted => Ok((PERSISTED, found.cas.0)),
+            Ok(_) => Ok((NOT_FOUND, 0)),
+            Err(_) => Err(Status::Etmpfail),
+        },
+        MetaOutcome::Refused(refused) => Err(crate::status::of_refused(refused)),
+    }
+}

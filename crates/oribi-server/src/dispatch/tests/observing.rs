@@ -1,0 +1,160 @@
+//! OBSERVE, failover logs, random documents, seqnos per collection and eviction by command.
+
+use oribi_engine::EvictionPolicy;
+use oribi_engine::collections::ManifestChange;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
+
+use super::{Client, MODERN, SET_EXTRAS, about, outside};
+use crate::harness::ConnectionHarness;
+
+/// State and CAS of each key, as OBSERVE tells them.
+fn observe(client: &mut Client, keys: &[&[u8]]) -> Vec<(u8, u64)> {
+    let mut value = Vec::new();
+    for key in keys {
+        value.extend(about(Opcode::Get, key).vbid.0.to_be_bytes());
+        value.extend((key.len() as u16).to_be_bytes());
+        value.extend(*key);
+    }
+    let reply = client.ask(&RequestParts { value: &value, ..RequestParts::new(Opcode::Observe) });
+    assert_eq!(reply.status, Status::Success);
+    let mut rest = &reply.value[..];
+    let mut states = Vec::new();
+    for key in keys {
+        let (head, behind) = rest.split_at(4 + key.len());
+        assert_eq!(&head[4..], *key);
+        states.push((behind[0], u64::from_be_bytes(behind[1..9].try_into().unwrap())));
+        rest = &behind[9..];
+    }
+    assert!(rest.is_empty());
+    states
+}
+
+#[test]
+fn observe_tells_what_is_where() {
+    for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
+        let store = std::sync::Arc::new(MemoryStore::new());
+        let harness = ConnectionHarness::evicting(store, policy, 0);
+        let mut client = Client::on(harness, &MODERN);
+        let cas = client.set(b"k", &[b'v'; 100]).cas;
+        assert_eq!(observe(&mut client, &[b"k", b"none"]), [(0, cas), (0x80, 0)]);
+        client.harness.bucket().bucket().flush_step().unwrap();
+        assert_eq!(observe(&mut client, &[b"k"]), [(1, cas)]);
+        let evict = client.ask(&about(Opcode::EvictKey, b"k"));
+        assert_eq!((evict.status, &evict.value[..]), (Status::Success, &b"Evicted."[..]));
+        assert_eq!(observe(&mut client, &[b"k", b"none"]), [(1, cas), (0x80, 0)]);
+        let deleted = client.ask(&about(Opcode::Delete, b"k")).cas;
+        assert_eq!(observe(&mut client, &[b"k"]), [(0x81, deleted)]);
+        client.harness.bucket().bucket().flush_step().unwrap();
+        assert_eq!(observe(&mut client, &[b"k"])[0].0, 0x80);
+    }
+}
+
+#[test]
+fn malformed_observations_are_refused() {
+    let mut client = Client::modern();
+    for value in [&[0, 1, 0][..], &[0, 1, 0, 2, b'k'], &[0, 1, 0, 0]] {
+        let request = RequestParts { value, ..RequestParts::new(Opcode::Observe) };
+        assert_eq!(client.ask(&request).status, Status::Einval, "{value:?}");
+    }
+    let elsewhere = [&outside().0.to_be_bytes()[..], &[0, 1, b'k']].concat();
+    let request = RequestParts { value: &elsewhere, ..RequestParts::new(Opcode::Observe) };
+    assert_eq!(client.ask(&request).status, Status::NotMyVbucket);
+}
+
+#[test]
+fn evict_key_needs_a_durable_document() {
+    let mut client = Client::modern();
+    assert_eq!(client.ask(&about(Opcode::EvictKey, b"k")).status, Status::KeyEnoent);
+    client.set(b"k", &[b'v'; 100]);
+    assert_eq!(client.ask(&about(Opcode::EvictKey, b"k")).status, Status::KeyEexists);
+    client.harness.bucket().bucket().flush_step().unwrap();
+    assert_eq!(client.ask(&about(Opcode::EvictKey, b"k")).value, b"Evicted.");
+    assert_eq!(client.ask(&about(Opcode::EvictKey, b"k")).value, b"Already evicted.");
+    assert_eq!(client.get(b"k").value, [b'v'; 100]);
+}
+
+#[test]
+fn the_failover_log_has_every_history() {
+    let mut client = Client::modern();
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let request = RequestParts { vbid, ..RequestParts::new(Opcode::GetFailoverLog) };
+    let log = client.ask(&request).value;
+    let uuid = client.harness.bucket().bucket().vbucket(vbid).unwrap().uuid();
+    assert_eq!(log, [&uuid.0.to_be_bytes()[..], &[0; 8]].concat());
+    client.set(b"k", b"v");
+    client.ask(&RequestParts::new(Opcode::Flush));
+    let log = client.ask(&request).value;
+    assert_eq!((log.len(), &log[16..24]), (32, &uuid.0.to_be_bytes()[..]));
+    assert_eq!(log[8..16], 1_u64.to_be_bytes());
+    let elsewhere = RequestParts { vbid: outside(), ..request };
+    assert_eq!(client.ask(&elsewhere).status, Status::NotMyVbucket);
+}
+
+fn with_collection() -> (Client, u32) {
+    let codes = [&MODERN[..], &[0x12]].concat();
+    let client = Client::with_features(&codes);
+    let change = ManifestChange::CreateCollection {
+        scope: "_default".into(),
+        name: "c".into(),
+        max_ttl_s: None,
+    };
+    let manifest = client.harness.bucket().bucket().update_manifest(&change).unwrap();
+    let id = manifest.collection_id("_default", "c").unwrap();
+    (client, id.0)
+}
+
+#[test]
+fn random_keys_are_of_the_collection_and_reach_every_document() {
+    let (mut client, collection) = with_collection();
+    let id = collection.to_be_bytes();
+    let random = RequestParts { extras: &id, ..RequestParts::new(Opcode::GetRandomKey) };
+    assert_eq!(client.ask(&random).status, Status::KeyEnoent);
+    let field = |name: String| [&[collection as u8][..], name.as_bytes()].concat();
+    let mut missing: std::collections::BTreeSet<Vec<u8>> =
+        (0..40).map(|number| field(format!("key-{number}"))).collect();
+    for key in &missing {
+        let vbid = about(Opcode::Get, &key[1..]).vbid;
+        let request =
+            RequestParts { key, extras: &SET_EXTRAS, value: b"v", ..about(Opcode::Set, b"") };
+        client.ask(&RequestParts { vbid, ..request });
+    }
+    for _ in 0..4000 {
+        let reply = client.ask(&random);
+        assert_eq!((reply.status, &reply.value[..]), (Status::Success, &b"v"[..]));
+        missing.remove(&reply.key);
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+    let default = client.ask(&RequestParts::new(Opcode::GetRandomKey));
+    assert_eq!(default.status, Status::KeyEnoent);
+    let unknown = RequestParts { extras: &[0, 0, 1, 0], ..RequestParts::new(Opcode::GetRandomKey) };
+    assert_eq!(client.ask(&unknown).status, Status::UnknownCollection);
+}
+
+#[test]
+fn seqnos_of_a_collection_are_its_own() {
+    let (mut client, collection) = with_collection();
+    let key = [collection as u8, b'k'];
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let default = RequestParts { key: &[0, b'k'], extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") };
+    client.ask(&default);
+    client.ask(&RequestParts { key: &key, ..default });
+    client.ask(&default);
+    let seqno = |client: &mut Client, extras: &[u8]| {
+        let reply =
+            client.ask(&RequestParts { extras, ..RequestParts::new(Opcode::GetAllVbSeqnos) });
+        assert_eq!(reply.status, Status::Success);
+        let mut entries = reply.value.chunks_exact(10);
+        let entry = entries.find(|entry| entry[..2] == vbid.0.to_be_bytes()).unwrap();
+        u64::from_be_bytes(entry[2..].try_into().unwrap())
+    };
+    let of = |id: u32| [&[0, 0, 0, 1][..], &id.to_be_bytes()].concat();
+    assert_eq!(seqno(&mut client, &[]), 3);
+    assert_eq!(seqno(&mut client, &of(0)), 3);
+    assert_eq!(seqno(&mut client, &of(collection)), 2);
+    let unknown = of(4000);
+    let request = RequestParts { extras: &unknown, ..RequestParts::new(Opcode::GetAllVbSeqnos) };
+    assert_eq!(client.ask(&request).status, Status::UnknownCollection);
+}

@@ -1,0 +1,270 @@
+//! Writes with metadata: extras, options, and a table of conflicts with who wins.
+
+use oribi_engine::ConflictResolution;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, DocKey};
+
+use super::{Client, SET_EXTRAS, about};
+use crate::harness::HARNESS_START_S;
+
+const FORCE: u32 = 1;
+const REGENERATE_CAS: u32 = 4;
+const SKIP: u32 = 8;
+const IS_EXPIRATION: u32 = 16;
+
+/// Metadata of a version, smaller than what this server would give it.
+#[derive(Clone, Copy)]
+struct Meta {
+    flags: u32,
+    expiry: u32,
+    rev: u64,
+    cas: u64,
+}
+
+const META: Meta = Meta { flags: 5, expiry: 0, rev: 10, cas: 1000 };
+
+fn extras(meta: Meta, options: Option<u32>, metadata_bytes: Option<u16>) -> Vec<u8> {
+    let mut extras = Vec::new();
+    extras.extend(meta.flags.to_be_bytes());
+    extras.extend(meta.expiry.to_be_bytes());
+    extras.extend(meta.rev.to_be_bytes());
+    extras.extend(meta.cas.to_be_bytes());
+    extras.extend(options.into_iter().flat_map(u32::to_be_bytes));
+    extras.extend(metadata_bytes.into_iter().flat_map(u16::to_be_bytes));
+    extras
+}
+
+fn send(client: &mut Client, opcode: Opcode, value: &[u8], extras: &[u8]) -> super::Reply {
+    client.ask(&RequestParts { extras, value, ..about(opcode, b"k") })
+}
+
+fn set(client: &mut Client, meta: Meta) -> Status {
+    send(client, Opcode::SetWithMeta, b"v", &extras(meta, None, None)).status
+}
+
+fn lww_client() -> Client {
+    let client = Client::modern();
+    client.harness.bucket().set_conflict_resolution(ConflictResolution::LastWriteWins);
+    client
+}
+
+/// Deleted, flags, expiry, revision and CAS as GET_META tells them.
+fn meta(client: &mut Client) -> (u32, u32, u32, u64, u64) {
+    let reply = client.ask(&RequestParts { extras: &[2], ..about(Opcode::GetMeta, b"k") });
+    assert_eq!((reply.status, reply.extras.len()), (Status::Success, 21));
+    let number = |at: usize| u32::from_be_bytes(reply.extras[at..at + 4].try_into().unwrap());
+    let rev = u64::from_be_bytes(reply.extras[12..20].try_into().unwrap());
+    (number(0), number(4), number(8), rev, reply.cas)
+}
+
+#[test]
+fn a_version_keeps_its_metadata_and_the_next_one_goes_on_from_it() {
+    let mut client = Client::modern();
+    let given = Meta { expiry: HARNESS_START_S + 1000, ..META };
+    let reply = send(&mut client, Opcode::SetWithMeta, b"{\"a\":1}", &extras(given, None, None));
+    assert_eq!((reply.status, reply.cas, reply.extras.len()), (Status::Success, 1000, 16));
+    assert_eq!(meta(&mut client), (0, 5, HARNESS_START_S + 1000, 10, 1000));
+    let read = client.get(b"k");
+    assert_eq!((&read.value[..], read.datatype, read.cas), (&b"{\"a\":1}"[..], 1, 1000));
+    let next = client.set(b"k", b"own");
+    assert!(next.cas > 1000);
+    assert_eq!(meta(&mut client).3, 11);
+    assert_eq!(set(&mut client, META), Status::KeyEexists, "an older revision");
+}
+
+#[test]
+fn extras_have_four_lengths_and_metadata_behind_the_value_is_left_out() {
+    for (at, (options, metadata_bytes)) in
+        [(None, None), (None, Some(2)), (Some(0), None), (Some(0), Some(2))].into_iter().enumerate()
+    {
+        let mut client = Client::modern();
+        let extras = extras(META, options, metadata_bytes);
+        assert_eq!(extras.len(), 24 + 2 * at);
+        assert_eq!(
+            send(&mut client, Opcode::SetWithMeta, b"valueXY", &extras).status,
+            Status::Success
+        );
+        let expected: &[u8] = if metadata_bytes.is_some() { b"value" } else { b"valueXY" };
+        assert_eq!(client.get(b"k").value, expected);
+    }
+    let mut client = Client::modern();
+    for bytes in [0, 8, 23, 25, 27, 29, 31] {
+        let reply = send(&mut client, Opcode::SetWithMeta, b"v", &vec![1; bytes]);
+        assert_eq!(reply.status, Status::Einval, "{bytes}");
+    }
+    let too_long = extras(META, None, Some(2));
+    assert_eq!(send(&mut client, Opcode::SetWithMeta, b"v", &too_long).status, Status::Einval);
+}
+
+#[test]
+fn options_have_to_go_together_with_each_other_the_mode_and_the_bucket() {
+    // Options, and what SET answers in a bucket that goes by revision and in one that goes by time.
+    let (ok, bad) = (Status::Success, Status::Einval);
+    let cases = [
+        (0, ok, bad),
+        (FORCE, bad, ok),
+        (2, ok, bad),
+        (FORCE | 2, bad, ok),
+        (SKIP, ok, bad),
+        (FORCE | SKIP, bad, ok),
+        (REGENERATE_CAS, bad, bad),
+        (REGENERATE_CAS | SKIP, ok, ok),
+        (IS_EXPIRATION, bad, bad),
+        (32, bad, bad),
+    ];
+    for (options, by_revision, by_time) in cases {
+        for (mut client, expected) in [(Client::modern(), by_revision), (lww_client(), by_time)] {
+            let extras = extras(META, Some(options), None);
+            let reply = send(&mut client, Opcode::SetWithMeta, b"v", &extras);
+            assert_eq!(reply.status, expected, "{options}");
+        }
+    }
+    let mut client = Client::modern();
+    let expiration = extras(META, Some(IS_EXPIRATION), None);
+    assert_eq!(send(&mut client, Opcode::DelWithMeta, b"", &expiration).status, ok);
+}
+
+#[test]
+fn the_newer_version_wins() {
+    // What is sent after META, and whether it wins by revision and by time.
+    let cases = [
+        (META, false, false),
+        (Meta { rev: 11, ..META }, true, true),
+        (Meta { rev: 9, ..META }, false, false),
+        (Meta { cas: 1001, ..META }, true, true),
+        (Meta { cas: 999, ..META }, false, false),
+        (Meta { rev: 11, cas: 999, ..META }, true, false),
+        (Meta { rev: 9, cas: 1001, ..META }, false, true),
+        (Meta { flags: 6, ..META }, true, true),
+        (Meta { flags: 4, ..META }, false, false),
+        (Meta { expiry: u32::MAX, flags: 0, ..META }, true, true),
+    ];
+    for (later, by_revision, by_time) in cases {
+        for (mut client, wins, options) in
+            [(Client::modern(), by_revision, None), (lww_client(), by_time, Some(FORCE))]
+        {
+            let first = send(&mut client, Opcode::SetWithMeta, b"1", &extras(META, options, None));
+            assert_eq!(first.status, Status::Success);
+            let second =
+                send(&mut client, Opcode::SetWithMeta, b"2", &extras(later, options, None));
+            let expected = if wins { Status::Success } else { Status::KeyEexists };
+            assert_eq!(second.status, expected, "{} {} {}", later.rev, later.cas, later.flags);
+            assert_eq!(client.get(b"k").value, if wins { b"2" } else { b"1" });
+        }
+    }
+}
+
+#[test]
+fn deletions_are_compared_too_even_when_they_have_left_memory() {
+    let mut client = Client::modern();
+    let deleted = Meta { expiry: 77, ..META };
+    let del = |meta| extras(meta, None, None);
+    assert_eq!(send(&mut client, Opcode::DelWithMeta, b"", &del(deleted)).status, Status::Success);
+    assert_eq!(meta(&mut client), (1, 5, 77, 10, 1000));
+    assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    for leaves_memory in [false, true] {
+        if leaves_memory {
+            client.harness.bucket().bucket().flush_step().unwrap();
+        }
+        assert_eq!(set(&mut client, Meta { rev: 9, ..META }), Status::KeyEexists);
+        let lost = send(&mut client, Opcode::DelWithMeta, b"", &del(deleted));
+        assert_eq!(lost.status, Status::KeyEexists);
+        assert_eq!(meta(&mut client).3, 10, "{leaves_memory}");
+    }
+    assert_eq!(set(&mut client, Meta { rev: 11, ..META }), Status::Success);
+    assert_eq!(client.get(b"k").value, b"v");
+    let body = send(&mut client, Opcode::DelWithMeta, b"x", &del(Meta { rev: 12, ..META }));
+    assert_eq!(body.status, Status::Einval, "a tombstone has no body");
+}
+
+#[test]
+fn add_and_a_named_cas_look_at_what_is_there() {
+    let mut client = Client::modern();
+    let add = |rev| extras(Meta { rev, ..META }, None, None);
+    assert_eq!(send(&mut client, Opcode::AddWithMeta, b"v", &add(10)).status, Status::Success);
+    assert_eq!(send(&mut client, Opcode::AddWithMeta, b"v", &add(11)).status, Status::KeyEexists);
+    let named = |cas| RequestParts { value: b"w", cas, ..about(Opcode::SetWithMeta, b"k") };
+    let higher = add(11);
+    let wrong = client.ask(&RequestParts { extras: &higher, ..named(999) });
+    assert_eq!(wrong.status, Status::KeyEexists);
+    let right = client.ask(&RequestParts { extras: &higher, ..named(1000) });
+    assert_eq!(right.status, Status::Success);
+    let locked = client.ask(&about(Opcode::GetLocked, b"k"));
+    let higher = add(12);
+    let blind = client.ask(&RequestParts { extras: &higher, ..named(0) });
+    assert_eq!(blind.status, Status::Locked);
+    let holder = client.ask(&RequestParts { extras: &higher, ..named(locked.cas) });
+    assert_eq!(holder.status, Status::Success);
+}
+
+#[test]
+fn a_cas_may_be_regenerated_or_from_the_future_but_not_impossible() {
+    let mut client = Client::modern();
+    let before = client.set(b"k", b"v").cas;
+    let fresh = extras(Meta { cas: 0, ..META }, Some(REGENERATE_CAS | SKIP), None);
+    let reply = send(&mut client, Opcode::SetWithMeta, b"w", &fresh);
+    assert_eq!(reply.status, Status::Success);
+    assert!(reply.cas > before);
+    for (cas, status) in [
+        (0, Status::KeyEexists),
+        (u64::MAX, Status::KeyEexists),
+        (1 << 63, Status::CasValueInvalid),
+    ] {
+        assert_eq!(set(&mut client, Meta { rev: 100, cas, ..META }), status);
+    }
+    assert_eq!(set(&mut client, Meta { rev: 0, ..META }), Status::Einval);
+    assert_eq!(set(&mut client, Meta { rev: 1 << 48, ..META }), Status::Einval);
+    let future = (1 << 63) - 1;
+    assert_eq!(set(&mut client, Meta { rev: 100, cas: future, ..META }), Status::Success);
+    let next = client.set(b"k", b"x").cas;
+    assert_eq!(next, future + 1, "the clock goes on from there");
+}
+
+#[test]
+fn attributes_come_along_and_have_to_be_well_formed() {
+    let mut client = Client::modern();
+    let mut value = vec![0, 0, 0, 12, 0, 0, 0, 8];
+    value.extend(b"_s\0null\0");
+    value[3] = (value.len() - 4) as u8;
+    value[7] = (value.len() - 8) as u8;
+    value.extend(b"{\"a\":1}");
+    let extras = extras(META, None, None);
+    let request = RequestParts {
+        extras: &extras,
+        value: &value,
+        datatype: 4,
+        ..about(Opcode::SetWithMeta, b"k")
+    };
+    assert_eq!(client.ask(&request).status, Status::Success);
+    assert_eq!(client.get(b"k").value, b"{\"a\":1}");
+    let path = RequestParts { extras: &[0, 2, 4], value: b"_s", ..about(Opcode::SubdocGet, b"k") };
+    assert_eq!(client.ask(&path).value, b"null");
+    let broken = RequestParts { value: &value[..10], key: b"other", ..request };
+    assert_eq!(client.ask(&broken).status, Status::XattrEinval);
+    // A plain SET keeps them, a SET with metadata brings its own.
+    client.ask(&RequestParts { extras: &SET_EXTRAS, value: b"v", ..about(Opcode::Set, b"k") });
+    assert_eq!(client.ask(&path).value, b"null");
+    assert_eq!(set(&mut client, Meta { rev: 100, ..META }), Status::Success);
+    assert_eq!(client.ask(&path).status, Status::SubdocPathEnoent);
+}
+
+#[test]
+fn quiet_forms_speak_only_of_failure() {
+    let mut client = Client::modern();
+    let send = |client: &mut Client, opcode, rev, value: &'static [u8]| {
+        let extras = extras(Meta { rev, ..META }, None, None);
+        let answers = client.send(&RequestParts { extras: &extras, value, ..about(opcode, b"k") });
+        answers.first().map(|reply| reply.status)
+    };
+    assert_eq!(send(&mut client, Opcode::SetqWithMeta, 10, b"v"), None);
+    assert_eq!(send(&mut client, Opcode::SetqWithMeta, 10, b"v"), Some(Status::KeyEexists));
+    assert_eq!(send(&mut client, Opcode::AddqWithMeta, 11, b"v"), Some(Status::KeyEexists));
+    assert_eq!(send(&mut client, Opcode::DelqWithMeta, 11, b""), None);
+    let key = DocKey { collection: CollectionId::DEFAULT, key: b"k" };
+    let vbid = about(Opcode::Get, b"k").vbid;
+    client.harness.bucket().bucket().flush_step().unwrap();
+    let stored = client.harness.bucket().bucket().key_on_disk(vbid, key).unwrap().unwrap();
+    assert_eq!((stored.is_deleted, stored.rev_seqno.0, stored.cas.0), (true, 11, 1000));
+}

@@ -1,0 +1,175 @@
+//! Writes with metadata: versions that were made in another cluster, or come from a backup.
+//!
+//! Owns: the extras in their four lengths, the option bits, and which of these go with the bucket's conflict resolution. The
+//! comparison itself is the engine's. Limits that only this family knows: a CAS of 0 or of all ones is nobody's and answered
+//! like a lost conflict; one from 2^63 on, in the year 2262, would stop the vbucket's clock and is not acceptable.
+
+use std::borrow::Cow;
+
+use oribi_engine::compression::inflate;
+use oribi_engine::{
+    ConflictResolution, GIVEN_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
+};
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_subdoc::xattr;
+use oribi_types::{Cas, Datatype, RevSeqno};
+
+use super::exchange::Exchange;
+use super::writes::answer_mutation;
+
+/// Extras without options and without the length of extended metadata.
+const META_BYTES: usize = 24;
+const OPTIONS_BYTES: usize = 4;
+/// Revisions have 48 bits, as in change streams.
+const REV_SEQNO_MAX: u64 = (1 << 48) - 1;
+
+/// The sender knows that the bucket resolves conflicts by time.
+const FORCE: u32 = 1 << 0;
+/// To be accepted even if its CAS is ahead of the clock; such are always accepted.
+const FORCE_ACCEPT: u32 = 1 << 1;
+/// The version gets a CAS of this server's.
+const REGENERATE_CAS: u32 = 1 << 2;
+/// Nothing is compared.
+const SKIP_CONFLICT_RESOLUTION: u32 = 1 << 3;
+/// A deletion that was an expiration.
+const IS_EXPIRATION: u32 = 1 << 4;
+const ALL_OPTIONS: u32 =
+    FORCE | FORCE_ACCEPT | REGENERATE_CAS | SKIP_CONFLICT_RESOLUTION | IS_EXPIRATION;
+
+/// What the extras say.
+struct Extras {
+    flags: u32,
+    expiry: u32,
+    rev_seqno: u64,
+    cas: u64,
+    options: u32,
+    /// Bytes of extended metadata behind the value, which are not kept.
+    metadata_bytes: usize,
+}
+
+impl Extras {
+    /// flags u32, expiry or time of deletion u32, revision u64, CAS u64, then options u32 and length of metadata u16,
+    /// each or both of which may be missing.
+    fn decode(extras: &[u8]) -> Option<Extras> {
+        let (meta, rest) = extras.split_at_checked(META_BYTES)?;
+        let (options, rest) = match rest.len() {
+            0 | 2 => (0, rest),
+            _ => {
+                let (options, rest) = rest.split_at_checked(OPTIONS_BYTES)?;
+                (u32::from_be_bytes(options.try_into().ok()?), rest)
+            }
+        };
+        let metadata_bytes = match *rest {
+            [] => 0,
+            [high, low] => usize::from(u16::from_be_bytes([high, low])),
+            _ => return None,
+        };
+        Some(Extras {
+            flags: u32::from_be_bytes(meta[..4].try_into().ok()?),
+            expiry: u32::from_be_bytes(meta[4..8].try_into().ok()?),
+            rev_seqno: u64::from_be_bytes(meta[8..16].try_into().ok()?),
+            cas: u64::from_be_bytes(meta[16..].try_into().ok()?),
+            options,
+            metadata_bytes,
+        })
+    }
+
+    fn has(&self, option: u32) -> bool {
+        self.options & option != 0
+    }
+
+    /// True when the options go together, with the mode, and with the bucket's conflict resolution.
+    fn are_possible(&self, mode: WithMetaMode, resolution: ConflictResolution) -> bool {
+        let is_known = self.options & !ALL_OPTIONS == 0;
+        let is_consistent = !self.has(REGENERATE_CAS) || self.has(SKIP_CONFLICT_RESOLUTION);
+        let fits_mode = !self.has(IS_EXPIRATION) || mode == WithMetaMode::Delete;
+        let fits_bucket = match resolution {
+            ConflictResolution::Seqno => !self.has(FORCE),
+            ConflictResolution::LastWriteWins => self.has(FORCE) || self.has(REGENERATE_CAS),
+        };
+        is_known && is_consistent && fits_mode && fits_bucket
+    }
+
+    /// The CAS that the version keeps; `None` when it gets a new one.
+    fn given_cas(&self) -> Result<Option<Cas>, Status> {
+        match self.cas {
+            _ if self.has(REGENERATE_CAS) => Ok(None),
+            0 | u64::MAX => Err(Status::KeyEexists),
+            cas if cas >= GIVEN_CAS_END.0 => Err(Status::CasValueInvalid),
+            cas => Ok(Some(Cas(cas))),
+        }
+    }
+}
+
+/// SetWithMeta, AddWithMeta, DelWithMeta and their quiet forms.
+pub(super) fn store(x: &mut Exchange<'_>) {
+    let mode = match x.opcode {
+        Opcode::DelWithMeta | Opcode::DelqWithMeta => WithMetaMode::Delete,
+        Opcode::AddWithMeta | Opcode::AddqWithMeta => WithMetaMode::Add,
+        _ => WithMetaMode::Set,
+    };
+    let Some(key) = x.doc_key() else { return };
+    let resolution = x.bucket().conflict_resolution();
+    let extras = Extras::decode(x.frame.extras);
+    let Some(extras) = extras.filter(|extras| extras.are_possible(mode, resolution)) else {
+        return x.fail(Status::Einval);
+    };
+    if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
+        return x.fail(Status::Einval);
+    }
+    let (given_cas, value) = match (extras.given_cas(), value_of(x, &extras, mode)) {
+        (Ok(cas), Ok(value)) => (cas, value),
+        (Err(status), _) | (_, Err(status)) => return x.fail(status),
+    };
+    let request = WithMetaRequest {
+        mode,
+        value: &value,
+        datatype: Datatype(x.frame.header.datatype),
+        flags: extras.flags,
+        expiry: extras.expiry,
+        given_cas,
+        rev_seqno: RevSeqno(extras.rev_seqno),
+        cas: Cas(x.frame.header.cas),
+        resolution: (!extras.has(SKIP_CONFLICT_RESOLUTION)).then_some(resolution),
+    };
+    let vbid = x.vbid(key);
+    let outcome = x.bucket().bucket().store_with_meta(vbid, key, &request, x.env.now);
+    let is_deletion = mode == WithMetaMode::Delete;
+    let counters = x.counters();
+    match (&outcome, is_deletion) {
+        (MutationOutcome::Done(_), true) => counters.ep_num_ops_del_meta.add(1),
+        (MutationOutcome::Done(_), false) => counters.ep_num_ops_set_meta.add(1),
+        (MutationOutcome::Exists, true) => counters.ep_num_ops_del_meta_res_fail.add(1),
+        (MutationOutcome::Exists, false) => counters.ep_num_ops_set_meta_res_fail.add(1),
+        _ => {}
+    }
+    if matches!(outcome, MutationOutcome::Done(_)) {
+        let counters = x.collection_counters(key.collection);
+        if is_deletion { counters.deletes.add(1) } else { counters.stores.add(1) }
+    }
+    answer_mutation(x, vbid, outcome);
+}
+
+/// Attributes and body, inflated and checked.
+fn value_of<'a>(
+    x: &Exchange<'a>,
+    extras: &Extras,
+    mode: WithMetaMode,
+) -> Result<Cow<'a, [u8]>, Status> {
+    let datatype = Datatype(x.frame.header.datatype);
+    let sent = x.frame.value;
+    let bytes = sent.len().checked_sub(extras.metadata_bytes).ok_or(Status::Einval)?;
+    let value = match datatype.contains(Datatype::SNAPPY) {
+        false => Cow::Borrowed(&sent[..bytes]),
+        true => Cow::Owned(inflate(&sent[..bytes], VALUE_BYTES_MAX).map_err(|_| Status::Einval)?),
+    };
+    let body_bytes = match datatype.contains(Datatype::XATTR) {
+        false => value.len(),
+        true => xattr::split(&value).map_err(|_| Status::XattrEinval)?.1.len(),
+    };
+    // A tombstone has attributes at most.
+    let fits = mode != WithMetaMode::Delete || body_bytes == 0;
+    if fits { Ok(value) } else { Err(Status::Einval) }
+}
