@@ -158,11 +158,13 @@ fn a_bucket_is_changed_while_it_is_open() {
     let form = "name=small&ramQuotaMB=128&evictionPolicy=fullEviction&numVBuckets=4";
     assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
     assert_eq!(fixture.get(path).json()["evictionPolicy"], "fullEviction");
+    assert_eq!(fixture.get(path).json()["compressionMode"], "passive");
     for (form, field) in [
         ("ramQuotaMB=64&evictionPolicy=valueOnly", "evictionPolicy"),
         ("numVBuckets=8", "numVBuckets"),
         ("bucketType=ephemeral", "bucketType"),
         ("ramQuotaMB=0", "ramQuota"),
+        ("compressionMode=always", "compressionMode"),
         ("ramQuotaMB=64&flushEnabled=maybe", "flushEnabled"),
         ("durabilityMinLevel=persistToMajority", "durabilityMinLevel"),
     ] {
@@ -171,19 +173,21 @@ fn a_bucket_is_changed_while_it_is_open() {
         assert!(refused.body.contains(field), "{form}: {}", refused.body);
     }
     assert_eq!(fixture.get(path).json()["quota"]["ram"], 128u64 << 20, "nothing was changed");
-    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=fullEviction&bucketType=membase";
+    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=fullEviction&bucketType=membase\
+                &compressionMode=active";
     assert_eq!(fixture.post(path, form).status, 200);
     assert_eq!(fixture.post("/pools/default/buckets/nope", form).status, 404);
     let changed = fixture.get(path).json();
     assert_eq!(changed["quota"]["ram"], 64u64 << 20);
+    assert_eq!(changed["compressionMode"], "active");
     assert!(changed["controllers"]["flush"].is_string());
     assert_eq!(fixture.post(&format!("{path}/controller/doFlush"), "").status, 200);
 
     fixture.restart();
     let again = fixture.get(path).json();
     assert_eq!(
-        (&again["quota"], &again["evictionPolicy"]),
-        (&changed["quota"], &changed["evictionPolicy"])
+        (&again["quota"], &again["evictionPolicy"], &again["compressionMode"]),
+        (&changed["quota"], &changed["evictionPolicy"], &changed["compressionMode"])
     );
     assert!(again["controllers"]["flush"].is_string());
 }

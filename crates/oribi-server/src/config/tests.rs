@@ -95,6 +95,7 @@ fn mistakes_are_named_with_their_source() {
         ("storage = \"kudu://a?replicas=2\"", "replicas=\"2\" is not an odd number"),
         ("storage = \"kudu:/a\"", "does not begin with kudu://"),
         ("storage = \"kudu://a\"\neviction = \"nru\"", "does not go with storage \"kudu://a:7051"),
+        ("compression_mode = \"on\"", "\"on\" is not one of off, passive, active"),
         ("eviction = \"lru\"", "\"lru\" is not one of value, full, none, nru"),
         ("eviction = \"nru\"", "eviction \"nru\" does not go with storage \"log\""),
         ("storage = \"memory\"\neviction = \"full\"", "does not go with storage \"memory\""),

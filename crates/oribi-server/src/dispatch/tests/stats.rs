@@ -83,6 +83,7 @@ fn general_group_counts() {
     let stats = group(&mut client, "");
     for (name, value) in [
         ("curr_items", "1"),
+        ("ep_active_datatype_raw", "1"),
         ("cmd_set", "1"),
         ("cmd_get", "2"),
         ("get_hits", "1"),
