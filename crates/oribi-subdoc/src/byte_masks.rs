@@ -20,6 +20,21 @@ pub(crate) struct Structure {
     pub(crate) closes: u64,
 }
 
+/// The bytes of a block that matter to who checks whether it is JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TokenBytes {
+    pub(crate) quotes: u64,
+    pub(crate) backslashes: u64,
+    /// Braces, brackets, colons and commas.
+    pub(crate) marks: u64,
+    /// Space, line feed, carriage return and tab.
+    pub(crate) spaces: u64,
+    /// Everything below the space.
+    pub(crate) controls: u64,
+    /// Bytes beyond ASCII.
+    pub(crate) high: u64,
+}
+
 /// The bytes of 16 that a string's reader has to look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StringBytes {
@@ -30,9 +45,9 @@ pub(crate) struct StringBytes {
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-pub(crate) use sse2::{string_bytes, structure};
+pub(crate) use sse2::{string_bytes, structure, token_bytes};
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
-pub(crate) use words::{string_bytes, structure};
+pub(crate) use words::{string_bytes, structure, token_bytes};
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[allow(
@@ -47,7 +62,7 @@ mod sse2 {
         _mm_set1_epi8,
     };
 
-    use super::{BLOCK_BYTES, StringBytes, Structure};
+    use super::{BLOCK_BYTES, StringBytes, Structure, TokenBytes};
 
     #[inline]
     #[target_feature(enable = "sse2")]
@@ -87,6 +102,37 @@ mod sse2 {
     }
 
     #[inline]
+    pub(crate) fn token_bytes(block: &[u8; BLOCK_BYTES]) -> TokenBytes {
+        // SAFETY: invariant 1.
+        unsafe { token_bytes_of(block) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn token_bytes_of(block: &[u8; BLOCK_BYTES]) -> TokenBytes {
+        let mut found =
+            TokenBytes { quotes: 0, backslashes: 0, marks: 0, spaces: 0, controls: 0, high: 0 };
+        let (chunks, _) = block.as_chunks::<16>();
+        for (at, chunk) in chunks.iter().enumerate() {
+            let bytes = load(chunk);
+            let folded = _mm_or_si128(bytes, splat(0x20));
+            let brackets = _mm_or_si128(equal(folded, b'{'), equal(folded, b'}'));
+            let separators = _mm_or_si128(equal(bytes, b':'), equal(bytes, b','));
+            let breaks = _mm_or_si128(equal(bytes, b'\n'), equal(bytes, b'\r'));
+            let blanks = _mm_or_si128(equal(bytes, b' '), equal(bytes, b'\t'));
+            let control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, splat(0x1f)), bytes);
+            let shift = at * 16;
+            found.quotes |= u64::from(mask(equal(bytes, b'"'))) << shift;
+            found.backslashes |= u64::from(mask(equal(bytes, b'\\'))) << shift;
+            found.marks |= u64::from(mask(_mm_or_si128(brackets, separators))) << shift;
+            found.spaces |= u64::from(mask(_mm_or_si128(breaks, blanks))) << shift;
+            found.controls |= u64::from(mask(control)) << shift;
+            found.high |= u64::from(mask(bytes)) << shift;
+        }
+        found
+    }
+
+    #[inline]
     #[target_feature(enable = "sse2")]
     fn string_bytes_of(chunk: &[u8; 16]) -> StringBytes {
         let bytes = load(chunk);
@@ -118,7 +164,7 @@ mod sse2 {
 mod words {
     //! Eight bytes at a time.
 
-    use super::{BLOCK_BYTES, StringBytes, Structure};
+    use super::{BLOCK_BYTES, StringBytes, Structure, TokenBytes};
 
     const ONES: u64 = u64::MAX / 255;
     const LOW_BITS: u64 = ONES * 0x7f;
@@ -151,6 +197,27 @@ mod words {
         found
     }
 
+    pub(crate) fn token_bytes(block: &[u8; BLOCK_BYTES]) -> TokenBytes {
+        let mut found =
+            TokenBytes { quotes: 0, backslashes: 0, marks: 0, spaces: 0, controls: 0, high: 0 };
+        let (words, _) = block.as_chunks::<8>();
+        for (at, bytes) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*bytes);
+            let folded = word | (ONES * 0x20);
+            let brackets = equal(folded, b'{') | equal(folded, b'}');
+            let marks = brackets | equal(word, b':') | equal(word, b',');
+            let breaks = equal(word, b'\n') | equal(word, b'\r');
+            let spaces = breaks | equal(word, b' ') | equal(word, b'\t');
+            found.quotes |= mask(equal(word, b'"')) << (at * 8);
+            found.backslashes |= mask(equal(word, b'\\')) << (at * 8);
+            found.marks |= mask(marks) << (at * 8);
+            found.spaces |= mask(spaces) << (at * 8);
+            found.controls |= mask(zeroes(word & (ONES * 0xe0))) << (at * 8);
+            found.high |= mask(word & TOP_BITS) << (at * 8);
+        }
+        found
+    }
+
     pub(crate) fn structure(block: &[u8; BLOCK_BYTES]) -> Structure {
         let mut found = Structure { quotes: 0, backslashes: 0, opens: 0, closes: 0 };
         let (words, _) = block.as_chunks::<8>();
@@ -170,7 +237,10 @@ mod words {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{BLOCK_BYTES, StringBytes, Structure, string_bytes, structure, words};
+    use super::{
+        BLOCK_BYTES, StringBytes, Structure, TokenBytes, string_bytes, structure, token_bytes,
+        words,
+    };
 
     fn bits(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
         bytes.iter().enumerate().map(|(at, byte)| u64::from(is(*byte)) << at).sum()
@@ -185,6 +255,16 @@ mod tests {
         };
         assert_eq!(structure(block), wanted);
         assert_eq!(words::structure(block), wanted);
+        let wanted = TokenBytes {
+            quotes: wanted.quotes,
+            backslashes: wanted.backslashes,
+            marks: bits(block, |byte| b"{}[]:,".contains(&byte)),
+            spaces: bits(block, |byte| b" \n\r\t".contains(&byte)),
+            controls: bits(block, |byte| byte < 0x20),
+            high: bits(block, |byte| byte >= 0x80),
+        };
+        assert_eq!(token_bytes(block), wanted);
+        assert_eq!(words::token_bytes(block), wanted);
         for chunk in block.as_chunks::<16>().0 {
             let wanted = StringBytes {
                 stops: bits(chunk, |byte| byte < 0x20 || byte == b'"' || byte == b'\\') as u32,

@@ -102,7 +102,7 @@ impl Walk {
     #[inline]
     fn block(&mut self, block: &[u8; BLOCK_BYTES]) -> Result<Option<usize>, SubdocError> {
         let found = structure(block);
-        let quotes = found.quotes & !self.escaped_bytes(found.backslashes);
+        let quotes = found.quotes & !escaped_bytes(&mut self.escaped, found.backslashes);
         let inside = parity(quotes) ^ self.in_string;
         self.in_string = 0u64.wrapping_sub(inside >> 63);
         let (opens, closes) = (found.opens & !inside, found.closes & !inside);
@@ -135,35 +135,36 @@ impl Walk {
         }
         Ok(None)
     }
+}
 
-    /// The bytes behind an odd number of backslashes.
-    #[inline]
-    fn escaped_bytes(&mut self, backslashes: u64) -> u64 {
-        if backslashes == 0 {
-            return std::mem::take(&mut self.escaped);
-        }
-        // A backslash that is itself escaped escapes nothing, so they are taken one after the other.
-        let mut escaped = std::mem::take(&mut self.escaped);
-        let mut left = backslashes & !escaped;
-        while left != 0 {
-            let at = left.trailing_zeros();
-            left &= left - 1;
-            match at {
-                63 => self.escaped = 1,
-                _ => {
-                    let next = 1 << (at + 1);
-                    escaped |= next;
-                    left &= !next;
-                }
+/// The bytes of a block behind an odd number of backslashes. `carry` is 1 when the block before ended in such a
+/// backslash, and is set for the next.
+#[inline]
+pub(crate) fn escaped_bytes(carry: &mut u64, backslashes: u64) -> u64 {
+    if backslashes == 0 {
+        return std::mem::take(carry);
+    }
+    // A backslash that is itself escaped escapes nothing, so they are taken one after the other.
+    let mut escaped = std::mem::take(carry);
+    let mut left = backslashes & !escaped;
+    while left != 0 {
+        let at = left.trailing_zeros();
+        left &= left - 1;
+        match at {
+            63 => *carry = 1,
+            _ => {
+                let next = 1 << (at + 1);
+                escaped |= next;
+                left &= !next;
             }
         }
-        escaped
     }
+    escaped
 }
 
 /// Bit n: how many of the bits up to n are set, modulo 2.
 #[inline]
-fn parity(mut bits: u64) -> u64 {
+pub(crate) fn parity(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << shift;
     }
