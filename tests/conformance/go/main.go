@@ -47,6 +47,7 @@ var steps = []step{
 	{"locks", (*program).locks},
 	{"compression", (*program).compression},
 	{"rights", (*program).rights},
+	{"scans", (*program).scans},
 	{"collections", (*program).collections},
 	{"document-20-mib", (*program).document20MiB},
 	{"too-large", (*program).tooLarge},

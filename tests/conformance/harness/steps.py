@@ -28,6 +28,7 @@ STEP_SECONDS_MAX = {
     "locks": 45,
     "compression": 30,
     "rights": 60,
+    "scans": 60,
     "collections": 90,
     "document-20-mib": 90,
     "too-large": 90,

@@ -15,6 +15,7 @@ const couchbase = require('couchbase')
 const { compression } = require('./compression.js')
 const { locks } = require('./locks.js')
 const { rights } = require('./rights.js')
+const { scans } = require('./scans.js')
 const subDocuments = require('./sub_documents.js')
 
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
@@ -177,6 +178,8 @@ const steps = {
     await rights(bucket, limited.bucket('default'), eventually)
     await limited.close()
   },
+
+  ...onCollection({ scans }),
 
   collections: async () => {
     const manager = bucket.collections()

@@ -32,6 +32,7 @@ from couchbase.transcoder import RawBinaryTranscoder
 import compression
 import locks
 import rights
+import scans
 import sub_documents
 from checks import check, differ, equal, eventually, raises
 
@@ -330,6 +331,7 @@ def main():
         "locks": functools.partial(program.with_collection, locks.locks),
         "compression": program.compression,
         "rights": program.rights,
+        "scans": functools.partial(program.with_collection, scans.scans),
         "collections": program.collections,
         "document-20-mib": program.document_20_mib,
         "too-large": program.too_large,

@@ -36,7 +36,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 28] = [
     "crud",
     "not-found",
     "exists",
@@ -58,6 +58,7 @@ pub const NAMES: [&str; 27] = [
     "locks",
     "compression",
     "rights",
+    "scans",
     "collections",
     "document-20-mib",
     "too-large",
@@ -129,6 +130,7 @@ impl Program {
             "locks" => self.locks().await,
             "compression" => self.compression().await,
             "rights" => self.rights().await,
+            "scans" => Ok("this SDK has none".to_owned()),
             "collections" => self.collections().await,
             "document-20-mib" => self.document_20_mib().await,
             "too-large" => self.too_large().await,

@@ -45,6 +45,7 @@ public final class Program {
     all.put("locks", new Locks(steps)::locks);
     all.put("compression", new Compression(steps)::compression);
     all.put("rights", new Rights(steps)::rights);
+    all.put("scans", new Scans(steps)::scans);
     all.put("collections", steps::collections);
     all.put("document-20-mib", steps::document20MiB);
     all.put("too-large", steps::tooLarge);
