@@ -159,7 +159,7 @@ impl Cluster {
         let mut installed = handle.bucket().install_manifest(&text, true);
         if let Err(ManifestUpdateError::Store(error)) = &installed {
             // The cluster has it; the store's copy is for a cluster that has lost its etcd.
-            tracing::warn!(bucket = handle.name(), %error, "the store has no copy of the newest collections");
+            tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next take-over");
             installed = handle.bucket().install_manifest(&text, false);
         }
         self.wake();

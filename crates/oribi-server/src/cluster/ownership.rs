@@ -112,7 +112,15 @@ impl Agent {
         }
         self.refresh_manifest(handle).await?;
         let (begun, bucket, count) = (Instant::now(), Arc::clone(handle), got.len());
-        let taking = tokio::task::spawn_blocking(move || bucket.bucket().take_over(&got));
+        let taking = tokio::task::spawn_blocking(move || {
+            bucket.bucket().take_over(&got)?;
+            // A node without vbuckets may have changed the collections and could not store them.
+            let manifest = bucket.bucket().manifest().to_stored_json();
+            if let Err(error) = bucket.bucket().install_manifest(&manifest, true) {
+                tracing::info!(bucket = bucket.name(), %error, "the store has no copy of the collections");
+            }
+            Ok::<(), oribi_storage::StoreError>(())
+        });
         let bucket = handle.name();
         match taking.await {
             Ok(Ok(())) => {
