@@ -1,7 +1,8 @@
 //! Responses: how they are put together, and the extras that they carry.
 //!
 //! Encoders append to a buffer of the caller. A value may be left out and sent separately, which is
-//! how large values go out without being copied. Responses never carry frame infos here.
+//! how large values go out without being copied. The one frame info that a response carries here is
+//! the server's duration.
 
 use oribi_types::{CollectionId, ManifestUid, Seqno, VbUuid};
 
@@ -27,6 +28,8 @@ pub struct ResponseParts<'a> {
     pub cas: u64,
     /// Datatype bits of the value.
     pub datatype: u8,
+    /// How long the server took, for a client that negotiated to be told. The key then has at most 255 bytes.
+    pub duration: Option<ServerDuration>,
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
     /// Key field.
@@ -44,6 +47,7 @@ impl ResponseParts<'_> {
             opaque,
             cas: 0,
             datatype: 0,
+            duration: None,
             extras: &[],
             key: &[],
             value: &[],
@@ -56,7 +60,11 @@ impl ResponseParts<'_> {
 /// # Panics
 /// When a part is longer than its length field can say; the server never builds such a response.
 pub fn encode_response_header(parts: &ResponseParts<'_>, value_bytes: usize) -> [u8; HEADER_BYTES] {
-    header(Magic::ClientResponse, parts.status as u16, parts, value_bytes).encode()
+    let magic = match parts.duration {
+        None => Magic::ClientResponse,
+        Some(_) => Magic::AltClientResponse,
+    };
+    header(magic, parts.status as u16, parts, value_bytes).encode()
 }
 
 /// Appends a whole response.
@@ -75,14 +83,18 @@ pub fn write_response(out: &mut Vec<u8>, parts: &ResponseParts<'_>) {
 /// As [`encode_response_header`].
 pub fn write_response_head(out: &mut Vec<u8>, parts: &ResponseParts<'_>, value_bytes: usize) {
     let header = encode_response_header(parts, value_bytes);
-    if let ([a, b, c, d], []) = (parts.extras, parts.key) {
+    if let Some(duration) = parts.duration {
+        out.extend_from_slice(&header);
+        out.extend_from_slice(&duration.encode());
+    } else if let ([a, b, c, d], []) = (parts.extras, parts.key) {
         // The answer to a GET that hits, as one piece: appending three costs two more checks for room.
         let mut head = [0; HEADER_BYTES + 4];
         head[..HEADER_BYTES].copy_from_slice(&header);
         head[HEADER_BYTES..].copy_from_slice(&[*a, *b, *c, *d]);
         return out.extend_from_slice(&head);
+    } else {
+        out.extend_from_slice(&header);
     }
-    out.extend_from_slice(&header);
     out.extend_from_slice(parts.extras);
     out.extend_from_slice(parts.key);
 }
@@ -127,11 +139,12 @@ pub fn write_clustermap_head(
 }
 
 fn header(magic: Magic, status: u16, parts: &ResponseParts<'_>, value_bytes: usize) -> Header {
-    let body_bytes = parts.extras.len() + parts.key.len() + value_bytes;
+    let framing_bytes = if parts.duration.is_some() { ServerDuration::FRAME_BYTES } else { 0 };
+    let body_bytes = framing_bytes + parts.extras.len() + parts.key.len() + value_bytes;
     Header {
         magic,
         opcode: parts.opcode,
-        framing_bytes: 0,
+        framing_bytes: framing_bytes as u8,
         key_bytes: u16::try_from(parts.key.len()).expect("keys are checked when they come in"),
         extras_bytes: u8::try_from(parts.extras.len()).expect("extras are small fixed structs"),
         datatype: parts.datatype,
@@ -139,6 +152,43 @@ fn header(magic: Magic, status: u16, parts: &ResponseParts<'_>, value_bytes: usi
         body_bytes: u32::try_from(body_bytes).expect("values are bounded far below 4 GiB"),
         opaque: parts.opaque,
         cas: parts.cas,
+    }
+}
+
+/// How long a server took for a request, as frame info 0 of a response says it: a number `e` that stands
+/// for `e^1.74 / 2` microseconds, so that 16 bits hold two minutes with a precision of some 0.1 %.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerDuration(pub u16);
+
+impl ServerDuration {
+    /// Bytes of the frame info.
+    pub const FRAME_BYTES: usize = 3;
+
+    const EXPONENT: f64 = 1.74;
+
+    /// The nearest duration that can be said; longer ones than two minutes are cut.
+    pub fn of_ns(ns: u64) -> ServerDuration {
+        let encoded = (ns as f64 / 1_000.0 * 2.0).powf(1.0 / Self::EXPONENT).round();
+        ServerDuration(encoded.min(f64::from(u16::MAX)) as u16)
+    }
+
+    /// Microseconds.
+    pub fn micros(self) -> f64 {
+        f64::from(self.0).powf(Self::EXPONENT) / 2.0
+    }
+
+    /// The frame info: id 0 and length 2 in one byte, then the number.
+    pub fn encode(self) -> [u8; Self::FRAME_BYTES] {
+        let [high, low] = self.0.to_be_bytes();
+        [0x02, high, low]
+    }
+
+    /// The duration among the framing extras of a response, if it is the first of them.
+    pub fn decode(framing: &[u8]) -> Option<ServerDuration> {
+        match framing {
+            [0x02, high, low, ..] => Some(ServerDuration(u16::from_be_bytes([*high, *low]))),
+            _ => None,
+        }
     }
 }
 

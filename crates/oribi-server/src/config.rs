@@ -27,6 +27,7 @@ use oribi_tls::MinimumVersion;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
 
 use crate::buckets::{BucketStorage, eviction};
+use crate::slow_operation_log::SlowThresholds;
 use crate::tls::{NameRule, NameRuleError};
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
@@ -108,6 +109,28 @@ pub struct Settings {
     pub frame_deadline_ms: u64,
     /// Time for a client to take some of the answers waiting for it.
     pub send_deadline_ms: u64,
+    /// Time without a request after which a connection is closed; 0 for never.
+    pub idle_timeout_ms: u64,
+    /// Answers to a client that does not read, in KiB, from which on its requests wait.
+    pub send_queue_kib: usize,
+    /// Connections of `connections_max` that only administrators may use; a hundredth when not set.
+    pub connections_reserved: Option<usize>,
+    /// Milliseconds from which a read is logged as slow; 0 for never.
+    pub slow_read_ms: u64,
+    /// Milliseconds from which a write is logged as slow; 0 for never.
+    pub slow_write_ms: u64,
+    /// Milliseconds from which a write that waits for the store is logged as slow; 0 for never.
+    pub slow_durable_ms: u64,
+    /// Milliseconds from which anything else is logged as slow; 0 for never.
+    pub slow_other_ms: u64,
+    /// File for the audit log; none is written when not set.
+    pub audit_log: Option<PathBuf>,
+    /// Size in MiB at which a new file of the audit log is begun.
+    pub audit_log_mib: u64,
+    /// Age in seconds at which a new file of the audit log is begun.
+    pub audit_log_age_s: u64,
+    /// Earlier files of the audit log that are kept.
+    pub audit_log_files: usize,
     /// Worker threads.
     pub workers: usize,
     /// Pipelined requests whose keys are looked up ahead; 0 for none.
@@ -127,6 +150,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         let upkeep = Upkeep::default();
+        let slow = SlowThresholds::default();
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
@@ -165,6 +189,17 @@ impl Default for Settings {
             auth_deadline_ms: 10_000,
             frame_deadline_ms: 60_000,
             send_deadline_ms: 60_000,
+            idle_timeout_ms: 0,
+            audit_log: None,
+            audit_log_mib: 64,
+            audit_log_age_s: 7 * 24 * 60 * 60,
+            audit_log_files: 8,
+            send_queue_kib: 1024,
+            connections_reserved: None,
+            slow_read_ms: slow.read_ms,
+            slow_write_ms: slow.write_ms,
+            slow_durable_ms: slow.durable_ms,
+            slow_other_ms: slow.other_ms,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             prefetch_keys: 16,
             flush_interval_ms: 20,
@@ -204,6 +239,9 @@ pub enum SettingsError {
     /// A kind of eviction that needs another kind of storage.
     #[error("eviction {0:?} does not go with storage {1:?}")]
     Eviction(&'static str, String),
+    /// No connection is left for users.
+    #[error("connections_reserved is {0}, but it must be below connections_max, {1}")]
+    ReservedConnections(usize, usize),
     /// Watermarks the wrong way round.
     #[error("low_watermark_percent is {0}, but it must be below high_watermark_percent, {1}")]
     Watermarks(u8, u8),
@@ -255,6 +293,17 @@ impl Settings {
         self.tls_client_names.iter().map(|rule| rule.parse()).collect()
     }
 
+    /// Every setting that is set, with its value as help shows it. No setting is a secret.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let all = setting::SETTINGS.iter();
+        all.filter_map(|one| Some((one.name, (one.get)(self)?.to_text())))
+    }
+
+    /// Connections that only administrators may use.
+    pub fn reserved_connections(&self) -> usize {
+        self.connections_reserved.unwrap_or(self.connections_max / 100)
+    }
+
     /// Memory quota of a new bucket in MiB.
     pub fn new_bucket_quota_mib(&self) -> u64 {
         self.memory_quota_mib.unwrap_or_else(|| machine_memory::quota_mib(self.buckets.len()))
@@ -292,6 +341,10 @@ impl Settings {
             return Err(SettingsError::Watermarks(low, high));
         }
         self.check_cluster()?;
+        if self.reserved_connections() >= self.connections_max {
+            let reserved = self.reserved_connections();
+            return Err(SettingsError::ReservedConnections(reserved, self.connections_max));
+        }
         self.check_tls()
     }
 

@@ -39,6 +39,7 @@ use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
+use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
@@ -46,7 +47,6 @@ use crate::dispatch::{self, Exchange, Served, write_answer};
 use crate::environment::Environment;
 use crate::limits::{
     FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
-    OUTPUT_PAUSE_BYTES,
 };
 use crate::mailbox::ConnectionId;
 use crate::server_context::ConnectionLimits;
@@ -79,6 +79,8 @@ pub(crate) enum Progress {
 #[derive(Debug, Default)]
 struct Timing {
     opened_ms: u64,
+    /// Its last turn.
+    active_ms: u64,
     /// When the frame at the head of the buffer was first seen to be partial.
     partial_since_ms: u64,
     /// Its announced size.
@@ -97,6 +99,8 @@ pub(crate) struct Connection {
     writer: WriteBuffer,
     state: ConnectionState,
     timing: Timing,
+    /// Answers that are not sent, from which on requests wait.
+    send_queue_bytes_max: usize,
     /// Bytes of an oversized body that are still to be passed over.
     skip_bytes: usize,
     /// A store request whose value is being received into its item.
@@ -107,13 +111,19 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that nothing was received on.
-    pub fn new(id: ConnectionId, record: Arc<ConnectionRecord>, now_ms: u64) -> Connection {
+    pub fn new(
+        id: ConnectionId,
+        record: Arc<ConnectionRecord>,
+        now_ms: u64,
+        limits: &ConnectionLimits,
+    ) -> Connection {
         Connection {
             id,
             reader: ReadBuffer::new(),
             writer: WriteBuffer::new(),
             state: ConnectionState::new(record),
-            timing: Timing { opened_ms: now_ms, ..Timing::default() },
+            timing: Timing { opened_ms: now_ms, active_ms: now_ms, ..Timing::default() },
+            send_queue_bytes_max: limits.send_queue_bytes_max,
             skip_bytes: 0,
             incoming: None,
             expects_incoming: 0,
@@ -164,6 +174,18 @@ impl Connection {
         self.state.authenticate(identity);
     }
 
+    /// Records a user who was proved by a certificate, and ends the connection when only administrators get
+    /// one now.
+    pub fn audit_certified(&mut self, env: &Environment) {
+        let is_admin = self.state.rights.is_admin();
+        if env.server.audit.is_on() {
+            env.server.audit.record(self.state.actor(), Event::Authenticated);
+        }
+        if !env.server.admit_user(is_admin) {
+            self.close(CloseReason::TooManyConnections);
+        }
+    }
+
     /// Brings the user's rights up to date; false when there is no such user any more.
     pub fn refresh_user(&mut self, users: &UserStore) -> bool {
         self.state.refresh_user(users)
@@ -205,6 +227,7 @@ impl Connection {
     /// turn's work.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
+        self.timing.active_ms = env.now_ms;
         let progress = self.serve_frames(env, &mut served);
         let record = &self.state.record;
         record.requests.add(served);
@@ -268,7 +291,7 @@ impl Connection {
         // once it does not, a little more is collected before requests have to wait.
         // A STAT knows no end of output, so it waits at once.
         let collects = self.timing.stalled_since_ms != 0 && !self.state.is_streaming();
-        let limit = if collects { OUTPUT_PAUSE_BYTES } else { OUTPUT_FLUSH_BYTES };
+        let limit = if collects { self.send_queue_bytes_max } else { OUTPUT_FLUSH_BYTES };
         self.writer.pending_bytes() >= limit
     }
 
@@ -399,25 +422,28 @@ impl Connection {
     }
 
     /// A write that waited for the store is decided. Late or foreign tokens are ignored.
-    pub fn persisted(&mut self, token: ParkToken, outcome: PersistOutcome) {
+    pub fn persisted(&mut self, env: &mut Environment, token: ParkToken, outcome: PersistOutcome) {
         let parked = self.state.parked.as_mut();
         let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
-        self.answer_parked(&parked, status::of_persist(outcome));
+        self.answer_parked(env, &parked, status::of_persist(outcome));
     }
 
-    fn answer_parked(&mut self, parked: &Parked, status: Status) {
+    fn answer_parked(&mut self, env: &mut Environment, parked: &Parked, status: Status) {
         let features = self.state.features;
+        parked.note_if_slow(&self.state, env);
+        let parts = ResponseParts {
+            duration: parked.duration(&env.latency_clock),
+            ..ResponseParts::new(parked.opcode, status, parked.opaque)
+        };
         if status == Status::Success {
-            let Parked { opcode, opaque, answer, .. } = parked;
-            write_answer(&mut self.writer, features, *opcode, *opaque, answer);
+            write_answer(&mut self.writer, features, parts, &parked.answer);
         } else {
             if let Some(operations) = &self.state.operations {
                 operations.counters().durable_ambiguous.add(1);
             }
-            let status = self.state.wire_status(status);
-            let parts = ResponseParts::new(parked.opcode, status, parked.opaque);
+            let parts = ResponseParts { status: self.state.wire_status(status), ..parts };
             write_response(self.writer.tail(), &parts);
         }
         self.state.release_parked();
@@ -468,11 +494,12 @@ impl Connection {
     }
 
     /// Answers parked writes whose time is up; true when there were any.
-    pub fn expire_parked(&mut self, now_ms: u64) -> bool {
+    pub fn expire_parked(&mut self, env: &mut Environment) -> bool {
         let mut any = false;
+        let now_ms = env.now_ms;
         while let Some(parked) = self.state.parked.as_mut().and_then(|all| all.take_overdue(now_ms))
         {
-            self.answer_parked(&parked, Status::SyncWriteAmbiguous);
+            self.answer_parked(env, &parked, Status::SyncWriteAmbiguous);
             any = true;
         }
         any
@@ -506,6 +533,13 @@ impl Connection {
             && (!open_to_all || is_partial || self.state.sasl.is_some());
         if must_authenticate && is_over(timing.opened_ms, limits.auth_deadline_ms) {
             return Some(CloseReason::AuthDeadline);
+        }
+        let is_idle = !self.state.has_parked() && !self.state.is_streaming() && !is_partial;
+        if limits.idle_timeout_ms != 0
+            && is_idle
+            && is_over(timing.active_ms, limits.idle_timeout_ms)
+        {
+            return Some(CloseReason::Idle);
         }
         None
     }

@@ -101,6 +101,10 @@ counter_set! {
         total_connections,
         /// Connections closed because of what the client sent or did not do.
         closed_for_cause,
+        /// Of these, connections that were idle for too long.
+        closed_idle,
+        /// Of these, connections whose client did not read its answers.
+        closed_slow_reader,
         /// TLS handshakes completed.
         tls_handshakes,
         /// TLS handshakes that failed.

@@ -32,6 +32,7 @@ use oribi_protocol::status::Status;
 use crate::connection::fetches::Tries;
 use crate::connection::state::Wait;
 use crate::counters::timings::CommandKind;
+use crate::slow_operation_log::Operation;
 use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
@@ -75,6 +76,9 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
     let is_first = x.tries.is_first();
     if is_first {
         x.env.counters.cmd_total.add(1);
+        if x.state.features.has(Feature::Tracing) {
+            x.tries.begun_ns = x.env.latency_clock.now_ns().max(1);
+        }
     }
     let Some(rule) = rules::rule(x.opcode) else {
         x.answer_refusal(match x.state.identity {
@@ -103,7 +107,35 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
         let overtakable = !in_order && x.state.features.has(Feature::UnorderedExecution);
         return Served::Fetch { overtakable, tries: x.tries };
     }
+    if x.tries.begun_ns != 0 || !is_first {
+        note_if_slow(x, rule);
+    }
     Served::Done
+}
+
+/// Tells the slow operation log about a request that is done, of which something is known about its time.
+fn note_if_slow(x: &mut Exchange<'_>, rule: &Rule) {
+    let Tries { begun_ns, waiting_since_ms, .. } = x.tries;
+    let fetch_ms = match waiting_since_ms {
+        0 => 0,
+        since_ms => x.env.now_ms.saturating_sub(since_ms),
+    };
+    // What was measured from the first try on has the wait in it.
+    let elapsed_us = (begun_ns != 0)
+        .then(|| x.env.latency_clock.now_ns().saturating_sub(begun_ns) / 1_000)
+        .map(|all_us| all_us.saturating_sub(fetch_ms * 1_000));
+    let operation = Operation {
+        opcode: x.frame.header.opcode,
+        class: rule.class(),
+        connection: x.state.record.number,
+        user: x.state.identity.as_ref().map_or("", |identity| &identity.name),
+        bucket: x.state.bucket.as_ref().map_or("", |bucket| bucket.name()),
+        key: x.frame.key,
+        execute_us: elapsed_us,
+        fetch_ms,
+        persist_ms: 0,
+    };
+    x.env.slow.note(x.env.now_ms, &operation);
 }
 
 /// An item for the value of a store request, `value_bytes` long, of which all else is there. `None` when

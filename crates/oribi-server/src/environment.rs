@@ -5,6 +5,7 @@
 //! but the [`LatencyClock`], and that only around the commands that are timed. Made by a worker, and by
 //! the in-memory harness.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use crate::counters::WorkerCounters;
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::refusal_log::RefusalLog;
 use crate::server_context::ServerContext;
+use crate::slow_operation_log::SlowOperationLog;
 
 /// Measures how long a command takes.
 pub(crate) enum LatencyClock {
@@ -25,7 +27,7 @@ pub(crate) enum LatencyClock {
     /// Moves on by a step with each reading: for tests.
     Stepping {
         /// The last reading.
-        now_ns: u64,
+        now_ns: Cell<u64>,
         /// What the next one adds.
         step_ns: u64,
     },
@@ -33,12 +35,12 @@ pub(crate) enum LatencyClock {
 
 impl LatencyClock {
     /// Nanoseconds since some start.
-    pub fn now_ns(&mut self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         match self {
             Self::System(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
             Self::Stepping { now_ns, step_ns } => {
-                *now_ns = now_ns.wrapping_add(*step_ns);
-                *now_ns
+                now_ns.set(now_ns.get().wrapping_add(*step_ns));
+                now_ns.get()
             }
         }
     }
@@ -70,6 +72,8 @@ pub(crate) struct Environment {
     pub refusals: RefusalLog,
     /// Until when this node may serve shared buckets, where it is one of a cluster.
     pub lease: Option<Arc<NodeLease>>,
+    /// Which slow operations are logged.
+    pub slow: SlowOperationLog,
     next_park_serial: u32,
 }
 
@@ -84,6 +88,7 @@ impl Environment {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
         let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
+        let slow = SlowOperationLog::new(server.limits.slow);
         let refusals = RefusalLog::new(server.reference_seed, worker);
         let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {
@@ -99,6 +104,7 @@ impl Environment {
             latency_clock,
             refusals,
             lease,
+            slow,
             next_park_serial: 0,
         }
     }

@@ -13,7 +13,7 @@ use oribi_protocol::status::Status;
 use serde::Serialize;
 
 /// Changes whenever an entry of the map changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Newest version that this server can render.
 pub const VERSION_MAX: u16 = 2;
@@ -29,7 +29,7 @@ struct ErrorMap {
 struct Entry {
     name: &'static str,
     desc: &'static str,
-    attrs: &'static [&'static str],
+    attrs: Vec<&'static str>,
 }
 
 /// The map for a client that understands versions up to `version_asked`; `None` for version 0, which
@@ -49,7 +49,11 @@ fn render(version: u16) -> String {
             let entry = Entry {
                 name: status.name(),
                 desc: status.description(),
-                attrs: attributes(status),
+                attrs: attributes(status)
+                    .iter()
+                    .copied()
+                    .filter(|attribute| version > 1 || !SINCE_VERSION_2.contains(attribute))
+                    .collect(),
             };
             (format!("{:x}", status as u16), entry)
         })
@@ -58,40 +62,114 @@ fn render(version: u16) -> String {
     serde_json::to_string(&map).expect("plain structs with string keys always serialise")
 }
 
-/// What a client that does not know `status` should make of it.
+/// Attributes that version 1 does not know.
+const SINCE_VERSION_2: [&str; 2] = ["rate-limit", "system-constraint"];
+
+/// What a client that does not know `status` should make of it. Each failure says whether to try again: at
+/// once, later, or not at all. Empty for a status that this table forgot, which a test looks for.
 fn attributes(status: Status) -> &'static [&'static str] {
+    use Status as S;
     match status {
-        Status::Success => &["success"],
-        Status::KeyEnoent | Status::KeyEexists | Status::NotStored | Status::DeltaBadval => {
-            &["item-only"]
+        S::Success => &["success"],
+        S::KeyEnoent | S::KeyEexists | S::NotStored | S::DeltaBadval | S::NotLocked => {
+            &["item-only", "no-retry"]
         }
-        Status::E2big | Status::Einval | Status::Erange => &["item-only", "invalid-input"],
-        Status::NotMyVbucket => &["fetch-config", "invalid-input"],
-        Status::NoBucket => &["conn-state-invalidated"],
-        Status::Locked => &["item-locked", "item-only", "retry-later"],
-        Status::AuthStale => &["conn-state-invalidated", "auth"],
-        Status::AuthError | Status::Eaccess => &["auth"],
-        Status::AuthContinue => &["special-handling", "auth"],
-        Status::NotInitialized => &["conn-state-invalidated"],
-        Status::UnknownFrameInfo | Status::UnknownCommand | Status::NotSupported => &["support"],
-        Status::Enomem | Status::Ebusy | Status::Etmpfail => &["temp", "retry-later"],
-        Status::Einternal => &["internal"],
-        Status::UnknownCollection | Status::UnknownScope => &["item-only", "fetch-config"],
-        Status::DurabilityInvalidLevel => &["item-only", "invalid-input"],
-        Status::DurabilityImpossible => &["item-only", "temp"],
-        Status::SyncWriteInProgress | Status::SyncWriteReCommitInProgress => {
-            &["item-only", "retry-later"]
+        S::E2big | S::Einval | S::Erange | S::XattrEinval | S::CasValueInvalid => {
+            &["item-only", "invalid-input", "no-retry"]
         }
-        Status::SyncWriteAmbiguous => &["item-only", "special-handling"],
-        Status::Rollback => &["dcp", "special-handling"],
-        other if (0xc0..=0xdf).contains(&(other as u16)) => &["subdoc", "item-only"],
-        _ => &["special-handling"],
+        S::ExpiryOverflow | S::LockExpiryOverflow | S::DurabilityInvalidLevel => {
+            &["item-only", "invalid-input", "no-retry"]
+        }
+        S::NotMyVbucket => &["fetch-config", "invalid-input", "retry-now"],
+        S::NoBucket | S::NotInitialized => &["conn-state-invalidated", "no-retry"],
+        S::Locked => &["item-locked", "item-only", "retry-later"],
+        S::DcpStreamNotFound | S::OpaqueNoMatch | S::DcpStreamIdInvalid => &["dcp", "no-retry"],
+        S::Rollback => &["dcp", "special-handling", "no-retry"],
+        S::EWouldThrottle
+        | S::RateLimitedNetworkIngress
+        | S::RateLimitedNetworkEgress
+        | S::RateLimitedMaxConnections
+        | S::RateLimitedMaxCommands => &["rate-limit", "temp", "retry-later"],
+        S::BucketSizeLimitExceeded
+        | S::BucketResidentRatioTooLow
+        | S::BucketDataSizeTooBig
+        | S::BucketDiskSpaceTooLow => &["system-constraint", "no-retry"],
+        S::EConfigOnly => &["fetch-config", "conn-state-invalidated", "no-retry"],
+        S::AuthStale => &["conn-state-invalidated", "auth", "no-retry"],
+        S::AuthError | S::Eaccess => &["auth", "no-retry"],
+        S::AuthContinue => &["special-handling", "auth"],
+        S::EncryptionKeyNotAvailable | S::ChecksumMismatch | S::Einternal => {
+            &["internal", "no-retry"]
+        }
+        S::BucketPaused => &["temp", "retry-later"],
+        S::Cancelled | S::RangeScanCancelled => &["special-handling", "no-retry"],
+        S::UnknownFrameInfo | S::UnknownCommand | S::NotSupported => &["support", "no-retry"],
+        S::Enomem | S::Ebusy | S::Etmpfail => &["temp", "retry-later"],
+        S::UnknownCollection | S::UnknownScope => &["item-only", "fetch-config", "retry-later"],
+        S::CannotApplyCollectionsManifest => &["invalid-input", "no-retry"],
+        S::DurabilityImpossible => &["item-only", "temp", "retry-later"],
+        S::SyncWriteInProgress | S::SyncWriteReCommitInProgress => {
+            &["item-only", "temp", "retry-later"]
+        }
+        S::SyncWriteAmbiguous => &["item-only", "special-handling", "no-retry"],
+        S::RangeScanMore | S::RangeScanComplete => &["success", "special-handling"],
+        S::VbUuidNotEqual => &["item-only", "special-handling", "no-retry"],
+        S::SubdocSuccessDeleted => &["success", "subdoc"],
+        other if (0xc0..=0xdf).contains(&other.code()) => &["subdoc", "item-only", "no-retry"],
+        _ => &[],
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::error_map;
+    use oribi_protocol::status::Status;
+
+    use super::{SINCE_VERSION_2, error_map};
+
+    /// Every attribute that the protocol's documentation names.
+    const ATTRIBUTES: [&str; 19] = [
+        "item-deleted",
+        "item-locked",
+        "item-only",
+        "invalid-input",
+        "fetch-config",
+        "conn-state-invalidated",
+        "auth",
+        "special-handling",
+        "support",
+        "temp",
+        "internal",
+        "retry-now",
+        "retry-later",
+        "no-retry",
+        "subdoc",
+        "dcp",
+        "success",
+        "rate-limit",
+        "system-constraint",
+    ];
+
+    #[test]
+    fn every_status_is_there_and_says_whether_to_try_again() {
+        for version in [1_u16, 2] {
+            let map = parsed(version);
+            let errors = map["errors"].as_object().unwrap();
+            assert_eq!(errors.len(), Status::all().len());
+            for status in Status::all() {
+                let entry = &errors[&format!("{:x}", status.code())];
+                assert_eq!(entry["name"], status.name());
+                let attributes = entry["attrs"].as_array().unwrap();
+                let has = |name: &str| attributes.iter().any(|one| one == name);
+                let known = |one: &serde_json::Value| ATTRIBUTES.iter().any(|name| one == name);
+                assert!(!attributes.is_empty() && attributes.iter().all(known), "{status:?}");
+                let retries = ["retry-now", "retry-later", "no-retry"].map(has);
+                let goes_on = has("success") || *status == Status::AuthContinue;
+                let said = retries.iter().filter(|said| **said).count();
+                assert_eq!(said, usize::from(!goes_on), "{status:?}");
+                assert!(version > 1 || !SINCE_VERSION_2.iter().any(|name| has(name)));
+            }
+        }
+    }
 
     fn parsed(version: u16) -> serde_json::Value {
         serde_json::from_str(&error_map(version).unwrap()).unwrap()

@@ -7,6 +7,7 @@
 
 mod check;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::environment::{Environment, LatencyClock};
 use crate::limits::READ_ROOM_BYTES_MIN;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
+use crate::slow_operation_log::SlowThresholds;
 
 pub use check::check;
 
@@ -40,13 +42,17 @@ pub const HARNESS_VBUCKETS: u16 = 4;
 pub const HARNESS_START_S: u32 = 1_800_000_000;
 
 /// Each timed command takes a microsecond.
-const HARNESS_CLOCK: LatencyClock = LatencyClock::Stepping { now_ns: 0, step_ns: 1_000 };
+const HARNESS_CLOCK: LatencyClock = LatencyClock::Stepping { now_ns: Cell::new(0), step_ns: 1_000 };
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     auth_deadline_ms: 10_000,
     frame_deadline_ms: 60_000,
     send_deadline_ms: 60_000,
+    idle_timeout_ms: 0,
+    send_queue_bytes_max: 1024 * 1024,
     connections_max: 10,
+    connections_reserved: 0,
+    slow: SlowThresholds::OFF,
     prefetch_keys: 16,
     lock_timeouts: LockTimeouts { default_s: 15, max_s: 30 },
 };
@@ -70,6 +76,14 @@ impl ConnectionHarness {
     /// A new connection in development mode; bucket `default` is empty and may be flushed.
     pub fn new() -> ConnectionHarness {
         ConnectionHarness::over(UserStore::development(), Arc::new(MemoryStore::new()))
+    }
+
+    /// As `new`, with other limits.
+    pub fn limited(change: impl FnOnce(&mut ConnectionLimits)) -> ConnectionHarness {
+        let mut limits = LIMITS;
+        change(&mut limits);
+        let users = UserStore::development().into();
+        ConnectionHarness::open(users, Arc::new(MemoryStore::new()), limits, true)
     }
 
     /// As `new`, with another number of keys that are announced ahead; 0 for none.
@@ -125,7 +139,8 @@ impl ConnectionHarness {
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
         let record = environment.server.registry.add(0, None, environment.now);
-        let connection = Connection::new(id, record, environment.now_ms);
+        let connection =
+            Connection::new(id, record, environment.now_ms, &environment.server.limits);
         ConnectionHarness {
             connection,
             environment,
@@ -222,7 +237,7 @@ impl ConnectionHarness {
     pub fn advance_ms(&mut self, ms: u64) -> Vec<u8> {
         self.environment.now_ms += ms;
         self.environment.now.unix_ns += ms * 1_000_000;
-        self.connection.expire_parked(self.environment.now_ms);
+        self.connection.expire_parked(&mut self.environment);
         self.connection.expire_fetches(self.environment.now_ms);
         let server = &self.environment.server;
         server.users.reload_if_changed();
@@ -297,7 +312,11 @@ impl ConnectionHarness {
         for message in messages {
             match message {
                 Message::Persisted { token, outcome } => {
-                    self.connection.persisted(ParkToken::decode(token), outcome);
+                    self.connection.persisted(
+                        &mut self.environment,
+                        ParkToken::decode(token),
+                        outcome,
+                    );
                 }
                 Message::Fetched { token, outcome } => {
                     self.connection.fetched(ParkToken::decode(token), outcome);

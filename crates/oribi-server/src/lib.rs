@@ -26,6 +26,7 @@ pub mod server;
 pub mod server_context;
 pub mod tls;
 
+mod audit;
 mod blocking_thread;
 mod connection;
 mod connection_registry;
@@ -37,6 +38,7 @@ mod listener;
 mod mailbox;
 mod range_scans;
 mod refusal_log;
+mod slow_operation_log;
 mod status;
 mod worker;
 

@@ -15,9 +15,9 @@ pub const POOLED_BLOCKS_MAX: usize = 32;
 /// Output is sent when this much is pending, even while more requests are waiting.
 pub const OUTPUT_FLUSH_BYTES: usize = 128 * 1024;
 
-/// Requests of a connection wait while this much output is pending and the socket takes no more: a
-/// client that never reads costs this, plus one response, and no more.
-pub const OUTPUT_PAUSE_BYTES: usize = 1024 * 1024;
+/// Least setting of the send queue, of which requests of a connection wait while that much output is pending
+/// and the socket takes no more: a client that never reads costs that, plus one response, and no more.
+pub const SEND_QUEUE_BYTES_MIN: usize = 256 * 1024;
 
 /// Frames of one connection that are served before the next connection gets its turn: about 100 µs of
 /// work, so that a client with deep pipelines delays its neighbours by no more than that.
@@ -111,7 +111,7 @@ pub const RANGE_SCAN_PAGE_BYTES: usize = 128 * 1024;
 /// Longest HELLO agent text that is kept for the log.
 pub const AGENT_BYTES_MAX: usize = 64;
 
-const _: () = assert!(OUTPUT_FLUSH_BYTES < OUTPUT_PAUSE_BYTES);
+const _: () = assert!(OUTPUT_FLUSH_BYTES < SEND_QUEUE_BYTES_MIN);
 const _: () = assert!(OUTPUT_FLUSH_BYTES + STAT_SLICE_BYTES + 32 * 1024 <= 256 * 1024);
 const _: () = assert!(PARKED_MAX == 1 << 12);
 const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);

@@ -222,6 +222,8 @@ impl ServerCollector {
         let failures = self.server.users.failures();
         encode_counter(encoder, "auth_failures", "Failed authentications of any kind", failures)?;
         let rejected = self.server.rejected_connections() as u64;
+        let lost = self.server.audit.dropped();
+        encode_counter(encoder, "audit_events_lost", "Events that the audit log lacks", lost)?;
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
         if let Some(tls) = self.server.tls() {

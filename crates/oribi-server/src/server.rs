@@ -6,12 +6,15 @@
 //! buckets flush and are marked clean, then the lock goes. Called by the `oribi` binary and by tests.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oribi_tls::files::FileError;
 use oribi_types::Timestamp;
 
 use crate::admin::{self, AdminHandle};
+use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThread;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
@@ -23,6 +26,7 @@ use crate::data_dir::{DataDir, DataDirError};
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
+use crate::slow_operation_log::SlowThresholds;
 use crate::tls::{FileWatch, Tls};
 use crate::worker::{Worker, wall_clock};
 
@@ -52,6 +56,14 @@ pub enum StartError {
     Bind {
         /// Which one.
         address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The audit log cannot be written.
+    #[error("cannot open the audit log {path}: {source}")]
+    Audit {
+        /// Which file.
+        path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
     },
@@ -95,6 +107,7 @@ pub struct Server {
     workers: Vec<Worker>,
     blocking: BlockingThread,
     admin: AdminHandle,
+    audit: Option<AuditThread>,
     _tls_files: Option<FileWatch>,
     _data_dir: DataDir,
 }
@@ -118,6 +131,7 @@ impl Server {
         context.tls = tls.clone();
         context.reference_seed = u64::from_ne_bytes(random_bytes());
         context.node = join_cluster(settings, addresses, &context)?;
+        let audit = open_audit(settings, &mut context)?;
         let context = Arc::new(context);
         let (blocking, queue) = BlockingThread::start()?;
         let mut workers = Vec::new();
@@ -138,6 +152,7 @@ impl Server {
             workers,
             blocking,
             admin,
+            audit,
             _tls_files,
             _data_dir,
         };
@@ -160,7 +175,7 @@ impl Server {
     /// # Errors
     /// The first bucket that could not be flushed. The rest is stopped all the same.
     pub fn shutdown(self) -> Result<(), BucketError> {
-        let Server { context, listener, workers, blocking, admin, .. } = self;
+        let Server { context, listener, workers, blocking, admin, audit, .. } = self;
         tracing::info!("stopping");
         if let Some(node) = &context.node {
             // While clients can still be told where to go.
@@ -178,6 +193,10 @@ impl Server {
         let stopped = context.buckets.stop_all();
         if let Some(node) = &context.node {
             node.stop();
+        }
+        context.audit.record(Actor::default(), Event::Stopping);
+        if let Some(audit) = audit {
+            audit.stop();
         }
         tracing::info!(clean = stopped.is_ok(), "stopped");
         stopped
@@ -221,6 +240,26 @@ impl Sockets {
         };
         Ok(Addresses { kv: self.kv.local_addr()?, admin: self.admin.local_addr()?, tls })
     }
+}
+
+/// Opens the audit log where one is wanted, and records the settings in force.
+fn open_audit(
+    settings: &Settings,
+    context: &mut ServerContext,
+) -> Result<Option<AuditThread>, StartError> {
+    let Some(path) = settings.audit_log.clone() else { return Ok(None) };
+    let options = AuditOptions {
+        path: path.clone(),
+        file_bytes_max: settings.audit_log_mib * 1024 * 1024,
+        file_age_max: Duration::from_secs(settings.audit_log_age_s),
+        files_max: settings.audit_log_files,
+    };
+    let started = AuditLog::start(options);
+    let (log, thread) = started.map_err(|source| StartError::Audit { path, source })?;
+    let listed = settings.listed().map(|(name, value)| (name.to_owned(), value.into()));
+    log.record(Actor::default(), Event::Started(listed.collect()));
+    context.audit = log;
+    Ok(Some(thread))
 }
 
 fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
@@ -279,7 +318,16 @@ fn context(
         auth_deadline_ms: settings.auth_deadline_ms,
         frame_deadline_ms: settings.frame_deadline_ms,
         send_deadline_ms: settings.send_deadline_ms,
+        idle_timeout_ms: settings.idle_timeout_ms,
+        send_queue_bytes_max: settings.send_queue_kib * 1024,
         connections_max: settings.connections_max,
+        connections_reserved: settings.reserved_connections(),
+        slow: SlowThresholds {
+            read_ms: settings.slow_read_ms,
+            write_ms: settings.slow_write_ms,
+            durable_ms: settings.slow_durable_ms,
+            other_ms: settings.slow_other_ms,
+        },
         prefetch_keys: settings.prefetch_keys,
         lock_timeouts: LockTimeouts {
             default_s: settings.lock_timeout_default_s.min(settings.lock_timeout_max_s),

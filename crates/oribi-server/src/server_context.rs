@@ -10,12 +10,14 @@ use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_types::Timestamp;
 
+use crate::audit::AuditLog;
 use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster::Cluster;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
+use crate::slow_operation_log::SlowThresholds;
 use crate::tls::Tls;
 use crate::worker::wall_clock;
 
@@ -28,8 +30,16 @@ pub struct ConnectionLimits {
     pub frame_deadline_ms: u64,
     /// Time to take answers, plus one second for each 64 KiB taken.
     pub send_deadline_ms: u64,
+    /// Time without a request after which a connection is closed; 0 for never.
+    pub idle_timeout_ms: u64,
+    /// Answers that are not sent, in bytes, from which on a connection's requests wait.
+    pub send_queue_bytes_max: usize,
     /// Connections at once.
     pub connections_max: usize,
+    /// How many of these only administrators may use.
+    pub connections_reserved: usize,
+    /// What is logged as slow.
+    pub slow: SlowThresholds,
     /// Keys that a connection announces ahead, at most [`crate::limits::PREFETCH_KEYS_MAX`].
     pub prefetch_keys: usize,
     /// How long documents are locked.
@@ -70,6 +80,8 @@ pub struct ServerContext {
     /// Random, so that references to log lines are not given out twice. 0 in tests, which want equal
     /// answers to equal requests.
     pub(crate) reference_seed: u64,
+    /// Who got in and what was refused, for the record.
+    pub(crate) audit: AuditLog,
     connections: AtomicUsize,
     rejected: AtomicUsize,
 }
@@ -97,6 +109,7 @@ impl ServerContext {
             bucket_defaults,
             started,
             reference_seed: 0,
+            audit: AuditLog::default(),
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),
         }
@@ -155,6 +168,16 @@ impl ServerContext {
         true
     }
 
+    /// True when a connection, counted already, may be used by somebody with or without the role `admin`.
+    pub fn admit_user(&self, is_admin: bool) -> bool {
+        let ConnectionLimits { connections_max, connections_reserved, .. } = self.limits;
+        let is_admitted = is_admin || self.connections() + connections_reserved <= connections_max;
+        if !is_admitted {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
     /// Counts the end of a connection.
     pub fn release_connection(&self) {
         self.connections.fetch_sub(1, Ordering::AcqRel);
@@ -165,7 +188,7 @@ impl ServerContext {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Connections refused because there were too many.
+    /// Connections refused because there were too many, for users or for anybody.
     pub fn rejected_connections(&self) -> usize {
         self.rejected.load(Ordering::Relaxed)
     }

@@ -135,6 +135,7 @@ pub fn for_legacy(status: Status) -> Status {
         Status::Locked => Status::KeyEexists,
         Status::NotLocked => Status::Etmpfail,
         Status::UnknownFrameInfo | Status::DurabilityInvalidLevel => Status::Einval,
+        Status::RateLimitedMaxConnections => Status::AuthError,
         Status::UnknownCollection | Status::UnknownScope => Status::KeyEnoent,
         Status::SyncWriteAmbiguous | Status::SyncWriteInProgress => Status::Etmpfail,
         other => other,

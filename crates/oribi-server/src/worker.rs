@@ -187,8 +187,9 @@ impl WorkerLoop {
             }
             Message::Persisted { token, outcome } => {
                 let token = ParkToken::decode(token);
+                let environment = &mut self.environment;
                 self.connections.with_slot(token.slot, |connection| {
-                    connection.persisted(token, outcome);
+                    connection.persisted(environment, token, outcome);
                 });
             }
             Message::Fetched { token, outcome } => {
@@ -226,7 +227,7 @@ impl WorkerLoop {
         let now_ms = self.environment.now_ms;
         if now_ms.saturating_sub(self.scanned_ms) >= DEADLINE_SCAN_MS {
             self.scanned_ms = now_ms;
-            self.connections.scan(&self.environment);
+            self.connections.scan(&mut self.environment);
         }
     }
 

@@ -61,3 +61,38 @@ fn extras_come_back() {
         assert_eq!(CollectionIdExtras::decode(&bytes).is_some(), len == CollectionIdExtras::BYTES);
     }
 }
+
+#[test]
+fn duration_is_a_frame_in_front_of_the_extras() {
+    let duration = Some(ServerDuration(0x0102));
+    let (extras, key, value) = (&[9, 9, 9, 9][..], &b"k"[..], &b"v"[..]);
+    let parts = ResponseParts {
+        duration,
+        extras,
+        key,
+        value,
+        ..ResponseParts::new(0x0c, Status::Success, 7)
+    };
+    let mut out = Vec::new();
+    write_response(&mut out, &parts);
+    assert_eq!(out[..5], [0x18, 0x0c, 3, 1, 4]);
+    let Ok(Decoded::Complete { frame, consumed }) = decode(&out) else { panic!("{out:?}") };
+    assert_eq!(consumed, out.len());
+    assert_eq!(frame.framing, [0x02, 0x01, 0x02]);
+    assert_eq!(ServerDuration::decode(frame.framing), duration);
+    assert_eq!((frame.extras, frame.key, frame.value), (extras, key, value));
+    assert_eq!(ServerDuration::decode(b"\x12\x00"), None);
+}
+
+#[test]
+fn duration_is_within_the_precision_of_its_encoding() {
+    assert_eq!(ServerDuration::of_ns(0), ServerDuration(0));
+    assert_eq!(ServerDuration::of_ns(u64::MAX), ServerDuration(u16::MAX));
+    for micros in [1.0_f64, 7.0, 100.0, 12_345.0, 2_500_000.0, 119_000_000.0] {
+        let said = ServerDuration::of_ns((micros * 1_000.0) as u64).micros();
+        // Neighbours of small numbers are further apart.
+        let step = micros * 1.74 / (micros * 2.0).powf(1.0 / 1.74);
+        assert!((said - micros).abs() <= step, "{micros} became {said}");
+    }
+    assert!((ServerDuration(u16::MAX).micros() / 120e6 - 1.0).abs() < 0.01);
+}

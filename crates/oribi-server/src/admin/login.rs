@@ -13,7 +13,9 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tokio::sync::Semaphore;
 
+use crate::audit::{Actor, Event};
 use crate::auth::{Identity, UserStore};
+use crate::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.
 const DERIVATIONS_MAX: usize = 1;
@@ -32,14 +34,28 @@ impl LoginGate {
     pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
-        users: &Arc<UserStore>,
+        server: &Arc<ServerContext>,
     ) -> Option<Arc<Identity>> {
         let (name, password) = credentials(headers)?;
-        if let Some(identity) = users.verify_basic_cached(&name, &password) {
+        let identity = self.check(&name, password, &server.users).await;
+        if identity.is_none() && server.audit.is_on() {
+            let actor = Actor { user: name, ..Actor::default() };
+            server.audit.record(actor, Event::AuthenticationFailed);
+        }
+        identity
+    }
+
+    async fn check(
+        &self,
+        name: &str,
+        password: Vec<u8>,
+        users: &Arc<UserStore>,
+    ) -> Option<Arc<Identity>> {
+        if let Some(identity) = users.verify_basic_cached(name, &password) {
             return Some(identity);
         }
         let _place = self.places.acquire().await.ok()?;
-        let users = Arc::clone(users);
+        let (users, name) = (Arc::clone(users), name.to_owned());
         tokio::task::spawn_blocking(move || users.verify_basic(&name, &password)).await.ok()?
     }
 }

@@ -13,6 +13,7 @@ use hyper::{HeaderMap, Method, Request};
 
 use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
 use super::{AdminState, buckets, collections, config_stream, node, pools};
+use crate::audit::{Actor, Event};
 use crate::auth::{Identity, Privilege};
 
 /// What a handler knows about the request besides its path.
@@ -53,7 +54,7 @@ async fn route(
     }
     let headers = request.headers();
     let identity = match headers.contains_key(AUTHORIZATION) {
-        true => state.logins.identify(headers, &state.server.users).await,
+        true => state.logins.identify(headers, &state.server).await,
         false => certified,
     };
     match (method, parts, identity) {
@@ -64,10 +65,23 @@ async fn route(
             let asker = Asker { identity, host: host_of(headers) };
             read(state, parts, &asker).await
         }
-        (_, _, Some(identity)) if !identity.access.is_admin() => forbidden("cluster.admin!write"),
-        _ if is_from_elsewhere(headers) => forbidden("same origin"),
-        (_, _, Some(_)) => change(state, method, parts, request).await,
+        (_, _, Some(identity)) => {
+            let reply = match identity.access.is_admin() {
+                false => forbidden("cluster.admin!write"),
+                true if is_from_elsewhere(headers) => forbidden("same origin"),
+                true => change(state, method, parts, request).await,
+            };
+            audit(state, &identity, method, parts, &reply);
+            reply
+        }
     }
+}
+
+/// Records a request for a change, whatever became of it.
+fn audit(state: &AdminState, identity: &Identity, method: &Method, parts: &[&str], reply: &Reply) {
+    let actor = Actor { user: identity.name.clone(), ..Actor::default() };
+    let (request, status) = (format!("{method} /{}", parts.join("/")), reply.status().as_u16());
+    state.server.audit.record(actor, Event::Admin { request, status });
 }
 
 /// Routes that change nothing.

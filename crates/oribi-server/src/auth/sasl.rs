@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::role::Identity;
 use super::scram::{ClientFirst, ScramExchange};
+use super::user_file::NAME_BYTES_MAX;
 use super::user_store::{User, UserStore};
 use super::verifier::ScramHash;
 
@@ -61,6 +62,8 @@ impl SaslStep {
 #[derive(Default)]
 pub struct SaslServer {
     pending: Option<Pending>,
+    /// Who the client says it is.
+    claimed_name: String,
 }
 
 struct Pending {
@@ -79,6 +82,7 @@ impl SaslServer {
     /// Handles SASL_AUTH: mechanism name and first message.
     pub fn start(&mut self, mechanism: &[u8], payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
         self.pending = None;
+        self.claimed_name = claimed_name(mechanism, payload);
         users.reload_if_changed();
         if payload.len() > PAYLOAD_BYTES_MAX {
             return refused(users, mechanism, "(message too long)");
@@ -90,6 +94,12 @@ impl SaslServer {
             Some(hash) => self.start_scram(hash, payload, users),
             None => refused(users, mechanism, "(unknown mechanism)"),
         }
+    }
+
+    /// Who the client said it is in its first message, cut to the longest name that there can be. It proves
+    /// nothing and is for the audit log.
+    pub fn claimed_name(&self) -> &str {
+        &self.claimed_name
     }
 
     /// Handles SASL_STEP: the same mechanism name and the next message.
@@ -124,6 +134,16 @@ impl SaslServer {
         self.pending = Some(Pending { hash, exchange, user, users: Arc::clone(users) });
         SaslStep::Continue(server_first)
     }
+}
+
+/// The name in a first message, whether that is valid or not.
+fn claimed_name(mechanism: &[u8], payload: &[u8]) -> String {
+    let name = match mechanism {
+        b"PLAIN" => payload.split(|byte| *byte == 0).nth(1),
+        _ => payload.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"n=")),
+    };
+    let name = name.unwrap_or_default();
+    String::from_utf8_lossy(&name[..name.len().min(NAME_BYTES_MAX)]).into_owned()
 }
 
 /// PLAIN (RFC 4616): `[authzid] NUL name NUL password`.

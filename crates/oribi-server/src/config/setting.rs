@@ -9,7 +9,7 @@ use crate::buckets::{
     BucketStorage, COMPRESSION_NAMES, CONFLICT_RESOLUTION_NAMES, EVICTION_NAMES, compression,
     conflict, eviction,
 };
-use crate::limits::PREFETCH_KEYS_MAX;
+use crate::limits::{PREFETCH_KEYS_MAX, SEND_QUEUE_BYTES_MIN};
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -40,6 +40,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Of locks: an hour is far more than a client should hold one.
 const LOCK_TIMEOUT: Form = Form::Integer { min: 1, max: 3600 };
 const MILLISECONDS: Form = Form::Integer { min: 1, max: DAY_MS };
+const MILLISECONDS_OR_NEVER: Form = Form::Integer { min: 0, max: DAY_MS };
 pub(super) const PORT: Form = Form::Integer { min: 0, max: 65_535 };
 
 const MONTH_S: u64 = 30 * 24 * 60 * 60;
@@ -244,6 +245,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         set: |s, value| s.connections_max = value.integer(),
     },
     Setting {
+        name: "connections_reserved",
+        heading: LIMITS,
+        value_name: "COUNT",
+        help: "Of these, connections that only administrators may use; a hundredth when not given",
+        form: Form::Integer { min: 0, max: 1_000_000 },
+        get: |s| s.connections_reserved.map(|count| Value::Integer(count as u64)),
+        set: |s, value| s.connections_reserved = Some(value.integer()),
+    },
+    Setting {
         name: "auth_deadline_ms",
         heading: LIMITS,
         value_name: "MS",
@@ -287,6 +297,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: LOCK_TIMEOUT,
         get: |s| Some(Value::Integer(s.lock_timeout_max_s.into())),
         set: |s, value| s.lock_timeout_max_s = value.integer(),
+    },
+    Setting {
+        name: "idle_timeout_ms",
+        heading: LIMITS,
+        value_name: "MS",
+        help: "Time without a request after which a client's connection is closed; 0 for never",
+        form: MILLISECONDS_OR_NEVER,
+        get: |s| Some(Value::Integer(s.idle_timeout_ms)),
+        set: |s, value| s.idle_timeout_ms = value.integer(),
+    },
+    Setting {
+        name: "send_queue_kib",
+        heading: LIMITS,
+        value_name: "KIB",
+        help: "Answers to a client that does not read them, from which on its requests wait",
+        form: Form::Integer { min: SEND_QUEUE_BYTES_MIN as u64 / 1024, max: 1 << 20 },
+        get: |s| Some(Value::Integer(s.send_queue_kib as u64)),
+        set: |s, value| s.send_queue_kib = value.integer(),
     },
     Setting {
         name: "workers",
@@ -333,6 +361,78 @@ pub(super) static SETTINGS: &[Setting] = &[
         form: Form::Integer { min: 1, max: 12 * MONTH_S },
         get: |s| Some(Value::Integer(s.tombstone_purge_age_s.into())),
         set: |s, value| s.tombstone_purge_age_s = value.integer(),
+    },
+    Setting {
+        name: "slow_read_ms",
+        heading: RUNNING,
+        value_name: "MS",
+        help: "Time from which a read of a document is logged as slow; 0 for never",
+        form: MILLISECONDS_OR_NEVER,
+        get: |s| Some(Value::Integer(s.slow_read_ms)),
+        set: |s, value| s.slow_read_ms = value.integer(),
+    },
+    Setting {
+        name: "slow_write_ms",
+        heading: RUNNING,
+        value_name: "MS",
+        help: "Time from which a write of a document is logged as slow; 0 for never",
+        form: MILLISECONDS_OR_NEVER,
+        get: |s| Some(Value::Integer(s.slow_write_ms)),
+        set: |s, value| s.slow_write_ms = value.integer(),
+    },
+    Setting {
+        name: "slow_durable_ms",
+        heading: RUNNING,
+        value_name: "MS",
+        help: "Time from which a write that waits for the store is logged as slow; 0 for never",
+        form: MILLISECONDS_OR_NEVER,
+        get: |s| Some(Value::Integer(s.slow_durable_ms)),
+        set: |s, value| s.slow_durable_ms = value.integer(),
+    },
+    Setting {
+        name: "slow_other_ms",
+        heading: RUNNING,
+        value_name: "MS",
+        help: "Time from which anything else is logged as slow; 0 for never",
+        form: MILLISECONDS_OR_NEVER,
+        get: |s| Some(Value::Integer(s.slow_other_ms)),
+        set: |s, value| s.slow_other_ms = value.integer(),
+    },
+    Setting {
+        name: "audit_log",
+        heading: RUNNING,
+        value_name: "FILE",
+        help: "File for the audit log: logins, refusals and changes by administrators; none when not given",
+        form: Form::Text,
+        get: |s| s.audit_log.as_deref().map(path_value),
+        set: |s, value| s.audit_log = Some(value.path()),
+    },
+    Setting {
+        name: "audit_log_mib",
+        heading: RUNNING,
+        value_name: "MIB",
+        help: "Size at which a new file of the audit log is begun",
+        form: Form::Integer { min: 1, max: 1 << 20 },
+        get: |s| Some(Value::Integer(s.audit_log_mib)),
+        set: |s, value| s.audit_log_mib = value.integer(),
+    },
+    Setting {
+        name: "audit_log_age_s",
+        heading: RUNNING,
+        value_name: "SECONDS",
+        help: "Age at which a new file of the audit log is begun",
+        form: Form::Integer { min: 60, max: 12 * MONTH_S },
+        get: |s| Some(Value::Integer(s.audit_log_age_s)),
+        set: |s, value| s.audit_log_age_s = value.integer(),
+    },
+    Setting {
+        name: "audit_log_files",
+        heading: RUNNING,
+        value_name: "COUNT",
+        help: "Earlier files of the audit log that are kept",
+        form: Form::Integer { min: 0, max: 1000 },
+        get: |s| Some(Value::Integer(s.audit_log_files as u64)),
+        set: |s, value| s.audit_log_files = value.integer(),
     },
     Setting {
         name: "log",

@@ -11,14 +11,13 @@ use oribi_types::Datatype;
 
 use super::Connection;
 use super::write_buffer::PinnedValue;
-use crate::limits::OUTPUT_PAUSE_BYTES;
 use crate::server_context::ServerContext;
 
 impl Connection {
     /// Tells the client of the newest map of what it has selected; false when there is nothing to send.
     pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
         let features = self.state.features;
-        let is_behind = self.writer.pending_bytes() >= OUTPUT_PAUSE_BYTES;
+        let is_behind = self.writer.pending_bytes() >= self.send_queue_bytes_max;
         if !features.wants_cluster_maps() || self.state.closing.is_some() || is_behind {
             return false;
         }

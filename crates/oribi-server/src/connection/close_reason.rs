@@ -42,6 +42,10 @@ pub enum CloseReason {
     UserRemoved,
     /// Authentication was not finished in time.
     AuthDeadline,
+    /// Nothing was asked for longer than the idle timeout.
+    Idle,
+    /// The places that are left are for administrators.
+    TooManyConnections,
     /// A frame was not finished in time.
     FrameDeadline,
     /// The client does not read what it asked for.
@@ -84,6 +88,10 @@ impl fmt::Display for CloseReason {
             Self::ClientCertificate => f.write_str("the client's certificate names no user"),
             Self::UserRemoved => f.write_str("the user was removed"),
             Self::AuthDeadline => f.write_str("not authenticated in time"),
+            Self::Idle => f.write_str("idle for longer than idle_timeout_ms"),
+            Self::TooManyConnections => {
+                f.write_str("the connections that are left are for administrators")
+            }
             Self::FrameDeadline => f.write_str("a frame was not completed in time"),
             Self::SendDeadline => f.write_str("the client does not read its answers"),
             Self::LeaseLost => f.write_str("this node's lease ended while it served"),

@@ -3,9 +3,8 @@
 use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
-/// Granted when asked for. Everything else that a client may ask for is left out of the answer: TLS,
-/// tracing.
-const GRANTED: [Feature; 25] = [
+/// Granted when asked for. Everything else that a client may ask for is left out of the answer, such as TLS.
+const GRANTED: [Feature; 26] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -15,6 +14,7 @@ const GRANTED: [Feature; 25] = [
     Feature::Json,
     Feature::Duplex,
     Feature::UnorderedExecution,
+    Feature::Tracing,
     Feature::AltRequest,
     Feature::SyncReplication,
     Feature::Collections,

@@ -37,6 +37,10 @@ pub(crate) struct Tries {
     fetches: u8,
     /// The last of them failed.
     failed: bool,
+    /// When it was first tried, on the latency clock; 0 when that is not measured.
+    pub begun_ns: u64,
+    /// When it began to wait, on the batch's clock; 0 when it did not.
+    pub waiting_since_ms: u64,
     /// Weight with which its duration is recorded; 0 when it is not sampled.
     pub weight: u8,
 }
@@ -56,8 +60,10 @@ impl Tries {
         Tries { failed: outcome == FetchOutcome::Failed, ..self }
     }
 
-    fn with_one_more(self) -> Tries {
-        Tries { fetches: self.fetches.saturating_add(1), ..self }
+    fn with_one_more(self, now_ms: u64) -> Tries {
+        let waiting_since_ms =
+            if self.waiting_since_ms == 0 { now_ms } else { self.waiting_since_ms };
+        Tries { fetches: self.fetches.saturating_add(1), waiting_since_ms, ..self }
     }
 }
 
@@ -103,13 +109,13 @@ impl Fetches {
     /// Parks a request at [`Fetches::next_position`]. Its fetch is to be asked for with this serial number.
     pub fn park(&mut self, serial: u32, now_ms: u64, frame: Box<[u8]>, tries: Tries) {
         self.parked_bytes += frame.len();
-        let (deadline_ms, tries) = (now_ms + FETCH_TIMEOUT_MS, tries.with_one_more());
+        let (deadline_ms, tries) = (now_ms + FETCH_TIMEOUT_MS, tries.with_one_more(now_ms));
         self.parked.insert(ParkedRequest { serial, deadline_ms, frame, tries });
     }
 
     /// Lets the request at the head wait for one completion.
     pub fn wait_at_head(&mut self, serial: u32, now_ms: u64, tries: Tries) {
-        let (deadline_ms, tries) = (now_ms + FETCH_TIMEOUT_MS, tries.with_one_more());
+        let (deadline_ms, tries) = (now_ms + FETCH_TIMEOUT_MS, tries.with_one_more(now_ms));
         self.head = Some(Head { serial, deadline_ms, missing: 1, tries });
     }
 
@@ -254,7 +260,7 @@ mod tests {
         let mut tries = Tries::default();
         for _ in 0..FETCH_ATTEMPTS_MAX {
             assert!(!tries.is_over());
-            tries = tries.with_one_more().after(FetchOutcome::Ready);
+            tries = tries.with_one_more(1).after(FetchOutcome::Ready);
         }
         assert!(tries.is_over());
     }

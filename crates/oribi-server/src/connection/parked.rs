@@ -7,11 +7,15 @@
 //! connection (complete, time out).
 
 use oribi_engine::{ItemRef, Mutation};
+use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
 use oribi_types::VbUuid;
 use slab::Slab;
 
+use super::state::ConnectionState;
+use crate::environment::{Environment, LatencyClock};
 use crate::limits::PARKED_MAX;
+use crate::slow_operation_log::{Operation, OperationClass};
 
 /// The part of an answer that depends on what the write did.
 #[derive(Debug)]
@@ -56,15 +60,44 @@ impl Answer {
 /// One waiting write.
 #[derive(Debug)]
 pub struct Parked {
-    serial: u32,
+    /// Serial number of the write in the worker.
+    pub serial: u32,
     /// Opcode of the request.
     pub opcode: u8,
     /// Opaque of the request.
     pub opaque: u32,
+    /// When the request was first tried, on the latency clock; 0 when that is not measured.
+    pub begun_ns: u64,
+    /// When it was parked, on the worker's monotonic clock.
+    pub since_ms: u64,
     /// When the client stops waiting, on the worker's monotonic clock.
     pub deadline_ms: u64,
     /// What to answer once it is durable.
     pub answer: Answer,
+}
+
+impl Parked {
+    /// How long the request took until now, where the client negotiated to be told.
+    pub(crate) fn duration(&self, clock: &LatencyClock) -> Option<ServerDuration> {
+        let elapsed_ns = || clock.now_ns().saturating_sub(self.begun_ns);
+        (self.begun_ns != 0).then(|| ServerDuration::of_ns(elapsed_ns()))
+    }
+
+    /// Tells the slow operation log about a write that is decided. Its key is not known any more.
+    pub(crate) fn note_if_slow(&self, state: &ConnectionState, env: &mut Environment) {
+        let operation = Operation {
+            opcode: self.opcode,
+            class: OperationClass::Durable,
+            connection: state.record.number,
+            user: state.identity.as_ref().map_or("", |identity| &identity.name),
+            bucket: state.bucket.as_ref().map_or("", |bucket| bucket.name()),
+            key: b"",
+            execute_us: None,
+            fetch_ms: 0,
+            persist_ms: env.now_ms.saturating_sub(self.since_ms),
+        };
+        env.slow.note(env.now_ms, &operation);
+    }
 }
 
 /// Token of one waiting write among all of a worker: 20 bits of connection slot, 12 bits of position,
@@ -108,8 +141,8 @@ impl ParkedWrites {
     }
 
     /// Parks a write at `next_position`.
-    pub fn park(&mut self, serial: u32, opcode: u8, opaque: u32, deadline_ms: u64, answer: Answer) {
-        self.writes.insert(Parked { serial, opcode, opaque, deadline_ms, answer });
+    pub fn park(&mut self, write: Parked) {
+        self.writes.insert(write);
     }
 
     /// Takes the write that a completion is for, if it still waits.
@@ -136,10 +169,15 @@ mod tests {
     use oribi_engine::Mutation;
     use oribi_types::{Cas, Seqno, VbUuid};
 
-    use super::{Answer, ParkToken, ParkedWrites};
+    use super::{Answer, ParkToken, Parked, ParkedWrites};
 
     fn answer() -> Answer {
         Answer::Mutation(Mutation { cas: Cas(1), seqno: Seqno(2), vb_uuid: VbUuid(3) })
+    }
+
+    fn write(serial: u32, opaque: u32, deadline_ms: u64) -> Parked {
+        let answer = answer();
+        Parked { serial, opcode: 0, opaque, begun_ns: 0, since_ms: 1, deadline_ms, answer }
     }
 
     #[test]
@@ -154,10 +192,10 @@ mod tests {
     fn late_completion_does_not_answer_the_next_write() {
         let mut parked = ParkedWrites::default();
         let position = parked.next_position().unwrap();
-        parked.park(1, 0, 10, 5, answer());
+        parked.park(write(1, 10, 5));
         assert_eq!(parked.take_overdue(5).unwrap().opaque, 10);
         assert_eq!(parked.next_position(), Some(position));
-        parked.park(2, 0, 11, 50, answer());
+        parked.park(write(2, 11, 50));
         assert!(parked.take(position, 1).is_none());
         assert_eq!(parked.take(position, 2).unwrap().opaque, 11);
         assert!(parked.is_empty());

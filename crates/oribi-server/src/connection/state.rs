@@ -14,6 +14,7 @@ use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
+use crate::audit::Actor;
 use crate::auth::{Identity, SaslServer, UserStore};
 use crate::buckets::BucketHandle;
 use crate::cluster_config::ConfigVersion;
@@ -126,6 +127,16 @@ impl ConnectionState {
         self.select(None);
     }
 
+    /// Who asks, for the audit log.
+    pub fn actor(&self) -> Actor {
+        let user = self.identity.as_ref().map_or("", |identity| &identity.name);
+        Actor {
+            user: user.to_owned(),
+            connection: Some(self.record.number),
+            peer: self.record.peer,
+        }
+    }
+
     /// Takes over what became of the user's roles; false when there is no such user any more. The selected
     /// bucket stays selected, even if nothing may be done in it any more.
     pub fn refresh_user(&mut self, users: &UserStore) -> bool {
@@ -172,6 +183,9 @@ impl ConnectionState {
             return;
         }
         let Some(identity) = server.users.anonymous() else { return };
+        if !server.admit_user(identity.access.is_admin()) {
+            return self.close(CloseReason::TooManyConnections);
+        }
         self.identity = Some(identity);
         self.is_legacy = true;
         self.select(server.buckets.get(LEGACY_BUCKET));

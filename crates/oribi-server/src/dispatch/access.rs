@@ -10,6 +10,7 @@ use oribi_types::CollectionId;
 
 use super::exchange::Exchange;
 use super::rules::Who;
+use crate::audit::Event;
 use crate::auth::PrivilegeSet;
 
 /// Why a request is not served.
@@ -107,9 +108,26 @@ impl Exchange<'_> {
         checked.is_ok()
     }
 
+    /// Records a refusal because of who asks.
+    fn audit(&self, refusal: Refusal) {
+        let audit = &self.env.server.audit;
+        let context = match refusal {
+            _ if !audit.is_on() => return,
+            Refusal::Status(Status::Eaccess, context) => context.to_owned(),
+            Refusal::Access(missing) => format!("needs the privilege {missing}"),
+            Refusal::UnknownCollection if !self.state.rights.everywhere().is_empty() => return,
+            Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
+            Refusal::Status(..) => return,
+        };
+        let bucket = self.state.bucket.as_ref().map_or("", |bucket| bucket.name());
+        let request = format!("{} {bucket}", self.opcode.name()).trim_end().to_owned();
+        audit.record(self.state.actor(), Event::Refused { request, context });
+    }
+
     /// Answers a request that is not served.
     #[cold]
     pub(super) fn answer_refusal(&mut self, refusal: Refusal) {
+        self.audit(refusal);
         match refusal {
             Refusal::Status(status, context) => self.fail_because(status, context),
             Refusal::UnknownCollection => self.unknown(Status::UnknownCollection),

@@ -15,7 +15,7 @@ use oribi_protocol::frame_info::RequestFrames;
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::response::{
-    MutationExtras, ResponseParts, write_response, write_response_head,
+    MutationExtras, ResponseParts, ServerDuration, write_response, write_response_head,
 };
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, ManifestUid, Vbid};
@@ -120,7 +120,16 @@ impl<'a> Exchange<'a> {
     /// Parts of an answer with this status and nothing else.
     pub fn parts(&self, status: Status) -> ResponseParts<'static> {
         let header = &self.frame.header;
-        ResponseParts::new(header.opcode, status, header.opaque)
+        let duration = self.duration();
+        ResponseParts { duration, ..ResponseParts::new(header.opcode, status, header.opaque) }
+    }
+
+    /// How long the request took so far, where the client negotiated to be told.
+    pub fn duration(&self) -> Option<ServerDuration> {
+        let begun_ns = self.tries.begun_ns;
+        (begun_ns != 0).then(|| {
+            ServerDuration::of_ns(self.env.latency_clock.now_ns().saturating_sub(begun_ns))
+        })
     }
 
     /// Answers with a status and nothing else.
@@ -322,15 +331,13 @@ fn write_inflated(out: &mut WriteBuffer, parts: &ResponseParts<'_>, item: &ItemR
     write_response(out.tail(), &failed);
 }
 
-/// Appends the answer to a successful write.
+/// Appends the answer to a successful write. `parts` is an answer with nothing in it.
 pub(crate) fn write_answer(
     out: &mut WriteBuffer,
     features: Features,
-    opcode: u8,
-    opaque: u32,
+    mut parts: ResponseParts<'_>,
     answer: &Answer,
 ) {
-    let mut parts = ResponseParts::new(opcode, Status::Success, opaque);
     let digits: [u8; 8];
     let (mutation, value) = match answer {
         Answer::Document(item) => return write_item(out, features, &parts, item),

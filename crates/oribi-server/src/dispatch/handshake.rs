@@ -14,6 +14,7 @@ use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
 use super::exchange::Exchange;
+use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
 use crate::blocking_thread::Job;
 use crate::connection::close_reason::CloseReason;
@@ -134,14 +135,29 @@ pub(crate) fn finish_sasl(
     };
     let (status, value) = match step {
         SaslStep::Continue(value) => (Status::AuthContinue, value),
+        SaslStep::Success { identity, .. }
+            if !env.server.admit_user(identity.access.is_admin()) =>
+        {
+            state.sasl = None;
+            state.close(CloseReason::TooManyConnections);
+            (state.wire_status(Status::RateLimitedMaxConnections), Vec::new())
+        }
         SaslStep::Success { identity, payload } => {
             state.sasl = None;
             state.authenticate(identity);
+            if env.server.audit.is_on() {
+                env.server.audit.record(state.actor(), Event::Authenticated);
+            }
             (Status::Success, payload)
         }
         SaslStep::Failed | SaslStep::Slow(_) => {
-            state.sasl = None;
+            let sasl = state.sasl.take();
             env.counters.auth_errors.add(1);
+            if env.server.audit.is_on() {
+                let user = sasl.map_or_else(String::new, |sasl| sasl.claimed_name().to_owned());
+                let actor = Actor { user, ..state.actor() };
+                env.server.audit.record(actor, Event::AuthenticationFailed);
+            }
             (Status::AuthError, Vec::new())
         }
     };

@@ -9,6 +9,7 @@ use oribi_types::Datatype;
 
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::counters::timings::CommandKind;
+use crate::slow_operation_log::OperationClass;
 
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,15 @@ impl Rule {
     /// A classic quiet form: as the loud one, but always in order and never durable.
     const fn quiet(self) -> Rule {
         Rule { durable: false, reorders: false, ..self }
+    }
+
+    /// What its duration is compared with.
+    pub(crate) fn class(&self) -> OperationClass {
+        match self.who {
+            Who::InCollection(_) if self.durable || self.cas => OperationClass::Write,
+            Who::InCollection(_) => OperationClass::Read,
+            _ => OperationClass::Other,
+        }
     }
 
     /// True when the frame has the shape that its opcode demands.

@@ -14,6 +14,7 @@ mod quiet;
 mod range_scan;
 mod stats;
 mod stream;
+mod tracing;
 mod with_meta;
 
 use oribi_protocol::frame::{Decoded, decode};

@@ -19,7 +19,7 @@ use oribi_types::{Cas, CollectionId, Datatype, Seqno, Vbid};
 use super::exchange::{Exchange, write_answer};
 use super::reads::waits_for_store;
 use crate::blocking_thread::Job;
-use crate::connection::parked::{Answer, ParkToken};
+use crate::connection::parked::{Answer, ParkToken, Parked};
 use crate::connection::state::Wait;
 use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
 use crate::status;
@@ -247,8 +247,8 @@ pub(super) fn answer_durably(x: &mut Exchange<'_>, vbid: Vbid, seqno: Seqno, ans
     if x.opcode.is_quiet() && !is_read {
         return;
     }
-    let header = &x.frame.header;
-    write_answer(x.out, x.state.features, header.opcode, header.opaque, &answer);
+    let parts = x.parts(Status::Success);
+    write_answer(x.out, x.state.features, parts, &answer);
 }
 
 fn park(x: &mut Exchange<'_>, serial: u32, answer: Answer) {
@@ -257,7 +257,15 @@ fn park(x: &mut Exchange<'_>, serial: u32, answer: Answer) {
     let deadline_ms = x.env.now_ms + timeout_ms.max(DURABILITY_TIMEOUT_MIN_MS);
     let header = &x.frame.header;
     let parked = x.state.parked.get_or_insert_default();
-    parked.park(serial, header.opcode, header.opaque, deadline_ms, answer);
+    parked.park(Parked {
+        serial,
+        opcode: header.opcode,
+        opaque: header.opaque,
+        begun_ns: x.tries.begun_ns,
+        since_ms: x.env.now_ms,
+        deadline_ms,
+        answer,
+    });
     if !x.state.features.has(Feature::UnorderedExecution) {
         x.state.wait = Wait::Parked;
     }

@@ -95,7 +95,7 @@ impl Connections {
         let id = ConnectionId { slot: key as u32, generation: self.next_generation };
         let peer = transport.stream().peer_addr().ok();
         let record = env.server.registry.add(env.worker, peer, env.now);
-        let connection = Connection::new(id, record, env.now_ms);
+        let connection = Connection::new(id, record, env.now_ms, &env.server.limits);
         entry.insert(Slot {
             transport,
             connection,
@@ -176,11 +176,12 @@ impl Connections {
 
     /// Ends connections that are overdue or whose user was removed, answers what is parked and whose time is
     /// up, and brings users' rights up to date.
-    pub fn scan(&mut self, env: &Environment) {
+    pub fn scan(&mut self, env: &mut Environment) {
         env.server.users.reload_if_changed();
         let users_generation = env.server.users.generation();
         let users_changed = users_generation != self.users_generation;
         self.users_generation = users_generation;
+        env.server.audit.note_users(users_generation);
         let open_to_all = env.server.users.is_development();
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
@@ -198,7 +199,7 @@ impl Connections {
                 overdue.push((key, CloseReason::UserRemoved));
                 continue;
             }
-            let has_answered = slot.connection.expire_parked(env.now_ms);
+            let has_answered = slot.connection.expire_parked(env);
             if slot.connection.expire_fetches(env.now_ms) || has_answered {
                 answered.push(key);
             }
@@ -286,6 +287,11 @@ fn report(slot: &Slot, env: &Environment, reason: CloseReason) {
     let peer = slot.connection.record().peer;
     if reason.is_for_cause() {
         env.counters.closed_for_cause.add(1);
+    }
+    match reason {
+        CloseReason::Idle => env.counters.closed_idle.add(1),
+        CloseReason::SendDeadline => env.counters.closed_slow_reader.add(1),
+        _ => {}
     }
     // What TLS found was logged in more detail where it was found.
     if reason.is_for_cause() && reason != CloseReason::Tls {

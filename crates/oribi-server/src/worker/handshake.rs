@@ -54,6 +54,7 @@ fn complete(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
         Certified::Nobody => Ok(()),
         Certified::User(identity) => {
             connection.authenticate(identity);
+            connection.audit_certified(env);
             Ok(())
         }
         Certified::Refused => Err(CloseReason::ClientCertificate),

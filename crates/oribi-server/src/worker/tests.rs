@@ -20,10 +20,15 @@ use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
+use crate::slow_operation_log::SlowThresholds;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
+    idle_timeout_ms: 0,
+    send_queue_bytes_max: 1024 * 1024,
+    connections_reserved: 0,
+    slow: SlowThresholds::OFF,
     auth_deadline_ms: 60_000,
     frame_deadline_ms: 60_000,
     send_deadline_ms: 60_000,

@@ -1,0 +1,399 @@
+//! The audit log: who got in and who did not, what was refused, and what administrators changed.
+//!
+//! Owns: a thread, a file of JSON lines, and its rotation by size and age. Off unless a file is named.
+//! Invariants: nobody waits for it, least of all a worker: events go through a bounded queue, what does not
+//! fit is dropped and counted, and the count is the first thing that is written when there is room again;
+//! names of users stand between `<ud>` and `</ud>`; no password, key or value comes here. A write that
+//! fails is reported in the server's log and tried again with the next event. Callers: the SASL handshake,
+//! the dispatcher, the admin HTTP, the server's start, the workers' scans for changed users.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use crate::slow_operation_log::redacted;
+use crate::worker::wall_clock;
+
+/// Events that wait to be written, some 200 bytes each.
+const QUEUE_MAX: usize = 8 * 1024;
+
+/// Events that are written with one system call.
+const BATCH_MAX: usize = 64;
+
+/// Where to write, and how long a file gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AuditOptions {
+    /// The file that is written; older ones have `.1`, `.2` and so on behind its name.
+    pub path: PathBuf,
+    /// Bytes of a file.
+    pub file_bytes_max: u64,
+    /// Age of a file.
+    pub file_age_max: Duration,
+    /// Older files that are kept.
+    pub files_max: usize,
+}
+
+/// Who did something, and from where.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Actor {
+    /// The user; empty when it is not known.
+    pub user: String,
+    /// Number of the connection, as in the statistics; `None` over HTTP.
+    pub connection: Option<u64>,
+    /// The client's address, where it is known.
+    pub peer: Option<SocketAddr>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Somebody proved who they are.
+    Authenticated,
+    /// Somebody did not.
+    AuthenticationFailed,
+    /// A request was refused because of who asked.
+    Refused {
+        /// What was asked.
+        request: String,
+        /// What was missing.
+        context: String,
+    },
+    /// A request that changes something over the admin HTTP.
+    Admin {
+        /// Method and path.
+        request: String,
+        /// Status of the answer.
+        status: u16,
+    },
+    /// The users file was read again.
+    UsersChanged,
+    /// The server started with these settings.
+    Started(Map<String, Value>),
+    /// The server stops.
+    Stopping,
+}
+
+enum Message {
+    Event(SystemTimeNs, Actor, Event),
+    Stop,
+}
+
+/// Nanoseconds since 1970.
+type SystemTimeNs = u64;
+
+/// Takes events; does nothing with them when the log is off.
+#[derive(Debug, Default)]
+pub(crate) struct AuditLog {
+    sender: Option<SyncSender<Message>>,
+    dropped: std::sync::Arc<AtomicU64>,
+    users_generation: AtomicU64,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct AuditThread {
+    sender: SyncSender<Message>,
+    thread: JoinHandle<()>,
+}
+
+impl AuditLog {
+    /// Opens the file and starts the thread.
+    pub fn start(options: AuditOptions) -> io::Result<(AuditLog, AuditThread)> {
+        let file = AuditFile::open(options)?;
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let log = AuditLog { sender: Some(sender.clone()), ..AuditLog::default() };
+        let dropped = std::sync::Arc::clone(&log.dropped);
+        let thread = std::thread::Builder::new()
+            .name("oribi-audit".to_owned())
+            .spawn(move || write_all(file, &receiver, &dropped))?;
+        Ok((log, AuditThread { sender, thread }))
+    }
+
+    /// True when events are written; else it is not worth making one.
+    pub fn is_on(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Hands an event to the thread, or drops it.
+    pub fn record(&self, actor: Actor, event: Event) {
+        let Some(sender) = &self.sender else { return };
+        if sender.try_send(Message::Event(wall_clock().unix_ns, actor, event)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records, once for all workers that notice it, that the users have changed.
+    pub fn note_users(&self, generation: u64) {
+        if self.users_generation.swap(generation, Ordering::Relaxed) != generation {
+            self.record(Actor::default(), Event::UsersChanged);
+        }
+    }
+
+    /// Events that were lost because the disk was too slow, or failed.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl AuditThread {
+    /// Writes what is waiting and ends the thread.
+    pub fn stop(self) {
+        // The thread ends only when told, so that there is somebody to receive this.
+        let is_told = self.sender.send(Message::Stop).is_ok();
+        if !is_told || self.thread.join().is_err() {
+            tracing::error!("the audit log ended early");
+        }
+    }
+}
+
+fn write_all(mut file: AuditFile, receiver: &Receiver<Message>, dropped: &AtomicU64) {
+    let mut reported = 0;
+    let mut is_failing = false;
+    while let Ok(first) = receiver.recv() {
+        let (mut lines, mut count, mut stops) = (String::new(), 0, false);
+        let lost = dropped.load(Ordering::Relaxed);
+        if lost != reported {
+            let lost_now = lost.wrapping_sub(reported);
+            let event = json!({ "time": time_of(wall_clock().unix_ns), "event": "events lost", "count": lost_now });
+            push_line(&mut lines, &event);
+        }
+        for message in std::iter::once(first).chain(receiver.try_iter().take(BATCH_MAX)) {
+            match message {
+                Message::Stop => stops = true,
+                Message::Event(at, actor, event) => {
+                    push_line(&mut lines, &describe(at, &actor, event));
+                    count += 1;
+                }
+            }
+        }
+        match file.append(lines.as_bytes()) {
+            Ok(()) => (reported, is_failing) = (lost, false),
+            Err(error) => {
+                dropped.fetch_add(count, Ordering::Relaxed);
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::error!(%error, path = %file.options.path.display(), "cannot write the audit log");
+                }
+            }
+        }
+        if stops {
+            return;
+        }
+    }
+}
+
+fn push_line(lines: &mut String, event: &Value) {
+    lines.push_str(&event.to_string());
+    lines.push('\n');
+}
+
+/// Seconds since 1970 with milliseconds, which every tool can read.
+fn time_of(unix_ns: u64) -> f64 {
+    (unix_ns / 1_000_000) as f64 / 1_000.0
+}
+
+fn describe(at: u64, actor: &Actor, event: Event) -> Value {
+    let mut line = Map::new();
+    let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+    put("time", time_of(at).into());
+    let name = match &event {
+        Event::Authenticated => "authentication succeeded",
+        Event::AuthenticationFailed => "authentication failed",
+        Event::Refused { .. } => "access refused",
+        Event::Admin { .. } => "admin request",
+        Event::UsersChanged => "users changed",
+        Event::Started(_) => "server started",
+        Event::Stopping => "server stops",
+    };
+    put("event", name.into());
+    if !actor.user.is_empty() {
+        put("user", redacted(actor.user.as_bytes()).into());
+    }
+    if let Some(connection) = actor.connection {
+        put("connection", connection.into());
+    }
+    if let Some(peer) = actor.peer {
+        put("peer", peer.to_string().into());
+    }
+    match event {
+        Event::Refused { request, context } => {
+            put("request", request.into());
+            put("context", context.into());
+        }
+        Event::Admin { request, status } => {
+            put("request", request.into());
+            put("status", status.into());
+        }
+        Event::Started(settings) => {
+            put("settings", settings.into());
+        }
+        _ => {}
+    }
+    line.into()
+}
+
+/// The file in use.
+struct AuditFile {
+    options: AuditOptions,
+    file: File,
+    bytes: u64,
+    since: SystemTime,
+}
+
+impl AuditFile {
+    fn open(options: AuditOptions) -> io::Result<AuditFile> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&options.path)?;
+        let metadata = file.metadata()?;
+        // Where the file system does not know when a file was made, it is as old as this process.
+        let since = metadata.created().unwrap_or_else(|_| SystemTime::now());
+        Ok(AuditFile { options, file, bytes: metadata.len(), since })
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let age = SystemTime::now().duration_since(self.since).unwrap_or_default();
+        let is_full = self.bytes + lines.len() as u64 > self.options.file_bytes_max;
+        if self.bytes > 0 && (is_full || age > self.options.file_age_max) {
+            self.rotate()?;
+        }
+        self.file.write_all(lines)?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Moves the file and the older ones one number up, the oldest away, and begins anew.
+    fn rotate(&mut self) -> io::Result<()> {
+        let path = &self.options.path;
+        for number in (0..self.options.files_max).rev() {
+            let (from, to) = (numbered(path, number), numbered(path, number + 1));
+            match fs::rename(from, to) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved?,
+            }
+        }
+        if self.options.files_max == 0 {
+            fs::remove_file(path)?;
+        }
+        *self = AuditFile::open(self.options.clone())?;
+        self.since = SystemTime::now();
+        Ok(())
+    }
+}
+
+/// The file itself, or the one that was rotated so many times.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(directory: &Path, file_bytes_max: u64, files_max: usize) -> AuditOptions {
+        let path = directory.join("audit.log");
+        let file_age_max = Duration::from_secs(1_000);
+        AuditOptions { path, file_bytes_max, file_age_max, files_max }
+    }
+
+    fn actor(user: &str) -> Actor {
+        let peer = Some("127.0.0.1:5".parse().unwrap());
+        Actor { user: user.to_owned(), connection: Some(4), peer }
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn events_are_lines_with_the_users_name_marked() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path(), 1 << 20, 2);
+        let (log, thread) = AuditLog::start(options.clone()).unwrap();
+        log.record(actor("an\"n\n"), Event::Authenticated);
+        let (request, context) = ("SET".to_owned(), "needs the privilege Upsert".to_owned());
+        log.record(actor("ann"), Event::Refused { request, context });
+        log.record(Actor::default(), Event::Stopping);
+        log.note_users(1);
+        log.note_users(1);
+        thread.stop();
+        let lines = lines(&options.path);
+        let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        let expected =
+            ["authentication succeeded", "access refused", "server stops", "users changed"];
+        assert_eq!(events, expected);
+        assert_eq!(lines[0]["user"], "<ud>an\\\"n\\n</ud>");
+        assert_eq!(
+            (&lines[0]["connection"], &lines[0]["peer"]),
+            (&json!(4), &json!("127.0.0.1:5"))
+        );
+        assert_eq!(lines[1]["context"], "needs the privilege Upsert");
+        assert!(lines[2].get("user").is_none());
+        assert_eq!(log.dropped(), 0);
+    }
+
+    #[test]
+    fn files_are_rotated_by_size_and_the_oldest_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = AuditFile::open(options(directory.path(), 10, 2)).unwrap();
+        for line in ["one\n", "two\n", "three-is-longer-than-a-file\n", "four\n", "five\n"] {
+            file.append(line.as_bytes()).unwrap();
+        }
+        let path = &file.options.path;
+        let read = |number| fs::read_to_string(numbered(path, number)).unwrap();
+        assert_eq!(read(0), "four\nfive\n");
+        assert_eq!(read(1), "three-is-longer-than-a-file\n");
+        assert_eq!(read(2), "one\ntwo\n");
+        file.append(b"six is new\n").unwrap();
+        assert_eq!(fs::read_to_string(numbered(&file.options.path, 1)).unwrap(), "four\nfive\n");
+        assert!(!numbered(&file.options.path, 3).exists());
+    }
+
+    #[test]
+    fn files_are_rotated_by_age() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = AuditFile::open(options(directory.path(), 1 << 20, 1)).unwrap();
+        file.append(b"old\n").unwrap();
+        file.since -= Duration::from_secs(1_001);
+        file.append(b"new\n").unwrap();
+        assert_eq!(fs::read_to_string(&file.options.path).unwrap(), "new\n");
+        assert_eq!(fs::read_to_string(numbered(&file.options.path, 1)).unwrap(), "old\n");
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path(), 1 << 20, 1);
+        let (sender, receiver) = sync_channel(2);
+        let log = AuditLog { sender: Some(sender.clone()), ..AuditLog::default() };
+        for _ in 0..5 {
+            log.record(Actor::default(), Event::Stopping);
+        }
+        assert_eq!(log.dropped(), 3);
+        let file = AuditFile::open(options.clone()).unwrap();
+        // Room for the end behind the two that fitted.
+        let telling = std::thread::spawn(move || sender.send(Message::Stop));
+        write_all(file, &receiver, &log.dropped);
+        telling.join().unwrap().unwrap();
+        let lines = lines(&options.path);
+        assert_eq!((&lines[0]["event"], &lines[0]["count"]), (&json!("events lost"), &json!(3)));
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn without_a_file_nothing_happens() {
+        let log = AuditLog::default();
+        log.record(actor("ann"), Event::Authenticated);
+        assert!(!log.is_on() && log.dropped() == 0);
+    }
+}

@@ -1,0 +1,213 @@
+//! Operations that took longer than an operator wants to hear of.
+//!
+//! Owns: the thresholds, the form of a line and the bound on how many a worker writes. A line is one JSON
+//! object in the server's log, under the target `slow_operation`. Waits for the store, be it to read a
+//! document or to persist one, are known from the worker's batch clock and cost nothing to know; the time
+//! of execution is known of operations that are timed anyway: those of connections which negotiated
+//! server durations, and one in 64 of the others. Invariants: names of users and keys stand between `<ud>`
+//! and `</ud>`, so that a log can be given away without them; no operation reads a clock because of this.
+
+use std::fmt::Write as _;
+
+use oribi_protocol::opcode::Opcode;
+use serde_json::json;
+
+/// Lines that a worker writes in a second.
+const LINES_PER_SECOND: u32 = 10;
+
+/// What takes equally long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OperationClass {
+    /// Reads of documents.
+    Read,
+    /// Writes of documents.
+    Write,
+    /// Writes that are answered when the store has them.
+    Durable,
+    /// Everything else.
+    Other,
+}
+
+/// Milliseconds from which an operation is slow, by class; 0 for never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowThresholds {
+    /// Reads of documents.
+    pub read_ms: u64,
+    /// Writes of documents.
+    pub write_ms: u64,
+    /// Writes that wait for the store.
+    pub durable_ms: u64,
+    /// Everything else.
+    pub other_ms: u64,
+}
+
+impl SlowThresholds {
+    /// Nothing is slow.
+    pub const OFF: SlowThresholds =
+        SlowThresholds { read_ms: 0, write_ms: 0, durable_ms: 0, other_ms: 0 };
+
+    fn of(&self, class: OperationClass) -> u64 {
+        match class {
+            OperationClass::Read => self.read_ms,
+            OperationClass::Write => self.write_ms,
+            OperationClass::Durable => self.durable_ms,
+            OperationClass::Other => self.other_ms,
+        }
+    }
+}
+
+impl Default for SlowThresholds {
+    fn default() -> SlowThresholds {
+        SlowThresholds { read_ms: 500, write_ms: 500, durable_ms: 2_000, other_ms: 2_000 }
+    }
+}
+
+/// What is known of an operation that ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operation<'a> {
+    /// Opcode of the request.
+    pub opcode: u8,
+    /// Its class.
+    pub class: OperationClass,
+    /// Number of the connection.
+    pub connection: u64,
+    /// Who asked.
+    pub user: &'a str,
+    /// Bucket, if one is selected.
+    pub bucket: &'a str,
+    /// The key as it came; empty when it is not known any more.
+    pub key: &'a [u8],
+    /// Time of the last try, where it is known.
+    pub execute_us: Option<u64>,
+    /// Waited until a document was read from the store.
+    pub fetch_ms: u64,
+    /// Waited until the store had the write.
+    pub persist_ms: u64,
+}
+
+impl Operation<'_> {
+    fn total_ms(&self) -> u64 {
+        self.execute_us.unwrap_or(0) / 1_000 + self.fetch_ms + self.persist_ms
+    }
+}
+
+/// See the module text. One per worker.
+#[derive(Debug)]
+pub(crate) struct SlowOperationLog {
+    thresholds: SlowThresholds,
+    window_ms: u64,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl SlowOperationLog {
+    /// A log for one worker.
+    pub fn new(thresholds: SlowThresholds) -> SlowOperationLog {
+        SlowOperationLog { thresholds, window_ms: 0, lines: 0, suppressed: 0 }
+    }
+
+    /// Logs an operation if it was slow.
+    pub fn note(&mut self, now_ms: u64, operation: &Operation<'_>) {
+        let threshold_ms = self.thresholds.of(operation.class);
+        if threshold_ms == 0 || operation.total_ms() < threshold_ms {
+            return;
+        }
+        if let Some(line) = self.line(now_ms, operation) {
+            tracing::info!(target: "slow_operation", "{line}");
+        }
+    }
+
+    /// The line for a slow operation, unless there were too many in this second.
+    #[cold]
+    fn line(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<String> {
+        if now_ms.saturating_sub(self.window_ms) >= 1_000 {
+            (self.window_ms, self.lines) = (now_ms, 0);
+        }
+        if self.lines >= LINES_PER_SECOND {
+            self.suppressed += 1;
+            return None;
+        }
+        self.lines += 1;
+        let mut line = json!({
+            "opcode": Opcode::from_u8(operation.opcode).map_or("unknown", Opcode::name),
+            "connection": operation.connection,
+            "user": redacted(operation.user.as_bytes()),
+            "bucket": operation.bucket,
+            "duration_ms": operation.total_ms(),
+            "fetch_ms": operation.fetch_ms,
+            "persist_ms": operation.persist_ms,
+        });
+        if let Some(execute_us) = operation.execute_us {
+            line["execute_us"] = execute_us.into();
+        }
+        if !operation.key.is_empty() {
+            line["key"] = redacted(operation.key).into();
+        }
+        let suppressed = std::mem::take(&mut self.suppressed);
+        if suppressed > 0 {
+            line["suppressed_before"] = suppressed.into();
+        }
+        Some(line.to_string())
+    }
+}
+
+/// What is a user's own, between tags by which it can be taken out of a log.
+pub(crate) fn redacted(bytes: &[u8]) -> String {
+    let mut text = String::from("<ud>");
+    write!(text, "{}", bytes.escape_ascii()).expect("a String takes every write");
+    text.push_str("</ud>");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: Operation<'static> = Operation {
+        opcode: 0,
+        class: OperationClass::Read,
+        connection: 3,
+        user: "ann",
+        bucket: "default",
+        key: b"a\"b\x00",
+        execute_us: Some(1_500),
+        fetch_ms: 700,
+        persist_ms: 0,
+    };
+
+    #[test]
+    fn line_says_where_the_time_went_and_marks_what_is_the_users() {
+        let mut log = SlowOperationLog::new(SlowThresholds::default());
+        let line = log.line(1, &GET).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["opcode"], "GET");
+        assert_eq!((&line["duration_ms"], &line["fetch_ms"]), (&701.into(), &700.into()));
+        assert_eq!((&line["execute_us"], &line["persist_ms"]), (&1_500.into(), &0.into()));
+        assert_eq!(line["key"], "<ud>a\\\"b\\x00</ud>");
+        assert_eq!(line["user"], "<ud>ann</ud>");
+    }
+
+    #[test]
+    fn lines_are_bounded_and_those_left_out_are_counted() {
+        let mut log = SlowOperationLog::new(SlowThresholds::default());
+        let lines = (0..100).filter_map(|_| log.line(1, &GET)).count();
+        assert_eq!(lines, LINES_PER_SECOND as usize);
+        let next = log.line(1_001, &GET).unwrap();
+        assert!(next.contains("\"suppressed_before\":90"), "{next}");
+        assert!(!log.line(1_002, &GET).unwrap().contains("suppressed"));
+    }
+
+    #[test]
+    fn thresholds_are_by_class_and_zero_is_never() {
+        let thresholds = SlowThresholds { read_ms: 702, write_ms: 1, ..SlowThresholds::OFF };
+        let mut log = SlowOperationLog::new(thresholds);
+        log.note(1, &GET);
+        assert_eq!(log.lines, 0, "too fast");
+        log.note(1, &Operation { fetch_ms: 701, ..GET });
+        assert_eq!(log.lines, 1);
+        log.note(1, &Operation { class: OperationClass::Write, ..GET });
+        assert_eq!(log.lines, 2);
+        log.note(1, &Operation { class: OperationClass::Durable, persist_ms: 1 << 40, ..GET });
+        assert_eq!(log.lines, 2, "off");
+    }
+}
