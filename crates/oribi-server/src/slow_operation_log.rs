@@ -180,7 +180,7 @@ mod tests {
         let mut log = SlowOperationLog::new(SlowThresholds::default());
         let line = log.line(1, &GET).unwrap();
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(line["opcode"], "GET");
+        assert_eq!(line["opcode"], "Get");
         assert_eq!((&line["duration_ms"], &line["fetch_ms"]), (&701.into(), &700.into()));
         assert_eq!((&line["execute_us"], &line["persist_ms"]), (&1_500.into(), &0.into()));
         assert_eq!(line["key"], "<ud>a\\\"b\\x00</ud>");
