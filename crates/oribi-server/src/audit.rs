@@ -12,11 +12,13 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use oribi_types::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::slow_operation_log::redacted;
@@ -82,18 +84,15 @@ pub(crate) enum Event {
 }
 
 enum Message {
-    Event(SystemTimeNs, Actor, Event),
+    Event(Timestamp, Actor, Event),
     Stop,
 }
-
-/// Nanoseconds since 1970.
-type SystemTimeNs = u64;
 
 /// Takes events; does nothing with them when the log is off.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     sender: Option<SyncSender<Message>>,
-    dropped: std::sync::Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
     users_generation: AtomicU64,
 }
 
@@ -110,7 +109,7 @@ impl AuditLog {
         let file = AuditFile::open(options)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let log = AuditLog { sender: Some(sender.clone()), ..AuditLog::default() };
-        let dropped = std::sync::Arc::clone(&log.dropped);
+        let dropped = Arc::clone(&log.dropped);
         let thread = std::thread::Builder::new()
             .name("oribi-audit".to_owned())
             .spawn(move || write_all(file, &receiver, &dropped))?;
@@ -125,7 +124,7 @@ impl AuditLog {
     /// Hands an event to the thread, or drops it.
     pub fn record(&self, actor: Actor, event: Event) {
         let Some(sender) = &self.sender else { return };
-        if sender.try_send(Message::Event(wall_clock().unix_ns, actor, event)).is_err() {
+        if sender.try_send(Message::Event(wall_clock(), actor, event)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -162,7 +161,8 @@ fn write_all(mut file: AuditFile, receiver: &Receiver<Message>, dropped: &Atomic
         let lost = dropped.load(Ordering::Relaxed);
         if lost != reported {
             let lost_now = lost.wrapping_sub(reported);
-            let event = json!({ "time": time_of(wall_clock().unix_ns), "event": "events lost", "count": lost_now });
+            let time = time_of(wall_clock());
+            let event = json!({ "time": time, "event": "events lost", "count": lost_now });
             push_line(&mut lines, &event);
         }
         for message in std::iter::once(first).chain(receiver.try_iter().take(BATCH_MAX)) {
@@ -179,7 +179,8 @@ fn write_all(mut file: AuditFile, receiver: &Receiver<Message>, dropped: &Atomic
             Err(error) => {
                 dropped.fetch_add(count, Ordering::Relaxed);
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::error!(%error, path = %file.options.path.display(), "cannot write the audit log");
+                    let path = file.options.path.display();
+                    tracing::error!(%error, %path, "cannot write the audit log");
                 }
             }
         }
@@ -195,11 +196,11 @@ fn push_line(lines: &mut String, event: &Value) {
 }
 
 /// Seconds since 1970 with milliseconds, which every tool can read.
-fn time_of(unix_ns: u64) -> f64 {
-    (unix_ns / 1_000_000) as f64 / 1_000.0
+fn time_of(at: Timestamp) -> f64 {
+    (at.unix_ns / 1_000_000) as f64 / 1_000.0
 }
 
-fn describe(at: u64, actor: &Actor, event: Event) -> Value {
+fn describe(at: Timestamp, actor: &Actor, event: Event) -> Value {
     let mut line = Map::new();
     let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
     put("time", time_of(at).into());
