@@ -42,7 +42,9 @@ pub const HARNESS_VBUCKETS: u16 = 4;
 pub const HARNESS_START_S: u32 = 1_800_000_000;
 
 /// Each timed command takes a microsecond.
-const HARNESS_CLOCK: LatencyClock = LatencyClock::Stepping { now_ns: Cell::new(0), step_ns: 1_000 };
+const fn harness_clock() -> LatencyClock {
+    LatencyClock::Stepping { now_ns: Cell::new(0), step_ns: 1_000 }
+}
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     auth_deadline_ms: 10_000,
@@ -135,7 +137,7 @@ impl ConnectionHarness {
     }
 
     fn connect(server: Arc<ServerContext>, bucket: Arc<BucketHandle>) -> ConnectionHarness {
-        let mut environment = Environment::new(server, 0, Mailbox::new(None), HARNESS_CLOCK);
+        let mut environment = Environment::new(server, 0, Mailbox::new(None), harness_clock());
         environment.now = Timestamp::from_unix_s(HARNESS_START_S);
         let id = ConnectionId { slot: 0, generation: 1 };
         let record = environment.server.registry.add(0, None, environment.now);
