@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::{KUDU, LEASE_S, server};
 
 /// What nodes may log at level WARN while others come and go.
-const ALLOWED_WARNINGS: [&str; 7] = [
+const ALLOWED_WARNINGS: [&str; 8] = [
     "DEVELOPMENT MODE",
     "waiting for Kudu",
     "Kudu answers again",
@@ -21,6 +21,7 @@ const ALLOWED_WARNINGS: [&str; 7] = [
     "the cluster's state cannot be reached",
     "another node owns vbuckets",
     "vbuckets could not be taken over yet",
+    "storage taken over by another owner",
 ];
 
 /// What the nodes of one test share.
