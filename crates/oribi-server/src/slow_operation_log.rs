@@ -4,7 +4,7 @@
 //! object in the server's log, under the target `slow_operation`. Waits for the store, be it to read a
 //! document or to persist one, are known from the worker's batch clock and cost nothing to know; the time
 //! of execution is known of operations that are timed anyway: those of connections which negotiated
-//! server durations, and one in 64 of the others. Invariants: names of users and keys stand between `<ud>`
+//! server durations. Invariants: names of users and keys stand between `<ud>`
 //! and `</ud>`, so that a log can be given away without them; no operation reads a clock because of this.
 
 use std::fmt::Write as _;

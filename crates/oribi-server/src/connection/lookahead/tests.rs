@@ -49,9 +49,16 @@ fn encode(step: &Step, opaque: u32, out: &mut Vec<u8>) {
             (Opcode::Get, key(number), &[][..], vec![], Some(Vbid(*vbid)))
         }
         Step::Other(code) => {
-            // Whatever ends the connection or answers with the time is left out.
+            // Whatever ends the connection or answers with the time or at random is left out.
             let opcode = Opcode::from_u8(*code).filter(|opcode| {
-                !matches!(opcode, Opcode::Quit | Opcode::Quitq | Opcode::Stat | Opcode::Hello)
+                !matches!(
+                    opcode,
+                    Opcode::Quit
+                        | Opcode::Quitq
+                        | Opcode::Stat
+                        | Opcode::Hello
+                        | Opcode::GetFailoverLog
+                )
             });
             (opcode.unwrap_or(Opcode::Noop), vec![], &[][..], vec![], None)
         }
