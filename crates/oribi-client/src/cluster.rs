@@ -8,7 +8,7 @@
 //! A node is reached where it was reached before: when the node that gave a map is listed there under
 //! another address than was used, both are taken for the same node ("localhost", address translation).
 //!
-//! A task fetches the map when a server announces a newer one or a pipeline was refused. At most one
+//! A task fetches the map when a server announces a newer one, a pipeline was refused or a node cannot be reached. At most one
 //! fetch is under way, whoever asks; others wait for its end and use what it brought.
 
 use std::collections::HashMap;
@@ -164,7 +164,13 @@ impl Cluster {
             Arc::new(Topology { config: Arc::new(config), nodes }),
         );
         self.generation.fetch_add(1, Ordering::Release);
+        let present = Arc::clone(&topology);
         drop(topology);
+        for node in &left.nodes {
+            if !present.nodes.iter().any(|stays| Arc::ptr_eq(stays, node)) {
+                node.leave();
+            }
+        }
         // Closing connections takes locks of its own.
         drop(left);
         true

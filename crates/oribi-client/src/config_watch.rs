@@ -1,7 +1,7 @@
 //! Reasons to fetch the cluster map, gathered for the one task that does it.
 //!
-//! Connections report what servers announce, pipelines that they were refused; both only leave a note
-//! and never wait. Owns no map.
+//! Connections report what servers announce, pipelines that they were refused, links that their node cannot be reached;
+//! all only leave a note and never wait. Owns no map.
 
 use oribi_protocol::request::ConfigVersion;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ impl ConfigWatch {
         }
     }
 
-    /// A node refused an operation because it is not there (any more).
+    /// A node refused an operation because it is not there (any more), or cannot be reached.
     pub fn report_refusal(&self) {
         let was_refused = std::mem::replace(&mut self.note.lock().was_refused, true);
         if !was_refused {

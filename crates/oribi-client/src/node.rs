@@ -7,6 +7,10 @@
 //! refuses name and password ends that at once: everything waiting gets the refusal, and so does what
 //! comes within the next [`PAUSE_MAX`]; only then does new demand lead to one more attempt.
 //!
+//! A server that cannot be reached may have been replaced: while somebody waits for it, every attempt that fails is
+//! a reason to fetch the map from another node, and when the new map has no place for this one, whoever waits is told
+//! so at once and can try its successor.
+//!
 //! Invariants: at most one task connects a link; a parked call is made exactly once, or dropped together
 //! with its link. The task keeps no link alive.
 
@@ -92,6 +96,24 @@ impl Node {
     /// Any connection that is open already.
     pub fn open_connection(&self) -> Option<Arc<Multiplexer>> {
         self.links.iter().find_map(Link::open_connection)
+    }
+
+    /// The map has no place for it any more. What is under way on its connections goes on; what waits for a connection
+    /// that is not there ends unsent.
+    pub fn leave(&self) {
+        for link in &self.links {
+            let waiting = {
+                let mut state = link.state.lock();
+                match state.stage {
+                    Stage::Connecting => std::mem::take(&mut state.parked),
+                    Stage::Idle | Stage::Open(_) | Stage::Refused(_) => Vec::new(),
+                }
+            };
+            for parked in waiting {
+                let error = link.not_sent(parked.opcode, "the node has left the cluster".into());
+                (parked.resume)(Err(error));
+            }
+        }
     }
 
     /// Takes a connection to the node that was opened elsewhere.
@@ -280,11 +302,16 @@ impl Link {
             std::mem::take(&mut state.parked).into_iter().partition(|p| p.deadline > now);
         state.parked = waiting;
         let goes_on = !state.parked.is_empty();
+        // Not for the map's own sake: a client that is not used would go on for ever.
+        let is_missed = state.parked.iter().any(|p| p.opcode != Opcode::GetClusterConfig);
         if !goes_on {
             state.stage = Stage::Idle;
             state.not_before = Some(now + pause);
         }
         drop(state);
+        if is_missed {
+            self.watch.report_refusal();
+        }
         for parked in late {
             let error = self.not_sent(parked.opcode, reason.clone());
             (parked.resume)(Err(error));

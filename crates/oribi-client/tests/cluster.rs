@@ -447,3 +447,40 @@ async fn any_node_stands_in_for_one_that_is_gone() {
     let collection = client.collection("shop.carts").await.unwrap();
     assert_eq!(collection.id().0, 9);
 }
+
+/// A node dies without a word. Whoever waits for it goes to the one that takes its place in the map, long before the
+/// operation's own patience ends: reads, and writes that were not sent.
+#[tokio::test]
+async fn what_waits_for_a_dead_node_goes_to_its_successor() {
+    let (listener, port) = bind();
+    let (dead_listener, dead_port) = bind();
+    drop(dead_listener);
+    let fetches = AtomicUsize::new(0);
+    serve_on(listener, move |frame, out| {
+        match opcode(frame) {
+            Opcode::GetClusterConfig => {
+                // The cluster takes a while to notice.
+                let map = match fetches.fetch_add(1, Ordering::SeqCst) {
+                    0..4 => cluster_map_of(1, &[port, dead_port], &[1, 1]),
+                    _ => cluster_map_of(2, &[port], &[0, 0]),
+                };
+                answer(out, frame, Status::Success, &[], &map);
+            }
+            Opcode::Get => answer(out, frame, Status::Success, b"\0\0\0\0", b"successor"),
+            Opcode::Set => answer(out, frame, Status::Success, b"", b""),
+            _ => assert!(handshake(out, frame)),
+        }
+        Then::GoOn
+    });
+    let patience = Duration::from_secs(600);
+    let client = connect(ConnectOptions { operation_timeout: patience, ..options_for(port) }).await;
+    let (reading, writing) = (key_per_vbucket(2)[0].clone(), key_per_vbucket(2)[1].clone());
+    let collection = client.default_collection();
+    let options = WriteOptions::default();
+    let write = client.upsert(collection, &writing, Bytes::from_static(b"v"), &options);
+    let both = async { tokio::join!(read(&client, &reading), write) };
+    let (found, written) =
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("nobody waits that long");
+    assert_eq!(found, "successor");
+    written.expect("the successor takes it");
+}

@@ -166,6 +166,12 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
                     return Ok(());
                 }
             }
+            // The store is well. What is another node's was given up, and the rest is not to wait because of it.
+            Err(StoreError::Fenced(why)) if !stopping => {
+                let bucket = bucket.config().name.as_str();
+                tracing::warn!(bucket, why, "what another node owns was not written");
+                sleep_unless_stopped(stop, RETRY_FIRST);
+            }
             Err(error) => {
                 failures += 1;
                 tracing::error!(bucket = bucket.config().name, %error, failures, "commit failed; writes are refused until one succeeds");

@@ -24,7 +24,7 @@ fn served(node: &ServerProcess, prefix: &str) -> Vec<usize> {
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_killed_is_replaced_and_nothing_persisted_is_lost() {
     let Some(cluster) = Cluster::start("killed") else { return };
     let (one, mut two) = (cluster.node("one"), cluster.node("two"));
@@ -93,7 +93,7 @@ async fn a_node_that_is_paused_serves_nothing_stale_and_overwrites_nothing() {
     nodes::assert_quiet(&[&one, &two]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_etcd_does_not_hear_of_stops_in_time() {
     let Some(cluster) = Cluster::start("partitioned") else { return };
     let proxy = TcpProxy::start(cluster.etcd.port()).unwrap();

@@ -21,7 +21,7 @@ const ALLOWED_WARNINGS: [&str; 8] = [
     "the cluster's state cannot be reached",
     "another node owns vbuckets",
     "vbuckets could not be taken over yet",
-    "storage taken over by another owner",
+    "what another node owns was not written",
 ];
 
 /// What the nodes of one test share.
