@@ -119,7 +119,6 @@ fn says_why_it_cannot_begin() {
         (&["--password", "wrong"][..], 1, "wrong name or password"),
         (&["--bucket", "nope"], 1, "cannot open bucket \"nope\""),
         (&["--collection", "a.b"], 1, "--collection a.b"),
-        (&["--compress"], 1, "does not offer what --compress needs"),
         (&["--report", "/nowhere/report.json"], 1, "--report: cannot create"),
         (&["-m", "10", "-M", "5"], 2, "--min-size has to be at most --max-size"),
         (&["-M", "20971521"], 2, "0..=20971520"),

@@ -93,6 +93,25 @@ fn json_documents_are_json_for_other_clients() {
 }
 
 #[test]
+fn compressed_documents_are_what_was_written() {
+    let fixture = Fixture::start();
+    let load = ["-I", "100", "-J", "-m", "500", "-M", "3000", "-B", "10", "-c", "20"];
+    let summary = fixture.summary(&[&load[..], &["--compress"]].concat());
+    assert_eq!(number(&summary, "load", "hits"), number(&summary, "load", "gets"));
+    // This connection has not negotiated compression, so it gets them plain.
+    let mut connection = RawConnection::login(fixture.server.port()).unwrap();
+    let response = connection.call(&Request::get(format!("{:020}", 7))).unwrap();
+    assert!(!Datatype(response.datatype).contains(Datatype::SNAPPY), "{response:?}");
+    serde_json::from_slice::<serde_json::Value>(&response.value).unwrap();
+    let compressed = |(name, count): &(String, String)| {
+        name == "ep_active_datatype_snappy,json" && count == "100"
+    };
+    let stats = connection.stat("").unwrap();
+    let datatypes: Vec<_> = stats.iter().filter(|stat| stat.0.contains("datatype")).collect();
+    assert!(stats.iter().any(compressed), "{datatypes:?}");
+}
+
+#[test]
 fn collections_are_loaded_side_by_side() {
     let fixture = Fixture::start();
     fixture.create_collections("load", &["first", "second"]);
