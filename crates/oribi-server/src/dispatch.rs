@@ -11,6 +11,7 @@ mod collections;
 mod counter;
 mod exchange;
 mod handshake;
+mod key_listing;
 mod locks;
 mod observing;
 mod range_scan;
@@ -229,6 +230,7 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::GetFailoverLog => observing::failover_log(x),
         Opcode::Observe => observing::observe(x),
         Opcode::GetRandomKey => sampling::get_random_key(x),
+        Opcode::GetKeys => key_listing::get_keys(x),
         Opcode::EvictKey => sampling::evict_key(x),
         Opcode::SetWithMeta
         | Opcode::SetqWithMeta

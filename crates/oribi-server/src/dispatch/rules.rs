@@ -276,6 +276,9 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         GetFailoverLog => Rule::new(Somewhere(META_READ)),
         Observe => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
         GetRandomKey => Rule { extras: 1 << 0 | 1 << 4 | 1 << 5, ..Rule::new(Somewhere(READ)) },
+        GetKeys => {
+            Rule { extras: 1 << 0 | 1 << 4, key: Part::Present, ..Rule::new(Somewhere(READ)) }
+        }
         ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
         GetAllVbSeqnos => Rule {
             extras: 1 << 0 | 1 << 4 | 1 << 8,

@@ -58,6 +58,7 @@ fn encode(step: &Step, opaque: u32, out: &mut Vec<u8>) {
                         | Opcode::Stat
                         | Opcode::Hello
                         | Opcode::GetFailoverLog
+                        | Opcode::GetRandomKey
                 )
             });
             (opcode.unwrap_or(Opcode::Noop), vec![], &[][..], vec![], None)

@@ -154,7 +154,7 @@ fn unknown_and_unimplemented_opcodes_leave_the_connection_usable() {
             (Status::UnknownCommand, code, 9)
         );
     }
-    for opcode in [Opcode::GetKeys, Opcode::DcpOpen] {
+    for opcode in [Opcode::ReturnMeta, Opcode::DcpOpen] {
         assert_eq!(client.ask(&request(opcode)).status, Status::NotSupported);
     }
     assert_eq!(client.ask(&request(Opcode::Noop)).status, Status::Success);

@@ -1,4 +1,4 @@
-//! OBSERVE, failover logs, random documents, seqnos per collection and eviction by command.
+//! OBSERVE, failover logs, random documents, lists of keys, seqnos per collection and eviction by command.
 
 use oribi_engine::EvictionPolicy;
 use oribi_engine::collections::ManifestChange;
@@ -104,6 +104,50 @@ fn with_collection() -> (Client, u32) {
     let manifest = client.harness.bucket().bucket().update_manifest(&change).unwrap();
     let id = manifest.collection_id("_default", "c").unwrap();
     (client, id.0)
+}
+
+/// The keys of one answer to GET_KEYS.
+fn keys_in(mut value: &[u8]) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while let Some((length, rest)) = value.split_first_chunk::<2>() {
+        let (key, behind) = rest.split_at(usize::from(u16::from_be_bytes(*length)));
+        keys.push(key.to_vec());
+        value = behind;
+    }
+    keys
+}
+
+#[test]
+fn keys_are_listed_in_order_from_one_on() {
+    let (mut client, collection) = with_collection();
+    let prefix = [collection as u8];
+    let field = |name: &str| [&prefix[..], name.as_bytes()].concat();
+    let vbid = about(Opcode::Get, b"b").vbid;
+    let set = |client: &mut Client, key: &[u8]| {
+        let parts = RequestParts { key, vbid, value: b"v", ..RequestParts::new(Opcode::Set) };
+        let status = client.ask(&RequestParts { extras: &SET_EXTRAS, ..parts }).status;
+        assert_eq!(status, Status::Success);
+    };
+    for name in ["e", "c", "b", "d", "a"] {
+        set(&mut client, &field(name));
+    }
+    // Of another collection, in the same vbucket.
+    set(&mut client, b"\0c");
+    let delete = field("d");
+    client.ask(&RequestParts { key: &delete, vbid, ..RequestParts::new(Opcode::Delete) });
+    let (from, count) = (field("b"), 2_u32.to_be_bytes());
+    let all = RequestParts { key: &from, vbid, ..RequestParts::new(Opcode::GetKeys) };
+    assert_eq!(client.ask(&all).status, Status::KeyEnoent, "nothing is persisted yet");
+    client.harness.bucket().bucket().flush_step().unwrap();
+    assert_eq!(keys_in(&client.ask(&all).value), ["b", "c", "e"].map(field));
+    let two = client.ask(&RequestParts { extras: &count, ..all });
+    assert_eq!(keys_in(&two.value), ["b", "c"].map(field));
+    let behind = field("f");
+    assert_eq!(client.ask(&RequestParts { key: &behind, ..all }).status, Status::KeyEnoent);
+    let elsewhere = RequestParts { vbid: outside(), ..all };
+    assert_eq!(client.ask(&elsewhere).status, Status::NotMyVbucket);
+    let unknown = RequestParts { key: b"\x7fb", ..all };
+    assert_eq!(client.ask(&unknown).status, Status::UnknownCollection);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn needs(opcode: Opcode) -> Option<Needs> {
         Op::AddqWithMeta | Op::DelWithMeta | Op::DelqWithMeta => Key(&[MetaWrite]),
         Op::EvictKey => Key(&[Upsert]),
         Op::GetFailoverLog | Op::Observe => Within(&[MetaRead]),
-        Op::GetRandomKey => Within(&[Read]),
+        Op::GetRandomKey | Op::GetKeys => Within(&[Read]),
         Op::Flush | Op::Flushq => Whole(&[Delete]),
         Op::Stat => Whole(&[SimpleStats]),
         Op::GetAllVbSeqnos => Whole(&[MetaRead]),
@@ -86,7 +86,7 @@ fn frame(code: u8) -> Vec<u8> {
     let value: &[u8] = match opcode {
         Opcode::ObserveSeqno => &[0; 8],
         // Not its shape: it would go on to ask for the right in one collection.
-        Opcode::GetRandomKey => b"x",
+        Opcode::GetRandomKey | Opcode::GetKeys => b"x",
         Opcode::CollectionsGetId | Opcode::CollectionsGetScopeId => b"",
         _ => b"",
     };
