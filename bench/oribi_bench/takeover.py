@@ -72,11 +72,25 @@ def samples(count):
     return found
 
 
+def login(server):
+    """A connection with the bucket selected, which a node has only once it knows the cluster."""
+    end = time.monotonic() + TAKE_OVER_SECONDS_MAX
+    while True:
+        connection = Connection(server.port)
+        try:
+            return connection.login()
+        except ConnectionError:
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.005)
+
+
 def wait_served(server, keys):
     """Asks for a document of each vbucket until all are answered; seconds until the first was, and all."""
     begin, first = time.perf_counter(), None
     left = dict(keys)
-    connection = Connection(server.port).login()
+    connection = login(server)
     while left:
         for vbucket, key in list(left.items()):
             status, _ = connection.call(frame(GET, key, vbucket=vbucket))
@@ -92,7 +106,7 @@ def wait_served(server, keys):
 
 def wait_owned(server):
     """Until every vbucket answers, be it that there is no such document."""
-    connection, left = Connection(server.port).login(), set(range(VBUCKETS))
+    connection, left = login(server), set(range(VBUCKETS))
     end = time.monotonic() + TAKE_OVER_SECONDS_MAX
     while left:
         left = {vbucket for vbucket in left
@@ -109,7 +123,7 @@ def take_over(options, run):
     with tempfile.TemporaryDirectory() as directory, KuduCluster() as kudu, Etcd() as etcd:
         with node(options, directory, "first", kudu, etcd, run) as first:
             wait_owned(first)
-            connection = Connection(first.port).login()
+            connection = login(first)
             connection.store(documents(count))
             connection.close()
             while any(value > 0 for name, value in first.metrics().items() if "bucket_queue_items" in name):
