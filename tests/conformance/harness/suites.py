@@ -37,9 +37,11 @@ EVICTION_FETCHES_MIN = 2_000
 class Run:
     """What the suites of one run share."""
 
-    def __init__(self, report, steps):
+    def __init__(self, report, steps, storage=None):
         self.report = report
         self.steps = steps
+        # Where servers keep documents when a suite does not say so; `{suite}` in it stands for the suite's name.
+        self.storage = storage
         self.builds = Builds()
 
     def begin_builds(self, suites):
@@ -80,7 +82,7 @@ def sdk(run, suite, binary):
     certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
     command = run.builds.get(language, getattr(toolchains, language))
     users = [(USER, ["admin"]), (LIMITED_USER, LIMITED_ROLES)]
-    with (served(report, suite, binary, certificates=certificates, users=users) as server,
+    with (served(run, suite, binary, certificates=certificates, users=users) as server,
           Control(server) as control):
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url, "ORIBI_LIMITED_USER": LIMITED_USER,
                        "ORIBI_STEPS": ",".join(steps), "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS)}
@@ -97,7 +99,7 @@ def memcapable(run, suite, binary):
     It sends flush, which the server only accepts where it is switched on.
     """
     report, command = run.report, run.builds.get(suite, toolchains.memcapable)
-    with served(report, suite, binary, "--flush-enabled", "true") as server:
+    with served(run, suite, binary, "--flush-enabled", "true") as server:
         started = time.monotonic()
         arguments = ["-h", "127.0.0.1", "-p", str(server.port), "-t", "10", "-b"]
         code, output = captured([*command, *arguments], {}, MEMCAPABLE_SECONDS_MAX, suite)
@@ -117,7 +119,7 @@ def quickstart(run, suite, binary):
             commands[language] = run.builds.get(f"{suite} {language}", make)
         except toolchains.ToolchainError as error:
             report.add(suite, language, False, 0.0, str(error))
-    with served(report, suite, binary) as server:
+    with served(run, suite, binary) as server:
         for language, command in commands.items():
             environment = {**credentials(server), **toolchains.node_environment()}
             started = time.monotonic()
@@ -152,7 +154,7 @@ def quickstart_rust():
 def real_input(run, suite, binary):
     """A package index is imported, read back, and read again after a restart."""
     interpreter = run.builds.get("python", toolchains.python)[0]
-    with served(run.report, suite, binary) as server:
+    with served(run, suite, binary) as server:
         debian.run(run.report, suite, binary, server, interpreter, credentials(server))
 
 
@@ -165,7 +167,7 @@ def eviction(run, suite, binary):
         for policy in ("value", "full"):
             name = f"{suite}-{storage}-{policy}"
             arguments = ["--storage", storage, "--eviction", policy, "--memory-quota-mib", str(EVICTION_QUOTA_MIB)]
-            with served(report, name, binary, *arguments) as server:
+            with served(run, name, binary, *arguments) as server:
                 for phase in ("operate", "verify"):
                     if phase == "verify":
                         server.stop()
@@ -185,7 +187,7 @@ def range_scans(run, suite, binary):
     program = [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "range_scans.py"]
     for storage in ("embedded", "log"):
         name = f"{suite}-{storage}"
-        with served(report, name, binary, "--storage", storage) as server:
+        with served(run, name, binary, "--storage", storage) as server:
             started = time.monotonic()
             code, output = captured(program, credentials(server), RANGE_SCAN_SECONDS_MAX, name)
             last = output.strip().splitlines()[-1] if output.strip() else ""
@@ -219,8 +221,11 @@ def credentials(server):
 
 
 @contextlib.contextmanager
-def served(report, suite, binary, *arguments, certificates=None, users=()):
+def served(run, suite, binary, *arguments, certificates=None, users=()):
     """A server for the body; its clean stop and its log are steps of the suite."""
+    report = run.report
+    if run.storage and "--storage" not in arguments:
+        arguments = [*arguments, "--storage", run.storage.replace("{suite}", suite.replace("-", "_"))]
     server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments, certificates)
     try:
         for name, roles in users:
