@@ -302,6 +302,21 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
     assert_eq!(value(&bucket, VB, "k").as_deref(), Some("1"));
 }
 
+/// In the middle of the store's next call `one` loses the vbucket, `two` writes a new version of `name`, and `one` gets
+/// the vbucket back.
+fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'static str) {
+    let back = Arc::clone(one);
+    store.next(move || {
+        back.deactivate(VB);
+        two.take_over(&[VB]).unwrap();
+        load_all(&two);
+        done(two.store(VB, key(name), &set("new"), NOW));
+        two.flush_step().unwrap();
+        two.deactivate(VB);
+        back.take_over(&[VB]).unwrap();
+    });
+}
+
 #[test]
 fn a_load_that_is_overtaken_brings_nothing_stale() {
     let medium = Arc::<SharedMedium>::default();
@@ -314,16 +329,7 @@ fn a_load_that_is_overtaken_brings_nothing_stale() {
     one.flush_step().unwrap();
     one.deactivate(VB);
     one.take_over(&[VB]).unwrap();
-    let back = Arc::clone(&one);
-    store.next(move || {
-        back.deactivate(VB);
-        two.take_over(&[VB]).unwrap();
-        load_all(&two);
-        done(two.store(VB, key("c"), &set("new"), NOW));
-        two.flush_step().unwrap();
-        two.deactivate(VB);
-        back.take_over(&[VB]).unwrap();
-    });
+    interlude(&store, &one, two, "c");
     // The scan that began before goes on over what it has seen then.
     load_all(&one);
     for (name, expected) in [("a", "old"), ("b", "old"), ("c", "new")] {
@@ -341,16 +347,7 @@ fn a_fetch_that_is_overtaken_installs_nothing_stale() {
     one.flush_step().unwrap();
     one.deactivate(VB);
     one.take_over(&[VB]).unwrap();
-    let back = Arc::clone(&one);
-    store.next(move || {
-        back.deactivate(VB);
-        two.take_over(&[VB]).unwrap();
-        load_all(&two);
-        done(two.store(VB, key("k"), &set("new"), NOW));
-        two.flush_step().unwrap();
-        two.deactivate(VB);
-        back.take_over(&[VB]).unwrap();
-    });
+    interlude(&store, &one, two, "k");
     let fetched = Arc::new(Fetched::default());
     let sink: Arc<dyn FetchSink> = fetched.clone();
     one.fetch(VB, key("k"), &sink, 1);
