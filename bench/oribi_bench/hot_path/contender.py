@@ -106,7 +106,7 @@ class Contender:
 
 CONTENDERS = (
     Contender("oribi-memory", "Oribi (memory)", ("--storage", "memory")),
-    Contender("oribi-embedded", "Oribi (embedded store)", ()),
+    Contender("oribi-embedded", "Oribi (embedded store)", ("--storage", "embedded")),
     Contender("oribi-log", "Oribi (log store)", ("--storage", "log")),
     Contender("memcached", "memcached", None),
 )

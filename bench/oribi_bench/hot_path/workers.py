@@ -21,7 +21,8 @@ from .contender import chosen
 
 WORKERS = (1, 2)
 SET_PCTS = (0, 20)
-BURST_CONNECTIONS, BURST_OPERATIONS = 64, 1000
+# So many that a burst takes some hundred milliseconds: waking workers up and ending together are not its length.
+BURST_CONNECTIONS, BURST_OPERATIONS = 256, 1000
 WARM_UP_BURSTS = 3
 GOAL = 1.8
 
@@ -60,7 +61,7 @@ def measure(options):
 def burst_samples(options, contender, servers, load, set_pct):
     """Bursts on all servers in turn; samples by number of workers."""
     connections, operations = (8, 200) if options.quick else (BURST_CONNECTIONS, BURST_OPERATIONS)
-    count = 5 if options.quick else (20 if set_pct else 40)
+    count = 5 if options.quick else (12 if set_pct else 20)
     progress(f"workers, {contender.label}, {set_pct} % sets: {count} bursts of {connections * operations}")
     mixed = Load(load.items, load.value_bytes, set_pct=set_pct)
     bursts = {workers: Burst(contender, server, mixed, connections, operations) for workers, server in servers.items()}
