@@ -40,6 +40,11 @@ impl Bucket {
         self.vbucket(vbid).is_some_and(VBucket::is_owned)
     }
 
+    /// Whether clients may be told what a vbucket has.
+    pub fn is_serving(&self, vbid: Vbid) -> bool {
+        self.vbucket(vbid).is_some_and(VBucket::is_serving)
+    }
+
     /// Sets who knows how long this node owns what it has taken over. To be called before that.
     pub fn set_ownership(&self, ownership: Arc<dyn Ownership>) {
         self.store.set_ownership(Arc::clone(&ownership));

@@ -7,6 +7,8 @@
 //! 2. Whatever was begun without a lock (a flush, a load, a fetch) carries the incarnation in which it
 //!    began, and nothing of it counts in another.
 //! 3. Ownership begins only while no flush is under way; the bucket sees to it.
+//! 4. Nobody waits in one history for a seqno of another: who waits names the history that gave the seqno, and a history
+//!    that begins shows its name before its seqnos, and then tells everybody who still waits that nobody knows.
 //!
 //! Callers: the bucket, for whoever assigns vbuckets to nodes.
 
@@ -33,6 +35,11 @@ impl VBucket {
         self.phase.load(Ordering::Acquire) != VbucketPhase::Dead as u8
     }
 
+    /// True while clients may be told what the vbucket has: it is this node's, and its last time has not come.
+    pub fn is_serving(&self) -> bool {
+        self.phase() == VbucketPhase::Active
+    }
+
     /// Number of the ownership, or of the time without.
     pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Acquire)
@@ -48,6 +55,10 @@ impl VBucket {
 
     /// Continues what was claimed from the state in the store. It serves nothing yet.
     pub(crate) fn continue_from(&self, state: &VbucketState) {
+        let uuid = state.failover_table.first().map_or(0, |entry| entry.uuid.0);
+        *self.failover_table.lock() = state.failover_table.clone();
+        // Before anything by which a waiter of the history before could take its seqno for durable.
+        self.uuid.store(uuid, Ordering::Release);
         let expelled = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
@@ -59,9 +70,8 @@ impl VBucket {
             expelled
         };
         self.settle(expelled);
-        let uuid = state.failover_table.first().map_or(0, |entry| entry.uuid.0);
-        *self.failover_table.lock() = state.failover_table.clone();
-        self.uuid.store(uuid, Ordering::Relaxed);
+        // Who was about to wait when the last history ended may have come after those who waited were told.
+        self.waiters.fail_all();
     }
 
     /// Begins to serve what was claimed; its documents are loaded meanwhile, if there are any.

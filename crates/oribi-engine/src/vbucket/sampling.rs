@@ -3,7 +3,8 @@
 //! Owns: the draw. A vbucket is drawn by how many documents of the collection it has, then a slot of its table; a slot without
 //! a fitting document is drawn again, so that every document has the same chance. Where fitting documents are so rare that
 //! this comes to nothing, the first group behind a random one that has any decides. Only documents whose values are in memory
-//! are picked: nobody waits for a disk. Called for GET_RANDOM_KEY.
+//! are picked: nobody waits for a disk. A vbucket that serves nothing is looked at by nobody, which is decided under the lock of
+//! its table, like all that ownership decides. Called for GET_RANDOM_KEY.
 
 use oribi_types::{Cas, CollectionId, Timestamp};
 
@@ -36,7 +37,11 @@ impl Wanted {
 
 impl VBucket {
     fn collection_items(&self, collection: CollectionId) -> u64 {
-        self.table.lock().collections().get(collection).map_or(0, |figures| figures.items)
+        let table = self.table.lock();
+        match self.is_serving() {
+            true => table.collections().get(collection).map_or(0, |figures| figures.items),
+            false => 0,
+        }
     }
 
     fn random_item(
@@ -46,6 +51,9 @@ impl VBucket {
     ) -> Option<(ItemRef, Cas)> {
         {
             let table = self.table.lock();
+            if !self.is_serving() {
+                return None;
+            }
             let groups = table.index.group_count() as u64;
             for _ in 0..if groups > 0 { DRAWS } else { 0 } {
                 let (group, mut slot) = (random() % groups, random() % GROUP_SLOTS);
@@ -72,8 +80,13 @@ impl VBucket {
         let mut seen = 0;
         while seen < groups {
             let table = self.table.lock();
+            // It may have been emptied since, or have grown: then not all of it is gone through.
+            let count = table.index.group_count();
+            if !self.is_serving() || count == 0 {
+                return None;
+            }
             for _ in 0..GROUPS_PER_SLICE.min(groups - seen) {
-                let group = (begin as usize).wrapping_add(seen) % groups;
+                let group = (begin as usize).wrapping_add(seen) % count;
                 let mut found = None;
                 table.index.visit_group(group, |item| {
                     if wanted.fits(item) {

@@ -44,7 +44,7 @@ pub(super) fn get_keys(x: &mut Exchange<'_>) {
         return;
     }
     let vbid = x.vbid(from);
-    if x.bucket().bucket().vbucket(vbid).is_none_or(|vbucket| !vbucket.is_owned()) {
+    if !x.bucket().bucket().is_serving(vbid) {
         return x.refuse(Refused::NotMyVbucket);
     }
     if !x.bucket().bucket().manifest().contains(from.collection) {

@@ -35,7 +35,7 @@ struct Asked {
 /// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
 pub(super) fn failover_log(x: &mut Exchange<'_>) {
     let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_owned());
+    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
     let Some(vbucket) = vbucket else { return x.refuse(Refused::NotMyVbucket) };
     let mut value = Vec::new();
     for entry in vbucket.failover_table() {
@@ -51,7 +51,7 @@ pub(super) fn observe(x: &mut Exchange<'_>) {
     let mut rest = x.frame.value;
     while !rest.is_empty() {
         let Some((one, behind)) = next_asked(x, rest) else { return x.fail(Status::Einval) };
-        if x.bucket().bucket().vbucket(one.vbid).is_none_or(|vbucket| !vbucket.is_owned()) {
+        if !x.bucket().bucket().is_serving(one.vbid) {
             return x.refuse(Refused::NotMyVbucket);
         }
         if !x.allows(one.collection, Privilege::MetaRead.into()) {

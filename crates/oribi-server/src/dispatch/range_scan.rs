@@ -109,7 +109,7 @@ fn served(x: &mut Exchange<'_>) -> Option<(Vbid, Arc<BucketHandle>)> {
         x.fail(Status::NotSupported);
         return None;
     }
-    if !handle.bucket().is_owned(vbid) {
+    if !handle.bucket().is_serving(vbid) {
         x.refuse(Refused::NotMyVbucket);
         return None;
     }
