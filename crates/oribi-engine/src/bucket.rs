@@ -273,21 +273,27 @@ impl Bucket {
         token: u64,
     ) -> bool {
         let Some(vbucket) = self.vbucket(vbid) else { return true };
-        if history.is_some_and(|history| history != vbucket.uuid()) {
-            // Its history has ended; how much of it is durable nobody knows any more.
-            sink.persisted(token, PersistOutcome::Failed);
-            return false;
+        let standing = || {
+            // Read before the history, which a new owner writes first: it is not that of a later history then.
+            let persisted = vbucket.persisted_seqno();
+            if history.is_some_and(|history| history != vbucket.uuid()) {
+                // Its history has ended; how much of it is durable nobody knows any more.
+                return Some(PersistOutcome::Failed);
+            }
+            (persisted >= seqno).then_some(PersistOutcome::Persisted)
+        };
+        match vbucket.waiters().register(seqno, sink, token, standing) {
+            Some(PersistOutcome::Persisted) => return true,
+            Some(PersistOutcome::Failed) => sink.persisted(token, PersistOutcome::Failed),
+            None => {
+                if !vbucket.is_owned() {
+                    // Ownership may have ended before the registration, and nobody will come to tell.
+                    vbucket.waiters().fail_all();
+                }
+                self.signal.hurry();
+            }
         }
-        let persisted = || vbucket.persisted_seqno();
-        let durable = vbucket.waiters().register(seqno, sink, token, persisted);
-        if !durable && !vbucket.is_owned() {
-            // Ownership may have ended before the registration, and nobody will come to tell.
-            vbucket.waiters().fail_all();
-        }
-        if !durable {
-            self.signal.hurry();
-        }
-        durable
+        false
     }
 
     /// The current collections manifest.

@@ -35,21 +35,22 @@ struct Waiter {
 pub(crate) struct Waiters(Mutex<Vec<Waiter>>);
 
 impl Waiters {
-    /// Registers a waiter unless `persisted` already covers it; true when it does. The caller's
-    /// closure is asked under the lock that [`Waiters::persisted`] takes, so no wait is missed.
+    /// Registers a waiter unless `standing` says that its wait is over already, and returns what it says. The caller's
+    /// closure is asked under the lock that [`Waiters::persisted`] and [`Waiters::fail_all`] take, so no wait is missed:
+    /// who tells waiters of something has to make it visible to the closure first.
     pub(crate) fn register(
         &self,
         seqno: Seqno,
         sink: &Arc<dyn PersistenceSink>,
         token: u64,
-        persisted: impl FnOnce() -> Seqno,
-    ) -> bool {
+        standing: impl FnOnce() -> Option<PersistOutcome>,
+    ) -> Option<PersistOutcome> {
         let mut waiters = self.0.lock();
-        if persisted() >= seqno {
-            return true;
+        let outcome = standing();
+        if outcome.is_none() {
+            waiters.push(Waiter { seqno, sink: Arc::clone(sink), token });
         }
-        waiters.push(Waiter { seqno, sink: Arc::clone(sink), token });
-        false
+        outcome
     }
 
     /// Tells everyone who waited for `end` or less.
