@@ -136,6 +136,12 @@ impl Manifest {
         id == CollectionId::DEFAULT || self.position(id).is_some()
     }
 
+    /// True when there was a collection with this id and there never will be again. One that is neither here nor dropped
+    /// belongs to a newer manifest.
+    pub fn has_dropped(&self, id: CollectionId) -> bool {
+        (FIRST_USER_ID..self.next_collection_id).contains(&id.0) && !self.contains(id)
+    }
+
     /// The collection with this id.
     pub fn collection(&self, id: CollectionId) -> Option<&Collection> {
         let position = self.position(id)?;

@@ -14,8 +14,9 @@
 //!
 //! When a part cannot be read, nothing says which vbuckets have records in the rest of it. So every vbucket
 //! that is not loaded is then scanned by itself; one whose scan fails stays in temporary failure, and
-//! the others serve. Documents of collections that left the manifest before a crash are purged
-//! afterwards.
+//! the others serve. Documents of collections that left the manifest are purged afterwards, those that had not been
+//! purged when the last owner ended, and those that were dropped while they were loaded. A collection that is not in the
+//! manifest is not always a dropped one: what a load reads may be newer than the manifest that it began with.
 //!
 //! On a store that several nodes share vbuckets come one by one, each as a part of its own, for as long as the bucket is
 //! open; a part that cannot be read is tried again.
@@ -215,8 +216,7 @@ impl Bucket {
             // It is another node's by now.
             return WarmupStep::Loaded { items: 0 };
         }
-        let manifest = self.manifest();
-        let mut load = PartLoad::new(self, &manifest, incarnation);
+        let mut load = PartLoad::new(self, incarnation);
         let loaded = self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record));
         let (counts, unknown) = load.finish();
         let incarnation = incarnation.unwrap_or_default();
@@ -306,17 +306,21 @@ impl Bucket {
         }
     }
 
+    /// Has documents of collections purged that were not in the manifest, as far as they were dropped: which is for ever,
+    /// so that no later manifest has to be asked.
     fn schedule_purges(&self, unknown: &[CollectionId]) {
-        if unknown.is_empty() {
-            return;
-        }
+        let manifest = self.manifest();
         let mut purges = self.purges.lock();
-        for collection in unknown {
+        let known = purges.len();
+        for collection in unknown.iter().filter(|collection| manifest.has_dropped(**collection)) {
             if !purges.contains(collection) {
                 purges.push(*collection);
             }
         }
+        let has_new = purges.len() > known;
         drop(purges);
-        self.signal.notify();
+        if has_new {
+            self.signal.notify();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! have arrived. Nothing is allocated per record but the block.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use oribi_storage::Record;
 use oribi_types::{CollectionId, Vbid};
@@ -53,7 +54,8 @@ pub(super) struct Counts {
 /// A part that is being loaded.
 pub(super) struct PartLoad<'b> {
     bucket: &'b Bucket,
-    manifest: &'b Manifest,
+    /// The newest that was needed so far.
+    manifest: Arc<Manifest>,
     extent: Extent,
     counts: Counts,
     /// Collections that are not in the manifest.
@@ -65,14 +67,10 @@ pub(super) struct PartLoad<'b> {
 }
 
 impl<'b> PartLoad<'b> {
-    pub(super) fn new(
-        bucket: &'b Bucket,
-        manifest: &'b Manifest,
-        incarnation: Option<u64>,
-    ) -> PartLoad<'b> {
+    pub(super) fn new(bucket: &'b Bucket, incarnation: Option<u64>) -> PartLoad<'b> {
         PartLoad {
             bucket,
-            manifest,
+            manifest: bucket.manifest(),
             extent: bucket.warmup.extent(),
             counts: Counts::default(),
             unknown: Vec::new(),
@@ -90,7 +88,7 @@ impl<'b> PartLoad<'b> {
         if vbucket.incarnation() != self.incarnation_of(vbucket) {
             return ControlFlow::Break(());
         }
-        if collection != CollectionId::DEFAULT && !self.manifest.contains(collection) {
+        if !self.knows(collection) {
             if !self.unknown.contains(&collection) {
                 self.unknown.push(collection);
             }
@@ -115,6 +113,14 @@ impl<'b> PartLoad<'b> {
         let item = self.block(record);
         self.batch.push((hash, item));
         ControlFlow::Continue(())
+    }
+
+    /// False for a collection that is not there right now; one that came after the load had begun is.
+    fn knows(&mut self, collection: CollectionId) -> bool {
+        if !self.manifest.contains(collection) {
+            self.manifest = self.bucket.manifest();
+        }
+        self.manifest.contains(collection)
     }
 
     fn incarnation_of(&self, vbucket: &VBucket) -> u64 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, PersistOutcome, PersistenceSink,
     Refused, WarmupStep,
@@ -199,16 +200,25 @@ fn a_vbucket_that_comes_back_has_nothing_of_its_earlier_time() {
     assert_eq!(one.vbucket(VB).unwrap().stats().high_seqno, Seqno(1));
 }
 
+type Action = Box<dyn FnOnce() + Send>;
+
 /// Does something between a call's arrival and the store.
 struct Interrupted {
     inner: SharedMemoryStore,
-    now: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    now: Mutex<Option<Action>>,
+    before_scan: Mutex<Option<Action>>,
+    in_take_over: Mutex<Option<Action>>,
 }
 
 impl Interrupted {
     fn on(medium: &Arc<SharedMedium>) -> Arc<Interrupted> {
         let inner = SharedMemoryStore::on(Arc::clone(medium));
-        Arc::new(Interrupted { inner, now: Mutex::default() })
+        Arc::new(Interrupted {
+            inner,
+            now: Mutex::default(),
+            before_scan: Mutex::default(),
+            in_take_over: Mutex::default(),
+        })
     }
 
     fn next(&self, action: impl FnOnce() + Send + 'static) {
@@ -216,9 +226,13 @@ impl Interrupted {
     }
 
     fn interrupt(&self) {
-        let action = self.now.lock().take();
-        action.into_iter().for_each(|action| action());
+        act(&self.now);
     }
+}
+
+fn act(planned: &Mutex<Option<Action>>) {
+    let action = planned.lock().take();
+    action.into_iter().for_each(|action| action());
 }
 
 impl KvStore for Interrupted {
@@ -237,6 +251,7 @@ impl KvStore for Interrupted {
         found
     }
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        act(&self.before_scan);
         self.inner.scan_keys(vbid, &mut |record| {
             self.interrupt();
             visit(record)
@@ -273,7 +288,9 @@ impl KvStore for Interrupted {
         true
     }
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.inner.take_over(vbuckets)
+        let taken = self.inner.take_over(vbuckets);
+        act(&self.in_take_over);
+        taken
     }
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {
         self.inner.set_ownership(owned);
@@ -355,4 +372,110 @@ fn a_fetch_that_is_overtaken_installs_nothing_stale() {
     assert!(fetched.0.load(Ordering::Acquire));
     load_all(&one);
     assert_eq!(value(&one, VB, "k").as_deref(), Some("new"));
+}
+
+fn create(bucket: &Bucket, name: &str) -> CollectionId {
+    let change = ManifestChange::CreateCollection {
+        scope: "_default".to_owned(),
+        name: name.to_owned(),
+        max_ttl_s: None,
+    };
+    bucket.update_manifest(&change).unwrap().collection_id("_default", name).unwrap()
+}
+
+/// A scan that was interrupted goes on over a newer state of the store than the one in which the load began. Documents of a
+/// collection that was made in between were once purged, as if it had been dropped.
+#[test]
+fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    bucket.take_over(&ALL).unwrap();
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+    bucket.flush_step().unwrap();
+    bucket.deactivate(VB);
+    bucket.take_over(&[VB]).unwrap();
+    let (made, writer) = (Arc::new(Mutex::new(None)), Arc::clone(&bucket));
+    let made_meanwhile = Arc::clone(&made);
+    *store.before_scan.lock() = Some(Box::new(move || {
+        let collection = create(&writer, "new");
+        *made_meanwhile.lock() = Some(collection);
+        let new = DocKey { collection, key: b"k" };
+        // For all that is known while it loads the document may be in the store.
+        let sink: Arc<dyn FetchSink> = Arc::new(Fetched::default());
+        writer.fetch(VB, new, &sink, 1);
+        assert_eq!(writer.fetch_step(), 1);
+        done(writer.store(VB, new, &set("kept"), NOW));
+        writer.flush_step().unwrap();
+    }));
+    load_all(&bucket);
+    let collection = made.lock().expect("there was a scan");
+    // What is to be purged goes with the next step.
+    bucket.flush_step().unwrap();
+    let new = DocKey { collection, key: b"k" };
+    assert!(matches!(bucket.get(VB, new, NOW), GetOutcome::Hit(_)), "it is in memory");
+    assert!(store.get(VB, new, &mut |_| ()).unwrap(), "it is in the store");
+}
+
+/// The other way round: what was dropped while nobody could purge it goes with a load.
+#[test]
+fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
+    let medium = Arc::<SharedMedium>::default();
+    let (one, two) = nodes(&medium);
+    one.take_over(&ALL).unwrap();
+    let collection = create(&one, "old");
+    let old = DocKey { collection, key: b"k" };
+    done(one.store(VB, old, &set("1"), NOW));
+    one.flush_step().unwrap();
+    one.deactivate(VB);
+    let dropped = ManifestChange::DropCollection { scope: "_default".into(), name: "old".into() };
+    let manifest = one.update_manifest(&dropped).unwrap();
+    // Nobody has the vbucket when the purge comes.
+    one.flush_step().unwrap();
+    two.install_manifest(&manifest.to_stored_json(), false).unwrap();
+    two.take_over(&[VB]).unwrap();
+    load_all(&two);
+    let is_stored = || SharedMemoryStore::on(Arc::clone(&medium)).get(VB, old, &mut |_| ());
+    assert!(is_stored().unwrap(), "there is something to purge");
+    two.flush_step().unwrap();
+    assert!(!is_stored().unwrap());
+}
+
+/// Somebody looked whether his history was still the current one, was held up, and registered when the next owner had
+/// begun to take the vbucket over: he was then told of the durability of another history's seqno.
+#[test]
+fn who_waits_in_one_history_is_told_nothing_of_the_next() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    bucket.take_over(&ALL).unwrap();
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn PersistenceSink> = told.clone();
+    let written = done(bucket.store(VB, key("k"), &set("lost"), NOW));
+    bucket.deactivate(VB);
+    let (waiting, late) = (Arc::clone(&bucket), Arc::clone(&sink));
+    let wait = move |token| {
+        let position = (written.seqno, Some(written.vb_uuid));
+        assert!(!waiting.when_persisted(VB, position, &late, token));
+    };
+    let again = wait.clone();
+    *store.in_take_over.lock() = Some(Box::new(move || wait(1)));
+    store.next(move || again(2));
+    bucket.take_over(&[VB]).unwrap();
+    let next = done(bucket.store(VB, key("k"), &set("2"), NOW));
+    assert_eq!(next.seqno, written.seqno, "both histories have this seqno");
+    bucket.flush_step().unwrap();
+    assert_eq!(*told.0.lock(), [(1, PersistOutcome::Failed), (2, PersistOutcome::Failed)]);
+}
+
+#[test]
+fn no_random_document_comes_of_a_vbucket_that_is_on_its_way_out() {
+    let (bucket, _) = nodes(&Arc::default());
+    bucket.take_over(&ALL).unwrap();
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+    let drawn = || bucket.random_document(CollectionId::DEFAULT, NOW).unwrap();
+    assert!(drawn().is_some() && bucket.is_serving(VB));
+    bucket.stop_serving(VB);
+    assert!(bucket.is_owned(VB) && !bucket.is_serving(VB));
+    assert!(drawn().is_none());
 }
