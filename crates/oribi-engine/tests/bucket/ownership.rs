@@ -325,12 +325,12 @@ fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'s
     let back = Arc::clone(one);
     store.next(move || {
         back.deactivate(VB);
-        two.take_over(&[VB]).unwrap();
+        two.take_over(&[VB]).expect("nothing is in its way");
         load_all(&two);
         done(two.store(VB, key(name), &set("new"), NOW));
-        two.flush_step().unwrap();
+        two.flush_step().expect("nobody else has taken over");
         two.deactivate(VB);
-        back.take_over(&[VB]).unwrap();
+        back.take_over(&[VB]).expect("nothing is in its way");
     });
 }
 
@@ -380,7 +380,8 @@ fn create(bucket: &Bucket, name: &str) -> CollectionId {
         name: name.to_owned(),
         max_ttl_s: None,
     };
-    bucket.update_manifest(&change).unwrap().collection_id("_default", name).unwrap()
+    let manifest = bucket.update_manifest(&change).expect("the name is free");
+    manifest.collection_id("_default", name).expect("it was just made")
 }
 
 /// A scan that was interrupted goes on over a newer state of the store than the one in which the load began. Documents of a

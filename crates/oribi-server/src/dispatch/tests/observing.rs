@@ -64,6 +64,34 @@ fn malformed_observations_are_refused() {
     assert_eq!(client.ask(&request).status, Status::NotMyVbucket);
 }
 
+/// While its last writes are flushed a vbucket is owned and serves nothing: another node's answers may be newer soon.
+#[test]
+fn a_vbucket_on_its_way_out_answers_nothing() {
+    let mut client = Client::modern();
+    client.set(b"k", b"v");
+    let bucket = std::sync::Arc::clone(client.harness.bucket().bucket());
+    bucket.flush_step().unwrap();
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let keys = [&vbid.0.to_be_bytes()[..], &[0, 1, b'k']].concat();
+    let scan = br#"{"range":{"start":"","end":"/w=="}}"#;
+    let in_vbucket = |opcode| RequestParts { vbid, ..RequestParts::new(opcode) };
+    let requests = [
+        RequestParts { value: &keys, ..RequestParts::new(Opcode::Observe) },
+        about(Opcode::GetKeys, b"k"),
+        in_vbucket(Opcode::GetFailoverLog),
+        RequestParts { datatype: 1, value: scan, ..in_vbucket(Opcode::RangeScanCreate) },
+    ];
+    let statuses =
+        |client: &mut Client| requests.each_ref().map(|request| client.ask(request).status);
+    assert_eq!(statuses(&mut client), [Status::Success; 4]);
+    let random = RequestParts::new(Opcode::GetRandomKey);
+    assert_eq!(client.ask(&random).status, Status::Success);
+    bucket.vbuckets().iter().for_each(|vbucket| bucket.stop_serving(vbucket.id()));
+    assert!(bucket.is_owned(vbid));
+    assert_eq!(statuses(&mut client), [Status::NotMyVbucket; 4]);
+    assert_eq!(client.ask(&random).status, Status::KeyEnoent);
+}
+
 #[test]
 fn evict_key_needs_a_durable_document() {
     let mut client = Client::modern();
