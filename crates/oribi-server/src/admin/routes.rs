@@ -86,13 +86,6 @@ fn audit(state: &AdminState, identity: &Identity, method: &Method, parts: &[&str
 
 /// Routes that change nothing.
 async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
-    let bucket = match parts {
-        ["pools", "default", "buckets" | "b" | "bs", bucket, ..] => Some(*bucket),
-        _ => None,
-    };
-    if let Some(bucket) = bucket.filter(|bucket| !asker.identity.access.reaches(bucket)) {
-        return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
-    }
     // Figures of all buckets, so a right in all of them.
     let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
     match parts {
@@ -102,14 +95,29 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
         ["pools", "default" | "nodes"] => pools::node(state, asker),
         ["pools", "default", "nodeServices"] => pools::node_services(state),
         ["pools", "default", "buckets"] => buckets::list(state, asker).await,
-        ["pools", "default", "buckets", bucket] => buckets::get(state, bucket, asker).await,
-        ["pools", "default", "b", bucket] => config_stream::terse(state, bucket),
-        ["pools", "default", "bs" | "bucketsStreaming", bucket] => {
-            config_stream::streaming(state, bucket)
+        ["pools", "default", form, bucket, rest @ ..] => {
+            read_bucket(state, form, bucket, rest, asker).await
         }
-        ["pools", "default", "buckets", bucket, "scopes"] => {
-            collections::manifest(state, bucket, &asker.identity)
-        }
+        _ => path_not_found(),
+    }
+}
+
+/// What is told about one bucket, in each of the forms that paths name. All of it needs some right there.
+async fn read_bucket(
+    state: &Arc<AdminState>,
+    form: &str,
+    bucket: &str,
+    rest: &[&str],
+    asker: &Asker,
+) -> Reply {
+    if !asker.identity.access.reaches(bucket) {
+        return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
+    }
+    match (form, rest) {
+        ("buckets", []) => buckets::get(state, bucket, asker).await,
+        ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
+        ("b", []) => config_stream::terse(state, bucket),
+        ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket),
         _ => path_not_found(),
     }
 }
