@@ -1,57 +1,22 @@
 """How long a node's documents are away when it dies, and how fast the node that takes over has them in memory."""
 
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from .kudu_server import KuduCluster, die_with_parent
+from .etcd import Etcd
+from .kudu_server import KuduCluster
 from .report import Outcome, Row
-from .server import Server, free_port
+from .server import Server
 from .warmup import VALUE_BYTES, documents, is_done, items_of
 from .wire import GET, Connection, frame, vbucket_of
 
 VBUCKETS = 64
 LEASE_S = 5
-START_SECONDS_MAX = 30
 TAKE_OVER_SECONDS_MAX = 120
 STATUS_OK = 0
 STATUS_MISS = 1
-
-
-class Etcd:
-    """An etcd of one member, without fsync as nothing crashes the machine; `url` is where nodes find it."""
-
-    def __init__(self):
-        self.directory = tempfile.TemporaryDirectory(prefix="oribi-bench-etcd-")
-        client, peer = free_port(), free_port()
-        self.url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-        self.process = subprocess.Popen(
-            ["etcd", "--name", "bench", "--unsafe-no-fsync", "--log-level", "error",
-             "--data-dir", str(Path(self.directory.name) / "data"),
-             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-             "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
-             "--initial-cluster", f"bench={peer_url}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent)
-        self.client = client
-
-    def __enter__(self):
-        end = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                Connection(self.client).close()
-                return self
-            except ConnectionError:
-                if time.monotonic() > end:
-                    raise SystemExit("etcd does not start") from None
-                time.sleep(0.01)
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.directory.cleanup()
 
 
 def node(options, directory, name, kudu, etcd, run):

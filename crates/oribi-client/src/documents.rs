@@ -164,7 +164,7 @@ impl Client {
     }
 
     /// Reads parts of a document; `None` when there is none. That a path leads nowhere is an outcome
-    /// of that path. Oribi's server does not support it so far.
+    /// of that path.
     pub async fn lookup_in(
         &self,
         collection: &Collection,
@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Changes parts of a document, all or none: [`ClientError::Path`] says which one could not be
-    /// changed. Oribi's server does not support it so far.
+    /// changed.
     pub async fn mutate_in(
         &self,
         collection: &Collection,

@@ -54,6 +54,10 @@ var steps = []step{
 	{"wrong-password", (*program).wrongPassword},
 	{"parallel-50000", (*program).parallel50000},
 	{"kill-restart", (*program).killRestart},
+	{"join", func(p *program) string { return p.changeNodes("join") }},
+	{"kill", func(p *program) string { return p.changeNodes("kill") }},
+	{"return", func(p *program) string { return p.changeNodes("return") }},
+	{"leave", func(p *program) string { return p.changeNodes("leave") }},
 }
 
 func main() {
@@ -61,6 +65,7 @@ func main() {
 		connectionString: os.Getenv("ORIBI_CONNSTR"),
 		user:             os.Getenv("ORIBI_USER"),
 		password:         os.Getenv("ORIBI_PASSWORD"),
+		written:          map[string]string{},
 	}
 	wanted := strings.Split(os.Getenv("ORIBI_STEPS"), ",")
 	for _, s := range steps {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -34,6 +36,11 @@ func (p *program) rights() string {
 	equal(content[string](must(shown.Get("d", nil))), "shown")
 	_, err := shown.Upsert("d", 1, nil)
 	fails(err, gocb.ErrAuthenticationFailure)
+	// The server's words and the reference of its log line reach whoever catches the error.
+	var refusal *gocb.KeyValueError
+	check(errors.As(err, &refusal), "a key-value error")
+	check(strings.Contains(refusal.Context, "needs the privilege Upsert"), "the missing privilege, got "+refusal.Context)
+	check(refusal.Ref != "", "a reference")
 	_, err = shown.Insert("new", 1, nil)
 	fails(err, gocb.ErrAuthenticationFailure)
 	_, err = shown.Remove("d", nil)

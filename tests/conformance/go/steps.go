@@ -33,6 +33,9 @@ type program struct {
 	cluster    *gocb.Cluster
 	bucket     *gocb.Bucket
 	collection *gocb.Collection
+
+	// What the steps of nodes.go have written.
+	written map[string]string
 }
 
 func (p *program) open(password string) *gocb.Cluster {

@@ -1,7 +1,7 @@
-"""A loopback HTTP endpoint through which a program asks for a crash.
+"""A loopback HTTP endpoint through which a program asks for a crash, or another change of its servers.
 
-`POST /kill-restart` ends the server with SIGKILL, starts it again on the same
-ports and data directory, and answers 200 once it serves. HTTP because every
+`POST /ACTION` does it and answers 200 once that is done: `kill-restart`, for example, ends the server with
+SIGKILL, starts it again on the same ports and data directory, and is done once it serves. HTTP because every
 language can send one request without another library.
 """
 
@@ -10,20 +10,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Control:
-    def __init__(self, server):
-        control = self
-        self.server = server
-        self.restarts = 0
+    """`actions` maps names to functions; `done` lists those that succeeded."""
+
+    def __init__(self, actions):
+        done = self.done = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
-                if self.path != "/kill-restart":
+                name = self.path.removeprefix("/")
+                if name not in actions:
                     self.send_error(404)
                     return
                 try:
-                    control.server.kill_and_restart()
-                    control.restarts += 1
-                    status, body = 200, b"restarted\n"
+                    actions[name]()
+                    done.append(name)
+                    status, body = 200, b"done\n"
                 except Exception as error:  # the program must learn of any failure
                     status, body = 500, f"{error}\n".encode()
                 self.send_response(status)

@@ -11,10 +11,11 @@ import subprocess
 import threading
 import time
 
-from .steps import STEP_SECONDS_MAX
+from .steps import CLUSTER_STEP_SECONDS_MAX, STEP_SECONDS_MAX
 
 # Until the first line and between steps a program may start a runtime or close connections.
 PAUSE_SECONDS_MAX = 60
+LIMITS = {**STEP_SECONDS_MAX, **CLUSTER_STEP_SECONDS_MAX}
 
 
 def run_program(report, suite, command, environment, log_path, steps):
@@ -49,7 +50,7 @@ def follow(report, suite, lines, log):
     """Reads announcements until the program closes its output or exceeds a limit."""
     reported, current, since = set(), None, time.monotonic()
     while True:
-        limit = STEP_SECONDS_MAX.get(current, PAUSE_SECONDS_MAX)
+        limit = LIMITS.get(current, PAUSE_SECONDS_MAX)
         try:
             line = lines.get(timeout=max(0.0, since + limit - time.monotonic()))
         except queue.Empty:

@@ -38,3 +38,8 @@ STEP_SECONDS_MAX = {
 }
 
 STEPS = list(STEP_SECONDS_MAX)
+
+# What programs do while the nodes of their cluster come and go, see cluster.py.
+CLUSTER_STEP_SECONDS_MAX = {"join": 120, "kill": 120, "return": 120, "leave": 120}
+
+CLUSTER_STEPS = ["connect", *CLUSTER_STEP_SECONDS_MAX]

@@ -11,7 +11,7 @@ import re
 import time
 import urllib.request
 
-from . import debian, layout, toolchains
+from . import cluster, debian, layout, toolchains
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
@@ -56,6 +56,8 @@ def needs(suite):
     language = suite.removesuffix(TLS_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
+    if suite == "cluster":
+        return [(language, getattr(toolchains, language)) for language in LANGUAGES]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
     return [(suite, toolchains.memcapable)] if suite == "memcapable" else [("python", toolchains.python)]
@@ -83,14 +85,25 @@ def sdk(run, suite, binary):
     command = run.builds.get(language, getattr(toolchains, language))
     users = [(USER, ["admin"]), (LIMITED_USER, LIMITED_ROLES)]
     with (served(run, suite, binary, certificates=certificates, users=users) as server,
-          Control(server) as control):
+          Control({"kill-restart": server.kill_and_restart}) as control):
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url, "ORIBI_LIMITED_USER": LIMITED_USER,
                        "ORIBI_STEPS": ",".join(steps), "ORIBI_SUB_DOCUMENTS": str(layout.SUB_DOCUMENTS)}
         if certificates is not None:
             environment.update(certificates.environment())
         run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
-        if control.restarts != steps.count("kill-restart"):
-            report.add(suite, "restarts", False, 0.0, f"{control.restarts} instead of one")
+        if len(control.done) != steps.count("kill-restart"):
+            report.add(suite, "restarts", False, 0.0, f"{len(control.done)} instead of one")
+
+
+def nodes(run, suite, binary):
+    """The SDK programs on a cluster of two nodes, one after the other."""
+    commands = {}
+    for language in LANGUAGES:
+        try:
+            commands[language] = run.builds.get(language, getattr(toolchains, language))
+        except toolchains.ToolchainError as error:
+            run.report.add(suite, language, False, 0.0, str(error))
+    cluster.run_programs(run.report, binary, commands)
 
 
 def memcapable(run, suite, binary):
@@ -211,9 +224,9 @@ QUICKSTARTS = {
     "rust": quickstart_rust,
 }
 OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
-          "range-scans": range_scans}
+          "range-scans": range_scans, "cluster": nodes}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", "range-scans", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
+ALL = ["eviction", "debian", "range-scans", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "cluster", "memcapable", "quickstart"]
 
 
 def credentials(server):

@@ -14,6 +14,7 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const couchbase = require('couchbase')
 const { compression } = require('./compression.js')
 const { locks } = require('./locks.js')
+const nodes = require('./nodes.js')
 const { rights } = require('./rights.js')
 const { scans } = require('./scans.js')
 const subDocuments = require('./sub_documents.js')
@@ -264,7 +265,7 @@ const steps = {
     const deadline = performance.now() + 60_000
     while (acknowledged.size < 1_000 && performance.now() < deadline) await sleep(10)
     assert.ok(acknowledged.size >= 1_000, '1,000 durable writes')
-    await killAndRestart()
+    await control('kill-restart')
     stopping = true
     await writers
     const restarted = performance.now()
@@ -280,6 +281,8 @@ const steps = {
     assert.notEqual(newer.cas.toString(), acknowledged.get(someKey).cas.toString())
     return `${acknowledged.size} survived, reconnected after ${(reconnected / 1000).toFixed(2)} s`
   },
+
+  ...Object.fromEntries(nodes.STEPS.map((step) => [step, () => nodes.change(collection, step, control, pastDeaths)])),
 }
 
 function sameCas(actual, expected) {
@@ -304,6 +307,11 @@ async function untilNotFound(key) {
   await assert.rejects(collection.get(key), couchbase.DocumentNotFoundError)
 }
 
+// As `eventually`, past what a node's death may cause.
+function pastDeaths(call) {
+  return eventually(call, [...TIMEOUTS, couchbase.DurabilityAmbiguousError])
+}
+
 // Repeats a call until it succeeds, for half a minute, past errors that time heals.
 async function eventually(call, transient) {
   const deadline = performance.now() + 30_000
@@ -325,11 +333,12 @@ async function inParallel(operation) {
   await Promise.all(Array.from({ length: IN_FLIGHT_MAX }, work))
 }
 
-function killAndRestart() {
+// Asks for a crash, or another change of the servers, and waits until it is done.
+function control(action) {
   return new Promise((resolve, reject) => {
-    const request = http.request(`${process.env.ORIBI_CONTROL}/kill-restart`, { method: 'POST' }, (response) => {
+    const request = http.request(`${process.env.ORIBI_CONTROL}/${action}`, { method: 'POST' }, (response) => {
       response.resume()
-      response.on('end', () => (response.statusCode === 200 ? resolve() : reject(new Error('no restart'))))
+      response.on('end', () => (response.statusCode === 200 ? resolve() : reject(new Error(`no ${action}`))))
     })
     request.on('error', reject)
     request.end()

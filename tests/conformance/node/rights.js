@@ -36,6 +36,10 @@ async function rights(bucket, limited, eventually) {
     () => shown.binary().increment('new', 1, { initial: 0 }),
   ]
   for (const call of refused) await assert.rejects(call, couchbase.AuthenticationFailureError)
+  // The server's words and the reference of its log line reach whoever catches the error.
+  const refusal = await shown.upsert('d', {}).catch((error) => error)
+  assert.match(refusal.context.context, /needs the privilege Upsert/)
+  assert.ok(refusal.context.ref)
   assert.deepEqual((await bucket.scope(SCOPE).collection('shown').get('d')).content, { in: 'shown' })
   await assert.rejects(hidden.get('d', { timeout: 1_000 }), (error) => UNKNOWN.some((each) => error instanceof each))
   await manager.dropScope(SCOPE)

@@ -22,8 +22,9 @@ from couchbase.durability import DurabilityLevel, ServerDurability
 from couchbase.exceptions import (AmbiguousTimeoutException, AuthenticationException, CasMismatchException,
                                   CollectionAlreadyExistsException, CollectionNotFoundException, CouchbaseException,
                                   DeltaInvalidException, DocumentExistsException, DocumentNotFoundException,
-                                  KeyspaceNotFoundException, RequestCanceledException, ScopeAlreadyExistsException,
-                                  ScopeNotFoundException, TimeoutException, UnAmbiguousTimeoutException)
+                                  DurabilitySyncWriteAmbiguousException, KeyspaceNotFoundException,
+                                  RequestCanceledException, ScopeAlreadyExistsException, ScopeNotFoundException,
+                                  TimeoutException, UnAmbiguousTimeoutException)
 from couchbase.mutation_state import MutationState
 from couchbase.options import (ClusterOptions, DecrementOptions, DeltaValue, GetOptions, IncrementOptions,
                                InsertOptions, MutateInOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions)
@@ -31,6 +32,7 @@ from couchbase.transcoder import RawBinaryTranscoder
 
 import compression
 import locks
+import nodes
 import rights
 import scans
 import sub_documents
@@ -55,6 +57,7 @@ class Program:
         # The authority that vouches for the server, where TLS is spoken.
         self.ca = {"cert_path": os.environ["ORIBI_CA"]} if "ORIBI_CA" in os.environ else {}
         self.cluster = self.bucket = self.collection = None
+        self.nodes = nodes.Nodes((*TIMEOUTS, RequestCanceledException, DurabilitySyncWriteAmbiguousException))
 
     def open(self, password, user=None, **more):
         options = ClusterOptions(PasswordAuthenticator(user or self.user, password, **self.ca), **more)
@@ -178,6 +181,9 @@ class Program:
             equal((got.content_as[int], got.cas), (3, stored.cas))
             self.collection.remove(key, RemoveOptions(durability=durability))
             raises(DocumentNotFoundException, lambda: self.collection.get(key))
+
+    def change_nodes(self, step):
+        self.nodes.change(self.collection, step)
 
     def with_collection(self, step):
         return step(self.collection)
@@ -338,6 +344,7 @@ def main():
         "wrong-password": program.wrong_password,
         "parallel-50000": program.parallel_50000,
         "kill-restart": program.kill_restart,
+        **{step: functools.partial(program.change_nodes, step) for step in nodes.STEPS},
     }
     wanted = os.environ["ORIBI_STEPS"].split(",")
     for name, step in steps.items():

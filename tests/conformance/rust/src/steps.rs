@@ -5,6 +5,7 @@ mod crash;
 mod locks;
 mod log;
 mod many;
+mod nodes;
 mod rights;
 mod sub_document_cases;
 mod sub_documents;
@@ -32,11 +33,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::instrument::WithSubscriber;
 
 use self::log::Log;
+use self::nodes::Written;
 use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 32] = [
     "crud",
     "not-found",
     "exists",
@@ -65,12 +67,17 @@ pub const NAMES: [&str; 28] = [
     "wrong-password",
     "parallel-50000",
     "kill-restart",
+    "join",
+    "kill",
+    "return",
+    "leave",
 ];
 
 pub struct Program {
     cluster: Cluster,
     bucket: Bucket,
     collection: Collection,
+    written: Written,
 }
 
 async fn open(password: &str) -> couchbase::error::Result<Cluster> {
@@ -104,7 +111,7 @@ impl Program {
         within(bucket.wait_until_ready(None)).await?;
         within(bucket.ping(None)).await?;
         let collection = bucket.default_collection();
-        Ok(Program { cluster, bucket, collection })
+        Ok(Program { cluster, bucket, collection, written: Written::default() })
     }
 
     pub async fn run(&self, name: &str) -> Outcome {
@@ -137,6 +144,7 @@ impl Program {
             "wrong-password" => self.wrong_password().await,
             "parallel-50000" => self.parallel_50000().await,
             "kill-restart" => self.kill_restart().await,
+            "join" | "kill" | "return" | "leave" => self.change_nodes(name).await,
             _ => Err(format!("there is no step {name}").into()),
         }
     }

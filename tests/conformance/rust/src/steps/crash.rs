@@ -42,7 +42,7 @@ impl Program {
             sleep(Duration::from_millis(10)).await;
         }
         let enough = count(&acknowledged)? >= WRITES_MIN;
-        let killed = kill_and_restart().await;
+        let killed = control("kill-restart").await;
         stopping.store(true, Ordering::Relaxed);
         while let Some(ended) = writers.join_next().await {
             ended??;
@@ -97,15 +97,16 @@ fn count(acknowledged: &Acknowledged) -> Result<usize, Failure> {
     Ok(acknowledged.lock().map_err(|_| "a writer panicked")?.len())
 }
 
-/// One HTTP request by hand: not worth a dependency.
-async fn kill_and_restart() -> Result<(), Failure> {
+/// Asks for a crash, or another change of the servers, and waits until it is done. One HTTP request by hand: not
+/// worth a dependency.
+pub(super) async fn control(action: &str) -> Result<(), Failure> {
     let url = env::var("ORIBI_CONTROL")?;
     let address = url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await?;
     let request =
-        format!("POST /kill-restart HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        format!("POST /{action} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    check(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "the server restarts")
+    check(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "it is done")
 }

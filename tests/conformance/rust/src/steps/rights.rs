@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::sub_document_cases::compare;
 use super::{Program, open_as};
-use crate::checks::{Outcome, equal, eventually, fails, within};
+use crate::checks::{Outcome, check, equal, eventually, fails, within};
 
 const SCOPE: &str = "rights";
 
@@ -38,7 +38,14 @@ impl Program {
 
         equal(within(shown.get("d", None)).await?.content_as::<String>()?, "shown".to_owned())?;
         let no_access = ErrorKind::AuthenticationFailure;
-        fails(shown.upsert("d", 1, None).await, no_access.clone())?;
+        let refusal = shown.upsert("d", 1, None).await;
+        // The server's words and the reference of its log line reach whoever shows the error.
+        let text = refusal.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        check(
+            text.contains("needs the privilege Upsert") && text.contains("xref"),
+            "the missing privilege",
+        )?;
+        fails(refusal, no_access.clone())?;
         fails(shown.insert("new", 1, None).await, no_access.clone())?;
         fails(shown.remove("d", None).await, no_access.clone())?;
         fails(shown.touch("d", Duration::from_secs(100), None).await, no_access.clone())?;

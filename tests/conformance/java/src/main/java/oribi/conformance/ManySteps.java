@@ -82,7 +82,7 @@ final class ManySteps {
         Thread.sleep(10);
       }
       enough = acknowledged.size() >= 1_000;
-      killAndRestart();
+      control("kill-restart");
     } finally {
       stopping.set(true);
       writers.shutdown();
@@ -120,9 +120,10 @@ final class ManySteps {
     return String.format("%d survived, reconnected after %.2f s", acknowledged.size(), reconnected);
   }
 
-  private static void killAndRestart() throws Exception {
+  /** Asks for a crash, or another change of the servers, and waits until it is done. */
+  static void control(String action) throws Exception {
     HttpRequest request =
-        HttpRequest.newBuilder(URI.create(System.getenv("ORIBI_CONTROL") + "/kill-restart"))
+        HttpRequest.newBuilder(URI.create(System.getenv("ORIBI_CONTROL") + "/" + action))
             .POST(HttpRequest.BodyPublishers.noBody())
             .build();
     int status = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.discarding()).statusCode();

@@ -1,6 +1,7 @@
 package oribi.conformance;
 
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
@@ -52,6 +53,10 @@ public final class Program {
     all.put("wrong-password", steps::wrongPassword);
     all.put("parallel-50000", many::parallel50000);
     all.put("kill-restart", many::killRestart);
+    Nodes nodes = new Nodes(steps);
+    for (String step : List.of("join", "kill", "return", "leave")) {
+      all.put(step, () -> nodes.change(step));
+    }
     all.keySet().retainAll(Set.of(System.getenv("ORIBI_STEPS").split(",")));
     for (Map.Entry<String, Step> step : all.entrySet()) {
       // Without a connection every other step fails in the same way.
