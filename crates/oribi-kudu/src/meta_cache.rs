@@ -89,9 +89,19 @@ impl CachedTable {
     pub(crate) fn forget_gaps(&self) {
         self.locations.lock().forget_gaps();
     }
+
+    fn mark_stale(&self) {
+        self.locations.lock().tablets().for_each(Tablet::mark_stale);
+    }
 }
 
 impl Table {
+    /// Has the master asked where the tablets are, and who leads them, before the next call to each. For whoever
+    /// knows that something has happened since it was asked last, such as that another client altered the table.
+    pub fn locate_again(&self) {
+        self.cache().mark_stale();
+    }
+
     /// All tablets of the table, in the order of their partition keys.
     pub(crate) async fn snapshot(&self, deadline: Instant) -> Result<Arc<[Arc<Tablet>]>, Error> {
         if let Ok(tablets) = self.cache().locations.lock().complete(Instant::now()) {

@@ -31,7 +31,7 @@ pub(crate) use response::TabletResponse;
 
 use crate::error::{Error, Operation, StatusCode, TabletServerErrorCode};
 use crate::master::Authentication;
-use crate::meta_cache::Tablet;
+use crate::meta_cache::{ReplicaSet, Tablet};
 use crate::proto::rpc::SignedTokenPb;
 use crate::proto::tserver::TabletServerErrorPb;
 use crate::rpc::{CallOptions, Method, Reply, RpcError};
@@ -62,6 +62,15 @@ pub(crate) struct TabletCall<'a> {
     pub(crate) features: &'static [u32],
     /// About how large the request is; it bounds the time of an attempt.
     pub(crate) body_bytes: usize,
+}
+
+impl TabletCall<'_> {
+    fn picker(&self) -> ReplicaPicker {
+        match self.operation {
+            Operation::Write => ReplicaPicker::of_write(),
+            _ => ReplicaPicker::of_read(self.selection),
+        }
+    }
 }
 
 /// What a request has to say in this attempt.
@@ -95,7 +104,7 @@ where
     let shared = call.table.shared();
     let mut execution = Execution {
         call,
-        picker: ReplicaPicker::new(call.selection),
+        picker: call.picker(),
         request: call.exactly_once.then(|| shared.requests().start()),
         attempt: 0,
         began: Instant::now(),
@@ -104,7 +113,8 @@ where
     };
     shared.masters().renew_if_due(call.deadline).await;
     loop {
-        let (replica, server) = execution.next_replica().await?;
+        let (replicas, replica) = execution.next_replica().await?;
+        let server = replicas.all()[replica].address.clone();
         let authz_token = call.table.authz_token();
         let attempt = Attempt {
             tablet_id: call.tablet.id(),
@@ -122,9 +132,12 @@ where
         match Failure::of(&outcome, &call, &server) {
             None => {
                 let Reply { message, sidecars } = outcome?;
+                execution.picker.accept(&replicas, replica);
                 return Ok(TabletReply { message, sidecars, server });
             }
-            Some(failure) => execution.recover(failure, replica, authz_token).await?,
+            Some(failure) => {
+                execution.recover(failure, (&replicas, replica), authz_token).await?;
+            }
         }
     }
 }
@@ -188,7 +201,7 @@ struct Execution<'a> {
 
 impl Execution<'_> {
     /// The replica to try next, after asking the master if there is none.
-    async fn next_replica(&mut self) -> Result<(usize, HostPort), Error> {
+    async fn next_replica(&mut self) -> Result<(Arc<ReplicaSet>, usize), Error> {
         let Execution { call, .. } = *self;
         loop {
             if Instant::now() >= call.deadline {
@@ -200,7 +213,7 @@ impl Execution<'_> {
                 let leader = call.table.shared().masters().known_leader();
                 let location = leader.as_ref().map_or("", |leader| &leader.client_location);
                 if let Pick::Replica(index) = self.picker.pick(&replicas, location) {
-                    return Ok((index, replicas.all()[index].address.clone()));
+                    return Ok((replicas, index));
                 }
             }
             // The first question is free; a tablet that has no leader yet is not asked for in a tight loop.
@@ -228,11 +241,10 @@ impl Execution<'_> {
     async fn recover(
         &mut self,
         failure: Failure,
-        replica: usize,
+        (replicas, replica): (&ReplicaSet, usize),
         used_token: Option<Arc<SignedTokenPb>>,
     ) -> Result<(), Error> {
         let Execution { call, .. } = *self;
-        let replicas = call.tablet.replicas();
         self.attempt += 1;
         self.silences += u32::from(matches!(failure.error, Error::NoAnswer { .. }));
         tracing::debug!(tablet = call.tablet.id(), attempt = self.attempt, error = %failure.error, remedy = ?failure.remedy, "a call to a tablet failed");
@@ -240,7 +252,7 @@ impl Execution<'_> {
             Remedy::GiveUp => return Err(failure.error),
             Remedy::OtherReplica if self.was_cut_short(&failure.error) => {}
             Remedy::OtherReplica => replicas.mark_failed(replica),
-            Remedy::NotTheLeader => self.picker.refuse(&replicas, replica),
+            Remedy::NotTheLeader => self.picker.refuse(replicas, replica),
             Remedy::FindTablet => call.tablet.mark_stale(),
             Remedy::SameReplica => {}
             Remedy::RenewAuthnToken => {

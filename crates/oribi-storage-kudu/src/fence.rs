@@ -36,6 +36,9 @@ impl Shared {
         writer.epoch = None;
         let epoch = self.next_epoch().await?;
         let table = self.newest_table().await?;
+        // Who led when this node last wrote may lead no more and lack what the earlier owner wrote. Whom the master
+        // names now has the new epoch in its log, and so everything before it.
+        table.locate_again();
         let now = epoch_of(&table)?;
         let given = self.ownership.read().clone();
         writer.taken.add(vbids);

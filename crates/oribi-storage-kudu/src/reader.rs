@@ -2,13 +2,14 @@
 //!
 //! Owns: the two prepared look-ups and how many of them are under way at a time. A document is one look-up; one
 //! that has more rows is read again by a scan, which sees all of them at one moment. Invariant: the leading replica
-//! is asked, which has every acknowledged Write. A look-up that Kudu does not answer in time is an error: whoever
-//! fetches for clients has to tell them.
+//! is asked, and for the rows as of now: a replica that led until lately answers only when it has heard from its
+//! successor what it missed. Reading "the latest" it would answer with what it has. A look-up that Kudu does not
+//! answer in time is an error: whoever fetches for clients has to tell them.
 
 use std::ops::ControlFlow;
 
 use futures_util::StreamExt;
-use oribi_kudu::{FoundRow, PointLookup, Row, Table, Value};
+use oribi_kudu::{FoundRow, PointLookup, ReadMode, Row, Table, Value};
 use oribi_storage::{
     GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
 };
@@ -35,11 +36,13 @@ pub(crate) struct Lookups {
 
 impl Lookups {
     pub(crate) fn of(table: &Table) -> Result<Lookups, StoreError> {
-        let document = table.point_lookup().columns(COLUMNS[column::CAS..].iter().copied());
-        let named = table.point_lookup().columns([COLUMNS[column::BODY]]);
+        let of_columns = |columns: &[&str]| {
+            let lookup = table.point_lookup().columns(columns.iter().copied());
+            lookup.read_mode(ReadMode::AtSnapshot(None)).build().map_err(|error| of_kudu(&error))
+        };
         Ok(Lookups {
-            document: document.build().map_err(|error| of_kudu(&error))?,
-            named: named.build().map_err(|error| of_kudu(&error))?,
+            document: of_columns(&COLUMNS[column::CAS..])?,
+            named: of_columns(&[COLUMNS[column::BODY]])?,
         })
     }
 }

@@ -5,6 +5,7 @@
 mod store {
     mod conformance;
     mod fence;
+    mod replicas;
     mod sizes;
 }
 
@@ -30,7 +31,12 @@ struct Place {
 impl Place {
     /// A place where nothing is yet.
     fn new(cluster: &KuduCluster) -> Place {
-        let url = format!("kudu://{}/tests?tablets=3&replicas=1", cluster.master_addresses());
+        Place::in_table(cluster, "tablets=3&replicas=1")
+    }
+
+    /// The same, of a table that is made like this.
+    fn in_table(cluster: &KuduCluster, table: &str) -> Place {
+        let url = format!("kudu://{}/tests?{table}", cluster.master_addresses());
         let number = TABLES.fetch_add(1, Ordering::Relaxed);
         Place { url: url.parse().unwrap(), bucket: format!("bucket{number}") }
     }

@@ -132,6 +132,11 @@ impl TableLocations {
         }
     }
 
+    /// The tablets that are known.
+    pub(crate) fn tablets(&self) -> impl Iterator<Item = &Tablet> {
+        self.by_id.values().map(|tablet| &**tablet)
+    }
+
     /// All tablets of the table in order, or the first partition key about which nothing is known.
     pub(crate) fn complete(&mut self, now: Instant) -> Result<Arc<[Arc<Tablet>]>, Bytes> {
         if let Some(snapshot) = self.snapshot.as_ref().filter(|snapshot| now < snapshot.expires) {

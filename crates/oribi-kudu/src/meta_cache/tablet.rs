@@ -4,7 +4,8 @@
 //! bounds never change; its replicas are replaced as a whole when the master is asked again, so that a
 //! snapshot taken earlier follows a leader that moved. Between two answers of the master the client learns on
 //! its own which replica leads and which cannot be reached; that knowledge is kept in atomics beside the
-//! list and ends with it. Not here: choosing a replica for a call, which is `retry/replica_picker.rs`.
+//! list and ends with it. Invariant: a leader is one that the master named or that has executed a Write; what is
+//! only guessed is kept apart. Not here: choosing a replica for a call, which is `retry/replica_picker.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -101,8 +102,10 @@ pub(crate) struct Replica {
 #[derive(Debug)]
 pub(crate) struct ReplicaSet {
     replicas: Vec<Replica>,
-    /// Index of the replica believed to lead, or `NO_LEADER`.
+    /// Index of the replica that leads as far as is known, or `NO_LEADER`.
     leader: AtomicUsize,
+    /// Index of the replica that Writes try, because the leader is of no use, or `NO_LEADER`.
+    guess: AtomicUsize,
     /// Bit i: replica i could not be reached. A tablet has at most 7 voters, so 64 bits are plenty; a
     /// replica beyond them is never marked.
     failed: AtomicU64,
@@ -114,7 +117,8 @@ impl ReplicaSet {
     /// A set of which nothing is known yet but what the master said.
     pub(crate) fn new(replicas: Vec<Replica>) -> ReplicaSet {
         let leader = replicas.iter().position(|replica| replica.is_leader).unwrap_or(NO_LEADER);
-        ReplicaSet { replicas, leader: AtomicUsize::new(leader), failed: AtomicU64::new(0) }
+        let guess = AtomicUsize::new(NO_LEADER);
+        ReplicaSet { replicas, leader: AtomicUsize::new(leader), guess, failed: AtomicU64::new(0) }
     }
 
     /// All replicas.
@@ -122,21 +126,39 @@ impl ReplicaSet {
         &self.replicas
     }
 
-    /// Index of the replica believed to lead, unless it could not be reached.
+    /// Index of the replica that leads as far as is known, unless it could not be reached.
     pub(crate) fn leader(&self) -> Option<usize> {
-        let leader = self.leader.load(Ordering::Relaxed);
-        (leader != NO_LEADER && !self.has_failed(leader)).then_some(leader)
+        self.reachable(self.leader.load(Ordering::Relaxed))
     }
 
-    /// Sends the next call to this replica first.
+    /// Index of the replica that Writes try first when no leader is known.
+    pub(crate) fn guess(&self) -> Option<usize> {
+        self.reachable(self.guess.load(Ordering::Relaxed))
+    }
+
+    fn reachable(&self, index: usize) -> Option<usize> {
+        (index != NO_LEADER && !self.has_failed(index)).then_some(index)
+    }
+
+    /// The replica has executed a Write, which only a leader does.
     pub(crate) fn mark_leader(&self, index: usize) {
-        self.leader.store(index, Ordering::Relaxed);
+        // Nearly always it is known, and then nothing is written to memory that all calls share.
+        if self.leader.load(Ordering::Relaxed) != index {
+            self.leader.store(index, Ordering::Relaxed);
+        }
+    }
+
+    /// Other Writes are to try this replica first.
+    pub(crate) fn mark_guess(&self, index: usize) {
+        self.guess.store(index, Ordering::Relaxed);
     }
 
     /// Ends the belief that this replica leads, if that is what is believed.
     pub(crate) fn mark_follower(&self, index: usize) {
-        let _ =
-            self.leader.compare_exchange(index, NO_LEADER, Ordering::Relaxed, Ordering::Relaxed);
+        for believed in [&self.leader, &self.guess] {
+            let _ =
+                believed.compare_exchange(index, NO_LEADER, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Leaves this replica out until the master is asked again.
@@ -197,6 +219,10 @@ pub(crate) mod tests {
         assert_eq!(set.leader(), Some(1));
         set.mark_failed(1);
         assert_eq!(set.leader(), None);
+        set.mark_guess(0);
+        assert_eq!((set.leader(), set.guess()), (None, Some(0)), "a guess is no leader");
+        set.mark_follower(0);
+        assert_eq!(set.guess(), None);
         set.mark_leader(2);
         assert_eq!(tablet.replicas().leader(), Some(2));
         set.mark_follower(0);

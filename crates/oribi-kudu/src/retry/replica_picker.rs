@@ -1,10 +1,11 @@
 //! Which replica of a tablet gets the next attempt of one call.
 //!
-//! Pure. For a call that needs the leader: the replica believed to lead; when that one failed or said that
-//! it does not lead, each other replica in turn, and the one that is tried is believed to lead from then
-//! on, so that other calls follow at once; when all have been tried, the master is asked, and everything starts
-//! again. A scan that any replica may serve goes to a near one instead. Invariant: between two answers of the
-//! master no replica is tried twice after it refused.
+//! Pure. A Write goes to the replica that leads as far as is known; when that one failed or said that it does not
+//! lead, to each other replica in turn, and other Writes follow at once to the one that is tried; when all have
+//! been tried, the master is asked, and everything starts again. That is safe because a follower refuses a Write. It
+//! answers a read with what it has, so a read that needs the leader never goes to a replica that is only guessed:
+//! it asks the master at once. A scan that any replica may serve goes to a near one instead. Invariant: between two
+//! answers of the master no replica is tried twice after it refused.
 
 use crate::meta_cache::{Replica, ReplicaSet};
 
@@ -33,14 +34,21 @@ pub(crate) enum Pick {
 #[derive(Debug, Default)]
 pub(crate) struct ReplicaPicker {
     selection: ReplicaSelection,
+    /// A replica that does not lead refuses the call, so that guessing does no harm.
+    may_guess: bool,
     /// Bit i: replica i refused this call since the master was asked last.
     refused: u64,
 }
 
 impl ReplicaPicker {
-    /// A picker that has tried nothing yet.
-    pub(crate) fn new(selection: ReplicaSelection) -> ReplicaPicker {
-        ReplicaPicker { selection, refused: 0 }
+    /// A picker of a read, which has tried nothing yet.
+    pub(crate) fn of_read(selection: ReplicaSelection) -> ReplicaPicker {
+        ReplicaPicker { selection, may_guess: false, refused: 0 }
+    }
+
+    /// A picker of a call that only a leader executes, which has tried nothing yet.
+    pub(crate) fn of_write() -> ReplicaPicker {
+        ReplicaPicker { selection: ReplicaSelection::Leader, may_guess: true, refused: 0 }
     }
 
     /// The next replica to try; `client_location` is where this client is, if the cluster assigns places.
@@ -48,9 +56,12 @@ impl ReplicaPicker {
         let usable = |index: usize| !replicas.has_failed(index) && !self.has_refused(index);
         let candidates = (0..replicas.all().len()).filter(|index| usable(*index));
         let found = match self.selection {
-            ReplicaSelection::Leader => {
-                replicas.leader().filter(|leader| usable(*leader)).or_else(|| self.guess(replicas))
-            }
+            ReplicaSelection::Leader if self.may_guess => replicas
+                .leader()
+                .filter(|leader| usable(*leader))
+                .or_else(|| replicas.guess().filter(|guess| usable(*guess)))
+                .or_else(|| candidates.min().inspect(|guess| replicas.mark_guess(*guess))),
+            ReplicaSelection::Leader => replicas.leader().filter(|leader| usable(*leader)),
             ReplicaSelection::First => candidates.min(),
             ReplicaSelection::Closest => candidates.min_by_key(|index| {
                 distance(
@@ -61,6 +72,13 @@ impl ReplicaPicker {
             }),
         };
         found.map_or(Pick::AskMaster, Pick::Replica)
+    }
+
+    /// The replica executed the call.
+    pub(crate) fn accept(&self, replicas: &ReplicaSet, index: usize) {
+        if self.may_guess {
+            replicas.mark_leader(index);
+        }
     }
 
     /// The replica answered that it does not lead or cannot serve the tablet now.
@@ -78,13 +96,6 @@ impl ReplicaPicker {
 
     fn has_refused(&self, index: usize) -> bool {
         index >= 64 || self.refused & (1 << index) != 0
-    }
-
-    fn guess(&self, replicas: &ReplicaSet) -> Option<usize> {
-        let index = (0..replicas.all().len())
-            .find(|index| !replicas.has_failed(*index) && !self.has_refused(*index))?;
-        replicas.mark_leader(index);
-        Some(index)
     }
 }
 
@@ -112,30 +123,46 @@ mod tests {
     #[test]
     fn a_write_goes_to_the_leader_then_around_and_then_asks_the_master() {
         let set = ReplicaSet::new(replicas(3, Some(1)));
-        let mut picker = ReplicaPicker::new(ReplicaSelection::Leader);
+        let mut picker = ReplicaPicker::of_write();
         assert_eq!(picker.pick(&set, ""), Pick::Replica(1));
         picker.refuse(&set, 1);
         assert_eq!(picker.pick(&set, ""), Pick::Replica(0));
         set.mark_failed(0);
         assert_eq!(picker.pick(&set, ""), Pick::Replica(2));
-        // Another call follows the guess without having asked anybody.
-        assert_eq!(ReplicaPicker::new(ReplicaSelection::Leader).pick(&set, ""), Pick::Replica(2));
+        // Another Write follows the guess without having asked anybody.
+        assert_eq!(ReplicaPicker::of_write().pick(&set, ""), Pick::Replica(2));
         picker.refuse(&set, 2);
         assert_eq!(picker.pick(&set, ""), Pick::AskMaster);
         picker.forget();
         assert_eq!(picker.pick(&set, ""), Pick::Replica(1));
     }
 
+    /// A follower answers a read with what it has, and whoever asked for the leader took that for the truth.
     #[test]
-    fn without_a_leader_the_first_replica_is_tried() {
+    fn a_read_goes_to_a_known_leader_only() {
+        let set = ReplicaSet::new(replicas(3, Some(1)));
+        let leader_of =
+            |set: &ReplicaSet| ReplicaPicker::of_read(ReplicaSelection::Leader).pick(set, "");
+        assert_eq!(leader_of(&set), Pick::Replica(1));
+        set.mark_failed(1);
+        assert_eq!(leader_of(&set), Pick::AskMaster);
+        let write = ReplicaPicker::of_write();
+        assert_eq!(write.pick(&set, ""), Pick::Replica(0));
+        assert_eq!(leader_of(&set), Pick::AskMaster, "the Write only tries it");
+        write.accept(&set, 0);
+        assert_eq!(leader_of(&set), Pick::Replica(0), "it has executed the Write");
+        let read = ReplicaPicker::of_read(ReplicaSelection::First);
+        read.accept(&set, 2);
+        assert_eq!(set.leader(), Some(0), "a read that was answered proves nothing");
+    }
+
+    #[test]
+    fn without_a_leader_a_write_tries_the_first_replica() {
         let set = ReplicaSet::new(replicas(2, None));
-        let picker = ReplicaPicker::new(ReplicaSelection::Leader);
-        assert_eq!(picker.pick(&set, ""), Pick::Replica(0));
-        assert_eq!(set.leader(), Some(0));
-        assert_eq!(
-            ReplicaPicker::new(ReplicaSelection::Leader).pick(&ReplicaSet::new(Vec::new()), ""),
-            Pick::AskMaster
-        );
+        assert_eq!(ReplicaPicker::of_write().pick(&set, ""), Pick::Replica(0));
+        assert_eq!((set.leader(), set.guess()), (None, Some(0)));
+        let nobody = ReplicaSet::new(Vec::new());
+        assert_eq!(ReplicaPicker::of_write().pick(&nobody, ""), Pick::AskMaster);
     }
 
     #[test]
@@ -144,7 +171,7 @@ mod tests {
         list[1].address.host = "127.0.0.1".to_owned();
         list[2].location = "/here".to_owned();
         let set = ReplicaSet::new(list);
-        let mut picker = ReplicaPicker::new(ReplicaSelection::Closest);
+        let mut picker = ReplicaPicker::of_read(ReplicaSelection::Closest);
         let mut order = Vec::new();
         while let Pick::Replica(index) = picker.pick(&set, "/here") {
             order.push(index);
@@ -152,7 +179,7 @@ mod tests {
         }
         assert_eq!(order, [1, 2, 3, 0]);
         assert_eq!(
-            ReplicaPicker::new(ReplicaSelection::First).pick(&set, "/here"),
+            ReplicaPicker::of_read(ReplicaSelection::First).pick(&set, "/here"),
             Pick::Replica(0)
         );
     }

@@ -17,10 +17,13 @@ use crate::proto::common::{
 };
 use crate::proto::master as master_pb;
 use crate::proto::rpc::RpcErrorCodePb;
-use crate::proto::tserver::{SERVICE_NAME, WriteRequestPb, WriteResponsePb};
+use crate::proto::tserver::{
+    SERVICE_NAME, ScanRequestPb, ScanResponsePb, WriteRequestPb, WriteResponsePb,
+};
 use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
 
 static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
+static SCAN: Method = Method { service: SERVICE_NAME, name: "Scan" };
 
 /// What the scripted master says about the one tablet of its one table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +93,27 @@ impl Fixture {
             vec![Bytes::from(request.encode_to_vec())]
         })
         .await
+    }
+
+    /// Reads from the leader.
+    async fn read(&self) -> Result<TabletReply<ScanResponsePb>, Error> {
+        let call = TabletCall {
+            table: &self.table,
+            tablet: &self.tablet,
+            operation: Operation::Scan,
+            method: &SCAN,
+            selection: ReplicaSelection::Leader,
+            deadline: deadline(5000),
+            exactly_once: false,
+            features: &[],
+            body_bytes: 0,
+        };
+        call_tablet(call, |_| vec![Bytes::from(ScanRequestPb::default().encode_to_vec())]).await
+    }
+
+    /// How many reads each tablet server has received.
+    fn reads(&self) -> [usize; 3] {
+        [0, 1, 2].map(|index| self.servers[index].calls("Scan").len())
     }
 
     /// How many writes each tablet server has received.
@@ -280,6 +304,45 @@ async fn a_lost_connection_sends_the_same_request_to_another_replica() {
         fixture.servers[server].calls("Write")[0].request_id.clone().unwrap().client_id
     });
     assert_eq!(clients[0], clients[1]);
+}
+
+/// A read for the leader went to a follower when the leader was gone, and an old version counted as the newest.
+#[tokio::test]
+async fn a_read_for_the_leader_waits_for_one_and_asks_no_follower() {
+    let fixture = Fixture::start().await;
+    let answer = |_: &Call| message(&ScanResponsePb::default());
+    fixture.servers[0].set_script(|_| Answer::Close);
+    fixture.servers[1].set_script(answer);
+    fixture.servers[2].set_script(answer);
+    *fixture.place.lock() = Place::Leader(2);
+    let reply = fixture.read().await.unwrap();
+    assert_eq!(reply.server, fixture.servers[2].address);
+    assert_eq!((fixture.reads(), fixture.questions()), ([1, 0, 1], 2));
+
+    // Nor while a Write only tries it, but from the moment on at which it has executed one.
+    fixture.servers[2].set_script(|_| Answer::Close);
+    *fixture.place.lock() = Place::NoLeader;
+    let executes = |call: &Call| match call.method.as_str() {
+        "Write" => written(7),
+        _ => message(&ScanResponsePb::default()),
+    };
+    fixture.servers[0].set_script(|_| not_the_leader());
+    fixture.servers[1].set_script(executes);
+    fixture.write().await.unwrap();
+    assert_eq!(fixture.read().await.unwrap().server, fixture.servers[1].address);
+    assert_eq!(fixture.reads(), [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn tablets_are_located_again_when_somebody_says_so() {
+    let fixture = Fixture::start().await;
+    fixture.write().await.unwrap();
+    *fixture.place.lock() = Place::Leader(1);
+    fixture.write().await.unwrap();
+    assert_eq!((fixture.writes(), fixture.questions()), ([2, 0, 0], 1));
+    fixture.table.locate_again();
+    fixture.write().await.unwrap();
+    assert_eq!((fixture.writes(), fixture.questions()), ([2, 1, 0], 2));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::{CLUSTER, Place};
 
-fn batch<'a>(vbid: u16, key: &'a [u8], seqno: u64) -> VbBatch<'a> {
+pub(super) fn batch<'a>(vbid: u16, key: &'a [u8], seqno: u64) -> VbBatch<'a> {
     let record = Record {
         key: DocKey { collection: CollectionId(0), key },
         value: b"value",
