@@ -9,7 +9,8 @@
 //! another address than was used, both are taken for the same node ("localhost", address translation).
 //!
 //! A task fetches the map when a server announces a newer one, a pipeline was refused or a node cannot be reached. At most one
-//! fetch is under way, whoever asks; others wait for its end and use what it brought.
+//! fetch is under way, whoever asks; others wait for its end and use what it brought. It asks all nodes: one that does not
+//! hear from the others keeps saying that its old map is the newest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{ConfigVersion, RequestParts};
 use oribi_types::Vbid;
@@ -34,8 +34,7 @@ use crate::multiplexer::Multiplexer;
 use crate::node::Node;
 use crate::response::Response;
 
-/// How long one node may take to give its map before another one is asked.
-const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
+mod fetching;
 
 /// How long to wait for a connection to a node that another one may stand in for.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
@@ -230,52 +229,6 @@ impl Cluster {
         *fetches += 1;
         self.fetches_ended.store(*fetches, Ordering::Release);
         outcome
-    }
-
-    async fn fetch(&self, deadline: Instant) -> Result<(), ClientError> {
-        let topology = self.topology();
-        let mut failure = None;
-        for node in topology.by_readiness() {
-            let deadline = deadline.min(Instant::now() + FETCH_TIMEOUT);
-            match self.fetch_from(node, topology.version(), deadline).await {
-                Ok(Some(config)) => {
-                    self.learn(config, node.address());
-                    return Ok(());
-                }
-                Ok(None) => return Ok(()),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| self.no_node(Opcode::GetClusterConfig)))
-    }
-
-    /// The map of one node; none when the node says that `present` is as new as its own.
-    async fn fetch_from(
-        &self,
-        node: &Arc<Node>,
-        present: ConfigVersion,
-        deadline: Instant,
-    ) -> Result<Option<ClusterConfig>, ClientError> {
-        let opcode = Opcode::GetClusterConfig;
-        let connection = node.link(Vbid(0)).connection(opcode, deadline, FETCH_TIMEOUT).await?;
-        let extras = present.encode();
-        let can_compare = connection.has(Feature::GetClusterConfigWithKnownVersion)
-            && present.epoch >= 1
-            && present.revision >= 1;
-        let extras = if can_compare { &extras[..] } else { &[] };
-        let parts = RequestParts { extras, ..RequestParts::new(opcode) };
-        let response = connection.call(&parts, &Bytes::new(), deadline, FETCH_TIMEOUT).await?;
-        response.outcome()?;
-        let value = response.value();
-        if can_compare && value.is_empty() {
-            return Ok(None);
-        }
-        let config =
-            ClusterConfig::parse_for(&value, &node.address().host, self.options.tls.is_some())
-                .map_err(|error| {
-                    error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
-                })?;
-        Ok(Some(config))
     }
 
     /// A connection to any node, for what every node can answer. One that cannot be connected to for a

@@ -104,15 +104,22 @@ impl Node {
         for link in &self.links {
             let waiting = {
                 let mut state = link.state.lock();
-                match state.stage {
-                    Stage::Connecting => std::mem::take(&mut state.parked),
-                    Stage::Idle | Stage::Open(_) | Stage::Refused(_) => Vec::new(),
-                }
+                state.has_left = true;
+                std::mem::take(&mut state.parked)
             };
             for parked in waiting {
-                let error = link.not_sent(parked.opcode, "the node has left the cluster".into());
+                let error = link.has_left(parked.opcode);
                 (parked.resume)(Err(error));
             }
+        }
+    }
+
+    /// Begins to connect to it, if nobody does and it is not connected. Waits for nothing.
+    pub fn connect(&self, opcode: Opcode) {
+        let link = self.link(Vbid(0));
+        if !matches!(link.state.lock().stage, Stage::Connecting) {
+            let deadline = Instant::now() + PAUSE_MAX;
+            link.park(Parked { deadline, opcode, resume: Box::new(|_| ()) });
         }
     }
 
@@ -146,6 +153,8 @@ struct LinkState {
     /// Why the last attempt failed.
     last_failure: Option<Arc<str>>,
     parked: Vec<Parked>,
+    /// The map has no place for the node any more, and never will have for this value.
+    has_left: bool,
 }
 
 enum Stage {
@@ -164,6 +173,7 @@ impl LinkState {
             not_before: None,
             last_failure: None,
             parked: Vec::new(),
+            has_left: false,
         }
     }
 
@@ -205,6 +215,12 @@ impl Link {
             Stage::Refused(error) if state.not_before.is_some_and(|time| Instant::now() < time) => {
                 return (parked.resume)(Err(error.clone()));
             }
+            // Whoever looked at the map just before it changed would wait here for nobody.
+            _ if state.has_left => {
+                drop(state);
+                let error = self.has_left(parked.opcode);
+                return (parked.resume)(Err(error));
+            }
             Stage::Connecting => return state.parked.push(parked),
             Stage::Idle | Stage::Open(_) | Stage::Refused(_) => {}
         }
@@ -245,6 +261,10 @@ impl Link {
             None => format!("no connection within {after:?}"),
         };
         self.not_sent(opcode, reason.into())
+    }
+
+    fn has_left(&self, opcode: Opcode) -> ClientError {
+        self.not_sent(opcode, "the node has left the cluster".into())
     }
 
     fn not_sent(&self, opcode: Opcode, reason: Arc<str>) -> ClientError {
@@ -329,6 +349,33 @@ async fn connect(link: Weak<Link>, options: Arc<ConnectOptions>, mut pause: Dura
         match link.settle(outcome) {
             Some(longer) => pause = longer,
             None => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Nodes that leave.
+
+    use super::*;
+
+    /// Who had chosen the node just before it left waited for its own deadline.
+    #[tokio::test]
+    async fn nobody_waits_for_a_node_that_has_left() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = nobody.local_addr().expect("it is bound").port();
+        drop(nobody);
+        let address = KvNode { host: "127.0.0.1".to_owned(), port };
+        let options = ConnectOptions::new("user", "secret", "default");
+        let node = Node::new(address, &options, &Arc::default(), &Handle::current());
+        let link = node.link(Vbid(0)).clone();
+        let long = Duration::from_secs(600);
+        let wait = || link.connection(Opcode::Get, Instant::now() + long, long);
+        let (before, ()) = tokio::join!(wait(), async { node.leave() });
+        let after = tokio::time::timeout(Duration::from_secs(60), wait()).await;
+        for error in [before.err(), after.expect("nobody waits that long").err()] {
+            let error = error.expect("the node is not there");
+            assert!(error.was_not_sent() && error.to_string().contains("left"), "{error}");
         }
     }
 }

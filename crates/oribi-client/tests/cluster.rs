@@ -484,3 +484,45 @@ async fn what_waits_for_a_dead_node_goes_to_its_successor() {
     assert_eq!(found, "successor");
     written.expect("the successor takes it");
 }
+
+/// A node that does not hear from the cluster refuses what is not its own any more and gives its old map. It was asked for the
+/// map again and again, because it was connected and answered.
+#[tokio::test]
+async fn a_node_that_was_left_behind_does_not_hide_the_newer_map() {
+    let ((behind, port), (ahead, next_port)) = (bind(), bind());
+    let ports = [port, next_port];
+    serve_on(behind, move |frame, out| {
+        match opcode(frame) {
+            Opcode::GetClusterConfig => {
+                answer(out, frame, Status::Success, &[], &cluster_map_of(1, &ports, &[0, 1]));
+            }
+            Opcode::Get => answer(out, frame, Status::NotMyVbucket, &[], b""),
+            _ => assert!(handshake(out, frame)),
+        }
+        Then::GoOn
+    });
+    serve_on(ahead, move |frame, out| {
+        match opcode(frame) {
+            Opcode::GetClusterConfig => {
+                answer(out, frame, Status::Success, &[], &cluster_map_of(2, &ports, &[1, 1]));
+            }
+            Opcode::Get => answer(out, frame, Status::Success, b"\0\0\0\0", b"ahead"),
+            _ => assert!(handshake(out, frame)),
+        }
+        Then::GoOn
+    });
+    let keys = key_per_vbucket(2);
+    // Neither a node that is connected already nor one that is not may be passed over.
+    for connected in [false, true] {
+        let options =
+            ConnectOptions { operation_timeout: Duration::from_secs(600), ..options_for(port) };
+        let client = connect(options).await;
+        if connected {
+            assert_eq!(read(&client, &keys[1]).await, "ahead");
+        }
+        assert_eq!(client.config().version.revision, 1);
+        let found = tokio::time::timeout(Duration::from_secs(60), read(&client, &keys[0])).await;
+        assert_eq!(found.expect("nobody waits that long"), "ahead");
+        assert_eq!(client.config().version.revision, 2);
+    }
+}

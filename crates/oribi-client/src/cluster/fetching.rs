@@ -1,0 +1,120 @@
+//! Fetching the map.
+//!
+//! Owns: whom to ask, and how long. Every node is asked, because one that the cluster has lost sight of keeps saying that its old map is
+//! the newest. So the fetch is over when somebody has given a newer map, or when those who can be reached have
+//! none; nobody waits long for a node that does not answer while another one does. Called by the cluster, one fetch at
+//! a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use oribi_protocol::feature::Feature;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{ConfigVersion, RequestParts};
+use oribi_types::Vbid;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Cluster;
+use crate::config::ClusterConfig;
+use crate::error::{ClientError, Site};
+use crate::node::Node;
+
+/// How long nodes may take to give their maps when none has answered.
+const FETCH_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// How long the other ones may take when one has answered that it has nothing newer.
+const STRAGGLER_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What came of asking for the map.
+enum Fetched {
+    /// There is a newer one now.
+    Newer,
+    /// Some node answered, and none had a newer one.
+    NothingNewer,
+}
+
+impl Cluster {
+    /// Asks the nodes. Those without a connection are waited for only if no other answers; else they are connected to for the
+    /// next time.
+    pub(super) async fn fetch(&self, deadline: Instant) -> Result<(), ClientError> {
+        let topology = self.topology();
+        let is_ready = |node: &&Arc<Node>| node.open_connection().is_some();
+        let (ready, others): (Vec<_>, Vec<_>) = topology.nodes.iter().partition(is_ready);
+        let mut failure = None;
+        for nodes in [&ready, &others] {
+            match self.fetch_from(nodes, topology.version(), deadline).await {
+                Ok(Fetched::Newer) => return Ok(()),
+                Ok(Fetched::NothingNewer) => {
+                    others.iter().for_each(|node| node.connect(Opcode::GetClusterConfig));
+                    return Ok(());
+                }
+                Err(error) => failure = error.or(failure),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.no_node(Opcode::GetClusterConfig)))
+    }
+
+    /// Asks these nodes at once, until one has given a newer map, or those that answer have none; an error when none answers.
+    async fn fetch_from(
+        &self,
+        nodes: &[&Arc<Node>],
+        present: ConfigVersion,
+        deadline: Instant,
+    ) -> Result<Fetched, Option<ClientError>> {
+        let mut limit = deadline.min(Instant::now() + FETCH_TIMEOUT);
+        let is_tls = self.options.tls.is_some();
+        let mut asked = JoinSet::new();
+        for node in nodes {
+            let node = Arc::clone(node);
+            let asking = async move {
+                let answer = map_of(&node, present, is_tls, limit).await;
+                (node, answer)
+            };
+            asked.spawn_on(asking, &self.runtime);
+        }
+        let (mut has_answered, mut failure) = (false, None);
+        // The end of the time ends the loop; who has not answered by then is not asked any more.
+        while let Ok(Some(Ok((node, answer)))) =
+            tokio::time::timeout_at(limit, asked.join_next()).await
+        {
+            match answer.map(|found| found.is_some_and(|map| self.learn(map, node.address()))) {
+                Ok(true) => return Ok(Fetched::Newer),
+                Ok(false) => {
+                    has_answered = true;
+                    limit = limit.min(Instant::now() + STRAGGLER_PATIENCE);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if has_answered { Ok(Fetched::NothingNewer) } else { Err(failure) }
+    }
+}
+
+/// The map of one node; none when the node says that `present` is as new as its own.
+async fn map_of(
+    node: &Node,
+    present: ConfigVersion,
+    is_tls: bool,
+    deadline: Instant,
+) -> Result<Option<ClusterConfig>, ClientError> {
+    let opcode = Opcode::GetClusterConfig;
+    let connection = node.link(Vbid(0)).connection(opcode, deadline, FETCH_TIMEOUT).await?;
+    let extras = present.encode();
+    let can_compare = connection.has(Feature::GetClusterConfigWithKnownVersion)
+        && present.epoch >= 1
+        && present.revision >= 1;
+    let extras = if can_compare { &extras[..] } else { &[] };
+    let parts = RequestParts { extras, ..RequestParts::new(opcode) };
+    let response = connection.call(&parts, &Bytes::new(), deadline, FETCH_TIMEOUT).await?;
+    response.outcome()?;
+    let value = response.value();
+    if can_compare && value.is_empty() {
+        return Ok(None);
+    }
+    let config = ClusterConfig::parse_for(&value, &node.address().host, is_tls);
+    config.map(Some).map_err(|error| {
+        error.at(Site { peer: connection.peer().clone(), operation: opcode.name() })
+    })
+}
