@@ -8,10 +8,12 @@
 //! and on the document after every step.
 
 mod generate;
+mod grammar;
 #[cfg(test)]
 mod tests;
 pub mod tree;
 
+use crate::byte_masks::BLOCK_BYTES;
 use crate::draft::Draft;
 use crate::edit::{Mutation, edit};
 use crate::error::SubdocError;
@@ -50,7 +52,7 @@ pub fn check_path(input: &[u8]) {
     }
 }
 
-/// Checks detection against serde_json, and every walk on whatever the input is.
+/// Checks detection against serde_json and a plain reader of the grammar, and every walk on whatever the input is.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -64,11 +66,8 @@ pub fn check_document(input: &[u8]) {
     if nesting.is_none_or(|nesting| nesting < 127) && !generate::nests_deeply(text) {
         assert_eq!(nesting.is_some(), tree::is_json(text), "JSON or not");
     }
-    let list = [b"[", text, b"]"].concat();
-    let wanted = json::nesting(&list).filter(|_| !text.trim_ascii().is_empty());
-    if nesting.is_none_or(|nesting| nesting < 1000) {
-        assert_eq!(json::list_nesting(text).map(|nesting| nesting + 1), wanted, "a list or not");
-    }
+    check_detection(text);
+    check_detection_in_places(text, json::nesting);
     let Ok(path) = Path::parse(path) else { return };
     if let Ok(span) = lookup::get(text, &path) {
         assert!(span.start < span.end && span.end <= text.len());
@@ -79,6 +78,30 @@ pub fn check_document(input: &[u8]) {
     let _ = (lookup::exists(text, &path), lookup::count(text, &path));
     for mutation in MUTATIONS {
         check_edit(text, mutation, &path, nesting.is_some());
+    }
+}
+
+/// Detection says what the grammar says, of one value and of a list.
+pub(crate) fn check_detection(text: &[u8]) {
+    check_detection_with(text, json::nesting);
+}
+
+/// [`check_detection`] with what detects in place of [`json::nesting`], so that a test can plant a bug.
+fn check_detection_with(text: &[u8], nesting: impl Fn(&[u8]) -> Option<usize>) {
+    let shown = || String::from_utf8_lossy(text);
+    assert_eq!(nesting(text), grammar::nesting(text), "{:?}", shown());
+    assert_eq!(json::list_nesting(text), grammar::list_nesting(text), "a list: {:?}", shown());
+}
+
+/// The same at several places of a block, behind whitespace as well as behind a string. Which ones depends on the
+/// length, so that texts of all lengths are at all places.
+fn check_detection_in_places(text: &[u8], nesting: impl Fn(&[u8]) -> Option<usize>) {
+    for before in (text.len() % 8..BLOCK_BYTES).step_by(8) {
+        let spaces = [b' '; BLOCK_BYTES];
+        check_detection_with(&[b"[", &spaces[..before], text, b"]"].concat(), &nesting);
+        let string = [b'x'; BLOCK_BYTES];
+        let object = [b"{\"", &string[..before], b"\":", text, b"}"].concat();
+        check_detection_with(&object, &nesting);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn current(text: &[u8]) -> Result<i64, SubdocError> {
 }
 
 /// JSON's whole numbers: digits, after a minus sign or not, without a fraction or an exponent.
-fn is_whole(text: &[u8]) -> bool {
+pub(crate) fn is_whole(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {
         [] => false,

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{check_document, check_operations, check_operations_with, check_path, check_xattrs};
+use crate::byte_masks::BLOCK_BYTES;
 use crate::edit::Mutation;
 
 proptest! {
@@ -17,6 +18,25 @@ proptest! {
     #[test]
     fn documents(path in "[a-c.`\\[\\]0-2-]{0,12}", text in "[\\[\\]{}:,\"a0-9\\-+.eE \\\\utrlsnf]{0,80}") {
         check_document(format!("{path}\n{text}").as_bytes());
+    }
+
+    /// Texts of several blocks, changed at a few places.
+    #[test]
+    fn longer_documents(
+        input in vec(any::<u8>(), 0..400),
+        changes in vec((any::<prop::sample::Index>(), "[\\[\\]{}:,\"a0-1\\-+.eE \\\\n]"), 0..3),
+    ) {
+        let mut text = super::generate::Source::new(&input).document();
+        for (place, byte) in changes {
+            let place = place.index(text.len());
+            text[place] = byte.as_bytes()[0];
+        }
+        super::check_detection(&text);
+    }
+
+    #[test]
+    fn numbers(text in "([ ,]?-?[0-9.eE+\\-]{1,12}){1,12}") {
+        check_document(format!("a\n{text}").as_bytes());
     }
 
     #[test]
@@ -72,4 +92,20 @@ fn planted_bugs_are_found() {
         });
         assert!(found, "{right:?} done as {wrong:?}");
     }
+}
+
+/// The comparison notices a detection that takes no notice of the byte a block begins with.
+#[test]
+fn blindness_at_the_beginning_of_blocks_is_found() {
+    let blind = |text: &[u8]| {
+        let mut seen = text.to_vec();
+        seen.iter_mut().skip(BLOCK_BYTES).step_by(BLOCK_BYTES).for_each(|byte| *byte = b'1');
+        crate::json::nesting(&seen)
+    };
+    let found = (1..20).any(|count| {
+        let text = "[12,\"x\"]".repeat(count).replace("][", ",");
+        std::panic::catch_unwind(|| super::check_detection_in_places(text.as_bytes(), blind))
+            .is_err()
+    });
+    assert!(found);
 }

@@ -1,6 +1,7 @@
-//! Tables of what is JSON and what is not; random texts against serde_json are in the harness.
+//! Tables of what is JSON and what is not; random texts against serde_json and the grammar are in the harness.
 
 use super::{is_json, list_nesting, nesting};
+use crate::harness::{check_detection, check_document};
 use crate::limits::JSON_DEPTH_MAX;
 
 #[test]
@@ -24,8 +25,11 @@ fn texts_that_are_json() {
         ("\"\u{7f}\"", 0),
         (r#"{"a":1,"a":2}"#, 1),
         (r#"{"" : {"x" : [ ] } , "y":{ } }"#, 3),
+        ("[-0.0e-0,10,1.05E+09,true,false,null]", 1),
+        (r#"[{"a":[{},[]]},"",{"b":"c","d":-1}]"#, 4),
     ] {
         assert_eq!(nesting(text.as_bytes()), Some(depth), "{text}");
+        check_document(format!("a\n{text}").as_bytes());
     }
 }
 
@@ -82,8 +86,39 @@ fn texts_that_are_not() {
         "0x10",
         "[\"a\" \"b\"]",
         "\"sixteen bytes and \u{1} more\"",
+        "1.5.5",
+        "1e5.5",
+        "1e5e5",
+        "1.e5",
+        "1-5",
+        "1e--5",
+        "--1",
+        "-01",
+        "1+",
+        "+",
+        "1.5e",
+        "e5",
+        "-.5",
+        "1\"a\"",
+        "\"a\"1",
+        "true\"",
+        "true\\",
+        "[1]]",
+        "{}}",
+        "[],",
+        "{\"a\":[}]",
+        "{\"a\":{]}",
+        "[\"a\":1]",
+        "{\"a\":\"b\":1}",
+        "{\"a\":1,2}",
+        "{\"a\"::1}",
+        "{\"a\",1}",
+        "[,]",
+        "[:]",
+        "{:}",
     ] {
         assert!(!is_json(text.as_bytes()), "{text}");
+        check_document(format!("a\n{text}").as_bytes());
     }
 }
 
@@ -106,6 +141,54 @@ fn depth_is_limited() {
     assert_eq!(nesting(&nested(JSON_DEPTH_MAX)), Some(JSON_DEPTH_MAX));
     assert_eq!(nesting(&nested(JSON_DEPTH_MAX + 1)), None);
     assert!(!is_json(&vec![b'['; 100_000]));
+    assert!(!is_json(&vec![b']'; 100_000]));
+}
+
+/// The kinds of containers are kept in words, and are right also where one is full or used up, in whatever order.
+#[test]
+fn kinds_of_deep_containers() {
+    for depth in (1..200).chain(JSON_DEPTH_MAX - 40..JSON_DEPTH_MAX + 70) {
+        for object in [|_| false, |_| true, |level| level % 3 == 0, |level| level % 33 < 7] {
+            let mut text = Vec::new();
+            (0..depth)
+                .for_each(|level| text.extend(if object(level) { &b"{\"\":"[..] } else { b"[" }));
+            text.push(b'0');
+            // In and out again between the levels, a member or an item behind each.
+            for level in (0..depth).rev() {
+                text.extend(if object(level) { &b",\"k\":[{}]}"[..] } else { b",{\"k\":[]}]" });
+            }
+            let deepest = depth + 2;
+            assert_eq!(nesting(&text), Some(deepest).filter(|deepest| *deepest <= JSON_DEPTH_MAX));
+            // One of the brackets is of the other kind.
+            let last = text.len() - 1 - (depth / 2);
+            if let Some(at) = text[..=last].iter().rposition(|byte| b"]}".contains(byte)) {
+                text[at] ^= b']' ^ b'}';
+                assert_eq!(nesting(&text), None, "depth {depth}");
+            }
+        }
+    }
+}
+
+/// A text is cut at every place, and every byte of it is replaced by others, wherever blocks end.
+#[test]
+fn texts_changed_at_every_place() {
+    let text = br#" {"id":10,"n" : -12.5e+3,"s":"a\"b\\","e":"\u00e9","k":[true , false,null,{},[ ],"xyz"],"o":{"p":0.5}}"#;
+    for pad in [0, 3, 31] {
+        let text = [&b"["[..], &vec![b' '; pad], text, b"\n]"].concat();
+        for at in 0..text.len() {
+            check_detection(&text[..at]);
+            for byte in b"\"\\{}[]:,0-.eE+t x\n\x01\xc3" {
+                let mut changed = text.clone();
+                changed[at] = *byte;
+                check_detection(&changed);
+                changed.insert(at, text[at]);
+                check_detection(&changed);
+            }
+            let mut less = text.clone();
+            less.remove(at);
+            check_detection(&less);
+        }
+    }
 }
 
 #[test]
@@ -114,5 +197,6 @@ fn lists() {
     assert_eq!(list_nesting(b" 1 , [[]] ,{} "), Some(2));
     for text in ["", " ", ",", "1,", ",1", "1,,2", "1 2", "[1", "1]", "1],[2"] {
         assert_eq!(list_nesting(text.as_bytes()), None, "{text}");
+        check_detection(text.as_bytes());
     }
 }
