@@ -88,13 +88,14 @@ impl Rights {
     }
 
     /// What the user may see of `manifest`, which is the bucket's at this moment: all of it with a right in
-    /// the whole bucket, else scopes and collections with a right in them.
+    /// the whole bucket, else scopes and collections with a right in them, which may be none.
     pub fn visible(&mut self, manifest: Arc<Manifest>) -> Arc<Manifest> {
+        if !self.everywhere.is_empty() {
+            return manifest;
+        }
         match &mut self.narrow {
-            Some(narrow) if self.everywhere.is_empty() => {
-                Arc::clone(&narrow.table(manifest).visible)
-            }
-            _ => manifest,
+            Some(narrow) => Arc::clone(&narrow.table(manifest).visible),
+            None => Arc::new(manifest.restricted(|_| false, |_, _| false)),
         }
     }
 }
@@ -151,7 +152,16 @@ mod tests {
             assert!(rights.narrow.is_none() && !rights.everywhere().is_empty());
             assert!(Arc::ptr_eq(&rights.visible(Arc::clone(&manifest)), &manifest));
         }
-        assert!(Rights::of(&identity(&["read-only:other"]), "b").somewhere().is_empty());
+    }
+
+    #[test]
+    fn without_any_right_nothing_is_visible() {
+        let manifest = Arc::new(with_collection(&Manifest::initial(), "s", "c"));
+        let mut rights = Rights::of(&identity(&["read-only:other"]), "b");
+        assert!(rights.somewhere().is_empty());
+        let visible = rights.visible(manifest);
+        assert_eq!(visible.scopes().len(), 0);
+        assert!(visible.collection(CollectionId::DEFAULT).is_none());
     }
 
     #[test]

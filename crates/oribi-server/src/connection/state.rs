@@ -137,8 +137,8 @@ impl ConnectionState {
         }
     }
 
-    /// Takes over what became of the user's roles; false when there is no such user any more. The selected
-    /// bucket stays selected, even if nothing may be done in it any more.
+    /// Takes over what became of the user's roles; false when there is no such user any more. A bucket in which
+    /// nothing may be done any more is not selected any more, as it could not be selected now.
     pub fn refresh_user(&mut self, users: &UserStore) -> bool {
         let Some(identity) = &self.identity else { return true };
         let current = match self.is_legacy {
@@ -146,13 +146,17 @@ impl ConnectionState {
             false => users.current(&identity.name),
         };
         let Some(current) = current else { return false };
-        if current != *identity {
-            self.rights = match &self.bucket {
-                Some(bucket) => Rights::of(&current, bucket.name()),
-                None => Rights::outside(&current),
-            };
-            self.record.agree(|agreement| agreement.user = Some(Arc::clone(&current)));
-            self.identity = Some(current);
+        if current == *identity {
+            return true;
+        }
+        self.record.agree(|agreement| agreement.user = Some(Arc::clone(&current)));
+        self.rights = match &self.bucket {
+            Some(bucket) => Rights::of(&current, bucket.name()),
+            None => Rights::outside(&current),
+        };
+        self.identity = Some(current);
+        if self.bucket.is_some() && self.rights.somewhere().is_empty() {
+            self.select(None);
         }
         true
     }

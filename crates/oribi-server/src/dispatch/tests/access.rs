@@ -225,7 +225,13 @@ fn changed_roles_hold_for_open_connections_and_a_removed_user_is_sent_away() {
     assert_eq!(client.get(b"k").value, b"1");
     put_user(directory.path(), &["read-only:elsewhere"]);
     client.harness.advance_ms(1_000);
-    assert_eq!(client.get(b"k").status, Status::UnknownCollection, "nothing is left there");
+    // Nothing is left there: neither documents nor names.
+    assert_eq!(client.get(b"k").status, Status::NoBucket);
+    let manifest = RequestParts::new(Opcode::CollectionsGetManifest);
+    let id_of = RequestParts { value: b"_default", ..RequestParts::new(Opcode::CollectionsGetId) };
+    for names in [manifest, id_of, RequestParts::new(Opcode::Stat)] {
+        assert_eq!(client.ask(&names).status, Status::NoBucket, "{names:?}");
+    }
     assert_eq!(client.ask(&select).status, Status::Eaccess);
 
     UserFile::edit(directory.path(), |file| file.remove("ann")).unwrap();
