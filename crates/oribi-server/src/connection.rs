@@ -78,7 +78,6 @@ pub(crate) enum Progress {
 /// Times that deadlines are counted from, on the driver's clock; 0 for none.
 #[derive(Debug, Default)]
 struct Timing {
-    opened_ms: u64,
     /// Its last turn.
     active_ms: u64,
     /// When the frame at the head of the buffer was first seen to be partial.
@@ -121,8 +120,8 @@ impl Connection {
             id,
             reader: ReadBuffer::new(),
             writer: WriteBuffer::new(),
-            state: ConnectionState::new(record),
-            timing: Timing { opened_ms: now_ms, active_ms: now_ms, ..Timing::default() },
+            state: ConnectionState::new(record, now_ms),
+            timing: Timing { active_ms: now_ms, ..Timing::default() },
             send_queue_bytes_max: limits.send_queue_bytes_max,
             skip_bytes: 0,
             incoming: None,
@@ -249,7 +248,8 @@ impl Connection {
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
             if self.state.range_scan.is_some() {
-                dispatch::resume_range_scan(&mut self.state, self.id, env);
+                let (state, out) = (&mut self.state, &mut self.writer);
+                dispatch::resume_range_scan(state, out, self.id, env);
                 return self.halted().unwrap_or(Progress::TurnOver);
             }
             if self.skip_bytes > 0 && !self.skip() {
@@ -520,19 +520,23 @@ impl Connection {
         if is_over(timing.stalled_since_ms, limits.send_deadline_ms) {
             return Some(CloseReason::SendDeadline);
         }
+        let is_partial = timing.partial_since_ms != 0;
+        // Also while a password is checked: whoever sends one wrong password after the other always waits. Where
+        // all may come in a client may have been idle for long before it logs in.
+        let is_waiting = self.state.wait != Wait::Nothing;
+        let is_beginning = is_partial || self.state.sasl.is_some();
+        let must_authenticate =
+            self.state.identity.is_none() && (!open_to_all || (is_beginning && !is_waiting));
+        if must_authenticate && is_over(self.state.anonymous_since_ms, limits.auth_deadline_ms) {
+            return Some(CloseReason::AuthDeadline);
+        }
         // A connection that waits by the server's own doing is not to blame for its input.
-        if self.state.wait != Wait::Nothing || timing.stalled_since_ms != 0 {
+        if is_waiting || timing.stalled_since_ms != 0 {
             return None;
         }
-        let is_partial = timing.partial_since_ms != 0;
         let frame_ms = limits.frame_deadline_ms + extra_ms(timing.partial_bytes);
         if is_partial && is_over(timing.partial_since_ms, frame_ms) {
             return Some(CloseReason::FrameDeadline);
-        }
-        let must_authenticate = self.state.identity.is_none()
-            && (!open_to_all || is_partial || self.state.sasl.is_some());
-        if must_authenticate && is_over(timing.opened_ms, limits.auth_deadline_ms) {
-            return Some(CloseReason::AuthDeadline);
         }
         let is_idle = !self.state.has_parked() && !self.state.is_streaming() && !is_partial;
         if limits.idle_timeout_ms != 0

@@ -70,6 +70,8 @@ pub struct ConnectionHarness {
     fetches: bool,
     /// The blocking thread's queue is full.
     refuses_jobs: bool,
+    /// The blocking thread is busy with something else.
+    holds_jobs: bool,
     /// Received while the connection did not read.
     unread: VecDeque<u8>,
 }
@@ -150,6 +152,7 @@ impl ConnectionHarness {
             flushes: true,
             fetches: true,
             refuses_jobs: false,
+            holds_jobs: false,
             unread: VecDeque::new(),
         }
     }
@@ -269,6 +272,11 @@ impl ConnectionHarness {
         self.refuses_jobs = refuses;
     }
 
+    /// Makes the blocking thread leave its jobs alone, or do them again.
+    pub fn set_holds_jobs(&mut self, holds: bool) {
+        self.holds_jobs = holds;
+    }
+
     /// Bytes that the connection holds for input.
     pub fn input_capacity(&mut self) -> usize {
         self.connection.reader().capacity()
@@ -297,7 +305,8 @@ impl ConnectionHarness {
     /// Does what other threads would; true when the connection was told something.
     fn run_others(&mut self) -> bool {
         let mut told = false;
-        for (_, job) in std::mem::take(&mut self.environment.jobs) {
+        let jobs = &mut self.environment.jobs;
+        for (_, job) in if self.holds_jobs { Vec::new() } else { std::mem::take(jobs) } {
             let result = if self.refuses_jobs { JobResult::Refused } else { job.run() };
             self.connection.job_done(&mut self.environment, result);
             told = true;

@@ -64,6 +64,15 @@ pub(crate) struct ScanLimits {
     pub bytes: u32,
 }
 
+/// What a scan reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The collection.
+    pub collection: CollectionId,
+    /// Keys without documents.
+    pub only_keys: bool,
+}
+
 /// What a scan's thread is told.
 enum Order {
     Continue {
@@ -104,7 +113,7 @@ struct Shared {
 
 struct Scan {
     vbid: Vbid,
-    collection: CollectionId,
+    subject: Subject,
     orders: SyncSender<Order>,
     flags: Arc<Flags>,
     thread: Option<JoinHandle<()>>,
@@ -121,6 +130,17 @@ struct Flags {
 impl RangeScans {
     /// Starts a scan. It is answered when the first document is found, or none.
     pub fn create(&self, bucket: Arc<Bucket>, request: ScanRequest, reply: Reply) {
+        self.create_until(bucket, request, Instant::now() + RANGE_SCAN_LIFETIME, reply);
+    }
+
+    /// As [`RangeScans::create`], for a scan that ends at this time at the latest.
+    pub fn create_until(
+        &self,
+        bucket: Arc<Bucket>,
+        request: ScanRequest,
+        ends: Instant,
+        reply: Reply,
+    ) {
         let mut scans = self.shared.scans.lock();
         let is_stopped = self.shared.is_stopped.load(Ordering::Acquire);
         let mut id = ScanId::default();
@@ -129,8 +149,8 @@ impl RangeScans {
         }
         let (orders, taken) = sync_channel(1);
         let flags = Arc::new(Flags::default());
-        let ends = Instant::now() + RANGE_SCAN_LIFETIME;
-        let (vbid, collection) = (request.vbid, request.collection);
+        let subject = Subject { collection: request.collection, only_keys: request.only_keys };
+        let vbid = request.vbid;
         let runner = Runner::new(id, bucket, request, taken, Arc::clone(&flags), ends, reply);
         let shared = Arc::clone(&self.shared);
         let work = move || {
@@ -140,7 +160,7 @@ impl RangeScans {
         };
         match std::thread::Builder::new().name("oribi-scan".to_owned()).spawn(work) {
             Ok(thread) => {
-                scans.insert(id, Scan { vbid, collection, orders, flags, thread: Some(thread) });
+                scans.insert(id, Scan { vbid, subject, orders, flags, thread: Some(thread) });
             }
             // The runner is gone and with it the reply; its drop answered.
             Err(error) => tracing::warn!(%error, "no thread for a range scan"),
@@ -148,8 +168,8 @@ impl RangeScans {
     }
 
     /// What a scan reads; `None` when there is no such scan.
-    pub fn collection_of(&self, id: ScanId) -> Option<CollectionId> {
-        self.shared.scans.lock().get(&id).map(|scan| scan.collection)
+    pub fn subject_of(&self, id: ScanId) -> Option<Subject> {
+        self.shared.scans.lock().get(&id).map(|scan| scan.subject)
     }
 
     /// Asks for more.

@@ -72,6 +72,8 @@ pub(crate) struct ConnectionState {
     pub stat: Option<Box<StatCursor>>,
     /// Range scan that a request reads on.
     pub range_scan: Option<Box<ContinuedScan>>,
+    /// Since when it has no user, in milliseconds on the worker's monotonic clock.
+    pub anonymous_since_ms: u64,
     /// SASL exchange that is under way.
     pub sasl: Option<Box<SaslServer>>,
     /// Writes that wait for the store.
@@ -90,7 +92,7 @@ pub(crate) struct ConnectionState {
 
 impl ConnectionState {
     /// Nothing is agreed on yet.
-    pub fn new(record: Arc<ConnectionRecord>) -> ConnectionState {
+    pub fn new(record: Arc<ConnectionRecord>, now_ms: u64) -> ConnectionState {
         ConnectionState {
             record,
             features: Features::default(),
@@ -103,6 +105,7 @@ impl ConnectionState {
             operations: None,
             stat: None,
             range_scan: None,
+            anonymous_since_ms: now_ms,
             sasl: None,
             parked: None,
             fetches: None,
@@ -120,9 +123,12 @@ impl ConnectionState {
         self.select(None);
     }
 
-    /// Forgets the user.
-    pub fn deauthenticate(&mut self) {
-        self.identity = None;
+    /// Forgets the user. From then on there is as much time to log in as a new connection has; who had not
+    /// logged in gets no more of it.
+    pub fn deauthenticate(&mut self, now_ms: u64) {
+        if self.identity.take().is_some() {
+            self.anonymous_since_ms = now_ms;
+        }
         self.is_legacy = false;
         self.select(None);
     }

@@ -43,7 +43,7 @@ pub(super) fn hello(x: &mut Exchange<'_>) {
         return x.fail(Status::Einval);
     }
     if x.state.is_legacy {
-        x.state.deauthenticate();
+        x.state.deauthenticate(x.env.now_ms);
     }
     let features = Features::granted(codes.iter().map(|code| u16::from_be_bytes(*code)));
     if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
@@ -90,7 +90,7 @@ pub(super) fn sasl_list_mechs(x: &mut Exchange<'_>) {
 /// SaslAuth: begins an exchange; whoever was authenticated is not any more.
 pub(super) fn sasl_auth(x: &mut Exchange<'_>) {
     x.env.counters.auth_cmds.add(1);
-    x.state.deauthenticate();
+    x.state.deauthenticate(x.env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
     let step = sasl.start(x.frame.key, x.frame.value, &x.env.server.users);
     x.state.sasl = Some(sasl);

@@ -4,6 +4,9 @@
 //! ([`crate::range_scans`]); the connection waits for each page, serves whatever else is due between two, and asks for
 //! the next when its output has gone out. Layouts are those of the protocol: a scan is named by 16 bytes; continue has
 //! item limit, time limit in ms and byte limit, four bytes each, behind the name.
+//!
+//! Invariants: each page is checked as the request was: rights, collection and owner may be others by then; a scan whose
+//! request ends before its last page is cancelled, because nobody knows which of its pages were received.
 
 use std::sync::Arc;
 
@@ -13,14 +16,15 @@ use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
 
 use super::exchange::Exchange;
-use super::rules::RANGE_SCAN;
+use super::rules::{RANGE_SCAN, READ};
+use crate::auth::PrivilegeSet;
 use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
 use crate::connection::state::{ConnectionState, Wait};
 use crate::connection::write_buffer::WriteBuffer;
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
-use crate::range_scans::{Reply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown};
+use crate::range_scans::{Reply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject};
 
 /// Extras of an answer: keys only, or documents.
 const ONLY_KEYS: [u8; 4] = [0, 0, 0, 0];
@@ -28,12 +32,30 @@ const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
 
 /// A request to continue that is being answered.
 pub(crate) struct ContinuedScan {
+    vbid: Vbid,
     id: ScanId,
+    subject: Subject,
     bucket: Arc<BucketHandle>,
     opcode: u8,
     opaque: u32,
     /// A page went out, and the next is to be asked for.
     is_due: bool,
+    /// The last answer to the request was given.
+    is_over: bool,
+}
+
+impl Drop for ContinuedScan {
+    /// The connection ended, or may not go on.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.bucket.range_scans().cancel(self.vbid, self.id);
+        }
+    }
+}
+
+/// What a user needs to see what a scan finds.
+fn needed_for(only_keys: bool) -> PrivilegeSet {
+    if only_keys { RANGE_SCAN } else { RANGE_SCAN.and(READ) }
 }
 
 /// RangeScanCreate.
@@ -49,7 +71,7 @@ pub(super) fn create(x: &mut Exchange<'_>) {
     if !handle.bucket().manifest().contains(request.collection) {
         return x.unknown(Status::UnknownCollection);
     }
-    if !x.allows(request.collection, RANGE_SCAN) {
+    if !x.allows(request.collection, needed_for(request.only_keys)) {
         return;
     }
     let history =
@@ -72,17 +94,18 @@ pub(super) fn proceed(x: &mut Exchange<'_>) {
     let [items, time_ms, bytes] = [0, 4, 8]
         .map(|at| u32::from_be_bytes([limits[at], limits[at + 1], limits[at + 2], limits[at + 3]]));
     let (id, limits) = (*id, ScanLimits { items, time_ms, bytes });
-    if !may_use(x, &handle, id) {
-        return;
-    }
+    let Some(subject) = usable(x, &handle, id) else { return };
     let shown = Shown(x.state.features.datatype_shown(Datatype(u8::MAX)));
     let header = &x.frame.header;
     x.state.range_scan = Some(Box::new(ContinuedScan {
+        vbid,
         id,
+        subject,
         bucket: Arc::clone(&handle),
         opcode: header.opcode,
         opaque: header.opaque,
         is_due: false,
+        is_over: false,
     }));
     wait_for(x, move |reply| handle.range_scans().proceed(vbid, id, limits, shown, reply));
 }
@@ -91,7 +114,7 @@ pub(super) fn proceed(x: &mut Exchange<'_>) {
 pub(super) fn cancel(x: &mut Exchange<'_>) {
     let Some((vbid, handle)) = served(x) else { return };
     let Ok(id) = ScanId::try_from(x.frame.extras) else { return x.fail(Status::Einval) };
-    if !may_use(x, &handle, id) {
+    if usable(x, &handle, id).is_none() {
         return;
     }
     match handle.range_scans().cancel(vbid, id) {
@@ -116,17 +139,43 @@ fn served(x: &mut Exchange<'_>) -> Option<(Vbid, Arc<BucketHandle>)> {
     Some((vbid, handle))
 }
 
-/// True when there is this scan and the user may read its collection, which is still there; answered when not.
-fn may_use(x: &mut Exchange<'_>, handle: &BucketHandle, id: ScanId) -> bool {
-    let Some(collection) = handle.range_scans().collection_of(id) else {
+/// What a scan reads, if there is this one and the user may see that, and the collection is still there; answered
+/// when not.
+fn usable(x: &mut Exchange<'_>, handle: &BucketHandle, id: ScanId) -> Option<Subject> {
+    let Some(subject) = handle.range_scans().subject_of(id) else {
         x.fail(Status::KeyEnoent);
-        return false;
+        return None;
     };
-    if !handle.bucket().manifest().contains(collection) {
+    if !handle.bucket().manifest().contains(subject.collection) {
         x.unknown(Status::UnknownCollection);
-        return false;
+        return None;
     }
-    x.allows(collection, RANGE_SCAN)
+    x.allows(subject.collection, needed_for(subject.only_keys)).then_some(subject)
+}
+
+/// Whether the next page may be shown, or why not.
+fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
+    let ConnectionState { range_scan, rights, bucket, .. } = state;
+    let Some(scan) = range_scan else { return Ok(()) };
+    if !bucket.as_ref().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
+        return Err(Status::NoBucket);
+    }
+    let Subject { collection, only_keys } = scan.subject;
+    let manifest = scan.bucket.bucket().manifest();
+    if !manifest.contains(collection) {
+        return Err(Status::UnknownCollection);
+    }
+    let held = rights.within(collection, manifest);
+    if held.is_empty() {
+        return Err(Status::UnknownCollection);
+    }
+    if !held.holds(needed_for(only_keys)) {
+        return Err(Status::Eaccess);
+    }
+    match scan.bucket.bucket().is_owned(scan.vbid) {
+        true => Ok(()),
+        false => Err(Status::NotMyVbucket),
+    }
 }
 
 fn wait_for(x: &mut Exchange<'_>, start: impl FnOnce(Reply) + Send + 'static) {
@@ -154,22 +203,36 @@ pub(crate) fn finish_range_scan(
             write_response(out.tail(), &ResponseParts { extras, value: &bytes, ..shown });
             match &mut state.range_scan {
                 Some(scan) if !is_last => scan.is_due = true,
-                scan => *scan = None,
+                _ => end(state),
             }
         }
         ScanAnswer::Refused(status) => {
-            state.range_scan = None;
+            end(state);
             write_response(out.tail(), &parts(state.wire_status(status)));
         }
     }
 }
 
-/// Asks for the next page.
+/// The request has got its last answer; the scan may go on with another.
+fn end(state: &mut ConnectionState) {
+    if let Some(mut scan) = state.range_scan.take() {
+        scan.is_over = true;
+    }
+}
+
+/// Asks for the next page, if it may still be shown.
 pub(crate) fn resume_range_scan(
     state: &mut ConnectionState,
+    out: &mut WriteBuffer,
     id: ConnectionId,
     env: &mut Environment,
 ) {
+    if let Err(status) = may_go_on(state) {
+        let Some(scan) = state.range_scan.take() else { return };
+        let status = state.wire_status(status);
+        write_response(out.tail(), &ResponseParts::new(scan.opcode, status, scan.opaque));
+        return;
+    }
     let Some(scan) = state.range_scan.as_mut().filter(|scan| scan.is_due) else {
         state.range_scan = None;
         return;

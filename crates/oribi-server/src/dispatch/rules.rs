@@ -30,7 +30,7 @@ pub(crate) enum Who {
 }
 
 const NOTHING: PrivilegeSet = PrivilegeSet::NONE;
-const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
+pub(super) const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
 const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
 const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
 const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);

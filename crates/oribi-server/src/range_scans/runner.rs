@@ -93,7 +93,7 @@ impl Runner {
     /// Waits until what the client wants to see is persisted.
     fn prepare(&self) -> Result<(), Status> {
         let Some(required) = self.request.snapshot else { return Ok(()) };
-        let deadline = Instant::now() + required.timeout;
+        let deadline = (Instant::now() + required.timeout).min(self.ends);
         let vbid = self.request.vbid;
         let persisted = || {
             let vbucket = self.bucket.vbucket(vbid).ok_or(Status::NotMyVbucket)?;
@@ -141,9 +141,7 @@ impl Runner {
             if request.is_behind(record.key) {
                 return ControlFlow::Break(());
             }
-            if self.is_cancelled() {
-                return ControlFlow::Break(());
-            }
+            self.flow()?;
             if !self.is_shown(&record) || !request.contains(record.key) || !picker.takes() {
                 return self.look_at_time();
             }
@@ -246,7 +244,11 @@ impl Runner {
         self.flags.is_cancelled()
     }
 
+    /// Breaks when the scan is cancelled, which it is when its time is over.
     fn flow(&self) -> ControlFlow<()> {
+        if Instant::now() >= self.ends {
+            self.flags.is_cancelled.store(true, Ordering::Release);
+        }
         if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

@@ -1,13 +1,18 @@
 //! What no client should send: each gets a status or a disconnect with its reason, and nothing else.
 
+use std::sync::Arc;
+
 use oribi_protocol::limits::{FRAME_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
+use crate::auth::{Role, StoredUser, UserFile, UserStore};
 use crate::connection::close_reason::CloseReason;
 use crate::dispatch::rules::rule;
+use crate::harness::ConnectionHarness;
 
 /// A header with these lengths and nothing behind it.
 fn header(magic: u8, opcode: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
@@ -202,4 +207,32 @@ fn authentication_deadline_spares_idle_memcached_clients_only() {
     assert_eq!(unfinished.ask(&first).status, Status::AuthContinue);
     unfinished.harness.advance_ms(11_000);
     assert_eq!(unfinished.harness.close_reason(), Some(CloseReason::AuthDeadline));
+    // Who logs in anew has as long for it as the first time, however old the connection is.
+    let mut again = Client::modern();
+    again.harness.advance_ms(100_000);
+    assert_eq!(again.ask(&first).status, Status::AuthContinue);
+    again.harness.advance_ms(9_000);
+    assert_eq!(again.harness.close_reason(), None);
+    // And no longer for trying more than once.
+    assert_eq!(again.ask(&first).status, Status::AuthContinue);
+    again.harness.advance_ms(2_000);
+    assert_eq!(again.harness.close_reason(), Some(CloseReason::AuthDeadline));
+}
+
+#[test]
+fn checking_a_password_does_not_stop_the_clock() {
+    let directory = tempfile::tempdir().unwrap();
+    let user = StoredUser::new("ann", b"secret", vec![Role::Admin]).unwrap();
+    UserFile::edit(directory.path(), |file| file.put(user.clone()) | true).unwrap();
+    let users = UserStore::open(directory.path()).unwrap();
+    let mut harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+    let (key, value) = (&b"PLAIN"[..], &b"\0ann\0wrong"[..]);
+    let wrong = bytes(&RequestParts { key, value, ..RequestParts::new(Opcode::SaslAuth) });
+    assert_eq!(replies(&harness.feed(&wrong))[0].status, Status::AuthError);
+    harness.set_holds_jobs(true);
+    assert!(harness.feed(&wrong).is_empty());
+    harness.advance_ms(9_000);
+    assert_eq!(harness.close_reason(), None);
+    harness.advance_ms(2_000);
+    assert_eq!(harness.close_reason(), Some(CloseReason::AuthDeadline));
 }

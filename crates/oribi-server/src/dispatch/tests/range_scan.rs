@@ -1,7 +1,12 @@
 //! Range scans: what is found, in which order, in how many pieces, and what is refused.
 
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use oribi_engine::collections::ManifestChange;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::leb128::decode_u32;
 use oribi_protocol::opcode::Opcode;
@@ -10,9 +15,11 @@ use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 use serde_json::{Value, json};
 
-use super::{Client, Reply};
+use super::{Client, Reply, SET_EXTRAS, bytes, replies};
+use crate::auth::{Access, Identity};
 use crate::harness::HARNESS_VBUCKETS;
 use crate::limits::RANGE_SCANS_MAX;
+use crate::range_scans::{ScanAnswer, ScanRequest};
 
 const VB: Vbid = Vbid(1);
 const JSON: u8 = 1;
@@ -187,6 +194,70 @@ fn a_long_answer_comes_in_several_pieces() {
     assert_eq!(client.get(keys[0].as_bytes()).status, Status::Success);
 }
 
+/// A client whose request to continue a scan of collection `c` has been answered with the first of several pages,
+/// and the scan's name.
+fn client_between_pages() -> (Client, Vec<u8>) {
+    let mut client = Client::with_features(&[&super::MODERN[..], &[0x12]].concat());
+    let bucket = Arc::clone(client.harness.bucket());
+    let (scope, name) = ("_default".to_owned(), "c".to_owned());
+    let create = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+    let manifest = bucket.bucket().update_manifest(&create).unwrap();
+    let collection = manifest.collection_id("_default", "c").unwrap();
+    let value = vec![b'x'; 40_000];
+    for number in 0..12 {
+        let key = [collection.0 as u8, number];
+        let set = RequestParts { vbid: VB, key: &key, ..RequestParts::new(Opcode::Set) };
+        let stored = client.ask(&RequestParts { extras: &SET_EXTRAS, value: &value, ..set });
+        assert_eq!(stored.status, Status::Success);
+    }
+    persist(&client);
+    let collection = format!("{:x}", collection.0);
+    let id = created(&mut client, &json!({"collection": collection, "range": {}}));
+    let extras = [&id[..], &[0; 12]].concat();
+    let parts =
+        RequestParts { vbid: VB, extras: &extras, ..RequestParts::new(Opcode::RangeScanContinue) };
+    let (answered, goes_on) = client.harness.turn(&bytes(&parts));
+    assert!(answered.is_empty() && goes_on, "the page is there, and not sent yet");
+    (client, id)
+}
+
+/// Statuses of what is still answered.
+fn rest_of(client: &mut Client) -> Vec<Status> {
+    replies(&client.harness.feed(&[])).iter().map(|reply| reply.status).collect()
+}
+
+/// Every page is checked, not only the request: it may take minutes.
+#[test]
+fn pages_stop_when_the_vbucket_the_collection_or_the_right_is_gone() {
+    let (mut client, _) = client_between_pages();
+    let pages = rest_of(&mut client);
+    assert_eq!((pages.len(), pages[3]), (4, Status::RangeScanComplete));
+
+    let (mut client, _) = client_between_pages();
+    client.harness.bucket().bucket().deactivate(VB);
+    assert_eq!(rest_of(&mut client), [Status::Success, Status::NotMyVbucket]);
+
+    let (mut client, _) = client_between_pages();
+    let change = ManifestChange::DropCollection { scope: "_default".into(), name: "c".into() };
+    client.harness.bucket().bucket().update_manifest(&change).unwrap();
+    assert_eq!(rest_of(&mut client), [Status::Success, Status::UnknownCollection]);
+
+    let (mut client, _) = client_between_pages();
+    let access = Access::new(vec!["read-only:elsewhere".parse().unwrap()]);
+    client.harness.log_in(Arc::new(Identity { name: "ann".to_owned(), access }));
+    assert_eq!(rest_of(&mut client), [Status::Success, Status::NoBucket]);
+}
+
+/// It was busy for the rest of its life, for whoever asked again and for the limit on scans.
+#[test]
+fn a_scan_whose_client_goes_away_between_pages_is_cancelled() {
+    let (client, id) = client_between_pages();
+    let mut other = Client::on(client.harness.beside(), &super::MODERN);
+    assert_eq!(proceed(&mut other, &id, [0, 0, 0])[0].status, Status::Ebusy);
+    drop(client);
+    assert_eq!(proceed(&mut other, &id, [0, 0, 0])[0].status, Status::KeyEnoent);
+}
+
 #[test]
 fn all_pages_show_one_moment() {
     let keys = keys(9);
@@ -202,6 +273,21 @@ fn all_pages_show_one_moment() {
     assert!(keys.iter().all(|key| text.contains(&value_of(key))) && !text.contains("later"));
     let id = created(&mut client, &json!({"key_only": true, "range": {}}));
     assert_eq!(keys_of(&proceed(&mut client, &id, [0, 0, 0])).len(), 8);
+}
+
+/// The time of a scan was looked at only while nobody asked it for anything.
+#[test]
+fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
+    let client = client_with(&keys(20));
+    for request in [json!({"range": {}}), json!({"sampling": {"samples": 3}})] {
+        let request = ScanRequest::parse(VB, request.to_string().as_bytes()).unwrap();
+        let bucket = Arc::clone(client.harness.bucket().bucket());
+        let (answers, answered) = sync_channel(1);
+        let reply = Box::new(move |answer| answers.send(answer).unwrap());
+        client.harness.bucket().range_scans().create_until(bucket, request, Instant::now(), reply);
+        let answer = answered.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(answer, ScanAnswer::Refused(Status::RangeScanCancelled));
+    }
 }
 
 #[test]
