@@ -95,6 +95,15 @@ impl Exchange<'_> {
         self.admitted(checked)
     }
 
+    /// True when the user holds `needed` in a collection; nothing is answered.
+    pub fn holds(&mut self, collection: CollectionId, needed: PrivilegeSet) -> bool {
+        if self.state.rights.everywhere().holds(needed) {
+            return true;
+        }
+        let manifest = self.bucket().bucket().manifest();
+        self.state.rights.within(collection, manifest).holds(needed)
+    }
+
     /// True when the user holds `needed` in the whole bucket; answered when not.
     pub fn allows_everywhere(&mut self, needed: PrivilegeSet) -> bool {
         let missing = needed.without(self.state.rights.everywhere());

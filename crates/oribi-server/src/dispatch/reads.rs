@@ -132,7 +132,8 @@ pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
         return x.fail(Status::Einval);
     };
     let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let Some(vbucket) = x.bucket().bucket().vbucket(vbid) else {
+    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_owned());
+    let Some(vbucket) = vbucket else {
         return x.refuse(Refused::NotMyVbucket);
     };
     let (stats, table) = (vbucket.stats(), vbucket.failover_table());

@@ -30,12 +30,19 @@ fn client_with(roles: &[&str]) -> Client {
         bucket.update_manifest(&change).unwrap();
     }
     client.hello(&[4, 6, 7, 8, 0x0b, 0x12]);
-    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
-    client.harness.log_in(Arc::new(identity));
-    let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
-    assert_eq!(client.ask(&select).status, Status::Success);
+    client.log_in(roles);
     client
+}
+
+impl Client {
+    /// Goes on as a user with these roles, with the bucket selected.
+    fn log_in(&mut self, roles: &[&str]) {
+        let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+        let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+        self.harness.log_in(Arc::new(identity));
+        let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+        assert_eq!(self.ask(&select).status, Status::Success);
+    }
 }
 
 fn id(client: &Client, scope: &str, name: &str) -> CollectionId {
@@ -196,6 +203,103 @@ fn sub_documents_need_what_they_do() {
     let delete = [Opcode::Delete as u8, 0, 0, 0, 0, 0, 0, 0];
     let status = about(&mut upsert, Opcode::SubdocMultiMutation, orders, b"", &delete).status;
     assert_eq!(status, Status::Eaccess, "deletes");
+}
+
+/// Attributes of a document at random with two of them, as a user with this role gets it.
+fn random_with_attributes(role: &str) -> Result<(u8, Vec<u8>), Status> {
+    const CREATE: u8 = 1;
+    const XATTR: u8 = 4;
+    let mut client = client_with(&["read-write:default", role]);
+    let orders = id(&client, "shop", "orders");
+    for path in [&b"_s"[..], b"u"] {
+        let value = [path, b"1"].concat();
+        let extras = path_extras(path, XATTR, CREATE);
+        let done = about(&mut client, Opcode::SubdocDictUpsert, orders, &extras, &value);
+        assert_eq!(done.status, Status::Success);
+    }
+    client.log_in(&[role]);
+    let extras = [&orders.0.to_be_bytes()[..], &[1]].concat();
+    let random = RequestParts { extras: &extras, ..RequestParts::new(Opcode::GetRandomKey) };
+    let reply = client.ask(&random);
+    match reply.status {
+        Status::Success => Ok((reply.datatype, reply.value)),
+        status => Err(status),
+    }
+}
+
+#[test]
+fn a_document_at_random_has_system_attributes_for_those_who_may_read_them() {
+    let (system, user) = (b"\0\0\0\x05_s\01\0", b"\0\0\0\x04u\01\0");
+    for (role, sees_system) in [
+        ("read-only:default", true),
+        ("read-only:default/shop", true),
+        ("read:default", false),
+        ("read:default/shop/orders", false),
+    ] {
+        let (datatype, value) = random_with_attributes(role).unwrap();
+        let has = |pair: &[u8]| value.windows(pair.len()).any(|part| part == pair);
+        assert_eq!((datatype & 4, has(user), has(system)), (4, true, sees_system), "{role}");
+    }
+    assert_eq!(random_with_attributes("insert:default"), Err(Status::Eaccess));
+    let elsewhere = random_with_attributes("read:default/shop/hotels");
+    assert_eq!(elsewhere, Err(Status::UnknownCollection));
+}
+
+#[test]
+fn keys_are_listed_of_collections_that_the_user_may_read() {
+    let mut client = client_with(&["read-write:default/shop/orders", "insert:default/shop/hotels"]);
+    let (orders, hotels) = (id(&client, "shop", "orders"), id(&client, "shop", "hotels"));
+    let plans = id(&client, "secret", "plans");
+    about(&mut client, Opcode::Set, orders, &SET_EXTRAS, b"1");
+    client.harness.bucket().bucket().flush_step().unwrap();
+    for (collection, expected) in [
+        (orders, Status::Success),
+        (hotels, Status::Eaccess),
+        (plans, Status::UnknownCollection),
+        (CollectionId(100), Status::UnknownCollection),
+    ] {
+        let reply = about(&mut client, Opcode::GetKeys, collection, b"", b"");
+        assert_eq!(reply.status, expected);
+    }
+}
+
+/// Extras that continue a scan without limits.
+fn all_of(id: &[u8]) -> Vec<u8> {
+    [id, &[0; 12]].concat()
+}
+
+#[test]
+fn scans_show_documents_to_those_who_may_read_them() {
+    let mut client = client_with(&["read-write:default/shop/orders"]);
+    let orders = id(&client, "shop", "orders");
+    about(&mut client, Opcode::Set, orders, &SET_EXTRAS, b"1");
+    client.harness.bucket().bucket().flush_step().unwrap();
+    let create = |client: &mut Client, only_keys: bool| {
+        let scan = serde_json::json!({
+            "collection": format!("{:x}", orders.0), "key_only": only_keys, "range": {}
+        });
+        let value = scan.to_string();
+        let parts = RequestParts {
+            datatype: 1,
+            value: value.as_bytes(),
+            ..RequestParts::new(Opcode::RangeScanCreate)
+        };
+        client.ask(&parts)
+    };
+    let documents = create(&mut client, false);
+    assert_eq!(documents.status, Status::Success);
+    client.log_in(&["range-scan:default/shop/orders"]);
+    assert_eq!(create(&mut client, false).status, Status::Eaccess);
+    let keys = create(&mut client, true);
+    assert_eq!(keys.status, Status::Success);
+    let mut proceed = |id: &[u8]| {
+        let extras = all_of(id);
+        let parts =
+            RequestParts { extras: &extras, ..RequestParts::new(Opcode::RangeScanContinue) };
+        client.ask(&parts).status
+    };
+    assert_eq!(proceed(&documents.value), Status::Eaccess, "somebody else's scan");
+    assert_eq!(proceed(&keys.value), Status::RangeScanComplete);
 }
 
 fn put_user(directory: &Path, roles: &[&str]) {

@@ -104,6 +104,43 @@ fn evict_key_needs_a_durable_document() {
     assert_eq!(client.get(b"k").value, [b'v'; 100]);
 }
 
+/// Memory knows neither what was evicted whole nor what was deleted, once it is durable; an answer for both alike
+/// had a deleted document "already evicted".
+#[test]
+fn evict_key_tells_an_evicted_document_from_a_deleted_one() {
+    let store = std::sync::Arc::new(MemoryStore::new());
+    let harness = ConnectionHarness::evicting(store, EvictionPolicy::Full, 0);
+    let mut client = Client::on(harness, &MODERN);
+    for key in [b"k", b"d"] {
+        client.set(key, &[b'v'; 100]);
+    }
+    client.ask(&about(Opcode::Delete, b"d"));
+    client.harness.bucket().bucket().flush_step().unwrap();
+    let evict = |client: &mut Client, key| client.ask(&about(Opcode::EvictKey, key));
+    assert_eq!(evict(&mut client, b"k").value, b"Evicted.");
+    let again = evict(&mut client, b"k");
+    assert_eq!((again.status, &again.value[..]), (Status::Success, &b"Already evicted."[..]));
+    assert_eq!(evict(&mut client, b"d").status, Status::KeyEnoent);
+    assert_eq!(evict(&mut client, b"none").status, Status::KeyEnoent);
+}
+
+/// Persisted seqnos of a vbucket that another node has now are not this node's to tell.
+#[test]
+fn a_vbucket_that_was_given_up_is_not_observed() {
+    let mut client = Client::modern();
+    let mutation = client.set(b"k", b"v");
+    let vbid = about(Opcode::Get, b"k").vbid;
+    let uuid = &mutation.extras[..8];
+    let observe = RequestParts { vbid, value: uuid, ..RequestParts::new(Opcode::ObserveSeqno) };
+    assert_eq!(client.ask(&observe).status, Status::Success);
+    client.harness.bucket().bucket().deactivate(vbid);
+    for opcode in [Opcode::ObserveSeqno, Opcode::GetFailoverLog] {
+        let value = if opcode == Opcode::ObserveSeqno { uuid } else { b"" };
+        let request = RequestParts { vbid, value, ..RequestParts::new(opcode) };
+        assert_eq!(client.ask(&request).status, Status::NotMyVbucket, "{}", opcode.name());
+    }
+}
+
 #[test]
 fn the_failover_log_has_every_history() {
     let mut client = Client::modern();
