@@ -136,22 +136,26 @@ impl SaslServer {
     }
 }
 
-/// The name in a first message, whether that is valid or not.
+/// The name in a first message, whether the rest of it is valid or not. In a PLAIN message of any other shape
+/// than its own there is no name: what stands where it would be may be the password.
 fn claimed_name(mechanism: &[u8], payload: &[u8]) -> String {
     let name = match mechanism {
-        b"PLAIN" => payload.split(|byte| *byte == 0).nth(1),
+        b"PLAIN" => plain_parts(payload).map(|[_, name, _]| name),
         _ => payload.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"n=")),
     };
     let name = name.unwrap_or_default();
     String::from_utf8_lossy(&name[..name.len().min(NAME_BYTES_MAX)]).into_owned()
 }
 
-/// PLAIN (RFC 4616): `[authzid] NUL name NUL password`.
-fn start_plain(payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
+/// A PLAIN message (RFC 4616): `[authzid] NUL name NUL password`.
+fn plain_parts(payload: &[u8]) -> Option<[&[u8]; 3]> {
     let mut parts = payload.split(|byte| *byte == 0);
-    let (Some(authzid), Some(name), Some(password), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
+    let message = [parts.next()?, parts.next()?, parts.next()?];
+    parts.next().is_none().then_some(message)
+}
+
+fn start_plain(payload: &[u8], users: &Arc<UserStore>) -> SaslStep {
+    let Some([authzid, name, password]) = plain_parts(payload) else {
         return refused(users, b"PLAIN", "(malformed message)");
     };
     let Ok(name) = std::str::from_utf8(name) else {

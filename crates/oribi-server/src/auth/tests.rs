@@ -393,3 +393,20 @@ proptest! {
         prop_assert!(is_refused);
     }
 }
+
+/// `user NUL password`, where the first NUL was forgotten, had the password written to the audit log as a name.
+#[test]
+fn a_malformed_first_message_names_nobody() {
+    let users = Arc::new(UserStore::development());
+    let claimed = |mechanism: &[u8], payload: &[u8]| {
+        let mut sasl = SaslServer::new();
+        let _ = sasl.start(mechanism, payload, &users);
+        sasl.claimed_name().to_owned()
+    };
+    assert_eq!(claimed(b"PLAIN", b"\0ann\0secret"), "ann");
+    assert_eq!(claimed(b"PLAIN", b"ann\0ann\0secret"), "ann");
+    for malformed in [&b"ann\0secret"[..], b"secret", b"", b"a\0secret\0b\0c", b"\0\0\0secret"] {
+        assert_eq!(claimed(b"PLAIN", malformed), "", "{malformed:?}");
+    }
+    assert_eq!(claimed(b"SCRAM-SHA1", b"n,,n=ann,r=x"), "ann");
+}
