@@ -96,8 +96,19 @@ pub const DEADLINE_SCAN_MS: u64 = 1_000;
 /// A partial frame may take one more second for each of these many bytes it announces (64 KiB/s).
 pub const FRAME_DEADLINE_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// Jobs waiting for the blocking thread (password hashing, flush_all, STAT); a job beyond is refused.
+/// Jobs waiting for the blocking thread (flush_all, STAT, OBSERVE); a job beyond is refused. Only who has logged
+/// in can ask for one.
 pub const BLOCKING_QUEUE_MAX: usize = 1024;
+
+/// Passwords waiting to be checked; one beyond is refused. Each takes some 15 ms, so the last of them waits for
+/// a second, which is well below the time that there is to log in.
+pub const LOGIN_QUEUE_MAX: usize = 64;
+
+/// Lists of keys waiting to be made; one beyond is refused.
+pub const LISTING_QUEUE_MAX: usize = 64;
+
+/// How long one may take from the first key that the store shows.
+pub const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Range scans of a bucket at a time: each is a thread and what its store holds for it.
 pub const RANGE_SCANS_MAX: usize = 32;

@@ -16,7 +16,7 @@ use oribi_types::Timestamp;
 use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
-use crate::blocking_thread::BlockingThread;
+use crate::blocking_thread::BlockingThreads;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
@@ -105,7 +105,7 @@ pub struct Server {
     addresses: Addresses,
     listener: Listener,
     workers: Vec<Worker>,
-    blocking: BlockingThread,
+    blocking: BlockingThreads,
     admin: AdminHandle,
     audit: Option<AuditThread>,
     _tls_files: Option<FileWatch>,
@@ -133,7 +133,7 @@ impl Server {
         context.node = join_cluster(settings, addresses, &context)?;
         let audit = open_audit(settings, &mut context)?;
         let context = Arc::new(context);
-        let (blocking, queue) = BlockingThread::start()?;
+        let (blocking, queue) = BlockingThreads::start()?;
         let mut workers = Vec::new();
         for index in 0..settings.workers {
             workers.push(Worker::start(index, Arc::clone(&context), queue.clone())?);

@@ -1,10 +1,13 @@
 //! Keys in order, from a given one on: for tools that walk through a vbucket.
 //!
-//! Owns: GET_KEYS. It lists what is persisted, as the reference does, so the blocking thread reads it from the
-//! store; range scans are the way to read much.
+//! Owns: GET_KEYS. It lists what is persisted, as the reference does, so a thread of its own reads it from the
+//! store; range scans are the way to read much. Invariant: a list is bounded in keys, in bytes and, as what is
+//! deleted has to be passed over, in time; one that has keys when its time is over ends there, and the client goes
+//! on from the last.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use oribi_engine::Refused;
 use oribi_protocol::status::Status;
@@ -15,6 +18,7 @@ use crate::auth::Privilege;
 use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
 use crate::connection::state::Wait;
+use crate::limits::LISTING_TIME_MAX;
 
 /// Keys that are listed when the request does not say how many.
 const KEYS_DEFAULT: u32 = 1000;
@@ -64,14 +68,27 @@ pub(super) fn get_keys(x: &mut Exchange<'_>) {
     let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
     let now = x.env.now;
     x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
-    x.env.jobs.push((x.id, Job::Answer(Box::new(move || list(&bucket, &listing, now)))));
+    let work = move || list(&bucket, &listing, now, None);
+    x.env.jobs.push((x.id, Job::Listing(Box::new(work))));
 }
 
-fn list(bucket: &BucketHandle, listing: &Listing, now: Timestamp) -> (Status, Vec<u8>) {
+/// Makes the list. `ends` is when its time is over; without it that is counted from the first record on.
+fn list(
+    bucket: &BucketHandle,
+    listing: &Listing,
+    now: Timestamp,
+    mut ends: Option<Instant>,
+) -> (Status, Vec<u8>) {
     let now_s = now.unix_ns / NS_PER_S;
+    let mut is_late = false;
     let from = DocKey { collection: listing.collection, key: &listing.from };
     let (mut value, mut left) = (Vec::new(), listing.keys_max);
     let scanned = bucket.bucket().scan_persisted(listing.vbid, from, &mut |record| {
+        let at = Instant::now();
+        if at >= *ends.get_or_insert(at + LISTING_TIME_MAX) {
+            is_late = true;
+            return ControlFlow::Break(());
+        }
         let is_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
         if record.deleted || is_expired {
             return ControlFlow::Continue(());
@@ -88,8 +105,41 @@ fn list(bucket: &BucketHandle, listing: &Listing, now: Timestamp) -> (Status, Ve
         ControlFlow::Continue(())
     });
     match scanned {
+        Ok(()) if value.is_empty() && is_late => (Status::Etmpfail, value),
         Ok(()) if value.is_empty() => (Status::KeyEnoent, value),
         Ok(()) => (Status::Success, value),
         Err(_) => (Status::Etmpfail, Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oribi_types::{CollectionId, Vbid};
+
+    use super::*;
+    use crate::dispatch::tests::Client;
+
+    #[test]
+    fn a_list_ends_when_its_time_is_over() {
+        let mut client = Client::modern();
+        for number in 0..20 {
+            client.set(format!("key-{number}").as_bytes(), b"v");
+        }
+        let bucket = client.harness.bucket();
+        while bucket.bucket().flush_step().unwrap().more {}
+        let all = |vbid| Listing {
+            vbid,
+            collection: CollectionId::DEFAULT,
+            from: Box::default(),
+            prefix: Box::default(),
+            keys_max: 100,
+        };
+        let now = Timestamp::default();
+        for vbid in (0..bucket.vbuckets()).map(Vbid) {
+            let (status, value) = list(bucket, &all(vbid), now, None);
+            assert!(status == Status::Success && !value.is_empty());
+            let late = list(bucket, &all(vbid), now, Some(Instant::now()));
+            assert_eq!(late, (Status::Etmpfail, Vec::new()));
+        }
     }
 }

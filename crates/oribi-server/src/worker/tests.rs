@@ -15,7 +15,7 @@ use oribi_types::DurabilityLevel;
 
 use super::Worker;
 use crate::auth::UserStore;
-use crate::blocking_thread::BlockingThread;
+use crate::blocking_thread::BlockingThreads;
 use crate::harness::{HARNESS_VBUCKETS, in_memory_server};
 use crate::listener::Listener;
 use crate::mailbox::Message;
@@ -43,7 +43,7 @@ struct Fixture {
     server: Arc<ServerContext>,
     worker: Option<Worker>,
     listener: Option<Listener>,
-    blocking: Option<BlockingThread>,
+    blocking: Option<BlockingThreads>,
 }
 
 impl Fixture {
@@ -52,7 +52,7 @@ impl Fixture {
         let (server, bucket) =
             in_memory_server(UserStore::development().into(), store, limits, true, true);
         drop(bucket);
-        let (blocking, queue) = BlockingThread::start().unwrap();
+        let (blocking, queue) = BlockingThreads::start().unwrap();
         let worker = Worker::start(0, Arc::clone(&server), queue).unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
