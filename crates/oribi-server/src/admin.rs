@@ -1,18 +1,20 @@
 //! The admin HTTP: what client libraries ask a node besides documents, and what operators ask.
 //!
 //! Owns: the thread, its runtime, and the limits on connections. The parts are `routes` (which path
-//! goes where), `pools`, `buckets`, `collections` and `config_stream` (the answers), `login` (Basic),
-//! `message` and `body` (requests and responses as values). Invariants: nothing here runs on a worker
+//! goes where), `pools`, `health`, `buckets`, `collections` and `config_stream` (the answers), `login` (Basic),
+//! `audit` (what of it is recorded), `message` and `body` (requests and responses as values). Invariants: nothing here runs on a worker
 //! thread; calls that wait for the disk or derive keys run on blocking threads, so that one slow
 //! request delays no other; every request has a bounded size and time. Caller: `Server::start`, which
 //! binds the listener first, so that a taken port is a start error. It deliberately is not a general
 //! HTTP server: no HTTP/2, no user interface. With TLS the same is served on a second port, where a client's
 //! certificate may say who asks.
 
+mod audit;
 mod body;
 mod buckets;
 mod collections;
 mod config_stream;
+mod health;
 mod login;
 mod message;
 mod node;
@@ -35,10 +37,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::auth::Identity;
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 use crate::tls::Certified;
+use audit::Client;
 
 /// Connections at the same time. Each client library keeps a few per node, most of them idle.
 const CONNECTIONS_MAX: usize = 256;
@@ -60,6 +62,8 @@ pub(crate) struct AdminState {
     pub(crate) server: Arc<ServerContext>,
     pub(crate) metrics: MetricsRegistry,
     pub(crate) logins: login::LoginGate,
+    pub(crate) audit: audit::AdminAudit,
+    pub(crate) health: health::Health,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -91,6 +95,8 @@ pub fn start(
         metrics: MetricsRegistry::new(Arc::clone(&server)),
         server,
         logins: login::LoginGate::new(),
+        audit: audit::AdminAudit::default(),
+        health: health::Health::default(),
         stopping,
     });
     let thread = std::thread::Builder::new().name("oribi-admin".to_owned()).spawn(move || {
@@ -151,7 +157,7 @@ async fn accept_until_stopped(
                     let state = Arc::clone(&state);
                     tokio::spawn(async move {
                         match with_tls {
-                            false => serve_connection(stream, state, None).await,
+                            false => serve_connection(stream, state, Client::new(peer)).await,
                             true => serve_tls_connection(stream, peer, state).await,
                         }
                         drop(place);
@@ -190,24 +196,26 @@ async fn serve_tls_connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
     match tls.certified(certificate, &state.server.users) {
-        Certified::Nobody => serve_connection(stream, state, None).await,
-        Certified::User(identity) => serve_connection(stream, state, Some(identity)).await,
+        Certified::Nobody => serve_connection(stream, state, Client::new(peer)).await,
+        Certified::User(identity) => {
+            serve_connection(stream, state, Client::certified(peer, identity)).await;
+        }
         Certified::Refused => {
             tracing::info!(%peer, "closed an admin connection: its certificate names no user");
         }
     }
 }
 
-/// Serves requests; `certified` is who asks unless a request says otherwise.
+/// Serves the requests of a client.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     state: Arc<AdminState>,
-    certified: Option<Arc<Identity>>,
+    client: Client,
 ) {
+    let client = Arc::new(client);
     let service = service_fn(|request| {
-        let state = Arc::clone(&state);
-        let certified = certified.clone();
-        async move { Ok::<_, Infallible>(routes::answer(state, request, certified).await) }
+        let (state, client) = (Arc::clone(&state), Arc::clone(&client));
+        async move { Ok::<_, Infallible>(routes::answer(state, request, client).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -26,6 +26,7 @@ mod verifier;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
+pub(crate) use user_file::NAME_BYTES_MAX;
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
 

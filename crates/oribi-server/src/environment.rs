@@ -12,6 +12,7 @@ use std::time::Instant;
 use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
+use crate::audit::AuditGate;
 use crate::blocking_thread::Job;
 use crate::cluster::lease::NodeLease;
 use crate::counters::WorkerCounters;
@@ -70,6 +71,8 @@ pub(crate) struct Environment {
     pub latency_clock: LatencyClock,
     /// Which refused requests are logged.
     pub refusals: RefusalLog,
+    /// Which refusals and failed logins are audited.
+    pub audit_gate: AuditGate,
     /// Until when this node may serve shared buckets, where it is one of a cluster.
     pub lease: Option<Arc<NodeLease>>,
     /// Which slow operations are logged.
@@ -103,10 +106,16 @@ impl Environment {
             now_ms: 1,
             latency_clock,
             refusals,
+            audit_gate: AuditGate::default(),
             lease,
             slow,
             next_park_serial: 0,
         }
+    }
+
+    /// True when a refusal or a failed login is to be audited.
+    pub fn audits_refusal(&mut self) -> bool {
+        self.audit_gate.admits(self.now_ms, &self.server.audit)
     }
 
     /// A serial number for something that is parked; never 0.

@@ -13,9 +13,9 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tokio::sync::Semaphore;
 
-use crate::audit::{Actor, Event};
+use super::AdminState;
+use super::audit::Client;
 use crate::auth::{Identity, UserStore};
-use crate::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.
 const DERIVATIONS_MAX: usize = 1;
@@ -34,13 +34,17 @@ impl LoginGate {
     pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
-        server: &Arc<ServerContext>,
+        state: &AdminState,
+        client: &Client,
     ) -> Option<Arc<Identity>> {
-        let (name, password) = credentials(headers)?;
+        let server = &state.server;
+        let Some((name, password)) = credentials(headers) else {
+            state.audit.failed(&server.audit, client, "");
+            return None;
+        };
         let identity = self.check(&name, password, &server.users).await;
-        if identity.is_none() && server.audit.is_on() {
-            let actor = Actor { user: name, ..Actor::default() };
-            server.audit.record(actor, Event::AuthenticationFailed);
+        if identity.is_none() {
+            state.audit.failed(&server.audit, client, &name);
         }
         identity
     }

@@ -1,11 +1,10 @@
-//! Answers about the node: alive, who am I, which node, which services, which figures.
+//! Answers about the node: who am I, which node, which services, which figures.
 //!
 //! Owns: the JSON of a node as client libraries read it. Caller: `routes`.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use oribi_engine::BucketStats;
 use serde_json::{Value, json};
 
 use super::AdminState;
@@ -24,30 +23,6 @@ const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
 /// `/`, which pings ask for.
 pub(crate) fn root() -> Reply {
     json_reply(&json!({ "name": "oribi", "version": VERSION }))
-}
-
-/// `/healthz`: 200 when every bucket serves all its documents and its store works.
-pub(crate) async fn health(state: &Arc<AdminState>) -> Reply {
-    let buckets = state.server.buckets.list();
-    let stats = blocking(move || -> Vec<(String, BucketStats)> {
-        buckets.iter().map(|handle| (handle.name().to_owned(), handle.bucket().stats())).collect()
-    });
-    let stats = match stats.await {
-        Ok(stats) => stats,
-        Err(reply) => return *reply,
-    };
-    if let Some((name, _)) = stats.iter().find(|(_, stats)| stats.storage_failed) {
-        return unhealthy("storage failed", name);
-    }
-    if let Some((name, _)) = stats.iter().find(|(_, stats)| !stats.warmup.done) {
-        return unhealthy("warming up", name);
-    }
-    json_reply(&json!({ "status": "ok" }))
-}
-
-fn unhealthy(status: &str, bucket: &str) -> Reply {
-    let body = json!({ "status": status, "bucket": bucket }).to_string();
-    whole(StatusCode::SERVICE_UNAVAILABLE, "application/json", body)
 }
 
 /// `/pools`.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
-use hyper::{HeaderMap, Method, Request};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 
+use super::audit::Client;
 use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
 use super::{AdminState, buckets, collections, config_stream, node, pools};
-use crate::audit::{Actor, Event};
 use crate::auth::{Identity, Privilege};
 
 /// What a handler knows about the request besides its path.
@@ -28,14 +28,14 @@ pub(crate) struct Asker {
 pub(crate) async fn answer(
     state: Arc<AdminState>,
     request: Request<Incoming>,
-    certified: Option<Arc<Identity>>,
+    client: Arc<Client>,
 ) -> Reply {
     let method = request.method().clone();
     let path = segments(request.uri().path());
     let parts: Vec<&str> = path.iter().flatten().map(String::as_str).collect();
     let reply = match path {
         None => path_not_found(),
-        Some(_) => route(&state, &method, &parts, request, certified).await,
+        Some(_) => route(&state, &method, &parts, request, &client).await,
     };
     tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
     reply
@@ -46,42 +46,52 @@ async fn route(
     method: &Method,
     parts: &[&str],
     request: Request<Incoming>,
-    certified: Option<Arc<Identity>>,
+    client: &Client,
 ) -> Reply {
     if *method == Method::GET && parts == ["healthz"] {
         // Asked every few seconds by supervisors, who have no credentials.
-        return pools::health(state).await;
+        return state.health.answer(state).await;
     }
     let headers = request.headers();
-    let identity = match headers.contains_key(AUTHORIZATION) {
-        true => state.logins.identify(headers, &state.server).await,
-        false => certified,
+    let has_credentials = headers.contains_key(AUTHORIZATION);
+    let identity = match has_credentials {
+        true => state.logins.identify(headers, state, client).await,
+        false => client.certified.clone(),
     };
+    let log = &state.server.audit;
+    if let Some(identity) = &identity {
+        state.audit.authenticated(log, client, identity);
+    }
     match (method, parts, identity) {
         (&Method::GET, [], _) => pools::root(),
         (&Method::GET, ["pools"], identity) => pools::pools(identity.as_deref()),
-        (_, _, None) => unauthorized(),
+        (_, _, None) => {
+            if !has_credentials {
+                state.audit.refused(log, client, None, (method, parts));
+            }
+            unauthorized()
+        }
         (&Method::GET, _, Some(identity)) => {
             let asker = Asker { identity, host: host_of(headers) };
-            read(state, parts, &asker).await
+            let reply = read(state, parts, &asker).await;
+            if reply.status() == StatusCode::FORBIDDEN {
+                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
+            }
+            reply
+        }
+        (_, _, Some(identity)) if !identity.access.is_admin() => {
+            state.audit.refused(log, client, Some(&identity), (method, parts));
+            forbidden("cluster.admin!write")
         }
         (_, _, Some(identity)) => {
-            let reply = match identity.access.is_admin() {
-                false => forbidden("cluster.admin!write"),
-                true if is_from_elsewhere(headers) => forbidden("same origin"),
-                true => change(state, method, parts, request).await,
+            let reply = match is_from_elsewhere(headers) {
+                true => forbidden("same origin"),
+                false => change(state, method, parts, request).await,
             };
-            audit(state, &identity, method, parts, &reply);
+            state.audit.changed(log, client, &identity, (method, parts), &reply);
             reply
         }
     }
-}
-
-/// Records a request for a change, whatever became of it.
-fn audit(state: &AdminState, identity: &Identity, method: &Method, parts: &[&str], reply: &Reply) {
-    let actor = Actor { user: identity.name.clone(), ..Actor::default() };
-    let (request, status) = (format!("{method} /{}", parts.join("/")), reply.status().as_u16());
-    state.server.audit.record(actor, Event::Admin { request, status });
 }
 
 /// Routes that change nothing.

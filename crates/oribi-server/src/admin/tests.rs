@@ -13,6 +13,8 @@ use crate::config::Settings;
 use crate::data_dir::DataDir;
 use crate::server::Server;
 
+mod auditing;
+
 const ADMIN: &str = "Administrator:password";
 
 /// A server on a directory of its own.
@@ -147,6 +149,7 @@ fn health_follows_the_buckets() {
             return;
         }
         assert_eq!(answer.status, 503);
+        assert!(answer.json().get("bucket").is_none(), "names are not for everybody");
         assert!(Instant::now() < deadline, "{}", answer.body);
     }
 }

@@ -26,7 +26,7 @@ const FORMAT: &str = "oribi-users";
 const VERSION: u32 = 1;
 
 /// Longest user name in bytes, as in other Couchbase-compatible servers.
-pub(super) const NAME_BYTES_MAX: usize = 128;
+pub(crate) const NAME_BYTES_MAX: usize = 128;
 
 /// Shortest and longest password in bytes. The upper limit keeps PLAIN within a small frame.
 const PASSWORD_BYTES_MIN: usize = 6;

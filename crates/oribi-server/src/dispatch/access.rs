@@ -5,6 +5,7 @@
 //! one that does not exist, so that the answer does not tell. Called by the dispatcher before the handler,
 //! and by handlers that learn from the body which collection they are about.
 
+use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
@@ -117,20 +118,29 @@ impl Exchange<'_> {
         checked.is_ok()
     }
 
-    /// Records a refusal because of who asks.
-    fn audit(&self, refusal: Refusal) {
-        let audit = &self.env.server.audit;
-        let context = match refusal {
-            _ if !audit.is_on() => return,
-            Refusal::Status(Status::Eaccess, context) => context.to_owned(),
-            Refusal::Access(missing) => format!("needs the privilege {missing}"),
-            Refusal::UnknownCollection if !self.state.rights.everywhere().is_empty() => return,
-            Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
-            Refusal::Status(..) => return,
+    /// Records a refusal because of who asks. That somebody has to log in first is no event: it says nothing of
+    /// anybody, and clients that try do it often.
+    fn audit(&mut self, refusal: Refusal) {
+        let is_about_rights = match refusal {
+            Refusal::Status(status, _) => status == Status::Eaccess,
+            Refusal::Access(_) => true,
+            Refusal::UnknownCollection => self.state.rights.everywhere().is_empty(),
         };
-        let bucket = self.state.bucket.as_ref().map_or("", |bucket| bucket.name());
+        let is_known = self.state.identity.is_some();
+        if !is_about_rights || !is_known || !self.env.audits_refusal() {
+            return;
+        }
+        let context = match refusal {
+            Refusal::Status(_, context) => context.to_owned(),
+            Refusal::Access(missing) => format!("needs the privilege {missing}"),
+            Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
+        };
+        let bucket = match self.opcode {
+            Opcode::SelectBucket => self.frame.key.escape_ascii().to_string(),
+            _ => self.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
+        };
         let request = format!("{} {bucket}", self.opcode.name()).trim_end().to_owned();
-        audit.record(self.state.actor(), Event::Refused { request, context });
+        self.env.server.audit.record(self.state.actor(), Event::Refused { request, context });
     }
 
     /// Answers a request that is not served.

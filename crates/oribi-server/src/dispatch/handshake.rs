@@ -13,6 +13,7 @@ use oribi_protocol::request::ConfigVersion;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
+use super::access::Refusal;
 use super::exchange::Exchange;
 use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
@@ -121,7 +122,7 @@ fn advance_sasl(x: &mut Exchange<'_>, step: SaslStep) {
 pub(crate) fn finish_sasl(
     state: &mut ConnectionState,
     out: &mut WriteBuffer,
-    env: &Environment,
+    env: &mut Environment,
     request: (u8, u32),
     step: SaslStep,
 ) {
@@ -153,7 +154,7 @@ pub(crate) fn finish_sasl(
         SaslStep::Failed | SaslStep::Slow(_) => {
             let sasl = state.sasl.take();
             env.counters.auth_errors.add(1);
-            if env.server.audit.is_on() {
+            if env.audits_refusal() {
                 let user = sasl.map_or_else(String::new, |sasl| sasl.claimed_name().to_owned());
                 let actor = Actor { user, ..state.actor() };
                 env.server.audit.record(actor, Event::AuthenticationFailed);
@@ -204,8 +205,9 @@ pub(super) fn select_bucket(x: &mut Exchange<'_>) {
         return x.succeed();
     }
     let name = std::str::from_utf8(x.frame.key).ok();
+    const REFUSED: Refusal = Refusal::Status(Status::Eaccess, "no such bucket, or no right in it");
     let Some(bucket) = name.and_then(|name| x.env.server.buckets.get(name)) else {
-        return x.fail(Status::Eaccess);
+        return x.answer_refusal(REFUSED);
     };
     let previous = x.state.bucket.take();
     x.state.select(Some(bucket));
@@ -213,7 +215,7 @@ pub(super) fn select_bucket(x: &mut Exchange<'_>) {
         return x.succeed();
     }
     x.state.select(previous);
-    x.fail(Status::Eaccess);
+    x.answer_refusal(REFUSED);
 }
 
 /// ListBuckets: names that the user has a right in, separated by spaces.

@@ -182,6 +182,7 @@ impl Connections {
         let users_changed = users_generation != self.users_generation;
         self.users_generation = users_generation;
         env.server.audit.note_users(users_generation);
+        env.audit_gate.settle(env.now_ms, &env.server.audit);
         let open_to_all = env.server.users.is_development();
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
