@@ -229,7 +229,7 @@ fn random_with_attributes(role: &str) -> Result<(u8, Vec<u8>), Status> {
 
 #[test]
 fn a_document_at_random_has_system_attributes_for_those_who_may_read_them() {
-    let (system, user) = (b"\0\0\0\x05_s\01\0", b"\0\0\0\x04u\01\0");
+    let (system, user) = (b"\0\0\0\x05_s\x001\0", b"\0\0\0\x04u\x001\0");
     for (role, sees_system) in [
         ("read-only:default", true),
         ("read-only:default/shop", true),
