@@ -6,7 +6,7 @@
 //! batch a scan, plus what SQLite itself needs to sort or group. Nothing can be written.
 //!
 //! [`session`] runs statements, [`prompt`] asks for them, [`output`] prints rows; [`virtual_table`] and [`plan`] are
-//! SQLite's side of a table, [`source`] the seam, [`bucket_table`], [`document`], [`long_document`] and [`plain_table`]
+//! SQLite's side of a table, with [`row_numbers`], [`source`] the seam, [`bucket_table`], [`document`], [`long_document`] and [`plain_table`]
 //! with [`predicates`] and [`cluster`] Kudu's side.
 
 mod bucket_table;
@@ -18,6 +18,7 @@ mod plain_table;
 mod plan;
 mod predicates;
 mod prompt;
+mod row_numbers;
 mod session;
 mod source;
 #[allow(unsafe_code, reason = "the traits of virtual tables are unsafe to implement")]

@@ -112,6 +112,10 @@ impl TableSource for BucketTable {
         &self.columns
     }
 
+    fn identity(&self) -> &[usize] {
+        &[VBUCKET, COLLECTION, ID]
+    }
+
     fn rows(&self) -> u64 {
         self.rows
     }

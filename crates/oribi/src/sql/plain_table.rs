@@ -18,6 +18,7 @@ pub struct PlainTable {
     cluster: Arc<Cluster>,
     table: Table,
     columns: Vec<Column>,
+    key_columns: Vec<usize>,
     rows: u64,
 }
 
@@ -29,13 +30,18 @@ impl PlainTable {
             declared: declared(column.data_type()),
             takes: takes(column.data_type()),
         });
-        PlainTable { columns: columns.collect(), cluster, table, rows }
+        let key_columns = (0..table.schema().num_key_columns()).collect();
+        PlainTable { columns: columns.collect(), key_columns, cluster, table, rows }
     }
 }
 
 impl TableSource for PlainTable {
     fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    fn identity(&self) -> &[usize] {
+        &self.key_columns
     }
 
     fn rows(&self) -> u64 {

@@ -14,6 +14,7 @@ use rusqlite::{Batch, Connection, Error, InterruptHandle, Statement};
 use super::Running;
 use super::cluster::Cluster;
 use super::output::{Format, RowWriter};
+use super::row_numbers::RowNumbers;
 use super::virtual_table::{Catalog, register};
 
 /// See the module text.
@@ -21,6 +22,7 @@ pub struct Session {
     connection: Connection,
     cluster: Arc<Cluster>,
     names: Vec<String>,
+    row_numbers: RowNumbers,
     /// How rows are printed from the next statement on.
     pub format: Format,
     with_cost: bool,
@@ -40,9 +42,9 @@ impl Session {
     ) -> Result<Session> {
         let connection = Connection::open_in_memory()?;
         let names = catalog.keys().cloned().collect();
-        register(&connection, catalog)?;
+        let row_numbers = register(&connection, catalog)?;
         let is_running = Arc::new(AtomicBool::new(false));
-        Ok(Session { connection, cluster, names, format, with_cost, is_running })
+        Ok(Session { connection, cluster, names, row_numbers, format, with_cost, is_running })
     }
 
     /// Ends the statement that runs, from another thread.
@@ -75,6 +77,7 @@ impl Session {
     fn run_all(&mut self, statements: &str) -> Result<()> {
         let mut batch = Batch::new(&self.connection, statements);
         while let Some(mut statement) = batch.next().map_err(|error| self.explained(error))? {
+            self.row_numbers.look_at(&self.connection, &statement);
             self.print(&mut statement)?;
             if self.with_cost {
                 let cost = self.cluster.cost();

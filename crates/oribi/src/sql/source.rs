@@ -112,6 +112,9 @@ pub trait TableSource: Send + Sync {
     /// Its columns.
     fn columns(&self) -> &[Column];
 
+    /// Positions of the columns that together tell a row from every other one: its primary key.
+    fn identity(&self) -> &[usize];
+
     /// How many rows it has, about.
     fn rows(&self) -> u64;
 

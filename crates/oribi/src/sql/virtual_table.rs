@@ -23,6 +23,7 @@ use rusqlite::vtab::{
 use rusqlite::{Connection, Error};
 
 use super::plan::Plan;
+use super::row_numbers::RowNumbers;
 use super::source::{Argument, Condition, Operator, RowStream, ScanRequest, TableSource};
 
 /// Name of the module in `CREATE VIRTUAL TABLE`.
@@ -31,16 +32,25 @@ const MODULE: &CStr = c"kudu";
 /// The tables of a session by the names that SQL has for them.
 pub type Catalog = BTreeMap<String, Arc<dyn TableSource>>;
 
-/// Makes every table of the catalog known to the connection.
+/// What a table needs to know of its session.
+pub struct SessionTables {
+    catalog: Catalog,
+    row_numbers: RowNumbers,
+}
+
+/// Makes every table of the catalog known to the connection. Statements may be shown to what is returned before they
+/// run.
 ///
 /// # Errors
 /// When SQLite refuses a name, with the name.
-pub fn register(connection: &Connection, catalog: Catalog) -> anyhow::Result<()> {
+pub fn register(connection: &Connection, catalog: Catalog) -> anyhow::Result<RowNumbers> {
     let names = catalog.keys().cloned().collect::<Vec<_>>();
+    let row_numbers = RowNumbers::default();
+    let tables = SessionTables { catalog, row_numbers: row_numbers.clone() };
     connection.create_module(
         MODULE,
         const { &Module::<SourceTable>::read_only_module() },
-        Some(catalog),
+        Some(tables),
     )?;
     for name in names {
         let quoted = escape_double_quote(&name);
@@ -48,7 +58,7 @@ pub fn register(connection: &Connection, catalog: Catalog) -> anyhow::Result<()>
             .execute_batch(&format!("CREATE VIRTUAL TABLE \"{quoted}\" USING kudu"))
             .map_err(|error| anyhow::anyhow!("the table {name:?} cannot be shown: {error}"))?;
     }
-    Ok(())
+    Ok(row_numbers)
 }
 
 /// A virtual table.
@@ -58,28 +68,31 @@ pub struct SourceTable {
     base: sqlite3_vtab,
     source: Arc<dyn TableSource>,
     plans: Arc<Mutex<Vec<Plan>>>,
+    row_numbers: RowNumbers,
 }
 
 // SAFETY: invariant 1.
 unsafe impl<'vtab> VTab<'vtab> for SourceTable {
-    type Aux = Catalog;
+    type Aux = SessionTables;
     type Cursor = SourceCursor;
 
     fn connect(
         _: &mut VTabConnection,
-        catalog: Option<&Catalog>,
+        tables: Option<&SessionTables>,
         _module: &[u8],
         _database: &[u8],
         table: &[u8],
         _arguments: &[&[u8]],
     ) -> rusqlite::Result<(Cow<'static, CStr>, SourceTable)> {
         let name = String::from_utf8_lossy(table);
-        let source = catalog.and_then(|catalog| catalog.get(name.as_ref()));
-        let source = source.ok_or_else(|| failure(format!("Kudu has no table {name:?}")))?;
+        let known = tables.and_then(|tables| Some((tables, tables.catalog.get(name.as_ref())?)));
+        let (tables, source) =
+            known.ok_or_else(|| failure(format!("Kudu has no table {name:?}")))?;
         let table = SourceTable {
             base: sqlite3_vtab::default(),
             source: source.clone(),
             plans: Arc::default(),
+            row_numbers: tables.row_numbers.clone(),
         };
         Ok((Cow::Owned(declaration(source.as_ref())?), table))
     }
@@ -101,8 +114,9 @@ unsafe impl<'vtab> VTab<'vtab> for SourceTable {
             base: sqlite3_vtab_cursor::default(),
             source: self.source.clone(),
             plans: self.plans.clone(),
+            row_numbers: self.row_numbers.clone(),
             rows: None,
-            row_number: 0,
+            has_identity: false,
         })
     }
 }
@@ -118,15 +132,16 @@ pub struct SourceCursor {
     base: sqlite3_vtab_cursor,
     source: Arc<dyn TableSource>,
     plans: Arc<Mutex<Vec<Plan>>>,
+    row_numbers: RowNumbers,
     /// The rows; `None` before the first and behind the last.
     rows: Option<Box<dyn RowStream>>,
-    row_number: i64,
+    /// Whether the key is among what the scan reads.
+    has_identity: bool,
 }
 
 impl SourceCursor {
     fn advance(&mut self) -> rusqlite::Result<()> {
         let Some(rows) = &mut self.rows else { return Ok(()) };
-        self.row_number += 1;
         match rows.advance() {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -156,7 +171,12 @@ unsafe impl VTabCursor for SourceCursor {
             let values = values_of(operator, arguments, at)?;
             request.conditions.push(Condition { column, operator, values });
         }
-        self.row_number = 0;
+        self.has_identity = self.row_numbers.are_needed();
+        if self.has_identity {
+            request.columns.extend(self.source.identity());
+            request.columns.sort_unstable();
+            request.columns.dedup();
+        }
         self.rows = None;
         if is_impossible(&request) {
             return Ok(());
@@ -185,7 +205,11 @@ unsafe impl VTabCursor for SourceCursor {
     }
 
     fn rowid(&self) -> rusqlite::Result<i64> {
-        Ok(self.row_number)
+        let Some(rows) = self.rows.as_ref().filter(|_| self.has_identity) else {
+            return Err(failure("SQLite asks for the number of a row whose key was not read"));
+        };
+        let number = self.row_numbers.number(rows.as_ref(), self.source.identity());
+        number.map_err(|error| failure(format!("{error:#}")))
     }
 }
 

@@ -7,12 +7,14 @@ use rusqlite::types::Value;
 use super::*;
 use crate::sql::source::{Argument, Column, Conditions};
 
-/// Rows in memory that ignores every condition and writes down what it was asked.
+/// Rows in memory; writes down what it was asked, and ignores every condition unless it is indexed.
 struct FixedRows {
     columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
     asked: Mutex<Vec<ScanRequest>>,
     fails_at: Option<usize>,
+    /// Says that it has millions of rows, of which `=` finds few, and returns those only.
+    is_indexed: bool,
 }
 
 impl FixedRows {
@@ -28,7 +30,24 @@ impl FixedRows {
             column("cas", "INTEGER", Conditions::Comparisons),
             column("json", "JSON TEXT", Conditions::Nullness),
         ];
-        Arc::new(FixedRows { columns, rows, asked: Mutex::default(), fails_at })
+        let asked = Mutex::default();
+        Arc::new(FixedRows { columns, rows, asked, fails_at, is_indexed: false })
+    }
+
+    fn indexed(rows: Vec<Vec<Value>>) -> Arc<FixedRows> {
+        let rows = FixedRows::new(rows);
+        Arc::new(FixedRows { is_indexed: true, ..Arc::into_inner(rows).unwrap() })
+    }
+
+    /// Whether a row fulfils the conditions with `=`.
+    fn is_found(&self, row: &[Value], request: &ScanRequest) -> bool {
+        let mut equals =
+            request.conditions.iter().filter(|asked| asked.operator == Operator::Equal);
+        !self.is_indexed
+            || equals.all(|asked| {
+                let cell = Argument::column_result(ValueRef::from(&row[asked.column])).unwrap();
+                cell == asked.values[0]
+            })
     }
 
     fn asked(&self) -> Vec<ScanRequest> {
@@ -67,17 +86,25 @@ impl TableSource for Arc<FixedRows> {
         &self.columns
     }
 
+    fn identity(&self) -> &[usize] {
+        &[0]
+    }
+
     fn rows(&self) -> u64 {
-        self.rows.len() as u64
+        if self.is_indexed { 10_000_000 } else { self.rows.len() as u64 }
     }
 
     fn share_read(&self, conditions: &[(usize, Operator)]) -> f64 {
+        if self.is_indexed && conditions.iter().any(|(_, operator)| *operator == Operator::Equal) {
+            return 1e-6;
+        }
         if conditions.contains(&(0, Operator::Equal)) { 0.0 } else { 1.0 }
     }
 
     fn scan(&self, request: &ScanRequest) -> anyhow::Result<Box<dyn RowStream>> {
         self.asked.lock().unwrap().push(request.clone());
-        let (rows, columns) = (self.rows.clone(), request.columns.clone());
+        let rows = self.rows.iter().filter(|row| self.is_found(row, request));
+        let (rows, columns) = (rows.cloned().collect(), request.columns.clone());
         Ok(Box::new(Copied { rows, columns, at: None, fails_at: self.fails_at }))
     }
 }
@@ -100,12 +127,16 @@ fn orders() -> Vec<Vec<Value>> {
 }
 
 fn connect(tables: &[(&str, &Arc<FixedRows>)]) -> Connection {
+    connect_with_numbers(tables).0
+}
+
+fn connect_with_numbers(tables: &[(&str, &Arc<FixedRows>)]) -> (Connection, RowNumbers) {
     let connection = Connection::open_in_memory().unwrap();
     let catalog = tables.iter().map(|(name, rows)| {
         ((*name).to_owned(), Arc::new(Arc::clone(rows)) as Arc<dyn TableSource>)
     });
-    register(&connection, catalog.collect()).unwrap();
-    connection
+    let row_numbers = register(&connection, catalog.collect()).unwrap();
+    (connection, row_numbers)
 }
 
 /// All rows of a statement, as text.
@@ -129,17 +160,20 @@ fn query(connection: &Connection, statement: &str) -> Vec<String> {
 #[test]
 fn counting_asks_for_no_column_and_no_condition() {
     let rows = FixedRows::new(orders());
-    let connection = connect(&[("orders", &rows)]);
-    assert_eq!(query(&connection, "select count(*) from orders"), ["4"]);
+    let (connection, row_numbers) = connect_with_numbers(&[("orders", &rows)]);
+    let counting = "select count(*) from orders";
+    row_numbers.look_at(&connection, &connection.prepare(counting).unwrap());
+    assert_eq!(query(&connection, counting), ["4"]);
     assert_eq!(rows.asked(), [ScanRequest::default()]);
 }
 
 #[test]
 fn json_functions_groups_and_order_work_on_what_is_asked_for() {
     let rows = FixedRows::new(orders());
-    let connection = connect(&[("orders", &rows)]);
+    let (connection, row_numbers) = connect_with_numbers(&[("orders", &rows)]);
     let statement = "select json ->> 'city' as city, sum(json ->> 'total') from orders
                      where json is not null group by city order by 2 desc";
+    row_numbers.look_at(&connection, &connection.prepare(statement).unwrap());
     assert_eq!(query(&connection, statement), ["Kyiv 14", "Oslo 7"]);
     let condition = Condition { column: 2, operator: Operator::IsNotNull, values: Vec::new() };
     assert_eq!(rows.asked(), [ScanRequest { columns: vec![2], conditions: vec![condition] }]);
@@ -209,6 +243,62 @@ fn a_join_looks_the_inner_table_up_by_key() {
     let plan = query(&connection, &format!("explain query plan {statement}")).join("\n");
     assert!(plan.contains("where id = ?, reads id, cas"), "{plan}");
     assert!(plan.contains("reads id, json"), "{plan}");
+}
+
+/// Rows were numbered in the order of each scan, so that the first row of every branch was taken for the same one.
+#[test]
+fn branches_of_an_or_lose_no_row_and_repeat_none() {
+    let rows = FixedRows::indexed(orders());
+    let (connection, row_numbers) = connect_with_numbers(&[("orders", &rows)]);
+    for (condition, expected) in [
+        ("id = 'a1' or cas = 30", &["a1", "b1"] as &[&str]),
+        ("(id = 'a2' and cas = 20) or (id = 'b2' and cas = 40)", &["a2", "b2"]),
+        ("id = 'a1' or cas = 10 or id = 'b1'", &["a1", "b1"]),
+    ] {
+        let statement = format!("select id from orders where {condition} order by id");
+        let plan = query(&connection, &format!("explain query plan {statement}")).join("\n");
+        assert!(plan.contains("MULTI-INDEX OR"), "{plan}");
+        row_numbers.look_at(&connection, &connection.prepare(&statement).unwrap());
+        assert_eq!(query(&connection, &statement), expected, "{condition}");
+        // What tells rows apart is read also where a statement does not look at it.
+        let counting = format!("select count(*) from orders where {condition}");
+        row_numbers.look_at(&connection, &connection.prepare(&counting).unwrap());
+        assert_eq!(query(&connection, &counting), [expected.len().to_string()], "{condition}");
+    }
+}
+
+/// The rows that a right join has found are remembered by the same numbers.
+#[test]
+fn outer_joins_show_every_row_once() {
+    let people = FixedRows::indexed(vec![
+        row("p1", 1, r#"{"order":"a2"}"#),
+        row("p2", 2, r#"{"order":"b1"}"#),
+        row("p3", 3, r#"{"order":"none"}"#),
+    ]);
+    let orders = FixedRows::indexed(orders());
+    let (connection, row_numbers) =
+        connect_with_numbers(&[("orders", &orders), ("people", &people)]);
+    let join = "join orders o on o.id = p.json ->> 'order' order by o.cas, p.id";
+    let right = format!("select p.id, o.cas from people p right {join}");
+    row_numbers.look_at(&connection, &connection.prepare(&right).unwrap());
+    assert_eq!(query(&connection, &right), ["- 10", "p1 20", "p2 30", "- 40"]);
+    let full = format!("select p.id, o.cas from people p full {join}");
+    row_numbers.look_at(&connection, &connection.prepare(&full).unwrap());
+    assert_eq!(query(&connection, &full), ["p3 -", "- 10", "p1 20", "p2 30", "- 40"]);
+}
+
+#[test]
+fn a_number_that_was_not_to_be_asked_for_is_an_error() {
+    let rows = FixedRows::new(orders());
+    let (connection, row_numbers) = connect_with_numbers(&[("orders", &rows)]);
+    let (counting, numbers) = ("select count(*) from orders", "select rowid from orders");
+    row_numbers.look_at(&connection, &connection.prepare(numbers).unwrap());
+    assert_eq!(query(&connection, numbers).len(), 4);
+    // As if SQLite asked in a way that was not foreseen.
+    row_numbers.look_at(&connection, &connection.prepare(counting).unwrap());
+    let mut statement = connection.prepare(numbers).unwrap();
+    let failed = statement.query([]).unwrap().next().unwrap_err().to_string();
+    assert!(failed.contains("whose key was not read"), "{failed}");
 }
 
 #[test]
