@@ -21,6 +21,8 @@ FLAGS = ["--unlock_unsafe_flags", "--unlock_experimental_flags", "--time_source=
 START_SECONDS_MAX = 60
 # A server that uses less of a processor than this is done with what earlier runs left to do.
 QUIET_SHARE, QUIET_SECONDS, QUIET_SECONDS_MAX = 0.05, 0.5, 120
+# Memory of the empty MemRowSets of some tens of tablets.
+FLUSHED_MIB_MAX = 1
 PR_SET_PDEATHSIG = 1
 
 
@@ -48,12 +50,15 @@ class KuduCluster:
         self.flags = [*FLAGS, *flags]
         self.directory = tempfile.TemporaryDirectory(prefix="oribi-bench-kudu-")
         self.processes = []
+        self.tablet_servers = []
         port = free_port()
         self.masters = f"127.0.0.1:{port}"
         try:
             self.start("kudu-master", port)
             for _ in range(tablet_servers):
-                self.start("kudu-tserver", free_port(), f"--tserver_master_addrs={self.masters}")
+                port = free_port()
+                self.start("kudu-tserver", port, f"--tserver_master_addrs={self.masters}")
+                self.tablet_servers.append(f"127.0.0.1:{port}")
             self.wait_healthy(tablet_servers)
         except BaseException:
             self.stop()
@@ -118,6 +123,36 @@ class KuduCluster:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
             total += int(fields[11]) + int(fields[12])
         return total / os.sysconf("SC_CLK_TCK")
+
+    def resident_mib(self):
+        """Memory of all servers."""
+        total = 0
+        for process in self.processes:
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    total += int(line.split()[1]) / 1024
+        return total
+
+    def row_set_mib(self):
+        """Rows that tablet servers have in memory only, their log left out."""
+        def sum_of(tracker):
+            own = tracker["current_consumption"] if tracker["id"].startswith("MemRowSet") else 0
+            return own + sum(map(sum_of, tracker.get("child_trackers", [])))
+
+        outputs = [self.tool("tserver", "dump_memtrackers", address, "-memtracker_output=json_compact")
+                   for address in self.tablet_servers]
+        return sum(sum_of(json.loads(output)) for output in outputs) / 2**20
+
+    def wait_flushed(self, seconds_max):
+        """Returns once the rows of all tablets are on disk and the servers are quiet; the seconds that it took.
+        Tablet servers begin by themselves when rows are as old as their --flush_threshold_secs."""
+        begin = time.monotonic()
+        while (left := self.row_set_mib()) > FLUSHED_MIB_MAX:
+            if time.monotonic() > begin + seconds_max:
+                raise SystemExit(f"{left:.0f} MiB of rows are not flushed after {seconds_max} s")
+            time.sleep(0.5)
+        self.wait_quiet()
+        return time.monotonic() - begin
 
     def wait_quiet(self):
         """Returns once the servers have little left to do."""

@@ -16,7 +16,7 @@ mod crew;
 mod flight;
 mod hdr;
 mod key;
-mod key_choice;
+pub(crate) mod key_choice;
 mod link;
 mod operation;
 mod options;
@@ -29,7 +29,7 @@ mod schedule;
 pub(crate) mod summary;
 mod tally;
 mod thread_times;
-mod timeline;
+pub(crate) mod timeline;
 mod value;
 mod worker;
 

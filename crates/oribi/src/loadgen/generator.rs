@@ -2,8 +2,11 @@
 //!
 //! Invariants: the same mode and seed give the same sequence as `kudu perf loadgen` of Kudu 1.18, value
 //! for value, so that rows of both tools can be compared, deleted by each other, and so that a rerun
-//! with the same random seed meets its own keys again. One call of any method takes exactly one number.
+//! with the same random seed meets its own keys again. One call of any method takes exactly one number. What that
+//! tool does not have is the zipfian choice, which is that of `oribi perf kv`.
 //! Nothing is allocated per value.
+
+use crate::perf::key_choice::{self, KeyChoice, Popularity, ZIPF_EXPONENT_DEFAULT};
 
 /// Modulus of the random numbers, a Mersenne prime: `x mod M` needs no division.
 const M: u32 = 0x7fff_ffff;
@@ -46,6 +49,7 @@ impl Random {
 enum Source {
     Sequence(u64),
     Random(Random),
+    Chosen { choice: KeyChoice, generator: key_choice::Generator, first: u64 },
 }
 
 /// A sequence of values for columns of any type.
@@ -69,6 +73,15 @@ impl Generator {
         Generator::new(Source::Random(Random::new(seed as u32)), string_bytes)
     }
 
+    /// Numbers of `first` and the `keys - 1` after it, the first of them most often. Those of another thread are other
+    /// choices among the same numbers.
+    pub fn zipfian(first: u64, keys: u64, thread: u64, string_bytes: usize) -> Generator {
+        let choice = KeyChoice::new(Popularity::Zipf(ZIPF_EXPONENT_DEFAULT), keys, 0..keys);
+        // There are at most 1024 threads.
+        let generator = key_choice::generator(0, thread as usize);
+        Generator::new(Source::Chosen { choice, generator, first }, string_bytes)
+    }
+
     fn new(source: Source, string_bytes: usize) -> Generator {
         Generator { source, string_bytes, text: Vec::with_capacity(string_bytes) }
     }
@@ -82,6 +95,9 @@ impl Generator {
                 number
             }
             Source::Random(random) => random.next_u64(),
+            Source::Chosen { choice, generator, first } => {
+                first.wrapping_add(choice.next(generator))
+            }
         }
     }
 
@@ -202,6 +218,24 @@ mod tests {
         assert_eq!(rows, expected.map(|(number, text)| (number, text.to_owned())));
         // Only 31 bits of the seed count.
         assert_eq!(Generator::random(42 + (1 << 31), 8).next_i64(), keys[0]);
+    }
+
+    #[test]
+    fn zipfian_numbers_are_few_and_the_first_is_the_most_frequent() {
+        let mut counts = [0_u32; 10];
+        for thread in 0..2 {
+            let mut keys = Generator::zipfian(100, 10, thread, 8);
+            for _ in 0..5000 {
+                counts[(keys.next_i64() - 100) as usize] += 1;
+            }
+        }
+        assert!(counts.iter().all(|count| *count > 0 && *count <= counts[0]), "{counts:?}");
+        let take = |thread| {
+            let mut keys = Generator::zipfian(0, 1000, thread, 8);
+            [(); 20].map(|()| keys.next_i64())
+        };
+        assert_eq!(take(0), take(0));
+        assert_ne!(take(0), take(1));
     }
 
     #[test]

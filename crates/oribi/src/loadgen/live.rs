@@ -50,6 +50,11 @@ impl Live {
     }
 }
 
+/// The sum of what all threads had answered.
+pub fn answered_rows(threads: &[std::sync::Arc<Live>]) -> u64 {
+    threads.iter().map(|live| live.answered_rows()).sum()
+}
+
 /// An empty histogram of round trips in nanoseconds.
 pub fn no_latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("these bounds are in order")
@@ -82,7 +87,7 @@ impl LiveLine {
         if since < REDRAW || self.bar.is_hidden() {
             return;
         }
-        let answered = threads.iter().map(|live| live.answered_rows()).sum::<u64>();
+        let answered = answered_rows(threads);
         let mut latencies = no_latencies();
         threads.iter().for_each(|live| live.add_latencies_to(&mut latencies));
         let per_second = answered.saturating_sub(self.answered) as f64 / since.as_secs_f64();

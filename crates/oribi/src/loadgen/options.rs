@@ -17,6 +17,8 @@ const STRING_BYTES_MAX: u64 = 64 * 1024;
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 /// Most partitions of either kind; the master refuses long before.
 const PARTITIONS_MAX: i64 = 10_000;
+/// Most keys to choose from: numbers stay exact as floating point, which the zipfian choice needs.
+const ZIPF_KEYS_MAX: u64 = 1 << 52;
 /// Longest time limit: a day, in milliseconds.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
@@ -117,6 +119,12 @@ pub struct LoadgenArgs {
     #[arg(long, alias = "use_upsert", num_args = 0..=1, require_equals = true,
           default_value_t = false, default_missing_value = "true")]
     pub use_upsert: bool,
+    /// Write the same so many keys again and again, from --seq-start on, chosen as `oribi perf kv --distribution zipf`
+    /// chooses documents: the first ones most often.
+    #[arg(long, alias = "zipf_keys", value_name = "KEYS", requires = "use_upsert",
+          conflicts_with_all = ["use_random", "use_random_pk", "run_scan", "run_cleanup"],
+          value_parser = clap::value_parser!(u64).range(1..=ZIPF_KEYS_MAX))]
+    pub zipf_keys: Option<u64>,
     /// Milliseconds that the set-up of a connection may take.
     #[arg(long, alias = "negotiation_timeout_ms", default_value_t = 3000,
           value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MS_MAX))]
@@ -177,6 +185,7 @@ pub struct Options {
     seq_start: u64,
     random_keys: bool,
     random_values: bool,
+    zipf_keys: Option<u64>,
     table_num_hash_partitions: i64,
     table_num_range_partitions: i64,
     table_num_replicas: i32,
@@ -196,6 +205,7 @@ impl From<&LoadgenArgs> for Options {
             seq_start: args.seq_start,
             random_keys: args.has_random_keys(),
             random_values: args.has_random_values(),
+            zipf_keys: args.zipf_keys,
             table_num_hash_partitions: args.table_num_hash_partitions,
             table_num_range_partitions: args.table_num_range_partitions,
             table_num_replicas: args.table_num_replicas,
@@ -261,6 +271,8 @@ mod tests {
             (&["m", "--num-rows-per-thread", "-2"], "--num-rows-per-thread"),
             (&["m", "--buffer-flush-watermark-pct", "1.5"], "0 to 1"),
             (&["m", "--table-num-hash-partitions", "0"], "1..=10000"),
+            (&["m", "--zipf-keys", "9"], "--use-upsert"),
+            (&["m", "--zipf-keys", "9", "--use-upsert", "--run-scan"], "--run-scan"),
         ];
         for (arguments, text) in cases {
             let error = parse(arguments).unwrap_err();

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::options::Options;
 use crate::perf::cpu::CpuTime;
+use crate::perf::timeline::Sample;
 
 /// Digits of a number in the report: what the other tool's output stream prints unless told otherwise.
 const SIGNIFICANT_DIGITS: i32 = 6;
@@ -52,6 +53,8 @@ pub struct Measured {
     pub took: Duration,
     /// Round trips of Write requests, in nanoseconds.
     pub latencies: Histogram<u64>,
+    /// Rows that were answered, over time.
+    pub timeline: Vec<Sample>,
     /// CPU time of this process.
     pub client_cpu: CpuTime,
     /// Ctrl-C ended it.
@@ -174,6 +177,7 @@ pub struct PhaseSummary {
     client_cpu_us_per_row: f64,
     writes: u64,
     write_latency_ms: Option<LatencySummary>,
+    timeline: Vec<Sample>,
 }
 
 /// Round trips of Write requests in milliseconds.
@@ -206,6 +210,7 @@ impl PhaseSummary {
             client_cpu_us_per_row: per_row(cpu * 1e6),
             writes: measured.latencies.len(),
             write_latency_ms: LatencySummary::new(&measured.latencies),
+            timeline: measured.timeline.clone(),
         }
     }
 }
@@ -310,6 +315,7 @@ mod tests {
             failed_rows: 0,
             took: Duration::from_nanos(23_143_000),
             latencies,
+            timeline: Vec::new(),
             client_cpu: CpuTime {
                 user: Duration::from_millis(1),
                 system: Duration::from_millis(1),

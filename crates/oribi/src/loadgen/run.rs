@@ -18,13 +18,14 @@ use signal_hook::iterator::Signals;
 use tokio::runtime::{Builder, Runtime};
 
 use super::count::count_rows;
-use super::live::{Live, LiveLine, no_latencies};
+use super::live::{Live, LiveLine, answered_rows, no_latencies};
 use super::options::{LoadgenArgs, Options};
 use super::report::{Measured, PhaseSummary, Scanned, Summary, WriteKind, errors_of_thread};
 use super::table::LoadTable;
 use super::worker::{self, Event, Job, Outcome};
 use crate::perf::control::Control;
 use crate::perf::cpu::CpuTime;
+use crate::perf::timeline::Timeline;
 
 /// Between two looks at the clock and the signals.
 const TICK: Duration = Duration::from_millis(100);
@@ -201,7 +202,10 @@ impl Load<'_> {
         for begin in &begins {
             begin.send(()).context("a thread is gone")?;
         }
-        let mut outcomes = self.wait(kind, live, begins.len(), events)?;
+        let mut timeline = Timeline::default();
+        let mut outcomes = self.wait(kind, live, begins.len(), events, |rows| {
+            timeline.add(started.elapsed().as_secs_f64(), rows);
+        })?;
         let took = started.elapsed();
         let client_cpu = CpuTime::of_this_process()?.since(cpu_before);
         outcomes.sort_by_key(|outcome| outcome.thread);
@@ -219,18 +223,21 @@ impl Load<'_> {
             failed_rows: outcomes.iter().map(|outcome| outcome.failed_rows).sum(),
             took,
             latencies,
+            timeline: timeline.finish(took.as_secs_f64(), answered_rows(live)),
             client_cpu,
             interrupted: self.control.is_stopped(),
             error: outcomes.into_iter().find_map(|outcome| outcome.error),
         })
     }
 
+    /// Waits until all threads have ended; says several times a second how many rows were answered.
     fn wait(
         &self,
         kind: WriteKind,
         live: &[Arc<Live>],
         threads: usize,
         events: &Receiver<Event>,
+        mut note_answered: impl FnMut(u64),
     ) -> Result<Vec<Outcome>> {
         let mut line = LiveLine::new(kind.name(), self.args.rows_total());
         let mut outcomes = Vec::new();
@@ -241,6 +248,7 @@ impl Load<'_> {
                 Ok(Event::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread is gone"),
             }
+            note_answered(answered_rows(live));
             line.update(live);
             if self.control.is_stopped() {
                 let at = *cancel_at.get_or_insert_with(|| Instant::now() + GRACE);

@@ -148,7 +148,13 @@ async fn write_rows(job: &Job, client: &Client, outcome: &mut Outcome) -> Result
             false => Generator::sequential(first, string_bytes),
         }
     };
-    let (keys, others) = (generator(args.has_random_keys()), generator(args.has_random_values()));
+    let keys = match args.zipf_keys {
+        Some(keys) => {
+            Generator::zipfian(args.seq_start, keys, job.thread, args.string_len as usize)
+        }
+        None => generator(args.has_random_keys()),
+    };
+    let others = generator(args.has_random_values());
     let mut filler = RowFiller::new(table.schema(), keys, others, &args.string_fixed);
     let mut session = Session::new(&table, session_options(job));
     let result = tokio::select! {

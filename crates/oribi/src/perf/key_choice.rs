@@ -18,6 +18,8 @@ use rand_distr::{Distribution, Zipf};
 pub const ZIPF_EXPONENT_MIN: f64 = 0.01;
 /// See [`ZIPF_EXPONENT_MIN`].
 pub const ZIPF_EXPONENT_MAX: f64 = 10.0;
+/// Exponent when none is given: the one of the benchmark that made the distribution popular.
+pub const ZIPF_EXPONENT_DEFAULT: f64 = 0.99;
 
 /// How documents are chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]

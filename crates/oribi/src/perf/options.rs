@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::flight::BATCH_OPERATIONS_MAX;
 use super::key::{KEY_DIGITS_MAX, digits_of};
-use super::key_choice::{Popularity, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN};
+use super::key_choice::{Popularity, ZIPF_EXPONENT_DEFAULT, ZIPF_EXPONENT_MAX, ZIPF_EXPONENT_MIN};
 use super::value::Form;
 use crate::target::{Durability, Target};
 
@@ -159,9 +159,6 @@ pub enum Distribution {
     /// The first documents more often than the last.
     Zipf,
 }
-
-/// Exponent when none is given: the one of the benchmark that made the distribution popular.
-const ZIPF_EXPONENT_DEFAULT: f64 = 0.99;
 
 impl KvArgs {
     /// Checks what no single option shows; the error names the options and what they allow.

@@ -54,6 +54,22 @@ fn every_way_to_send_writes_every_row() {
 }
 
 #[test]
+fn zipfian_keys_are_written_again_and_again() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let arguments =
+        ["--use-upsert", "--zipf-keys=50", "--seq-start=1000", "--num-rows-per-thread=4000"];
+    let output = run(cluster, &[&arguments[..], &["--keep-auto-table", "--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let summary = json(&output);
+    assert_eq!((&summary["write"]["rows"], &summary["error"]), (&8000.into(), &().into()));
+    assert!(!summary["write"]["timeline"].as_array().unwrap().is_empty(), "{summary}");
+    let found = rows(cluster, summary["table"].as_str().unwrap());
+    // Each of them is hit 35 times even if it is the last.
+    assert_eq!(found.len(), 50, "{found:?}");
+    assert!(found[0].starts_with("(int64 key=1000,"), "{}", found[0]);
+}
+
+#[test]
 fn rows_that_exist_are_errors_in_the_other_tools_words() {
     let Some(cluster) = CLUSTER.get() else { return };
     let kept = table_of(&report(cluster, &["--keep-auto-table", "--num-rows-per-thread=300"]));
