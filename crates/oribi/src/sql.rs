@@ -6,11 +6,12 @@
 //! batch a scan, plus what SQLite itself needs to sort or group. Nothing can be written.
 //!
 //! [`session`] runs statements, [`prompt`] asks for them, [`output`] prints rows; [`virtual_table`] and [`plan`] are
-//! SQLite's side of a table, with [`row_numbers`], [`source`] the seam, [`bucket_table`], [`document`], [`long_document`] and [`plain_table`]
+//! SQLite's side of a table, with [`row_numbers`], [`source`] the seam, [`bucket_table`], [`collections`], [`document`], [`long_document`] and [`plain_table`]
 //! with [`predicates`] and [`cluster`] Kudu's side.
 
 mod bucket_table;
 mod cluster;
+mod collections;
 mod document;
 mod long_document;
 mod output;

@@ -1,7 +1,7 @@
 //! The documents of a bucket that Oribi keeps in Kudu, one row each.
 //!
-//! Owns what SQL sees of the table that `storage = "kudu://..."` writes: tombstones, expired documents and the
-//! rows in which the store keeps its own state are left out, and a document that takes several rows is one
+//! Owns what SQL sees of the table that `storage = "kudu://..."` writes: tombstones, expired documents, those of dropped
+//! collections ([`super::collections`]) and the rows in which the store keeps its own state are left out, and a document that takes several rows is one
 //! ([`super::long_document`]). Invariants: a document whose body nobody asks for costs no byte of it; whether it has
 //! expired is decided by the time at which the scan began.
 
@@ -11,9 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use oribi_kudu::{DataType, Predicate, ReadMode, Row, Schema, Table};
 use oribi_protocol::hash::vbucket_of;
+use oribi_types::Datatype;
 use rusqlite::types::ValueRef;
 
 use super::cluster::{Cluster, KuduRows};
+use super::collections::Collections;
 use super::document::Document;
 use super::long_document;
 use super::predicates::{cell, predicate};
@@ -48,6 +50,10 @@ pub(super) const XATTRS: usize = 10;
 pub(super) const JSON: usize = 11;
 pub(super) const BODY: usize = 12;
 
+/// Columns of Kudu that say what a document is, and by which it is read again and compared.
+const WHOLE: [&str; 8] =
+    ["datatype", "vbucket", "collection", "key", "chunk", "seqno", "deleted", "body_bytes"];
+
 /// What a table's comment says before the number of its vbuckets.
 const VBUCKETS_NOTE: &str = "vbuckets=";
 /// Most values of `id in (...)` whose vbuckets are worth naming.
@@ -59,6 +65,7 @@ pub struct BucketTable {
     table: Table,
     columns: Vec<Column>,
     rows: u64,
+    collections: Collections,
     /// How many vbuckets the bucket has, where its table says so.
     vbuckets: Option<u16>,
 }
@@ -79,7 +86,8 @@ impl BucketTable {
             takes: if at < XATTRS { Conditions::Comparisons } else { Conditions::Nullness },
         });
         let vbuckets = vbuckets_of(table.comment());
-        BucketTable { columns: columns.collect(), cluster, table, rows, vbuckets }
+        let (columns, collections) = (columns.collect(), Collections::default());
+        BucketTable { columns, cluster, table, rows, collections, vbuckets }
     }
 
     /// The vbuckets in which documents with these keys are, if the conditions name keys.
@@ -147,10 +155,12 @@ impl TableSource for BucketTable {
             .filter(Predicate::greater_or_equal("collection", 0_i64))
             .filter(Predicate::equal("deleted", false));
         for condition in &request.conditions {
-            let (_, _, name, data_type) = COLUMNS[condition.column];
-            if let Some(predicate) = predicate(name, data_type, condition) {
+            if let Some(predicate) = bucket_predicate(condition) {
                 scan = scan.filter(predicate);
             }
+        }
+        if let Some(predicate) = self.collections.that_exist(&self.cluster, &self.table)? {
+            scan = scan.filter(predicate);
         }
         if let Some(predicate) = self.vbuckets_of_keys(&request.conditions) {
             scan = scan.filter(predicate);
@@ -168,12 +178,34 @@ impl TableSource for BucketTable {
     }
 }
 
+/// The predicate for a condition. What SQL shows of a body and of attributes may be made of another column than
+/// theirs ([`super::document`]): there the datatype says what will be shown.
+fn bucket_predicate(condition: &Condition) -> Option<Predicate> {
+    match (condition.column, condition.operator) {
+        (JSON, Operator::IsNotNull) | (BODY, Operator::IsNull) => Some(datatypes(Datatype::JSON)),
+        (XATTRS, Operator::IsNotNull) => Some(datatypes(Datatype::XATTR)),
+        // A cell of these that is not NULL is shown in its own column.
+        (column, _) => {
+            let (_, _, name, data_type) = COLUMNS[column];
+            predicate(name, data_type, condition)
+        }
+    }
+}
+
+/// All datatypes with this bit.
+fn datatypes(bit: Datatype) -> Predicate {
+    let all = Datatype::JSON.0 | Datatype::SNAPPY.0 | Datatype::XATTR.0;
+    let with_bit = (0..=all).filter(|datatype| Datatype(*datatype).contains(bit));
+    Predicate::in_list("datatype", with_bit.map(i16::from).collect::<Vec<_>>())
+}
+
 /// Which columns of Kudu a scan returns, and where.
+#[derive(Clone)]
 pub(super) struct Layout {
     pub names: Vec<&'static str>,
     /// Positions of the columns of SQL that were asked for.
     positions: [Option<usize>; COLUMNS.len()],
-    /// Whether pieces of documents have to be put together.
+    /// Whether bodies are shown.
     pub needs_body: bool,
 }
 
@@ -186,11 +218,23 @@ impl Layout {
         }
         layout.add("expiry");
         if needs_body {
-            // What a long document is read again and compared by.
-            for name in ["vbucket", "collection", "key", "chunk", "seqno", "deleted", "body_bytes"]
-            {
+            // JSON that is compressed is there, too; bodies of JSON that is not are NULL.
+            layout.add("body");
+        }
+        if needs_body || columns.contains(&XATTRS) {
+            for name in WHOLE {
                 layout.add(name);
             }
+        }
+        layout
+    }
+
+    /// The same with whatever it takes to show a document.
+    pub fn with_all_columns(&self) -> Layout {
+        let mut layout = self.clone();
+        layout.needs_body = true;
+        for name in ["xattrs", "json", "body"] {
+            layout.add(name);
         }
         layout
     }
@@ -213,6 +257,15 @@ impl Layout {
         let at = self.position(name).with_context(|| format!("{name} was not asked for"))?;
         row.get(at).with_context(|| format!("column {name}"))
     }
+
+    /// The same, of a column that need not have been asked for.
+    pub fn find<'a, T: oribi_kudu::FromCell<'a>>(
+        &self,
+        row: Row<'a>,
+        name: &str,
+    ) -> Result<Option<T>> {
+        self.position(name).map(|_| self.get(row, name)).transpose()
+    }
 }
 
 struct BucketRows {
@@ -234,18 +287,16 @@ impl RowStream for BucketRows {
             if expiry != 0 && expiry <= self.now {
                 continue;
             }
-            self.document = Document::default();
-            if long_document::is_long(row, &self.layout)? {
-                let whole =
-                    long_document::read(&self.cluster, &self.table, row, &self.layout, self.now)?;
-                // It was deleted since the scan began.
-                let Some(whole) = whole else { continue };
-                self.document = whole;
+            if !long_document::is_long(row, &self.layout)? {
+                self.document = Document::of_row(row, &self.layout)?;
+                return Ok(true);
             }
-            let row = self.document.first_row().unwrap_or(row);
-            let xattrs = Document::xattrs_of(row, &self.layout)?;
-            self.document.set_xattrs(xattrs);
-            return Ok(true);
+            let (cluster, table) = (&self.cluster, &self.table);
+            // Without one it was deleted since the scan began.
+            if let Some(whole) = long_document::read(cluster, table, row, &self.layout, self.now)? {
+                self.document = whole;
+                return Ok(true);
+            }
         }
         Ok(false)
     }
@@ -287,6 +338,24 @@ mod tests {
         assert_eq!(Layout::new(&[]).names, ["expiry"]);
         assert_eq!(Layout::new(&[ID, 7]).names, ["key", "expiry"]);
         assert!(!Layout::new(&[ID, 9]).needs_body);
-        assert!(Layout::new(&[JSON]).needs_body && !Layout::new(&[JSON]).names.contains(&"body"));
+        // Binary bodies alone do not need those of JSON; JSON may be compressed, and is a body then.
+        assert!(!Layout::new(&[BODY]).names.contains(&"json"));
+        assert!(Layout::new(&[JSON]).names.contains(&"body"));
+        assert!(!Layout::new(&[XATTRS]).names.contains(&"body"));
+    }
+
+    #[test]
+    fn whether_there_is_json_is_asked_of_the_datatype() {
+        let asked = |column, operator| {
+            let condition = Condition { column, operator, values: Vec::new() };
+            format!("{:?}", bucket_predicate(&condition).unwrap())
+        };
+        let json = format!("{:?}", Predicate::in_list("datatype", vec![1_i16, 3, 5, 7]));
+        assert_eq!(asked(JSON, Operator::IsNotNull), json);
+        assert_eq!(asked(BODY, Operator::IsNull), json);
+        let xattrs = format!("{:?}", Predicate::in_list("datatype", vec![4_i16, 5, 6, 7]));
+        assert_eq!(asked(XATTRS, Operator::IsNotNull), xattrs);
+        let is_null = format!("{:?}", Predicate::is_null("json"));
+        assert_eq!(asked(JSON, Operator::IsNull), is_null);
     }
 }

@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,7 @@ pub struct Cluster {
     client: Client,
     timeout: Duration,
     interrupted: watch::Sender<bool>,
+    runs: AtomicU64,
     cost: Arc<Mutex<ScanMetrics>>,
 }
 
@@ -55,6 +57,7 @@ impl Cluster {
             client,
             timeout,
             interrupted: watch::Sender::new(false),
+            runs: AtomicU64::new(0),
             cost: Arc::default(),
         }))
     }
@@ -79,10 +82,16 @@ impl Cluster {
         *self.interrupted.borrow()
     }
 
-    /// Forgets an interruption and the cost of the statement before.
+    /// Begins a run: forgets an interruption and the cost of the statements before.
     pub fn begin_statement(&self) {
         self.interrupted.send_replace(false);
         *self.cost.lock() = ScanMetrics::default();
+        self.runs.fetch_add(1, Relaxed);
+    }
+
+    /// Which run of statements this is: what was read in another one may be out of date.
+    pub fn run(&self) -> u64 {
+        self.runs.load(Relaxed)
     }
 
     /// What the scans of the statement have cost so far.

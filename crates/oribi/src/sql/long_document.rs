@@ -1,7 +1,9 @@
-//! Documents that take several rows.
+//! Documents of which the row that a scan returns is not enough.
 //!
-//! A body that is too long for one cell of Kudu is kept in pieces under the same key, numbered from 0. The scan that
-//! finds documents returns first rows only; a document that has more is read anew here, all of it at one moment.
+//! A body that is too long for one cell of Kudu is kept in pieces under the same key, numbered from 0, and attributes
+//! that are too long for their cell stand in front of the body. The scan that finds documents returns first rows only, and
+//! no column that nobody asks for; such a document is read anew here, all rows and columns at one moment, which is
+//! later than that of the scan: it may have another version by then, or be gone.
 //! Invariants: since a store writes the pieces of a version in one Write, a read at one moment sees them all or none;
 //! nevertheless their version and total length are compared, and what does not fit is an error and not a document.
 
@@ -9,22 +11,27 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use oribi_kudu::{Operand, ReadMode, Row, ScanBatch, Table};
+use oribi_types::Datatype;
 
 use super::bucket_table::Layout;
 use super::cluster::{Cluster, KuduRows};
-use super::document::Document;
+use super::document::{Document, Joined, datatype_of};
 
-/// True when the row is not the whole document, and somebody wants to see the body.
+/// True when the row is not the whole document, and somebody wants to see what is missing.
 pub fn is_long(row: Row<'_>, layout: &Layout) -> Result<bool> {
+    if layout.position("xattrs").is_some()
+        && layout.get::<Option<&[u8]>>(row, "xattrs")?.is_none()
+        && datatype_of(row, layout)?.contains(Datatype::XATTR)
+    {
+        return Ok(true);
+    }
     if !layout.needs_body {
         return Ok(false);
     }
     let whole = layout.get::<i64>(row, "body_bytes")?;
-    // A scan that returns one of the two columns cannot tell an empty cell from a body in the other one.
+    // Where only the binary bodies are asked for, JSON is not, and NULL is all that is shown of it.
     for column in ["json", "body"] {
-        if layout.position(column).is_some()
-            && let Some(piece) = layout.get::<Option<&[u8]>>(row, column)?
-        {
+        if let Some(piece) = layout.find::<Option<&[u8]>>(row, column)?.flatten() {
             return Ok((piece.len() as i64) < whole);
         }
     }
@@ -47,6 +54,7 @@ pub fn read(
     layout: &Layout,
     now: i64,
 ) -> Result<Option<Document>> {
+    let layout = &layout.with_all_columns();
     let key = layout.get::<&[u8]>(row, "key")?;
     let shown = || String::from_utf8_lossy(key).into_owned();
     let pieces = pieces_of(cluster, table, row, layout)
@@ -61,12 +69,16 @@ pub fn read(
     if !in_order || pieces.iter().any(|piece| piece.seqno != first.seqno) {
         bail!("the pieces of document {:?} are not of one version", shown());
     }
-    let (json, body) = (joined(&pieces, layout, "json")?, joined(&pieces, layout, "body")?);
-    let bytes = json.as_ref().or(body.as_ref()).map_or(0, Vec::len);
+    let joined = match (joined(&pieces, layout, "json")?, joined(&pieces, layout, "body")?) {
+        (Some(json), _) => Joined::Json(json),
+        (None, body) => Joined::Body(body.unwrap_or_default()),
+    };
+    let (Joined::Json(bytes) | Joined::Body(bytes)) = &joined;
+    let bytes = bytes.len();
     if bytes as i64 != layout.get::<i64>(first_row, "body_bytes")? {
         bail!("document {:?} has pieces of {bytes} bytes, which is not its length", shown());
     }
-    Ok(Some(Document::assembled((first.batch.clone(), first.at), json, body)))
+    Document::of_rows((first.batch.clone(), first.at), joined, layout).map(Some)
 }
 
 /// All rows of a document, sorted.
@@ -106,13 +118,12 @@ fn pieces_of(
     Ok(pieces)
 }
 
-/// The pieces of a column one after the other; none where the column was not asked for or is NULL.
+/// The pieces of a column one after the other; none where it is NULL.
 fn joined(pieces: &[Piece], layout: &Layout, column: &str) -> Result<Option<Vec<u8>>> {
-    let Some(at) = layout.position(column) else { return Ok(None) };
     let mut whole = None;
     for piece in pieces {
         let row = piece.batch.row(piece.at).context("a row of the batch")?;
-        if let Some(bytes) = row.get::<Option<&[u8]>>(at)? {
+        if let Some(bytes) = layout.get::<Option<&[u8]>>(row, column)? {
             whole.get_or_insert_with(Vec::new).extend_from_slice(bytes);
         }
     }

@@ -1,6 +1,6 @@
 //! `oribi sql` on a table as a bucket's store writes it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -16,11 +16,14 @@ use crate::{CLUSTER, json as document, report, stderr, stdout, table_of};
 
 const VBUCKETS: u16 = 8;
 const JSON: i16 = 1;
+const SNAPPY: i16 = 2;
+const XATTR: i16 = 4;
 /// A second that is long gone, and one that is not.
 const PAST: i64 = 1_000_000_000;
 const FUTURE: i64 = 10_000_000_000;
-/// Documents of the bucket that SQL sees: 300 orders, two customers, a binary, a long one.
-const DOCUMENTS: u64 = 304;
+/// Documents of the bucket that SQL sees: 300 orders, two customers, a binary, a long one, two compressed ones, one whose
+/// attributes are too long for their cell.
+const DOCUMENTS: u64 = 307;
 
 /// A row of the bucket's table.
 struct Row<'a> {
@@ -30,6 +33,7 @@ struct Row<'a> {
     seqno: i64,
     expiry: i64,
     deleted: bool,
+    datatype: i16,
     body_bytes: i64,
     json: Option<&'a str>,
     body: Option<&'a [u8]>,
@@ -45,6 +49,7 @@ impl<'a> Row<'a> {
             seqno,
             expiry: 0,
             deleted: false,
+            datatype: JSON,
             body_bytes: json.len() as i64,
             json: Some(json),
             body: None,
@@ -54,11 +59,16 @@ impl<'a> Row<'a> {
 
     fn binary(key: &'a str, seqno: i64, body: &'a [u8]) -> Row<'a> {
         let bytes = body.len() as i64;
-        Row { json: None, body: Some(body), body_bytes: bytes, ..Row::json(key, seqno, "") }
+        let row = Row { datatype: 0, json: None, body: Some(body), ..Row::json(key, seqno, "") };
+        Row { body_bytes: bytes, ..row }
     }
 
     async fn write(&self, session: &mut Session) {
         let vbucket = vbucket_of(self.key.as_bytes(), VBUCKETS).0.cast_signed();
+        self.write_to(session, vbucket).await;
+    }
+
+    async fn write_to(&self, session: &mut Session, vbucket: i16) {
         let mut row = session.upsert();
         row.set_i16("vbucket", vbucket).unwrap();
         row.set_i64("collection", self.collection).unwrap();
@@ -69,15 +79,18 @@ impl<'a> Row<'a> {
         row.set_i64("rev", 1).unwrap();
         row.set_i64("flags", 0).unwrap();
         row.set_i64("expiry", self.expiry).unwrap();
-        row.set_i16("datatype", if self.json.is_some() { JSON } else { 0 }).unwrap();
+        row.set_i16("datatype", self.datatype).unwrap();
         row.set_bool("deleted", self.deleted).unwrap();
         row.set_i64("body_bytes", self.body_bytes).unwrap();
-        if let Some(json) = self.json {
-            row.set_string("json", json).unwrap();
-        }
-        if let Some(body) = self.body {
-            row.set_binary("body", body).unwrap();
-        }
+        // An upsert leaves what it does not set.
+        match self.json {
+            Some(json) => row.set_string("json", json).unwrap(),
+            None => row.set_null("json").unwrap(),
+        };
+        match self.body {
+            Some(body) => row.set_binary("body", body).unwrap(),
+            None => row.set_null("body").unwrap(),
+        };
         if let Some(xattrs) = self.xattrs {
             row.set_binary("xattrs", xattrs).unwrap();
         }
@@ -140,19 +153,54 @@ async fn fill(table: &Table) {
     }
     let xattrs = b"\0\0\0\x16\0\0\0\x12_sync\0{\"rev\":\"1\"}\0";
     let binary = Row::binary("binary", 500, &[0xff, 0, 1]);
-    Row { expiry: FUTURE, xattrs: Some(xattrs), ..binary }.write(&mut session).await;
+    let binary = Row { expiry: FUTURE, datatype: XATTR, xattrs: Some(xattrs), ..binary };
+    binary.write(&mut session).await;
     let long = long_json();
     for (chunk, piece) in long.as_bytes().chunks(60 << 10).enumerate() {
         let row = Row::json("long", 600, std::str::from_utf8(piece).unwrap());
         let row = Row { chunk: chunk as i16, body_bytes: long.len() as i64, ..row };
         row.write(&mut session).await;
     }
-    // What SQL does not see: a tombstone, an expired document, a state.
+    fill_unusual(&mut session).await;
+    // What SQL does not see: a tombstone, an expired document, a state, the manifest, what was in collection 9.
     Row { deleted: true, ..Row::json("gone", 700, "{}") }.write(&mut session).await;
     Row { expiry: PAST, ..Row::json("expired", 701, "{}") }.write(&mut session).await;
     Row { collection: -1, ..Row::binary("", 0, b"state") }.write(&mut session).await;
+    let manifest = br#"{"uid":"3","scopes":[{"name":"_default","uid":"0","collections":[
+        {"name":"_default","uid":"0"},{"name":"customers","uid":"8"}]}],
+        "nextScopeUid":"8","nextCollectionUid":"a"}"#;
+    let manifest = Row { collection: -2, ..Row::binary("manifest", 0, manifest) };
+    manifest.write_to(&mut session, -1).await;
+    Row { collection: 9, ..Row::json("dropped", 702, "{}") }.write(&mut session).await;
     session.flush().await.unwrap();
     assert!(session.take_errors().is_empty());
+}
+
+/// Documents whose bodies are compressed, because their batch would have been too long, and one whose attributes are
+/// longer than a cell: block and body are one.
+async fn fill_unusual(session: &mut Session) {
+    let packed = |body: &str| snap::raw::Encoder::new().compress_vec(body.as_bytes()).unwrap();
+    let (json, text) = (packed(r#"{"kind":"packed"}"#), packed("packed text"));
+    let row = Row::binary("compressed-json", 800, &json);
+    Row { datatype: JSON | SNAPPY, ..row }.write(session).await;
+    let row = Row::binary("compressed-text", 801, &text);
+    Row { datatype: SNAPPY, ..row }.write(session).await;
+    let mut value = Vec::new();
+    let pair = ["_sync".as_bytes(), b"\0", long_attribute().as_bytes(), b"\0"].concat();
+    value.extend((pair.len() as u32 + 4).to_be_bytes());
+    value.extend((pair.len() as u32).to_be_bytes());
+    value.extend(pair);
+    value.extend(br#"{"kind":"attributes"}"#);
+    for (chunk, piece) in (0..).zip(value.chunks(60 << 10)) {
+        let row = Row::binary("large-attributes", 802, piece);
+        let row = Row { chunk, datatype: JSON | XATTR, ..row };
+        Row { body_bytes: value.len() as i64, ..row }.write(session).await;
+    }
+}
+
+/// JSON of 64 KiB.
+fn long_attribute() -> String {
+    format!("\"{}\"", "a".repeat((64 << 10) - 2))
 }
 
 /// The cluster with the bucket `shop` in the database `sqltest`, written once.
@@ -195,6 +243,8 @@ fn figure(cost: &str, word: &str) -> u64 {
 #[test]
 fn documents_are_rows_and_nothing_else_is() {
     let Some(cluster) = shop() else { return };
+    let (found, _) = rows(cluster, "select id from shop where id = 'dropped' or collection > 8");
+    assert!(found.is_empty(), "{found:?}");
     let (found, _) =
         rows(cluster, "select count(*) as n, min(id) as first, max(id) as last from shop");
     assert_eq!(found, [json!({"n": DOCUMENTS, "first": "binary", "last": "order-299"})]);
@@ -203,7 +253,7 @@ fn documents_are_rows_and_nothing_else_is() {
     let (found, _) = rows(cluster, statement);
     let expected = [
         json!({"collection": 0, "id": "binary", "cas": 1500, "seqno": 500, "rev": 1, "flags": 0,
-               "expiry": FUTURE, "datatype": 0, "body_bytes": 3, "xattrs": {"_sync": {"rev": "1"}},
+               "expiry": FUTURE, "datatype": 4, "body_bytes": 3, "xattrs": {"_sync": {"rev": "1"}},
                "json": null, "body": {"base64": "/wAB"}}),
         json!({"collection": 8, "id": "customer-1", "cas": 1401, "seqno": 401, "rev": 1, "flags": 0,
                "expiry": 0, "datatype": 1, "body_bytes": 17, "xattrs": null,
@@ -215,12 +265,118 @@ fn documents_are_rows_and_nothing_else_is() {
 #[test]
 fn long_documents_are_whole() {
     let Some(cluster) = shop() else { return };
-    let statement = "select json, json ->> 'kind' as kind, length(json) as n, body from shop where body_bytes > 60000";
+    let statement = "select json, json ->> 'kind' as kind, length(json) as n, body from shop
+                     where body_bytes > 60000 and id = 'long'";
     let (found, _) = rows(cluster, statement);
     let long = long_json();
     let expected = json!({"json": serde_json::from_str::<Value>(&long).unwrap(), "kind": "long",
                           "n": long.len(), "body": null});
     assert_eq!(found, [expected]);
+}
+
+/// JSON that the store could not inflate was a NULL here, and `json is not null` did not find it; attributes that are
+/// longer than their cell were shown as a part of the body.
+#[test]
+fn documents_that_are_kept_otherwise_are_shown_as_any() {
+    let Some(cluster) = shop() else { return };
+    let statement = "select id, json, body, length(xattrs) as n from shop
+                     where seqno between 800 and 802 order by id";
+    let (found, _) = rows(cluster, statement);
+    let bytes = long_attribute().len() + r#"{"_sync":}"#.len();
+    let expected = [
+        json!({"id": "compressed-json", "json": {"kind": "packed"}, "body": null, "n": null}),
+        json!({"id": "compressed-text", "json": null, "body": "packed text", "n": null}),
+        json!({"id": "large-attributes", "json": {"kind": "attributes"}, "body": null, "n": bytes}),
+    ];
+    assert_eq!(found, expected);
+    for (condition, count) in [
+        ("json is not null", 305),
+        ("json is null", 2),
+        ("body is not null", 2),
+        ("body is null", 305),
+        ("xattrs is not null", 2),
+        ("xattrs is null", 305),
+        ("json ->> 'kind' = 'packed'", 1),
+    ] {
+        let (found, _) =
+            rows(cluster, &format!("select count(*) as n from shop where {condition}"));
+        assert_eq!(found, [json!({"n": count})], "{condition}");
+    }
+    // Bodies that are no JSON stay where they are when JSON is asked for. Sent are first rows and one that has expired,
+    // all rows of the two documents that are read once more, and the bucket's list of collections.
+    let (_, cost) = rows(cluster, "select id, json from shop where json is not null");
+    assert_eq!(figure(&cost, "rows"), 305 + 1 + 3 + 2 + 1, "{cost}");
+}
+
+/// The first row of each branch was taken for the same row.
+#[test]
+fn branches_of_an_or_find_all_their_rows() {
+    let Some(cluster) = shop() else { return };
+    let condition =
+        "(collection = 0 and id = 'order-007') or (collection = 8 and id = 'customer-1')
+                     or (id = 'order-007' and seqno = 7)";
+    let (plan, _) =
+        rows(cluster, &format!("explain query plan select id from shop where {condition}"));
+    assert!(plan.iter().any(|step| step["detail"] == "MULTI-INDEX OR"), "{plan:?}");
+    let (found, _) = rows(cluster, &format!("select id from shop where {condition} order by id"));
+    assert_eq!(found, [json!({"id": "customer-1"}), json!({"id": "order-007"})]);
+    let (found, _) = rows(cluster, &format!("select count(*) as n from shop where {condition}"));
+    assert_eq!(found, [json!({"n": 2})]);
+}
+
+/// A long document is read again, later than its first row was: it may be no JSON any more, or shorter.
+#[test]
+fn a_long_document_that_is_replaced_meanwhile_is_the_new_one() {
+    let Some(cluster) = shop() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let builder = ClientBuilder::from_addresses(&cluster.master_addresses()).unwrap();
+    let client = runtime.block_on(builder.build()).unwrap();
+    let table = runtime.block_on(create(&client, "sqlreplaced.shop"));
+    let (filling, long) = (format!("\"{}\"", "x".repeat(50_000)), long_json());
+    // Documents come in the order of vbuckets, and of keys within one.
+    let mut keys = (0..).map(|number| format!("z{number:05}"));
+    let last = keys.find(|key| vbucket_of(key.as_bytes(), VBUCKETS).0 == VBUCKETS - 1).unwrap();
+    runtime.block_on(async {
+        let mut session = Session::new(&table, SessionOptions::default());
+        for number in 0..100 {
+            Row::json(&format!("a{number:03}"), 1, &filling).write(&mut session).await;
+        }
+        for (chunk, piece) in (0..).zip(long.as_bytes().chunks(60 << 10)) {
+            let row = Row::json(&last, 2, std::str::from_utf8(piece).unwrap());
+            Row { chunk, body_bytes: long.len() as i64, ..row }.write(&mut session).await;
+        }
+        session.flush().await.unwrap();
+    });
+    let arguments = ["sql", "--kudu", &cluster.master_addresses(), "--database", "sqlreplaced"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oribi"));
+    command.args(arguments).args(["--json", "select id, json from shop"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    // Five megabytes are not in the pipe, so the last document is still to come.
+    runtime.block_on(async {
+        let mut session = Session::new(&table, SessionOptions::default());
+        let pieces = [vec![0xff; 60 << 10], vec![0xfe; 100]];
+        for (chunk, piece) in (0..).zip(&pieces) {
+            let row = Row::binary(&last, 3, piece);
+            Row { chunk, body_bytes: (60 << 10) + 100, ..row }.write(&mut session).await;
+        }
+        let mut third = session.delete();
+        third.set_i16("vbucket", VBUCKETS.cast_signed() - 1).unwrap();
+        third.set_i64("collection", 0).unwrap();
+        third.set_string("key", &last).unwrap();
+        third.set_i16("chunk", 2).unwrap();
+        third.apply().await.unwrap();
+        session.flush().await.unwrap();
+    });
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((stderr(&ended).as_str(), ended.status.code()), ("", Some(0)));
+    let shown = rest.lines().last().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(shown, Some(json!({"id": last, "json": null})));
+    runtime.block_on(client.delete_table("sqlreplaced.shop")).unwrap();
 }
 
 #[test]
@@ -252,11 +408,12 @@ fn kudu_checks_what_it_can_and_sends_what_is_looked_at() {
     assert!(figure(&counting, "bytes") < 20 * (DOCUMENTS + 1), "{counting}");
     assert!(figure(&reading, "bytes") > 300_000, "{reading}");
     let (_, narrowed) = rows(cluster, "select id from shop where seqno between 10 and 19");
-    assert_eq!((figure(&narrowed, "rows"), figure(&narrowed, "scanners")), (10, 2), "{narrowed}");
+    // The bucket's list of collections is a row, too.
+    assert_eq!((figure(&narrowed, "rows"), figure(&narrowed, "scanners")), (11, 3), "{narrowed}");
     // The key says which vbucket it is in, and so which tablet.
     let (found, one) = rows(cluster, "select cas from shop where id = 'order-007'");
     assert_eq!(found, [json!({"cas": 1007})]);
-    assert_eq!((figure(&one, "rows"), figure(&one, "scanners")), (1, 1), "{one}");
+    assert_eq!((figure(&one, "rows"), figure(&one, "scanners")), (2, 2), "{one}");
     let (plan, cost) =
         rows(cluster, "explain query plan select cas from shop where id = 'a' and seqno > 5");
     let detail = plan[0]["detail"].as_str().unwrap();
