@@ -3,12 +3,20 @@
 //! CAS and seqno are not known before the version is queued, the checksum not before the body is complete,
 //! and specs that come later may move or remove what earlier ones wrote. So a macro is first written as a
 //! placeholder of its final length, and the places of those that are left are looked up in the finished
-//! block. Placeholders hold a number that occurs nowhere in the document or the request, so nothing that
-//! a client wrote is taken for one.
+//! block. Placeholders hold a number that occurs in nothing that may come into the block, so nothing that
+//! a client wrote is taken for one. Numbers are drawn, not counted: a client that wants every number to be
+//! taken would have to send them all, so one or two draws do whatever it sends.
 
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use memchr::memmem;
 use oribi_engine::Stamp;
 use oribi_protocol::status::Status;
 use oribi_subdoc::{Path, lookup};
+
+use super::binary_value;
+use super::request::Request;
 
 /// What a macro stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +80,9 @@ impl Macro {
     }
 }
 
+/// Numbers end here: seven hexadecimal digits, which is what the shortest macro has besides a letter.
+const NUMBERS_END: u32 = 1 << 28;
+
 /// The placeholders of one request.
 pub(super) struct Placeholders {
     /// By kind of macro; each is as long as what takes its place, without quotes.
@@ -79,18 +90,28 @@ pub(super) struct Placeholders {
 }
 
 impl Placeholders {
-    /// Placeholders that occur in none of `texts`.
-    pub(super) fn absent_from(texts: &[&[u8]]) -> Placeholders {
-        let mut number = 0u32;
-        loop {
+    /// Placeholders that occur neither in `attributes` nor in what the request may put there.
+    pub(super) fn absent_from(request: &Request<'_>, attributes: &[u8]) -> Placeholders {
+        // SipHash with a new secret key each time: nobody outside can know what comes.
+        let draw = || RandomState::new().build_hasher().finish() as u32 % NUMBERS_END;
+        Placeholders::first_absent(request, attributes, std::iter::repeat_with(draw))
+    }
+
+    fn first_absent(
+        request: &Request<'_>,
+        attributes: &[u8],
+        mut numbers: impl Iterator<Item = u32>,
+    ) -> Placeholders {
+        let texts: Vec<Cow<'_, [u8]>> =
+            attribute_texts(request).chain([Cow::Borrowed(attributes)]).collect();
+        let made = numbers.find_map(|number| {
             let made = Placeholders { texts: Macro::ALL.map(|kind| text(kind, number)) };
-            let occurs =
-                |text: &&[u8]| made.texts.iter().any(|one| find(text, one.as_bytes(), 0).is_some());
-            if !texts.iter().any(occurs) {
-                return made;
-            }
-            number = number.wrapping_add(1);
-        }
+            let occurs = |text: &Cow<'_, [u8]>| {
+                made.texts.iter().any(|one| memmem::find(text, one.as_bytes()).is_some())
+            };
+            (!texts.iter().any(occurs)).then_some(made)
+        });
+        made.expect("a request is too short to hold all numbers, and the draws do not end")
     }
 
     /// The operand to write in place of a macro.
@@ -121,33 +142,44 @@ impl Placeholders {
         let text = self.texts[wanted as usize].as_bytes();
         let mut from = 0;
         std::iter::from_fn(move || {
-            let at = find(block, text, from)?;
+            let at = from + memmem::find(block.get(from..)?, text)?;
             from = at + text.len();
             Some(at)
         })
     }
 }
 
-/// A letter that is no digit, and a number.
+/// A letter, and a number. Two of the letters are no digits, and behind the third there is too little room in
+/// the others for it to begin there.
 fn text(kind: Macro, number: u32) -> String {
     let letter = ['C', 'S', 'V'][kind as usize];
-    format!("{letter}{number:0width$}", width = kind.digits() - 1)
-        .chars()
-        .take(kind.digits())
-        .collect()
+    format!("{letter}{number:0width$X}", width = kind.digits() - 1)
 }
 
-fn find(text: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
-    let found = text.get(from..)?.windows(wanted.len()).position(|window| window == wanted);
-    found.map(|at| from + at)
+/// What a request may put into the attributes: keys, which are written as the path spells them, and operands.
+/// What a macro about the document becomes is not among it: there, a capital letter never stands before a digit.
+fn attribute_texts<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    let of_attributes = request.specs.iter().filter(|spec| spec.xattr.is_some());
+    of_attributes.flat_map(|spec| {
+        let operand = match spec.is_binary {
+            true => Cow::Owned(binary_value::encode(spec.value)),
+            false => Cow::Borrowed(spec.value),
+        };
+        [Cow::Borrowed(spec.path_text), operand]
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use oribi_engine::Stamp;
+    use oribi_protocol::opcode::Opcode;
     use oribi_protocol::status::Status;
 
-    use super::{Macro, Operand, Placeholders, of_document};
+    use super::super::request::Kind;
+    use super::{Macro, Operand, Placeholders, Request, of_document, text};
+    use crate::connection::features::Features;
 
     #[test]
     fn macros_are_whole_operands() {
@@ -181,10 +213,66 @@ mod tests {
         assert_eq!(Operand::of(b"1"), Ok(Operand::Plain));
     }
 
+    const XATTR: u8 = 0x04;
+    const BINARY: u8 = 0x24;
+
+    /// A list of upserts.
+    fn request<'a>(list: &'a mut Vec<u8>, specs: &[(u8, &str, &[u8])]) -> Request<'a> {
+        for (flags, path, value) in specs {
+            list.extend([Opcode::SubdocDictUpsert as u8, *flags]);
+            list.extend((path.len() as u16).to_be_bytes());
+            list.extend((value.len() as u32).to_be_bytes());
+            list.extend(path.as_bytes());
+            list.extend(*value);
+        }
+        let features = Features::granted([0x06, 0x20, 0x21].into_iter());
+        Request::of_list(Kind::Mutation, features, &[], list).ok().unwrap()
+    }
+
+    /// The first of the numbers 0, 1, 2... that a request and a document do not have.
+    fn first_number(specs: &[(u8, &str, &[u8])], attributes: &[u8]) -> u32 {
+        let mut drawn = 0;
+        let numbers = (0..).inspect(|number| drawn = *number);
+        Placeholders::first_absent(&request(&mut Vec::new(), specs), attributes, numbers);
+        drawn
+    }
+
+    #[test]
+    fn placeholders_occur_in_nothing_that_comes_into_the_block() {
+        assert_eq!(first_number(&[(XATTR, "x", b"1")], b""), 0);
+        for kind in Macro::ALL {
+            let taken = text(kind, 0);
+            let (operand, path) = (format!("\"{taken}\""), format!("x.{taken}"));
+            assert_eq!(first_number(&[(XATTR, "x", operand.as_bytes())], b""), 1);
+            assert_eq!(first_number(&[(XATTR, &path, b"1")], b""), 1);
+            assert_eq!(first_number(&[(XATTR, "x", b"1")], taken.as_bytes()), 1);
+            // The same text in base64.
+            let bytes = STANDARD.decode(&taken).unwrap();
+            assert_eq!(first_number(&[(BINARY, "x", &bytes)], b""), 1);
+            assert_eq!(first_number(&[(BINARY, "x", taken.as_bytes())], b""), 0);
+            // The body does not come there.
+            assert_eq!(first_number(&[(0, &path, operand.as_bytes())], b""), 0);
+        }
+    }
+
+    #[test]
+    fn a_client_cannot_make_the_search_long() {
+        // Regression: numbers were counted up from 0, and each was looked for in the whole request.
+        let taken: String = (0..100_000).map(|number| text(Macro::ValueCrc32c, number)).collect();
+        let operand = format!("\"{taken}\"");
+        let mut list = Vec::new();
+        let request = request(&mut list, &[(XATTR, "x", operand.as_bytes())]);
+        let made = Placeholders::absent_from(&request, b"");
+        assert!(!taken.contains(&made.texts[Macro::ValueCrc32c as usize]));
+        // Of 2^28 numbers these are one in 2684: four in a row do not happen.
+        let other = Placeholders::absent_from(&request, b"");
+        assert_ne!(made.texts, other.texts, "who knows one does not know the next");
+    }
+
     #[test]
     fn what_a_client_wrote_is_never_a_placeholder() {
         let forged = b"0xC000000000000000 V0000000 S000000000000001";
-        let made = Placeholders::absent_from(&[&forged[..]]);
+        let made = Placeholders::first_absent(&request(&mut Vec::new(), &[(XATTR, "x", b"1")]), forged, 0..2);
         let [cas, seqno, crc] =
             [Macro::Cas, Macro::Seqno, Macro::ValueCrc32c].map(|kind| made.operand(kind));
         let mut block = [&forged[..], &seqno, &cas, &crc, &cas].concat();

@@ -137,13 +137,13 @@ impl<'a> Job<'_, 'a> {
             true if is_deleted => b"",
             true => self.empty_root(),
         };
-        let operands: Vec<&[u8]> = self.request.specs.iter().map(|spec| spec.value).collect();
-        let expands = self.request.specs.iter().any(|spec| spec.expand_macros);
-        let placeholders = expands.then(|| {
+        let specs = &self.request.specs;
+        let placeholders = specs.iter().any(|spec| spec.expand_macros).then(|| {
             let attributes = base.map_or(&b""[..], ItemRef::attributes);
-            Placeholders::absent_from(&[&operands[..], &[attributes]].concat())
+            Placeholders::absent_from(self.request, attributes)
         });
-        let asks_document = expands && operands.iter().any(|operand| operand.starts_with(b"\"${$"));
+        let asks_document =
+            specs.iter().any(|spec| spec.expand_macros && spec.value.starts_with(b"\"${$"));
         let document = match asks_document {
             true => document_text(base, &view, self.vb_uuid),
             false => Vec::new(),

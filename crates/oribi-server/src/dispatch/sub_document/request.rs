@@ -8,6 +8,7 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
+use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_subdoc::path::Component;
 use oribi_subdoc::{Mutation, Path, SubdocError};
 use smallvec::SmallVec;
@@ -111,6 +112,8 @@ impl Action {
 pub(super) struct PathSpec<'a> {
     pub(super) action: Action,
     pub(super) path: Result<Path<'a>, SubdocError>,
+    /// The path as it was sent.
+    pub(super) path_text: &'a [u8],
     /// The key of the attribute that the path begins with.
     pub(super) xattr: Option<&'a [u8]>,
     pub(super) make_parents: bool,
@@ -320,6 +323,10 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     if expands && !(is_xattr && action.takes_operand()) {
         return Err(Status::SubdocXattrInvalidFlagCombo);
     }
+    if is_xattr && spec.value.len() > XATTR_BYTES_MAX {
+        // It fits nowhere, so nothing is made of it and searched in it.
+        return Err(Status::E2big);
+    }
     let is_binary = flags.has(PathFlags::BINARY);
     if is_binary && (!is_xattr || expands || !action.may_be_binary()) {
         return Err(Status::SubdocXattrInvalidFlagCombo);
@@ -327,6 +334,7 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     Ok(PathSpec {
         action,
         path: Path::parse(spec.path),
+        path_text: spec.path,
         xattr: is_xattr.then(|| xattr_key(spec.path)).transpose()?,
         make_parents: flags.has(PathFlags::MAKE_PARENTS),
         expand_macros: expands,
