@@ -14,9 +14,8 @@ pub fn absolute(wire: u32, now: Timestamp) -> u32 {
     }
 }
 
-/// As [`absolute`], held below the longest life that the collection allows (0 and `None`: any).
-pub fn limited(wire: u32, max_ttl_s: Option<u32>, now: Timestamp) -> u32 {
-    let expiry = absolute(wire, now);
+/// An absolute expiry, held below the longest life that the collection allows (0 and `None`: any).
+pub fn limited(expiry: u32, max_ttl_s: Option<u32>, now: Timestamp) -> u32 {
     match max_ttl_s {
         None | Some(0) => expiry,
         Some(max_ttl_s) => {
@@ -36,8 +35,9 @@ mod tests {
         assert_eq!(limited(0, None, now), 0);
         assert_eq!(limited(0, Some(0), now), 0);
         assert_eq!(limited(0, Some(60), now), 1060);
-        assert_eq!(limited(10, Some(60), now), 1010);
-        assert_eq!(limited(100, Some(60), now), 1060);
+        assert_eq!(limited(1010, Some(60), now), 1010);
+        assert_eq!(limited(1100, Some(60), now), 1060);
+        assert_eq!(limited(1, Some(60), now), 1, "what has expired stays so");
     }
 
     #[test]

@@ -189,11 +189,12 @@ pub struct WithMetaRequest<'a> {
     pub mode: WithMetaMode,
     /// Extended attributes, if the datatype says so, and body. A tombstone has no body.
     pub value: &'a [u8],
-    /// What the value is. Attributes were checked by the caller; JSON is detected here.
+    /// What the value is, which is not compressed. Attributes were checked by the caller; JSON is detected here.
     pub datatype: Datatype,
     /// Opaque client flags.
     pub flags: u32,
-    /// Absolute expiry in UNIX seconds, 0 for none; of a tombstone the time of its deletion, 0 for now.
+    /// Absolute expiry in UNIX seconds, 0 for none, which the longest life in its collection may cut short; of a
+    /// tombstone the time of its deletion, 0 for now.
     pub expiry: u32,
     /// Its CAS, below [`GIVEN_CAS_END`]. With `None` it gets one of the vbucket's.
     pub given_cas: Option<Cas>,

@@ -26,9 +26,11 @@ mod writes;
 use oribi_engine::FillingItem;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame_info::{self, RequestFrames};
+use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
+use oribi_types::Datatype;
 
 use crate::connection::fetches::Tries;
 use crate::connection::state::Wait;
@@ -65,6 +67,14 @@ pub(crate) enum Served {
 /// True when this opcode, sent by a client that has not said HELLO, makes it a memcached client.
 pub(crate) fn makes_legacy(code: u8) -> bool {
     Opcode::from_u8(code).and_then(rules::rule).is_some_and(|rule| rule.who != Who::Anybody)
+}
+
+/// Most bytes of a request's value that are received: a document's, and its attributes where they come along.
+pub(crate) fn value_bytes_max(code: u8) -> usize {
+    match Opcode::from_u8(code).and_then(rules::rule) {
+        Some(rule) if rule.datatypes & Datatype::XATTR.0 != 0 => with_meta::SENT_BYTES_MAX,
+        _ => VALUE_BYTES_MAX,
+    }
 }
 
 /// Answers one request whose opcode is not known at all.

@@ -10,6 +10,9 @@ pub const DEPTH_MAX: usize = 32;
 /// checker needs one bit for each.
 pub const JSON_DEPTH_MAX: usize = 1024;
 
+/// Bytes of the key of an extended attribute. The protocol's limit.
+pub const XATTR_KEY_BYTES_MAX: usize = 16;
+
 /// Bytes of all extended attributes of a document. The protocol's limit: 1 MiB besides the value.
 pub const XATTR_BYTES_MAX: usize = 1 << 20;
 

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::limits::XATTR_BYTES_MAX;
+use crate::limits::{XATTR_BYTES_MAX, XATTR_KEY_BYTES_MAX};
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 4;
@@ -30,6 +30,11 @@ pub struct Xattrs<'a> {
     pairs: &'a [u8],
 }
 
+/// True for keys of attributes that no document has: they are made when they are read.
+pub fn is_virtual(key: &[u8]) -> bool {
+    key.first() == Some(&b'$')
+}
+
 /// True for the system's keys.
 pub fn is_system(key: &[u8]) -> bool {
     key.first() == Some(&b'_')
@@ -43,8 +48,8 @@ pub fn body_of(value: &[u8]) -> Result<&[u8], Malformed> {
     block_and_body(value).map(|(_, body)| body)
 }
 
-/// The attributes and the body of a value whose datatype says that it has attributes. That the values are
-/// JSON is not looked at, see [`Xattrs::are_json`].
+/// The attributes and the body of a value whose datatype says that it has attributes. What the attributes are
+/// is not looked at, see [`Xattrs::are_acceptable`].
 ///
 /// # Errors
 /// When a length does not fit, a zero byte is missing, or a key is empty or not UTF-8.
@@ -91,9 +96,18 @@ impl<'a> Xattrs<'a> {
         self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// True when every value is JSON: to be asked once, where a block comes from outside.
-    pub fn are_json(&self) -> bool {
-        self.iter().all(|(_, value)| crate::json::is_json(value))
+    /// True when every value is JSON, and every key one that a document may have, once: to be asked where a
+    /// block comes from outside.
+    pub fn are_acceptable(&self) -> bool {
+        let is_sound = |(key, value): (&[u8], &[u8])| {
+            key.len() <= XATTR_KEY_BYTES_MAX && !is_virtual(key) && crate::json::is_json(value)
+        };
+        if !self.iter().all(is_sound) {
+            return false;
+        }
+        let mut keys: Vec<&[u8]> = self.iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys.windows(2).all(|pair| pair[0] != pair[1])
     }
 
     /// True when there are none.
@@ -196,10 +210,10 @@ mod tests {
 
     #[test]
     fn a_block_is_read_as_it_is_laid_out() {
-        assert!(!split(VALUE).unwrap().0.are_json(), "a value may not end in two zero bytes");
+        assert!(!split(VALUE).unwrap().0.are_acceptable(), "a value may not end in two zero bytes");
         let value = b"\0\0\0\x17\0\0\0\x09_sync\0{}\0\0\0\0\x06k\0\"v\"\0body";
         let (xattrs, body) = split(value).unwrap();
-        assert!(xattrs.are_json());
+        assert!(xattrs.are_acceptable());
         assert_eq!(body, b"body");
         assert_eq!(body_of(value), Ok(&b"body"[..]));
         let pairs: Vec<_> = xattrs.iter().collect();
@@ -226,6 +240,32 @@ mod tests {
         }
         assert_eq!(split(b"\xff\xff\xff\xff").unwrap_err(), Malformed);
         assert!(split(b"\0\0\0\0rest").unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn not_every_well_formed_block_is_acceptable() {
+        let block = |pairs: &[(&str, &str)]| {
+            let mut value = vec![0; 4];
+            for (key, json) in pairs {
+                value.extend((key.len() as u32 + json.len() as u32 + 2).to_be_bytes());
+                value.extend([key.as_bytes(), b"\0", json.as_bytes(), b"\0"].concat());
+            }
+            let bytes = (value.len() as u32 - 4).to_be_bytes();
+            value[..4].copy_from_slice(&bytes);
+            value
+        };
+        for (pairs, expected) in [
+            (&[][..], true),
+            (&[("a", "1"), ("_a", "{}"), ("a_key_of_16_byte", "[]")], true),
+            (&[("a_key_of_17_bytes", "1")], false),
+            (&[("$document", "1")], false),
+            (&[("a", "nope")], false),
+            (&[("a", "")], false),
+            (&[("a", "1"), ("b", "1"), ("a", "1")], false),
+        ] {
+            let value = block(pairs);
+            assert_eq!(split(&value).unwrap().0.are_acceptable(), expected, "{pairs:?}");
+        }
     }
 
     #[test]

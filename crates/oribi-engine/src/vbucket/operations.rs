@@ -47,12 +47,17 @@ impl Context<'_> {
 
     /// Absolute expiry of a document of `collection`, from what the client asked for.
     pub(super) fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
+        self.limited_expiry(collection, expiry::absolute(wire, self.now))
+    }
+
+    /// An absolute expiry as far as documents of `collection` may have it.
+    pub(super) fn limited_expiry(&self, collection: CollectionId, expiry: u32) -> u32 {
         if collection == CollectionId::DEFAULT {
-            return expiry::absolute(wire, self.now);
+            return expiry;
         }
         let manifest = self.manifest.load();
         let max_ttl_s = manifest.collection(collection).and_then(|found| found.max_ttl_s);
-        expiry::limited(wire, max_ttl_s, self.now)
+        expiry::limited(expiry, max_ttl_s, self.now)
     }
 }
 

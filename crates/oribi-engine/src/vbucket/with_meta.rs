@@ -10,9 +10,12 @@
 
 use std::cmp::Ordering;
 
+use oribi_subdoc::limits::XATTR_BYTES_MAX;
+use oribi_subdoc::xattr;
 use oribi_types::{Cas, Datatype, DocKey};
 
 use super::VBucket;
+use super::compressed::body_compressed;
 use super::fetching::is_absence_marker;
 use super::locks::Claim;
 use super::operations::Context;
@@ -30,7 +33,7 @@ impl VBucket {
         key: DocKey<'_>,
         request: &WithMetaRequest<'_>,
     ) -> MutationOutcome {
-        if request.value.len() > context.value_bytes_max {
+        if is_too_large(request, context.value_bytes_max) {
             return MutationOutcome::TooLarge;
         }
         let hash = self.seed.hash(key);
@@ -67,6 +70,15 @@ impl VBucket {
             }
         }
     }
+}
+
+/// Attributes and body have a limit each, as when they are written in other ways.
+fn is_too_large(request: &WithMetaRequest<'_>, value_bytes_max: usize) -> bool {
+    let body = match request.datatype.contains(Datatype::XATTR) {
+        true => xattr::body_of(request.value).unwrap_or(request.value),
+        false => request.value,
+    };
+    body.len() > value_bytes_max || request.value.len() - body.len() > XATTR_BYTES_MAX
 }
 
 /// Why a version may not be stored; `known` is what is there, `live` the same if it is a document.
@@ -117,16 +129,17 @@ fn version_of(key: DocKey<'_>, request: &WithMetaRequest<'_>, context: &Context<
     let deleted = request.mode == WithMetaMode::Delete;
     let expiry = match request.expiry {
         0 if deleted => context.now.unix_s(),
-        expiry => expiry,
+        expiry if deleted => expiry,
+        expiry => context.limited_expiry(key.collection, expiry),
     };
-    let xattr = Datatype(request.datatype.0 & Datatype::XATTR.0);
+    let datatype = Datatype(request.datatype.0 & Datatype::XATTR.0);
     let fields =
-        ItemFields { flags: request.flags, expiry, datatype: xattr, deleted, ..Default::default() };
+        ItemFields { flags: request.flags, expiry, datatype, deleted, ..Default::default() };
     let new = NewItem::new(key, fields, &[request.value]);
     if deleted {
         return new;
     }
     let body = datatype::detect(new.as_item().body());
     let datatype = datatype_with(new.as_item().attributes(), body);
-    new.with_datatype(datatype)
+    body_compressed(context, new.with_datatype(datatype), false)
 }

@@ -22,6 +22,7 @@ mod ownership;
 mod statistics;
 mod upkeep;
 mod warmup;
+mod with_meta;
 
 mod concurrent;
 

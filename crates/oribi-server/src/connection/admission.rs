@@ -42,7 +42,9 @@ pub(super) fn admit(state: &mut ConnectionState, env: &Environment, header: &Hea
             return Admission::Close(Status::Einval, reason);
         }
     }
-    if header.value_bytes().is_some_and(|bytes| bytes > VALUE_BYTES_MAX) {
+    let is_too_long =
+        |bytes: usize| bytes > VALUE_BYTES_MAX && bytes > dispatch::value_bytes_max(header.opcode);
+    if header.value_bytes().is_some_and(is_too_long) {
         return Admission::Skip(Status::E2big);
     }
     Admission::Serve

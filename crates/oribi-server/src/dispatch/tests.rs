@@ -17,6 +17,8 @@ mod stream;
 mod tracing;
 mod with_meta;
 
+use std::sync::Arc;
+
 use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
@@ -24,6 +26,7 @@ use oribi_protocol::request::{CounterExtras, RequestParts, SetExtras, encode_req
 use oribi_protocol::status::Status;
 use oribi_types::Vbid;
 
+use crate::auth::{Access, Identity};
 use crate::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
 /// One decoded answer.
@@ -116,6 +119,18 @@ impl Client {
     /// All features that this server grants, but collections.
     pub(super) fn modern() -> Client {
         Client::with_features(&MODERN)
+    }
+
+    /// Another client of the same server, whose user has these roles.
+    pub(super) fn beside(&self, roles: &[&str]) -> Client {
+        let mut client = Client { harness: self.harness.beside() };
+        client.hello(&MODERN);
+        let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+        let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+        client.harness.log_in(Arc::new(identity));
+        let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
+        assert_eq!(client.ask(&select).status, Status::Success);
+        client
     }
 
     fn hello(&mut self, codes: &[u16]) -> Reply {

@@ -4,26 +4,31 @@
 //! comparison itself is the engine's. Limits that only this family knows: a CAS of 0 or of all ones is nobody's and answered
 //! like a lost conflict; one from 2^63 on, in the year 2262, would stop the vbucket's clock and is not acceptable.
 
-use std::borrow::Cow;
-
-use oribi_engine::compression::inflate;
+use oribi_engine::compression::inflate_into;
 use oribi_engine::{
     ConflictResolution, GIVEN_CAS_END, MutationOutcome, WithMetaMode, WithMetaRequest,
 };
-use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_protocol::limits::{FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
+use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_subdoc::xattr;
 use oribi_types::{Cas, Datatype, RevSeqno};
 
 use super::exchange::Exchange;
 use super::writes::answer_mutation;
+use crate::auth::Privilege;
+use crate::status;
 
 /// Extras without options and without the length of extended metadata.
 const META_BYTES: usize = 24;
 const OPTIONS_BYTES: usize = 4;
 /// Revisions have 48 bits, as in change streams.
 const REV_SEQNO_MAX: u64 = (1 << 48) - 1;
+
+/// What a request brings at most: a body, attributes, and extended metadata, whose length has 16 bits.
+pub(super) const SENT_BYTES_MAX: usize = VALUE_BYTES_MAX + XATTR_BYTES_MAX + u16::MAX as usize;
+const _: () = assert!(SENT_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "heads are far shorter than that");
 
 /// The sender knows that the bucket resolves conflicts by time.
 const FORCE: u32 = 1 << 0;
@@ -119,14 +124,19 @@ pub(super) fn store(x: &mut Exchange<'_>) {
     if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
         return x.fail(Status::Einval);
     }
-    let (given_cas, value) = match (extras.given_cas(), value_of(x, &extras, mode)) {
+    let mut plain = Vec::new();
+    let value = value_of(x, &extras, mode, &mut plain);
+    let (given_cas, value) = match (extras.given_cas(), value) {
         (Ok(cas), Ok(value)) => (cas, value),
         (Err(status), _) | (_, Err(status)) => return x.fail(status),
     };
+    if value.has_system && !x.allows(key.collection, Privilege::SystemXattrWrite.into()) {
+        return;
+    }
     let request = WithMetaRequest {
         mode,
-        value: &value,
-        datatype: Datatype(x.frame.header.datatype),
+        value: value.bytes,
+        datatype: value.datatype,
         flags: extras.flags,
         expiry: extras.expiry,
         given_cas,
@@ -153,23 +163,45 @@ pub(super) fn store(x: &mut Exchange<'_>) {
 }
 
 /// Attributes and body, inflated and checked.
-fn value_of<'a>(
-    x: &Exchange<'a>,
+struct Value<'v> {
+    bytes: &'v [u8],
+    datatype: Datatype,
+    /// There are attributes of the system's among them.
+    has_system: bool,
+}
+
+/// What came, inflated into `plain` if it is compressed.
+fn value_of<'v>(
+    x: &Exchange<'v>,
     extras: &Extras,
     mode: WithMetaMode,
-) -> Result<Cow<'a, [u8]>, Status> {
-    let datatype = Datatype(x.frame.header.datatype);
-    let sent = x.frame.value;
-    let bytes = sent.len().checked_sub(extras.metadata_bytes).ok_or(Status::Einval)?;
-    let value = match datatype.contains(Datatype::SNAPPY) {
-        false => Cow::Borrowed(&sent[..bytes]),
-        true => Cow::Owned(inflate(&sent[..bytes], VALUE_BYTES_MAX).map_err(|_| Status::Einval)?),
-    };
-    let body_bytes = match datatype.contains(Datatype::XATTR) {
-        false => value.len(),
-        true => xattr::split(&value).map_err(|_| Status::XattrEinval)?.1.len(),
-    };
-    // A tombstone has attributes at most.
-    let fits = mode != WithMetaMode::Delete || body_bytes == 0;
-    if fits { Ok(value) } else { Err(Status::Einval) }
+    plain: &'v mut Vec<u8>,
+) -> Result<Value<'v>, Status> {
+    let sent = Datatype(x.frame.header.datatype);
+    let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes).ok_or(Status::Einval)?;
+    let mut bytes = &x.frame.value[..bytes];
+    if sent.contains(Datatype::SNAPPY) {
+        inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain)
+            .map_err(|unusable| status::of_mutation(&unusable.into()))?;
+        bytes = plain;
+    }
+    let mut value = Value { bytes, datatype: Datatype::RAW, has_system: false };
+    let mut body = bytes;
+    if sent.contains(Datatype::XATTR) {
+        let (xattrs, behind) = xattr::split(bytes).map_err(|_| Status::XattrEinval)?;
+        // A tombstone has attributes at most, and a version without any has no block.
+        body = behind;
+        match xattrs.is_empty() {
+            true => value.bytes = body,
+            false => value.datatype = Datatype::XATTR,
+        }
+        if value.bytes.len() - body.len() > XATTR_BYTES_MAX {
+            return Err(Status::E2big);
+        }
+        if !xattrs.are_acceptable() {
+            return Err(Status::XattrEinval);
+        }
+        value.has_system = xattrs.iter().any(|(key, _)| xattr::is_system(key));
+    }
+    if mode == WithMetaMode::Delete && !body.is_empty() { Err(Status::Einval) } else { Ok(value) }
 }

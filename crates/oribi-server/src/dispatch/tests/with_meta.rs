@@ -1,9 +1,11 @@
 //! Writes with metadata: extras, options, and a table of conflicts with who wins.
 
 use oribi_engine::ConflictResolution;
+use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
+use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_types::{CollectionId, DocKey};
 
 use super::{Client, SET_EXTRAS, about};
@@ -248,6 +250,88 @@ fn attributes_come_along_and_have_to_be_well_formed() {
     assert_eq!(client.ask(&path).value, b"null");
     assert_eq!(set(&mut client, Meta { rev: 100, ..META }), Status::Success);
     assert_eq!(client.ask(&path).status, Status::SubdocPathEnoent);
+}
+
+/// A block of attributes as it stands before a body.
+fn block(pairs: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut block = vec![0; 4];
+    for (key, value) in pairs {
+        block.extend((key.len() as u32 + value.len() as u32 + 2).to_be_bytes());
+        block.extend([key.as_bytes(), b"\0", value, b"\0"].concat());
+    }
+    let bytes = (block.len() as u32 - 4).to_be_bytes();
+    block[..4].copy_from_slice(&bytes);
+    block
+}
+
+fn send_typed(client: &mut Client, datatype: u8, value: &[u8]) -> Status {
+    let extras = extras(META, Some(SKIP), None);
+    let parts = about(Opcode::SetWithMeta, b"k");
+    client.ask(&RequestParts { extras: &extras, value, datatype, ..parts }).status
+}
+
+const SNAPPY: u8 = 2;
+const XATTR: u8 = 4;
+
+#[test]
+fn attributes_are_what_a_document_may_have() {
+    // Regression: nothing but the lengths was looked at.
+    let mut client = Client::modern();
+    for (pairs, status) in [
+        (&[("x", &b"1"[..]), ("_y", b"{}")][..], Status::Success),
+        (&[("x", b"nope")], Status::XattrEinval),
+        (&[("x", b"1"), ("x", b"2")], Status::XattrEinval),
+        (&[("a_key_of_17_bytes", b"1")], Status::XattrEinval),
+        (&[("$document", b"1")], Status::XattrEinval),
+    ] {
+        let value = [&block(pairs)[..], b"body"].concat();
+        assert_eq!(send_typed(&mut client, XATTR, &value), status, "{pairs:?}");
+    }
+    assert_eq!(send_typed(&mut client, XATTR, b"\0\0\0\0{}"), Status::Success);
+    let read = client.ask(&RequestParts { extras: &[2], ..about(Opcode::GetMeta, b"k") });
+    assert_eq!(read.extras[20], 1, "an empty block is none");
+    assert_eq!(client.get(b"k").value, b"{}");
+}
+
+#[test]
+fn attributes_and_body_have_a_limit_each() {
+    // Regression: they had one together, so that attributes could be 20 MiB and a body of 20 MiB had none.
+    let mut client = Client::modern();
+    let body = vec![b'x'; VALUE_BYTES_MAX];
+    // A block has 4 bytes more than a pair, and a pair 7 more than a key of one byte and its value.
+    let string = |bytes: usize| format!("\"{}\"", "y".repeat(bytes - 2)).into_bytes();
+    let largest = block(&[("x", &string(XATTR_BYTES_MAX - 11))]);
+    let too_large = block(&[("x", &string(XATTR_BYTES_MAX - 10))]);
+    assert_eq!(largest.len(), XATTR_BYTES_MAX);
+    let compressed = |value: &[u8]| snap::raw::Encoder::new().compress_vec(value).unwrap();
+    for (attributes, body, status) in [
+        (&largest, &body[..], Status::Success),
+        (&too_large, b"", Status::E2big),
+        (&block(&[]), &[&body[..], b"x"].concat(), Status::E2big),
+    ] {
+        let value = [&attributes[..], body].concat();
+        assert_eq!(send_typed(&mut client, XATTR, &value), status);
+        assert_eq!(send_typed(&mut client, XATTR | SNAPPY, &compressed(&value)), status);
+    }
+    assert!(client.get(b"k").value == body);
+    // Regression: too long when inflated was "invalid".
+    let over = vec![b'x'; VALUE_BYTES_MAX + XATTR_BYTES_MAX + 1];
+    assert_eq!(send_typed(&mut client, SNAPPY, &compressed(&over)), Status::E2big);
+    assert_eq!(send_typed(&mut client, SNAPPY, b"no stream"), Status::Einval);
+}
+
+#[test]
+fn attributes_of_the_system_need_the_right_to_write_them() {
+    let owner = Client::modern();
+    for (role, status) in [
+        ("meta:default", Status::Eaccess),
+        ("meta+system-xattr-write:default", Status::Success),
+        ("meta+system-xattr-write:default/_default/_default", Status::Success),
+    ] {
+        let mut client = owner.beside(&[role]);
+        assert_eq!(send_typed(&mut client, XATTR, &block(&[("_sys", b"1")])), status, "{role}");
+        assert_eq!(send_typed(&mut client, XATTR, &block(&[("user", b"1")])), Status::Success);
+    }
 }
 
 #[test]
