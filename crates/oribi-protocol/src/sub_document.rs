@@ -133,23 +133,27 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Appends the result of one look-up of several.
+/// Bytes of a look-up's result before its value: status u16 and length u32.
+pub const LOOKUP_HEAD_BYTES: usize = 6;
+
+/// Appends what stands before the value in the result of one look-up of several.
 ///
 /// # Panics
 /// When the value is 4 GiB long; it is part of a document.
-pub fn write_lookup_result(out: &mut Vec<u8>, status: Status, value: &[u8]) {
+pub fn write_lookup_head(out: &mut Vec<u8>, status: Status, value_bytes: usize) {
     out.extend_from_slice(&status.code().to_be_bytes());
-    write_value(out, value);
+    write_length(out, value_bytes);
 }
 
 /// Appends the result of one mutation of several, for those that have a value to return.
 ///
 /// # Panics
-/// As [`write_lookup_result`].
+/// As [`write_lookup_head`].
 pub fn write_mutation_result(out: &mut Vec<u8>, index: u8, value: &[u8]) {
     out.push(index);
     out.extend_from_slice(&Status::Success.code().to_be_bytes());
-    write_value(out, value);
+    write_length(out, value.len());
+    out.extend_from_slice(value);
 }
 
 /// The value of an answer to several mutations of which one, the first to fail, could not be done.
@@ -158,16 +162,15 @@ pub fn mutation_failure(index: u8, status: Status) -> [u8; 3] {
     [index, high, low]
 }
 
-fn write_value(out: &mut Vec<u8>, value: &[u8]) {
-    let length = u32::try_from(value.len()).expect("values are limited to 20 MiB");
+fn write_length(out: &mut Vec<u8>, bytes: usize) {
+    let length = u32::try_from(bytes).expect("values are limited to 20 MiB");
     out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(value);
 }
 
 #[cfg(test)]
 mod tests {
     use super::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
-    use super::{mutation_failure, write_lookup_result, write_mutation_result};
+    use super::{LOOKUP_HEAD_BYTES, mutation_failure, write_lookup_head, write_mutation_result};
     use crate::status::Status;
 
     #[test]
@@ -207,7 +210,8 @@ mod tests {
     #[test]
     fn results_are_laid_out() {
         let mut out = Vec::new();
-        write_lookup_result(&mut out, Status::SubdocPathEnoent, b"");
+        write_lookup_head(&mut out, Status::SubdocPathEnoent, 0);
+        assert_eq!(out.len(), LOOKUP_HEAD_BYTES);
         write_mutation_result(&mut out, 2, b"42");
         assert_eq!(out, [0, 0xc0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 2, b'4', b'2']);
         assert_eq!(mutation_failure(3, Status::SubdocPathEexists), [3, 0, 0xc9]);

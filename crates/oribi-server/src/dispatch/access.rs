@@ -98,11 +98,7 @@ impl Exchange<'_> {
 
     /// True when the user holds `needed` in a collection; nothing is answered.
     pub fn holds(&mut self, collection: CollectionId, needed: PrivilegeSet) -> bool {
-        if self.state.rights.everywhere().holds(needed) {
-            return true;
-        }
-        let manifest = self.bucket().bucket().manifest();
-        self.state.rights.within(collection, manifest).holds(needed)
+        check_within(self, collection, needed).is_ok()
     }
 
     /// True when the user holds `needed` in the whole bucket; answered when not.

@@ -15,19 +15,34 @@ mod tests;
 mod view;
 mod virtual_attributes;
 
+use std::borrow::Cow;
+
 use oribi_engine::{ItemRef, Refused, RewriteOutcome, Sought, VersionOutcome};
-use oribi_protocol::response::ResponseParts;
+use oribi_protocol::limits::{FRAME_BYTES_MAX, GATHER_VALUE_BYTES_MIN, HEADER_BYTES};
+use oribi_protocol::response::{ResponseParts, write_response_head};
 use oribi_protocol::status::Status;
-use oribi_protocol::sub_document::{DocFlags, mutation_failure, write_lookup_result};
+use oribi_protocol::sub_document::{
+    DocFlags, LOOKUP_HEAD_BYTES, mutation_failure, write_lookup_head,
+};
 use oribi_types::{Cas, DocKey, VbUuid, Vbid};
+use smallvec::SmallVec;
 
 use super::exchange::Exchange;
 use super::writes::{admit_durable, answer_durably};
-use crate::auth::PrivilegeSet;
+use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::parked::Answer;
+use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
 use lookup::{Subject, look_up};
 use mutation::{Failure, Job, Results};
 use request::{Kind, Request};
+use virtual_attributes::Document;
+
+/// What a path leads to.
+type Found<'a> = Result<Cow<'a, [u8]>, Status>;
+
+/// Bytes of the answer to a list of look-ups. Without a limit 16 paths that lead to the same 20 MiB would be 320;
+/// this is what either side takes in one frame, with some room for what stands before the list.
+const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one(x: &mut Exchange<'_>) {
@@ -101,8 +116,10 @@ fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
     match request.view(&item, &mut scratch) {
         Err(status) => x.fail(status),
         Ok(view) => {
-            let (vb_uuid, now) = (uuid_of(x, vbid), x.env.now);
-            let subject = Subject { item: &item, cas, view, vb_uuid, now };
+            let document = Document::new(Some(&item), cas, view, uuid_of(x, vbid));
+            let sees_system = request.names_attributes()
+                && x.holds(key.collection, Privilege::SystemXattrRead.into());
+            let subject = Subject { item: &item, cas, view, document, now: x.env.now, sees_system };
             answer_found(x, &request, &subject);
         }
     }
@@ -132,37 +149,56 @@ fn uuid_of(x: &Exchange<'_>, vbid: Vbid) -> VbUuid {
 
 /// Answers with what is in a version.
 fn answer_found(x: &mut Exchange<'_>, request: &Request<'_>, subject: &Subject<'_>) {
-    let cas = subject.cas.0;
     let is_deleted = subject.item.is_deleted();
     let success = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
     if let ([spec], false) = (&request.specs[..], request.is_list) {
         match look_up(subject, spec) {
-            Ok(value) => {
-                let parts = ResponseParts { cas, value: &value, ..x.parts(success) };
-                x.send(&parts);
-            }
+            Ok(value) => send_one(x, success, subject, &value),
             Err(status) => x.fail(status),
         }
         return;
     }
-    let mut list = Vec::new();
-    let mut all_found = true;
-    for spec in &request.specs {
-        match look_up(subject, spec) {
-            Ok(value) => write_lookup_result(&mut list, Status::Success, &value),
-            Err(status) => {
-                all_found = false;
-                write_lookup_result(&mut list, status, b"");
-            }
-        }
-    }
-    let status = match (all_found, is_deleted) {
+    let found: SmallVec<[Found<'_>; 4]> =
+        request.specs.iter().map(|spec| look_up(subject, spec)).collect();
+    let status = match (found.iter().all(Result::is_ok), is_deleted) {
         (true, _) => success,
         (false, true) => Status::SubdocMultiPathFailureDeleted,
         (false, false) => Status::SubdocMultiPathFailure,
     };
-    let parts = ResponseParts { cas, value: &list, ..x.parts(status) };
-    x.send(&parts);
+    send_list(x, status, subject, &found);
+}
+
+fn send_one(x: &mut Exchange<'_>, status: Status, subject: &Subject<'_>, value: &[u8]) {
+    let parts = ResponseParts { cas: subject.cas.0, ..x.parts(status) };
+    write_response_head(x.out.tail(), &parts, value.len());
+    append_value(x.out, subject, value);
+}
+
+fn send_list(x: &mut Exchange<'_>, status: Status, subject: &Subject<'_>, found: &[Found<'_>]) {
+    let value_of = |found: &Found<'_>| found.as_ref().map_or(0, |value| value.len());
+    let bytes: usize = found.iter().map(|found| LOOKUP_HEAD_BYTES + value_of(found)).sum();
+    if bytes > VALUE_LIST_BYTES_MAX {
+        return x.fail(Status::E2big);
+    }
+    let parts = ResponseParts { cas: subject.cas.0, ..x.parts(status) };
+    write_response_head(x.out.tail(), &parts, bytes);
+    for found in found {
+        let (status, value) = match found {
+            Ok(value) => (Status::Success, &value[..]),
+            Err(status) => (*status, &b""[..]),
+        };
+        write_lookup_head(x.out.tail(), status, value.len());
+        append_value(x.out, subject, value);
+    }
+}
+
+/// Appends what was found, copied when it is small or was made, pinned where it lies when it is large.
+fn append_value(out: &mut WriteBuffer, subject: &Subject<'_>, value: &[u8]) {
+    let is_large = value.len() >= GATHER_VALUE_BYTES_MIN;
+    match is_large.then(|| PinnedValue::part_of(subject.item, value)).flatten() {
+        Some(pinned) => out.pin(pinned),
+        None => out.tail().extend_from_slice(value),
+    }
 }
 
 fn answer_mutation(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {

@@ -3,15 +3,16 @@
 use std::borrow::Cow;
 
 use oribi_protocol::status::Status;
+use oribi_subdoc::xattr::is_virtual;
 use oribi_subdoc::{Path, SubdocError, lookup};
-use oribi_types::{Cas, Timestamp, VbUuid};
+use oribi_types::{Cas, Timestamp};
 
 use oribi_engine::ItemRef;
 
 use super::binary_value;
-use super::request::{Action, PathSpec, is_virtual};
+use super::request::{Action, PathSpec};
 use super::view::View;
-use super::virtual_attributes;
+use super::virtual_attributes::{self, Document};
 use crate::status::of_sub_document;
 
 /// A version and what is known around it.
@@ -20,8 +21,11 @@ pub(super) struct Subject<'a> {
     /// The CAS that may be shown.
     pub(super) cas: Cas,
     pub(super) view: View<'a>,
-    pub(super) vb_uuid: VbUuid,
+    /// The attribute `$document`.
+    pub(super) document: Document<'a>,
     pub(super) now: Timestamp,
+    /// The user may read the system's attributes, and so may know their names.
+    pub(super) sees_system: bool,
 }
 
 /// The value that a spec asks for.
@@ -32,8 +36,7 @@ pub(super) fn look_up<'a>(
     let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
     match spec.xattr {
         Some(key) if is_virtual(key) => {
-            let Subject { item, view, vb_uuid, now, .. } = subject;
-            let text = virtual_attributes::text_of(key, item, view, *vb_uuid, *now)?;
+            let text = virtual_attributes::text_of(key, path, subject)?;
             in_text(&text, path, spec.action).map(|value| Cow::Owned(value.into_owned()))
         }
         Some(key) => {

@@ -16,7 +16,7 @@ use super::binary_value;
 use super::crc32c::crc32c;
 use super::macros::{Operand, Placeholders, of_document};
 use super::request::{Action, PathSpec, Request};
-use super::virtual_attributes::document_text;
+use super::virtual_attributes::Document;
 use crate::status::of_sub_document;
 
 /// Why nothing was changed.
@@ -58,8 +58,8 @@ struct Work<'d> {
     is_compressed: bool,
     is_deleted: bool,
     placeholders: Option<Placeholders>,
-    /// The attribute `$document` of the version before, where a macro is about it.
-    document: Vec<u8>,
+    /// The attribute `$document` of the version before.
+    document: Document<'d>,
 }
 
 impl<'a> Job<'_, 'a> {
@@ -142,12 +142,7 @@ impl<'a> Job<'_, 'a> {
             let attributes = base.map_or(&b""[..], ItemRef::attributes);
             Placeholders::absent_from(self.request, attributes)
         });
-        let asks_document =
-            specs.iter().any(|spec| spec.expand_macros && spec.value.starts_with(b"\"${$"));
-        let document = match asks_document {
-            true => document_text(base, &view, self.vb_uuid),
-            false => Vec::new(),
-        };
+        let cas = base.map_or(Cas(0), ItemRef::cas);
         Ok(Work {
             xattrs: XattrDraft::new(view.xattrs),
             body: Draft::new(body),
@@ -155,7 +150,7 @@ impl<'a> Job<'_, 'a> {
             is_compressed: view.is_compressed && !is_fresh,
             is_deleted,
             placeholders,
-            document,
+            document: Document::new(base, cas, view, self.vb_uuid),
         })
     }
 
@@ -207,7 +202,8 @@ impl<'a> Job<'_, 'a> {
                     true => binary_value::decode(&value[span])?,
                     false => value[span].to_vec(),
                 };
-                work.is_json = !spec.is_binary || json::is_json(&body);
+                // Blocks from before their values were checked may hold anything.
+                work.is_json = json::is_json(&body);
                 work.body = Draft::new(body);
                 Ok(None)
             }
@@ -280,6 +276,6 @@ fn made_operand(work: &Work<'_>, spec: &PathSpec<'_>) -> Result<Option<Vec<u8>>,
     Ok(match Operand::of(spec.value)? {
         Operand::Plain => None,
         Operand::OfMutation(one) => Some(placeholders.operand(one)),
-        Operand::OfDocument(path) => Some(of_document(&work.document, path)?.to_vec()),
+        Operand::OfDocument(path) => Some(of_document(&work.document, path)?),
     })
 }

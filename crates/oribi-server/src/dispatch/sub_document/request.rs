@@ -8,19 +8,19 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::sub_document::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
-use oribi_subdoc::limits::XATTR_BYTES_MAX;
+use oribi_subdoc::limits::{XATTR_BYTES_MAX, XATTR_KEY_BYTES_MAX};
 use oribi_subdoc::path::Component;
+use oribi_subdoc::xattr::{self, is_virtual};
 use oribi_subdoc::{Mutation, Path, SubdocError};
 use smallvec::SmallVec;
 
 use super::view::View;
+use super::{macros, virtual_attributes};
 use crate::auth::{Privilege, PrivilegeSet};
 use crate::connection::features::Features;
 
 /// Most specs of a request. The protocol's limit.
 const SPECS_MAX: usize = 16;
-/// Longest key of an attribute. The protocol's limit.
-const XATTR_KEY_BYTES_MAX: usize = 16;
 
 /// What is to be done at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +97,11 @@ impl Action {
             Action::Edit(mutation) => !matches!(mutation, Mutation::Delete | Mutation::Counter),
             _ => false,
         }
+    }
+
+    /// True for mutations that show what is at their path.
+    const fn tells(self) -> bool {
+        matches!(self, Action::Edit(Mutation::Counter) | Action::ReplaceBodyWithXattr)
     }
 
     const fn takes_operand(self) -> bool {
@@ -201,12 +206,19 @@ impl<'a> Request<'a> {
     ) -> Result<View<'i>, Status> {
         // What is virtual, and what macros stand for, may be about the body.
         let is_of_body = |spec: &PathSpec<'_>| {
-            spec.changes_body() || spec.expand_macros || spec.xattr.is_some_and(is_virtual)
+            spec.changes_body()
+                || (spec.expand_macros && macros::is_of_body(spec.value))
+                || spec.path.as_ref().is_ok_and(virtual_attributes::is_of_body)
         };
         match self.specs.iter().any(is_of_body) {
             true => View::of(item, scratch),
             false => View::as_stored(item),
         }
+    }
+
+    /// True when the answer tells which attributes there are.
+    pub(super) fn names_attributes(&self) -> bool {
+        self.specs.iter().any(|spec| spec.xattr == Some(b"$XTOC"))
     }
 
     /// What the request needs besides the privilege that its opcode always does.
@@ -216,14 +228,18 @@ impl<'a> Request<'a> {
         for spec in &self.specs {
             match spec.action {
                 Action::DeleteDocument => need(Privilege::Delete),
-                // The answer tells what is in the document.
-                Action::Edit(Mutation::Counter) => need(Privilege::Read),
+                // The answer, or what becomes the body, tells what is in the document.
+                action if action.tells() => need(Privilege::Read),
                 _ => {}
             }
-            match spec.xattr.and_then(<[u8]>::first) {
-                Some(b'_') if kind == Kind::Lookup => need(Privilege::SystemXattrRead),
-                Some(b'_') => need(Privilege::SystemXattrWrite),
-                _ => {}
+            if spec.xattr.is_some_and(xattr::is_system) {
+                match kind {
+                    Kind::Lookup => need(Privilege::SystemXattrRead),
+                    Kind::Mutation => need(Privilege::SystemXattrWrite),
+                }
+                if spec.action.tells() {
+                    need(Privilege::SystemXattrRead);
+                }
             }
         }
         if self.doc_flags.has(DocFlags::CREATE) || self.doc_flags.has(DocFlags::ADD) {
@@ -296,11 +312,6 @@ impl<'a> Request<'a> {
         }
         Ok(())
     }
-}
-
-/// True for the key of an attribute that is made when it is read.
-pub(super) fn is_virtual(key: &[u8]) -> bool {
-    key.first() == Some(&b'$')
 }
 
 fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod requests;
+mod rights;
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;

@@ -1,70 +1,205 @@
 //! Attributes that no document has: `$document`, `$vbucket` and `$XTOC` are made when they are read.
 //!
 //! Each is made as an object that holds it under its own key, so that a path leads into it as into any
-//! other. Names and formats are Couchbase's.
+//! other. Names and formats are Couchbase's. Of `$document` only what the path leads to is made, because one
+//! member is about every byte of the body: who asks for the others need not pay for it, nor inflate anything.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use oribi_engine::ItemRef;
 use oribi_protocol::status::Status;
-use oribi_types::{Datatype, Timestamp, VbUuid};
+use oribi_subdoc::Path;
+use oribi_subdoc::path::Component;
+use oribi_subdoc::xattr;
+use oribi_types::{Cas, Datatype, Timestamp, VbUuid};
 use serde_json::{Map, Value, json};
 
 use super::crc32c::crc32c;
+use super::lookup::Subject;
 use super::view::View;
 
-/// The JSON object with the attribute `key` of a version.
-pub(super) fn text_of(
-    key: &[u8],
-    item: &ItemRef,
-    view: &View<'_>,
+/// The member of `$document` that is made from the body itself.
+const CHECKSUM: &str = "value_crc32c";
+
+/// All members, in the order in which they are shown.
+const MEMBERS: [&str; 11] = [
+    "CAS",
+    "datatype",
+    "deleted",
+    "exptime",
+    "flags",
+    "last_modified",
+    "revid",
+    "seqno",
+    "value_bytes",
+    CHECKSUM,
+    "vbucket_uuid",
+];
+
+/// A version as `$document` tells of it, or none: then all is zero.
+pub(super) struct Document<'a> {
+    item: Option<&'a ItemRef>,
+    /// The CAS that may be shown.
+    cas: Cas,
+    view: View<'a>,
     vb_uuid: VbUuid,
-    now: Timestamp,
-) -> Result<Vec<u8>, Status> {
-    let (name, value) = match key {
-        b"$document" => return Ok(document_text(Some(item), view, vb_uuid)),
-        b"$vbucket" => {
-            let now_s = now.unix_s().to_string();
-            ("$vbucket", json!({"HLC": {"now": now_s, "mode": "real"}}))
-        }
-        b"$XTOC" => {
-            let keys = view.xattrs.iter().map(|(key, _)| String::from_utf8_lossy(key));
-            ("$XTOC", keys.collect())
-        }
-        _ => return Err(Status::SubdocXattrUnknownVattr),
-    };
-    let mut whole = Map::new();
-    whole.insert(name.to_owned(), value);
-    Ok(Value::Object(whole).to_string().into_bytes())
+    checksum: OnceCell<u32>,
 }
 
-/// The JSON object with the attribute `$document` of a version, or of none: then all is zero.
-pub(super) fn document_text(item: Option<&ItemRef>, view: &View<'_>, vb_uuid: VbUuid) -> Vec<u8> {
-    let mut whole = Map::new();
-    whole.insert("$document".to_owned(), document(item, view, vb_uuid));
+impl<'a> Document<'a> {
+    pub(super) fn new(
+        item: Option<&'a ItemRef>,
+        cas: Cas,
+        view: View<'a>,
+        vb_uuid: VbUuid,
+    ) -> Document<'a> {
+        Document { item, cas, view, vb_uuid, checksum: OnceCell::new() }
+    }
+
+    /// The JSON object with `$document`, of which it has as much as is needed to follow `path`.
+    pub(super) fn text(&self, path: &Path<'_>) -> Result<Vec<u8>, Status> {
+        let wanted = wanted(path);
+        let names =
+            MEMBERS.iter().filter(|name| wanted.is_none_or(|wanted| wanted == name.as_bytes()));
+        let members = names.map(|name| Ok(((*name).to_owned(), self.member(name)?)));
+        Ok(object("$document", Value::Object(members.collect::<Result<_, Status>>()?)))
+    }
+
+    fn member(&self, name: &str) -> Result<Value, Status> {
+        let item = self.item;
+        Ok(match name {
+            "CAS" => hexadecimal(self.cas.0),
+            "datatype" => names_of(item.map_or(Datatype::RAW, ItemRef::datatype)),
+            "deleted" => item.is_some_and(ItemRef::is_deleted).into(),
+            "exptime" => item.map_or(0, ItemRef::expiry).into(),
+            "flags" => item.map_or(0, ItemRef::flags).into(),
+            "last_modified" => {
+                // The upper 48 bits of a CAS are the wall clock.
+                let cas = item.map_or(0, |item| item.cas().0);
+                let modified = Timestamp { unix_ns: cas & !0xffff };
+                modified.unix_s().to_string().into()
+            }
+            "revid" => item.map_or(0, |item| item.rev_seqno().0).to_string().into(),
+            "seqno" => hexadecimal(item.map_or(0, |item| item.seqno().0)),
+            "value_bytes" => {
+                let bytes = item.map_or(Ok(0), ItemRef::plain_body_bytes);
+                // A damaged body is answered like a document that cannot be read from disk.
+                bytes.map_err(|_| Status::Etmpfail)?.into()
+            }
+            CHECKSUM => {
+                debug_assert!(!self.view.is_compressed, "see is_of_body");
+                let checksum = self.checksum.get_or_init(|| crc32c(&[self.view.body]));
+                format!("{checksum:#010x}").into()
+            }
+            _ => hexadecimal(self.vb_uuid.0),
+        })
+    }
+}
+
+fn hexadecimal(number: u64) -> Value {
+    format!("{number:#018x}").into()
+}
+
+fn names_of(datatype: Datatype) -> Value {
+    let all = [(Datatype::JSON, "json"), (Datatype::SNAPPY, "snappy"), (Datatype::XATTR, "xattr")];
+    let names = all.iter().filter(|(bit, _)| datatype.contains(*bit)).map(|(_, name)| *name);
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { json!(["raw"]) } else { json!(names) }
+}
+
+/// The member that a path leads to; `None` when it may be any, or all of them.
+fn wanted<'p>(path: &'p Path<'_>) -> Option<&'p [u8]> {
+    match path.components() {
+        // Escapes are other spellings of the same name.
+        [_, Component::Key(name), ..] if !name.contains(&b'\\') => Some(name),
+        _ => None,
+    }
+}
+
+/// True when a path that begins with a virtual attribute leads to what is made from the inflated body.
+pub(super) fn is_of_body(path: &Path<'_>) -> bool {
+    let is_document =
+        |first: &Component<'_>| matches!(first, Component::Key(name) if **name == *b"$document");
+    path.components().first().is_some_and(is_document)
+        && wanted(path).is_none_or(|name| name == CHECKSUM.as_bytes())
+}
+
+/// The JSON object with the attribute `key` of a version, as far as `path` leads into it.
+pub(super) fn text_of(
+    key: &[u8],
+    path: &Path<'_>,
+    subject: &Subject<'_>,
+) -> Result<Vec<u8>, Status> {
+    match key {
+        b"$document" => subject.document.text(path),
+        b"$vbucket" => {
+            let now_s = subject.now.unix_s().to_string();
+            Ok(object("$vbucket", json!({"HLC": {"now": now_s, "mode": "real"}})))
+        }
+        b"$XTOC" => {
+            let keys = subject.view.xattrs.iter().map(|(key, _)| key);
+            let shown = keys.filter(|key| subject.sees_system || !xattr::is_system(key));
+            Ok(object("$XTOC", shown.map(String::from_utf8_lossy).map(Cow::into_owned).collect()))
+        }
+        _ => Err(Status::SubdocXattrUnknownVattr),
+    }
+}
+
+fn object(name: &str, value: Value) -> Vec<u8> {
+    let whole = Map::from_iter([(name.to_owned(), value)]);
     Value::Object(whole).to_string().into_bytes()
 }
 
-fn document(item: Option<&ItemRef>, view: &View<'_>, vb_uuid: VbUuid) -> Value {
-    let datatype = item.map_or(Datatype::RAW, ItemRef::datatype);
-    let cas = item.map_or(0, |item| item.cas().0);
-    let all = [(Datatype::JSON, "json"), (Datatype::SNAPPY, "snappy"), (Datatype::XATTR, "xattr")];
-    let names = all.iter().filter(|(bit, _)| datatype.contains(*bit)).map(|(_, name)| *name);
-    let mut names: Vec<&str> = names.collect();
-    if names.is_empty() {
-        names.push("raw");
+#[cfg(test)]
+mod tests {
+    use oribi_subdoc::Path;
+    use oribi_types::{Cas, VbUuid};
+
+    use super::super::view::View;
+    use super::{CHECKSUM, Document, MEMBERS, is_of_body};
+
+    fn path(text: &str) -> Path<'_> {
+        Path::parse(text.as_bytes()).unwrap()
     }
-    // The upper 48 bits of a CAS are the wall clock.
-    let modified = Timestamp { unix_ns: cas & !0xffff };
-    json!({
-        "CAS": format!("{cas:#018x}"),
-        "vbucket_uuid": format!("{:#018x}", vb_uuid.0),
-        "seqno": format!("{:#018x}", item.map_or(0, |item| item.seqno().0)),
-        "revid": item.map_or(0, |item| item.rev_seqno().0).to_string(),
-        "exptime": item.map_or(0, ItemRef::expiry),
-        "flags": item.map_or(0, ItemRef::flags),
-        "value_bytes": view.body.len(),
-        "value_crc32c": format!("{:#010x}", crc32c(&[view.body])),
-        "datatype": names,
-        "deleted": item.is_some_and(ItemRef::is_deleted),
-        "last_modified": modified.unix_s().to_string(),
-    })
+
+    fn document() -> Document<'static> {
+        let view = View { body: b"123456789", ..View::default() };
+        Document::new(None, Cas(0), view, VbUuid(7))
+    }
+
+    #[test]
+    fn only_who_asks_for_the_checksum_pays_for_it() {
+        // Regression: all of `$document` was made, checksum included, for each path that begins with it.
+        let document = document();
+        for name in MEMBERS {
+            let text = format!("$document.{name}");
+            assert_eq!(is_of_body(&path(&text)), name == CHECKSUM, "{name}");
+            if name != CHECKSUM {
+                document.text(&path(&text)).unwrap();
+                assert!(document.checksum.get().is_none(), "{name}");
+            }
+        }
+        assert!(!is_of_body(&path("$vbucket")) && !is_of_body(&path("value_crc32c")));
+        for text in ["$document", "$document.value_crc32c", r"$document.value\u005fcrc32c"] {
+            assert!(is_of_body(&path(text)), "{text}");
+            let made = String::from_utf8(document.text(&path(text)).unwrap()).unwrap();
+            assert!(made.contains(r#""value_crc32c":"0xe3069283""#), "{made}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_as_in_the_whole() {
+        let document = document();
+        let whole: serde_json::Value =
+            serde_json::from_slice(&document.text(&path("$document")).unwrap()).unwrap();
+        assert_eq!(whole["$document"].as_object().unwrap().len(), MEMBERS.len());
+        for name in MEMBERS {
+            let text = document.text(&path(&format!("$document.{name}"))).unwrap();
+            let part: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            assert_eq!(part["$document"].as_object().unwrap().len(), 1, "{name}");
+            assert_eq!(part["$document"][name], whole["$document"][name], "{name}");
+        }
+        assert_eq!(document.text(&path("$document.nope")).unwrap(), b"{\"$document\":{}}");
+    }
 }

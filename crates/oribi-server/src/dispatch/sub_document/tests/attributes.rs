@@ -9,6 +9,7 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey};
 
+use super::super::crc32c::crc32c;
 use super::{look_up, mutate, one};
 use crate::dispatch::tests::{Client, MODERN, SET_EXTRAS, about, counter_extras};
 use crate::harness::ConnectionHarness;
@@ -216,6 +217,18 @@ fn virtual_attributes() {
 }
 
 #[test]
+fn the_cas_of_a_locked_document_is_not_shown_in_other_ways_either() {
+    let mut client = client_with_attributes();
+    let modified = attribute(&mut client, "$document.last_modified");
+    let cas = client.get(b"k").cas;
+    assert_eq!(client.ask(&about(GetLocked, b"k")).status, Status::Success);
+    let shown = one(&mut client, SubdocGet, XATTR, "$document.CAS", "");
+    assert_ne!(shown.cas, cas);
+    assert_eq!(shown.value, format!("\"0x{:016x}\"", shown.cas).as_bytes());
+    assert_eq!(attribute(&mut client, "$document.last_modified"), modified);
+}
+
+#[test]
 fn rules() {
     let mut client = client_with_attributes();
     let cases: [(&[_], Status); 3] = [
@@ -343,6 +356,17 @@ fn compressed_bodies_are_inflated_where_they_are_looked_at() {
     assert_eq!((datatype(&mut client), client.get(b"k").value), (3, stream));
     let length = body.len().to_string();
     assert_eq!(attribute(&mut client, "$document.value_bytes"), Ok(length));
+    // Also a macro that is not about the bytes of the body.
+    let cas = (SubdocDictUpsert, MACRO, "_m", r#""${$document.CAS}""#);
+    assert_eq!(mutate(&mut client, &[], 0, &[cas]).status, Status::Success);
+    assert_eq!(datatype(&mut client), 3);
+    let checksum = format!("\"{:#010x}\"", crc32c(&[body.as_bytes()]));
+    assert_eq!(attribute(&mut client, "$document.value_crc32c").as_ref(), Ok(&checksum));
+    for operand in [r#""${$document.value_crc32c}""#, r#""${Mutation.value_crc32c}""#] {
+        let specs = [(SubdocDictUpsert, MACRO, "_m", operand)];
+        assert_eq!(mutate(&mut client, &[], 0, &specs).status, Status::Success);
+        assert_eq!(attribute(&mut client, "_m").as_ref(), Ok(&checksum), "{operand}");
+    }
     assert_eq!(one(&mut client, SubdocCounter, 0, "n", "1").value, b"2");
     assert_eq!(datatype(&mut client), 1);
     assert_eq!(client.get(b"k").value, body.replace("\"n\":1", "\"n\":2").as_bytes());

@@ -98,6 +98,26 @@ fn lists_of_look_ups_answer_each_path() {
 }
 
 #[test]
+fn a_list_of_look_ups_is_answered_in_one_frame_or_not_at_all() {
+    // Regression: 16 paths to the same 20 MiB were an answer of 320.
+    let value = format!(r#"{{"s":"{}"}}"#, "x".repeat(2 << 20));
+    let mut client = client_with(value.as_bytes());
+    let string = &value[5..value.len() - 1];
+    let (status, results) = look_up(&mut client, &[], &[(SubdocGet, 0, "s", ""); 14]);
+    assert_eq!((status, results.len()), (Status::Success, 14));
+    assert!(results.iter().all(|(status, found)| *status == Status::Success && found == string));
+    let (status, results) = look_up(&mut client, &[], &[(SubdocGet, 0, "s", ""); 15]);
+    assert_eq!((status, results), (Status::E2big, Vec::new()));
+    // Large and small parts are sent in different ways, and in their order.
+    let specs = [(SubdocGet, 0, "s", ""), (SubdocGet, 0, "t", "")];
+    let (status, results) = look_up(&mut client, &[], &specs);
+    assert_eq!(status, Status::SubdocMultiPathFailure);
+    assert_eq!(results[0].1, string);
+    assert_eq!(results[1], (Status::SubdocPathEnoent, String::new()));
+    assert!(get(&mut client, "s").unwrap() == string);
+}
+
+#[test]
 fn lists_of_mutations_are_done_whole_or_not_at_all() {
     let mut client = client_with(DOCUMENT);
     let done = mutate(
