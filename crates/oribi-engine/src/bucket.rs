@@ -134,6 +134,8 @@ pub struct Bucket {
     manifest: ArcSwap<Manifest>,
     /// Serialises manifest changes.
     manifest_update: Mutex<()>,
+    /// Held while the store's copy of a manifest that was agreed on elsewhere is written.
+    manifest_copy: Mutex<()>,
     pub(crate) store: Arc<dyn KvStore>,
     pub(crate) signal: FlusherSignal,
     /// Held for a flush step and for emptying the bucket, which exclude each other.
@@ -206,6 +208,7 @@ impl Bucket {
             vbuckets,
             manifest: ArcSwap::from_pointee(manifest),
             manifest_update: Mutex::new(()),
+            manifest_copy: Mutex::new(()),
             store,
             signal: FlusherSignal::default(),
             flush_lock: Mutex::new(()),
@@ -314,23 +317,34 @@ impl Bucket {
         Ok(self.put_in_force(&before, after))
     }
 
-    /// Puts a manifest in force that was agreed on elsewhere, unless it is older than the one that is; and makes it
-    /// durable, if `is_to_be_stored`. The one in force then.
+    /// Puts a manifest in force that was agreed on elsewhere, unless it is older than the one that is. The one in
+    /// force then. Waits for no store.
+    ///
+    /// # Errors
+    /// The manifest cannot be read.
     pub fn install_manifest(
         &self,
         stored_json: &str,
-        is_to_be_stored: bool,
     ) -> Result<Arc<Manifest>, ManifestUpdateError> {
         let after = Manifest::from_stored_json(stored_json).map_err(ManifestUpdateError::Change)?;
         let _one_at_a_time = self.manifest_update.lock();
         let before = self.manifest();
-        if is_to_be_stored && after.uid() >= before.uid() {
-            self.store.put_local(MANIFEST, after.to_stored_json().as_bytes())?;
-        }
         if after.uid() <= before.uid() {
             return Ok(before);
         }
         Ok(self.put_in_force(&before, after))
+    }
+
+    /// Writes the manifest that is in force to the store. Blocks for the store, but nobody who changes the manifest
+    /// waits for that.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn store_manifest(&self) -> Result<(), StoreError> {
+        let _one_at_a_time = self.manifest_copy.lock();
+        // Asked for under the lock, so that a copy is never replaced by an older one.
+        let in_force = self.manifest();
+        self.store.put_local(MANIFEST, in_force.to_stored_json().as_bytes())
     }
 
     fn put_in_force(&self, before: &Manifest, after: Manifest) -> Arc<Manifest> {

@@ -306,21 +306,27 @@ impl Buckets {
     /// # Errors
     /// An unknown name, or the disk's.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
-        self.close_for_good(name, true)
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        self.close_for_good(&handle, true)
     }
 
     /// Closes a shared bucket that the cluster does not have any more, and forgets its settings. The documents
     /// are whoever's who deletes them.
     ///
     /// # Errors
-    /// An unknown name, or the disk's.
-    pub(crate) fn forget(&self, name: &str) -> Result<(), BucketError> {
-        self.close_for_good(name, false)
+    /// It is closed already, or the disk's.
+    pub(crate) fn forget(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
+        self.close_for_good(handle, false)
     }
 
-    fn close_for_good(&self, name: &str, with_documents: bool) -> Result<(), BucketError> {
+    fn close_for_good(
+        &self,
+        handle: &Arc<BucketHandle>,
+        with_documents: bool,
+    ) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
-        let handle = self.unlist(name)?;
+        let name = handle.name();
+        self.unlist(handle)?;
         handle.mark_deleted();
         if let Some(threads) = handle.threads.lock().take()
             && let Err(error) = threads.stop()
@@ -341,14 +347,16 @@ impl Buckets {
     }
 
     /// Takes a bucket off the list; what was done to it stays in the sums.
-    fn unlist(&self, name: &str) -> Result<Arc<BucketHandle>, BucketError> {
-        let mut by_name = self.by_name.write();
-        let Some(handle) = by_name.remove(name) else {
+    fn unlist(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
+        let (mut by_name, name) = (self.by_name.write(), handle.name());
+        // Another one may have the name by now.
+        if !by_name.get(name).is_some_and(|listed| Arc::ptr_eq(listed, handle)) {
             return Err(BucketError::Unknown(name.to_owned()));
-        };
+        }
+        by_name.remove(name);
         let mut deleted = self.deleted_operations.lock();
         *deleted = deleted.and(handle.operations.totals());
-        Ok(handle)
+        Ok(())
     }
 
     /// Flushes and stops every bucket; returns the first error but stops all.

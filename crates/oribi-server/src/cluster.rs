@@ -1,10 +1,11 @@
 //! Several nodes that serve the same buckets.
 //!
 //! Owns: membership of this node in a cluster that agrees through etcd. The parts are `etcd` (the client), `lease`
-//! (until when this node may serve), `assignment` (who gets what), `records` (what stands in etcd), and the
-//! agent, one thread, with `buckets` (which buckets and collections there are), `leading` (the map) and
-//! `ownership` (taking over and handing over). Invariants:
-//! - a vbucket is served here only while this node's lease holds and `held/BUCKET/VBUCKET` in etcd is this
+//! (until when this node may serve), `renewal` (which keeps it, on a thread of its own), `assignment` (who gets what),
+//! `records` (what stands in etcd), and the agent, one thread, with `buckets` (which buckets and collections there
+//! are), `leading` (the map), `ownership` (taking over and handing over) and `taking` (what of that waits for a
+//! store). Invariants:
+//! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in etcd is this
 //!   session's, and that key goes away with the lease;
 //! - before a vbucket is taken over the manifest of its bucket is read anew, so that no document is taken for
 //!   one of a dropped collection;
@@ -21,6 +22,8 @@ mod leading;
 pub(crate) mod lease;
 mod ownership;
 mod records;
+mod renewal;
+mod taking;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +35,7 @@ use std::time::Duration;
 use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Manifest, ManifestChange, ManifestError};
 use oribi_storage::StoreError;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
@@ -41,6 +44,7 @@ use agent::Agent;
 use etcd::{Change, Condition, Etcd};
 use lease::NodeLease;
 use records::Keys;
+use renewal::{Renewal, Renewed};
 
 pub use etcd::EtcdError;
 
@@ -50,6 +54,9 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 const CHANGE_TRIES: usize = 16;
 /// Longest time that a stopping node takes to hand over.
 const LEAVE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Threads that wait for stores at the same time, at most: a few for each bucket whose store is away.
+const BLOCKING_THREADS_MAX: usize = 256;
 
 /// What a node has to know to be one of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +82,13 @@ enum Stage {
     Left,
     /// Its lease is to be given back.
     Ending,
+}
+
+/// How the agent is woken and stopped, and how it has its lease renewed.
+struct Signals {
+    wake: Arc<Notify>,
+    stage: watch::Sender<Stage>,
+    renewed: watch::Sender<Option<Renewed>>,
 }
 
 /// This node's part in a cluster.
@@ -113,13 +127,10 @@ impl Cluster {
         let etcd = Arc::new(Etcd::new(&settings.etcd)?);
         let keys = Keys::new(&settings.name);
         let lease = Arc::new(NodeLease::new(Arc::clone(&buckets)));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .max_blocking_threads(4)
-            .thread_name("oribi-cluster-io")
-            .build()?;
+        let runtime = runtime("oribi-cluster-io")?;
         let (wake, (stage, _)) = (Arc::new(Notify::new()), watch::channel(Stage::Serving));
+        let (renewed, told) = watch::channel(None);
+        start_renewal(&etcd, &lease, &wake, told)?;
         let cluster = Arc::new(Cluster {
             etcd: Arc::clone(&etcd),
             keys: keys.clone(),
@@ -129,11 +140,15 @@ impl Cluster {
             stage: stage.clone(),
             thread: parking_lot::Mutex::default(),
         });
-        let agent = Agent::new(settings, (etcd, keys), lease, buckets, config, bucket_defaults)
-            .with_signals(wake, stage);
-        let thread = std::thread::Builder::new()
-            .name("oribi-cluster".to_owned())
-            .spawn(move || runtime.block_on(agent.run()))?;
+        let signals = Signals { wake, stage, renewed };
+        let shown = (config, bucket_defaults);
+        let agent = Agent::new(settings, (etcd, keys), lease, buckets, shown, signals);
+        let thread =
+            std::thread::Builder::new().name("oribi-cluster".to_owned()).spawn(move || {
+                runtime.block_on(agent.run());
+                // What still waits for a store is not waited for.
+                runtime.shutdown_background();
+            })?;
         *cluster.thread.lock() = Some(thread);
         Ok(cluster)
     }
@@ -156,13 +171,12 @@ impl Cluster {
         change: &ManifestChange,
     ) -> Result<Arc<Manifest>, ManifestUpdateError> {
         let text = self.runtime.block_on(self.agree_on_manifest(handle.name(), change))?;
-        let mut installed = handle.bucket().install_manifest(&text, true);
-        if let Err(ManifestUpdateError::Store(error)) = &installed {
+        let installed = handle.bucket().install_manifest(&text);
+        self.wake();
+        if let Err(error) = handle.bucket().store_manifest() {
             // The cluster has it; the store's copy is for a cluster that has lost its etcd.
             tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next take-over");
-            installed = handle.bucket().install_manifest(&text, false);
         }
-        self.wake();
         installed
     }
 
@@ -230,6 +244,29 @@ impl Cluster {
             tracing::error!("the cluster's thread panicked");
         }
     }
+}
+
+/// Starts the thread that renews leases. It ends with the agent, which tells it what to renew.
+fn start_renewal(
+    etcd: &Arc<Etcd>,
+    lease: &Arc<NodeLease>,
+    wake: &Arc<Notify>,
+    told: watch::Receiver<Option<Renewed>>,
+) -> io::Result<()> {
+    let renewal =
+        Renewal { etcd: Arc::clone(etcd), lease: Arc::clone(lease), wake: Arc::clone(wake) };
+    let runtime = runtime("oribi-renewal-io")?;
+    let thread = std::thread::Builder::new().name("oribi-renewal".to_owned());
+    thread.spawn(move || runtime.block_on(renewal.run(told))).map(drop)
+}
+
+fn runtime(io_threads: &str) -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name(io_threads)
+        .build()
 }
 
 impl Drop for Cluster {

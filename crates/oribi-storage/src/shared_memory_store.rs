@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     KvStore, MemoryMedium, MemoryStore, Ownership, Record, RecordVisitor, StoreError, StoreStats,
@@ -33,6 +33,8 @@ pub struct SharedMemoryStore {
     ownership: Mutex<Option<Arc<dyn Ownership>>>,
     /// What the process was found not to own when it entered the epoch.
     not_owned: Mutex<Vec<Vbid>>,
+    /// Held while the process does not reach the data.
+    way: Mutex<()>,
 }
 
 impl SharedMemoryStore {
@@ -45,7 +47,17 @@ impl SharedMemoryStore {
             epoch: AtomicU64::new(0),
             ownership: Mutex::default(),
             not_owned: Mutex::default(),
+            way: Mutex::default(),
         }
+    }
+
+    /// While the guard lives this process does not reach the data: what it writes, and what it takes over, waits.
+    pub fn cut_off(&self) -> MutexGuard<'_, ()> {
+        self.way.lock()
+    }
+
+    fn await_way(&self) {
+        drop(self.way.lock());
     }
 
     /// Does `write` unless some of `vbuckets` are another owner's.
@@ -54,6 +66,7 @@ impl SharedMemoryStore {
         vbuckets: impl Iterator<Item = Vbid>,
         write: impl FnOnce() -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
+        self.await_way();
         let current = self.shared.epoch.lock();
         let vbuckets: Vec<Vbid> = vbuckets.collect();
         if let Some(vbid) = vbuckets.iter().find(|vbid| self.not_owned.lock().contains(vbid)) {
@@ -102,6 +115,7 @@ impl KvStore for SharedMemoryStore {
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.await_way();
         self.inner.vbucket_states()
     }
 
@@ -110,6 +124,7 @@ impl KvStore for SharedMemoryStore {
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.await_way();
         self.inner.put_local(name, value)
     }
 
@@ -130,6 +145,7 @@ impl KvStore for SharedMemoryStore {
     }
 
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        self.await_way();
         let mut epoch = self.shared.epoch.lock();
         *epoch += 1;
         self.epoch.store(*epoch, Ordering::Release);

@@ -35,6 +35,14 @@ impl Bucket {
         self.vbuckets.iter().filter(|vbucket| vbucket.is_owned()).map(VBucket::id).collect()
     }
 
+    /// Asks the store something, to find out whether it answers. Blocks for it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn ask_store(&self) -> Result<(), StoreError> {
+        self.store.vbucket_states().map(drop)
+    }
+
     /// Whether this node owns a vbucket.
     pub fn is_owned(&self, vbid: Vbid) -> bool {
         self.vbucket(vbid).is_some_and(VBucket::is_owned)
@@ -57,6 +65,19 @@ impl Bucket {
     /// # Errors
     /// The store's. None of the vbuckets was taken over then.
     pub fn take_over(&self, vbuckets: &[Vbid]) -> Result<(), StoreError> {
+        self.take_over_unless(vbuckets, &|| false)
+    }
+
+    /// [`Bucket::take_over`] for somebody who may change their mind while it waits for the store: it serves nothing if
+    /// `is_called_off` comes true and after that [`Bucket::call_off`] is called. It ends no sooner for that.
+    ///
+    /// # Errors
+    /// As there; `Fenced` when it was called off.
+    pub fn take_over_unless(
+        &self,
+        vbuckets: &[Vbid],
+        is_called_off: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let _no_purge = self.tombstone_purge.hold();
         let _no_flush_step = self.flush_lock.lock();
         let is_wanted =
@@ -67,7 +88,11 @@ impl Bucket {
         }
         // First, because the store asks what is owned; and whoever ends ownership finds these vbuckets, too.
         wanted.iter().filter_map(|vbid| self.vbucket(*vbid)).for_each(VBucket::claim);
-        let taken = self.take_over_claimed(&wanted);
+        // Asked once they are claimed: whoever calls it off later finds them, and they are not served.
+        let taken = match is_called_off() {
+            true => Err(StoreError::Fenced("the take-over was called off".into())),
+            false => self.take_over_claimed(&wanted),
+        };
         match taken {
             Ok(()) => self.serve_and_load(&wanted),
             Err(_) => wanted.iter().for_each(|vbid| self.deactivate(*vbid)),
@@ -125,6 +150,13 @@ impl Bucket {
         }
     }
 
+    /// Gives up what is being taken over and not served yet.
+    pub fn call_off(&self, vbuckets: &[Vbid]) {
+        for vbucket in vbuckets.iter().filter_map(|vbid| self.vbucket(*vbid)) {
+            vbucket.relinquish_claimed();
+        }
+    }
+
     /// The store says that another owner has taken something over: what is not this node's by its own account is
     /// given up; everything, when there is nobody to ask.
     pub(crate) fn deactivate_fenced(&self, error: &StoreError) {
@@ -140,7 +172,10 @@ impl Bucket {
     /// Those that this node does not own by its own account; when there is nobody to ask it owns all or none.
     fn lost(&self, vbuckets: &[Vbid], unasked: bool) -> Vec<Vbid> {
         let ownership = self.ownership.load();
-        let owns = |vbid| ownership.as_ref().map_or(unasked, |ownership| ownership.owns(vbid));
+        let owns = |vbid| {
+            let says = ownership.as_ref().map_or(unasked, |ownership| ownership.owns(vbid));
+            says && self.is_owned(vbid)
+        };
         vbuckets.iter().copied().filter(|vbid| !owns(*vbid)).collect()
     }
 }

@@ -96,10 +96,19 @@ impl VBucket {
     /// Serves nothing from here on and forgets everything, be it durable or not. Who waits for the store is told
     /// that nobody knows. True when the vbucket was this node's.
     pub(crate) fn relinquish(&self) -> bool {
+        self.relinquish_if(|_| true)
+    }
+
+    /// The same, only for a vbucket that is claimed and not served yet.
+    pub(crate) fn relinquish_claimed(&self) -> bool {
+        self.relinquish_if(|phase| phase == STARTING)
+    }
+
+    fn relinquish_if(&self, is_to_go: impl FnOnce(u8) -> bool) -> bool {
         let (dropped, expelled) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
-            if !self.is_owned() {
+            if !self.is_owned() || !is_to_go(self.phase.load(Ordering::Acquire)) {
                 return false;
             }
             self.phase.store(VbucketPhase::Dead as u8, Ordering::Release);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_engine::collections::ManifestChange;
+use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, GetOutcome, MutationOutcome, PersistOutcome, PersistenceSink,
     Refused, WarmupStep,
@@ -273,6 +273,7 @@ impl KvStore for Interrupted {
         self.inner.get_local(name)
     }
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.interrupt();
         self.inner.put_local(name, value)
     }
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
@@ -298,6 +299,64 @@ impl KvStore for Interrupted {
     fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
+}
+
+#[test]
+fn a_take_over_that_is_called_off_serves_nothing_whenever_that_happens() {
+    let store = Interrupted::on(&Arc::default());
+    let bucket = node(store.clone());
+    // Before it began: somebody else was in the way.
+    bucket.call_off(&ALL);
+    let taken = bucket.take_over_unless(&ALL, &|| true);
+    assert!(matches!(taken, Err(StoreError::Fenced(_))));
+    assert!(bucket.owned().is_empty());
+    // While the store is busy with it.
+    let other = Arc::clone(&bucket);
+    store.next(move || other.call_off(&[VB]));
+    assert!(matches!(bucket.take_over(&ALL), Err(StoreError::Fenced(_))));
+    assert!(bucket.owned().is_empty());
+    // What is served already is not given up.
+    bucket.take_over(&ALL).unwrap();
+    bucket.call_off(&ALL);
+    assert_eq!(bucket.owned(), ALL);
+    done(bucket.store(VB, key("k"), &set("1"), NOW));
+}
+
+#[test]
+fn a_manifest_is_taken_up_while_another_is_being_stored() {
+    let medium = Arc::<SharedMedium>::default();
+    let store = Interrupted::on(&medium);
+    let bucket = node(store.clone());
+    let (first, second) = (manifest_with(&["a"]), manifest_with(&["a", "b"]));
+    bucket.install_manifest(&first).unwrap();
+    let meanwhile = (Arc::clone(&bucket), second.clone());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    store.next(move || {
+        // On a thread of its own, because it would wait for ever, not fail, if it waited for the store.
+        let (bucket, text) = meanwhile;
+        std::thread::spawn(move || sender.send(bucket.install_manifest(&text).is_ok()));
+        let installed = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(installed, Ok(true), "it waits for the store");
+    });
+    bucket.store_manifest().unwrap();
+    assert_eq!(bucket.manifest().uid().0, 2);
+    bucket.store_manifest().unwrap();
+    assert_eq!(bucket.install_manifest(&first).unwrap().uid().0, 2, "it never goes back");
+    let reopened = node(Arc::new(SharedMemoryStore::on(medium)));
+    assert_eq!(reopened.manifest().to_stored_json(), second);
+}
+
+/// A stored manifest after these collections were created, one after the other.
+fn manifest_with(names: &[&str]) -> String {
+    let changed = names.iter().fold(Manifest::initial(), |manifest, name| {
+        let change = ManifestChange::CreateCollection {
+            scope: "_default".to_owned(),
+            name: (*name).to_owned(),
+            max_ttl_s: None,
+        };
+        manifest.apply(&change).unwrap()
+    });
+    changed.to_stored_json()
 }
 
 #[test]

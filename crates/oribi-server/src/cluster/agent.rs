@@ -3,21 +3,27 @@
 //! Owns: sessions. A session begins with a lease and ends when that is over; in between a tick looks at what stands
 //! in etcd and does what follows from it: registers the node, follows buckets, leads if nobody else does, shows the
 //! map to clients, hands over and takes over. A tick comes after every change in etcd, and every few seconds
-//! anyway, and may find anything half done: what it does is safe to do again. The lease is renewed beside it,
-//! because a tick may wait for the store.
+//! anyway, and may find anything half done: what it does is safe to do again. Whatever may wait long for a store is
+//! done beside it: the lease is renewed on a thread of its own (`renewal`), vbuckets are taken over (`taking`) and
+//! buckets opened and closed in the background. So a node that cannot reach a store goes on leading, and leaves when
+//! it is told to.
 //!
-//! Invariant: nothing of a session is still being done when the next one begins.
+//! Invariant: what a session has begun and not ended is called off before the next one begins.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::etcd::{Change, Condition, Etcd, EtcdError, KeyValue};
 use super::lease::NodeLease;
-use super::records::{Keys, MapRecord, NodeRecord};
-use super::{ClusterSettings, Stage};
+use super::records::{Holder, Keys, MapRecord, NodeRecord, Place, token_of};
+use super::renewal::{RENEWALS, Renewed};
+use super::taking::Takings;
+use super::{ClusterSettings, Signals, Stage};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{ClusterConfig, Placement, Topology};
 use crate::worker::wall_clock;
@@ -26,8 +32,9 @@ use crate::worker::wall_clock;
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a tick or a session that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// Renewals that fit into a lease.
-const RENEWALS: u32 = 3;
+/// How long what is not flushed when the session ends may take to be: the store refuses what others have taken over.
+const LAST_FLUSH: Duration = Duration::from_secs(10);
+const FLUSH_LOOK: Duration = Duration::from_millis(20);
 
 /// See the module text.
 pub(super) struct Agent {
@@ -38,13 +45,17 @@ pub(super) struct Agent {
     pub(super) buckets: Arc<Buckets>,
     config: Arc<ClusterConfig>,
     pub(super) bucket_defaults: BucketOptions,
-    wake: Arc<Notify>,
+    pub(super) wake: Arc<Notify>,
     stage: watch::Sender<Stage>,
+    renewed: watch::Sender<Option<Renewed>>,
     /// Of the current session in etcd; 0 for none.
     pub(super) lease_id: i64,
     pub(super) session: u64,
-    /// Uuids of buckets that were seen in etcd.
+    /// Uuids of open buckets that take part: their stores know whom to ask.
     pub(super) followed: HashSet<String>,
+    /// Buckets, by name, that are being opened or closed.
+    pub(super) changing: HashMap<String, JoinHandle<()>>,
+    pub(super) takings: Takings,
     /// What went wrong last, so that it is logged once.
     trouble: Option<String>,
 }
@@ -63,6 +74,15 @@ pub(super) struct View {
     pub(super) buckets: BTreeMap<String, KeyValue>,
     pub(super) manifests: HashMap<String, KeyValue>,
     pub(super) deleted: HashSet<String>,
+    /// Who may serve what.
+    pub(super) held: HashMap<Place, Holder>,
+}
+
+impl View {
+    /// Whether some session of the node of this name may serve a vbucket.
+    pub(super) fn is_held_by(&self, node: &str, place: &Place) -> bool {
+        self.held.get(place).is_some_and(|holder| holder.is_of(node))
+    }
 }
 
 impl Agent {
@@ -71,10 +91,9 @@ impl Agent {
         (etcd, keys): (Arc<Etcd>, Keys),
         lease: Arc<NodeLease>,
         buckets: Arc<Buckets>,
-        config: Arc<ClusterConfig>,
-        bucket_defaults: BucketOptions,
+        (config, bucket_defaults): (Arc<ClusterConfig>, BucketOptions),
+        signals: Signals,
     ) -> Agent {
-        let (stage, _) = watch::channel(Stage::Serving);
         Agent {
             settings,
             etcd,
@@ -82,19 +101,18 @@ impl Agent {
             lease,
             buckets,
             config,
-            bucket_defaults,
-            wake: Arc::new(Notify::new()),
-            stage,
+            // Whoever opens a bucket in the background tries again.
+            bucket_defaults: BucketOptions { waits_for_store: false, ..bucket_defaults },
+            wake: signals.wake,
+            stage: signals.stage,
+            renewed: signals.renewed,
             lease_id: 0,
             session: 0,
             followed: HashSet::new(),
+            changing: HashMap::new(),
+            takings: Takings::default(),
             trouble: None,
         }
-    }
-
-    /// The same, woken and stopped by these.
-    pub(super) fn with_signals(self, wake: Arc<Notify>, stage: watch::Sender<Stage>) -> Agent {
-        Agent { wake, stage, ..self }
     }
 
     pub(super) fn stage(&self) -> Stage {
@@ -106,9 +124,14 @@ impl Agent {
         Duration::from_secs(self.settings.lease_s) / RENEWALS
     }
 
+    /// How long something may be tried in vain.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(self.settings.lease_s)
+    }
+
     /// What this session writes where it holds something.
     pub(super) fn token(&self) -> Vec<u8> {
-        format!("{} {:x}", self.settings.node.name, self.lease_id).into_bytes()
+        token_of(&self.settings.node.name, self.lease_id)
     }
 
     /// Buckets that take part.
@@ -153,15 +176,8 @@ impl Agent {
         self.lease.begin(sent_ns, Duration::from_secs(ttl_s));
         self.session = self.lease.session();
         tracing::info!(node = self.settings.node.name, ttl_s, "a lease was granted");
-        let renewal = Renewal {
-            etcd: Arc::clone(&self.etcd),
-            lease: Arc::clone(&self.lease),
-            lease_id,
-            session: self.session,
-            ttl: Duration::from_secs(ttl_s),
-            wake: Arc::clone(&self.wake),
-        };
-        let renewing = tokio::spawn(renewal.run());
+        let ttl = Duration::from_secs(ttl_s);
+        self.renewed.send_replace(Some(Renewed { lease_id, session: self.session, ttl }));
         while self.is_current() && self.stage() != Stage::Ending {
             match self.tick().await {
                 Ok(revision) => {
@@ -174,7 +190,7 @@ impl Agent {
                 }
             }
         }
-        renewing.abort();
+        self.renewed.send_replace(None);
         if self.stage() != Stage::Ending {
             tracing::warn!(
                 node = self.settings.node.name,
@@ -186,7 +202,7 @@ impl Agent {
 
     /// Looks and does what follows; the revision that was looked at.
     async fn tick(&mut self) -> Result<i64, EtcdError> {
-        let (entries, revision) = self.etcd.list(&self.keys.common(), self.limit()).await?;
+        let (entries, revision) = self.etcd.list(self.keys.all(), self.limit()).await?;
         let view = self.view(entries);
         if view.epoch.is_none() {
             let epoch = wall_clock().unix_s().to_string().into_bytes();
@@ -194,6 +210,7 @@ impl Agent {
             self.etcd.transact(&[Condition::Absent(self.keys.epoch())], &put, self.limit()).await?;
             return Ok(revision);
         }
+        self.takings.review(self.patience(), &self.wake).await;
         let is_member = self.register(&view).await?;
         self.follow_buckets(&view).await?;
         self.lead(&view).await?;
@@ -208,7 +225,9 @@ impl Agent {
         let keys = &self.keys;
         for entry in entries {
             let key = entry.key.clone();
-            if let Some(name) = key.strip_prefix(&keys.nodes()) {
+            if let Some(place) = keys.place_of(&key) {
+                view.held.insert(place, Holder { key, token: entry.value });
+            } else if let Some(name) = key.strip_prefix(&keys.nodes()) {
                 if name == self.settings.node.name {
                     view.own_lease = Some(entry.lease);
                 }
@@ -236,7 +255,9 @@ impl Agent {
     /// Keeps this node's record as it is to be. False while somebody else has the name.
     async fn register(&mut self, view: &View) -> Result<bool, EtcdError> {
         let name = &self.settings.node.name;
-        let record = NodeRecord::of(&self.settings.node, self.stage() >= Stage::Leaving);
+        let (leaving, unable) =
+            (self.stage() >= Stage::Leaving, self.takings.in_vain(self.patience()));
+        let record = NodeRecord::of(&self.settings.node, leaving, unable);
         let key = self.keys.node(name);
         let value = serde_json::to_vec(&record).expect("a plain struct");
         let conditions = match view.own_lease {
@@ -294,10 +315,23 @@ impl Agent {
         }
     }
 
-    /// Ends the session here, whatever etcd says.
+    /// Ends the session here, whatever etcd says. What was acknowledged and is not flushed yet still may be: a store
+    /// refuses it as soon as another node has taken over.
     async fn give_everything_up(&self) {
         self.lease.end();
+        self.takings.call_off_all();
         let shared = self.shared_buckets();
+        let is_flushed = |handle: &Arc<BucketHandle>| {
+            let bucket = handle.bucket();
+            bucket.owned().into_iter().all(|vbid| bucket.is_flushed(vbid))
+        };
+        let give_up = Instant::now() + LAST_FLUSH;
+        while self.stage() != Stage::Ending
+            && Instant::now() < give_up
+            && !shared.iter().all(is_flushed)
+        {
+            tokio::time::sleep(FLUSH_LOOK).await;
+        }
         let freeing = tokio::task::spawn_blocking(move || {
             for handle in shared {
                 let bucket = handle.bucket();
@@ -349,44 +383,4 @@ pub(super) fn understood<R: serde::de::DeserializeOwned>(entry: &KeyValue) -> Op
             |error| tracing::error!(key = entry.key, %error, "a record in etcd is not understood"),
         )
         .ok()
-}
-
-/// Renews a lease until it is over.
-struct Renewal {
-    etcd: Arc<Etcd>,
-    lease: Arc<NodeLease>,
-    lease_id: i64,
-    session: u64,
-    ttl: Duration,
-    wake: Arc<Notify>,
-}
-
-impl Renewal {
-    async fn run(self) {
-        let mut pause = self.ttl / RENEWALS;
-        loop {
-            let left = self.lease.left().unwrap_or_default();
-            tokio::time::sleep(pause.min(left)).await;
-            if !self.lease.still_holds(self.session) {
-                return self.wake.notify_one();
-            }
-            let (sent_ns, left) = (self.lease.now_ns(), self.lease.left().unwrap_or_default());
-            let limit = (self.ttl / RENEWALS).min(left);
-            pause = match self.etcd.keep_alive(self.lease_id, limit).await {
-                Ok(0) => {
-                    tracing::warn!("etcd has ended the lease");
-                    self.lease.end();
-                    return self.wake.notify_one();
-                }
-                Ok(ttl_s) => {
-                    self.lease.renew(self.session, sent_ns, Duration::from_secs(ttl_s));
-                    self.ttl / RENEWALS
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the lease was not renewed");
-                    RETRY_PAUSE
-                }
-            };
-        }
-    }
 }

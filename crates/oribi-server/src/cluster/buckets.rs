@@ -2,8 +2,9 @@
 //!
 //! Owns: that this node's shared buckets follow what stands in etcd. A bucket that was created here is made known;
 //! one that others created is opened; one that was deleted is closed. Invariants: where both have a bucket of one
-//! name and they differ, etcd's counts; what is forgotten here is this node's settings of it, never a document;
-//! manifests only go forward.
+//! name and they differ, etcd's counts; only what etcd says was deleted is closed as such, so an etcd that has lost
+//! everything is told anew; what is forgotten here is this node's settings of a bucket, never a document; manifests
+//! only go forward. Opening and closing wait for stores, so they are done in the background, one at a time for a name.
 
 use std::sync::Arc;
 
@@ -16,23 +17,29 @@ use crate::buckets::BucketHandle;
 impl Agent {
     /// Opens, closes and makes known what has to be.
     pub(super) async fn follow_buckets(&mut self, view: &View) -> Result<(), EtcdError> {
+        self.changing.retain(|_, task| !task.is_finished());
         for handle in self.shared_buckets() {
+            if self.changing.contains_key(handle.name()) {
+                continue;
+            }
             let uuid = &handle.bucket().config().uuid;
             let agreed = view.buckets.get(handle.name());
             let outline = agreed.and_then(understood::<BucketOutline>);
-            let is_gone = view.deleted.contains(uuid) || self.followed.contains(uuid);
             match outline {
                 Some(outline) if outline.uuid == *uuid => self.follow(view, &handle),
-                Some(_) => self.forget(&handle).await,
+                _ if view.deleted.contains(uuid) => self.forget(handle),
+                // What this node has of it is handed over first.
+                Some(_) if handle.bucket().owned().is_empty() => self.forget(handle),
+                Some(_) => {}
                 // It is there, in a form that this version does not know.
                 None if agreed.is_some() => {}
-                None if is_gone => self.forget(&handle).await,
                 None => self.make_known(&handle).await?,
             }
         }
         for (name, entry) in &view.buckets {
             match self.buckets.get(name) {
-                None => self.adopt(view, name, entry).await,
+                _ if self.changing.contains_key(name) => {}
+                None => self.adopt(name, entry),
                 Some(handle) if !handle.bucket().is_shared() => {
                     tracing::debug!(
                         bucket = name,
@@ -77,41 +84,40 @@ impl Agent {
         Ok(())
     }
 
-    async fn adopt(&mut self, view: &View, name: &str, entry: &KeyValue) {
+    fn adopt(&mut self, name: &str, entry: &KeyValue) {
         let (buckets, options) = (Arc::clone(&self.buckets), self.bucket_defaults.clone());
-        let (name, settings) = (name.to_owned(), entry.value.clone());
-        let bucket = name.clone();
-        let opening =
-            tokio::task::spawn_blocking(move || buckets.adopt(&bucket, &settings, &options));
-        match opening.await {
-            Ok(Ok(handle)) => {
-                tracing::info!(bucket = name, "opened a bucket of the cluster");
-                self.follow(view, &handle);
+        let (bucket, settings) = (name.to_owned(), entry.value.clone());
+        self.change(name, move || match buckets.adopt(&bucket, &settings, &options) {
+            Ok(_) => tracing::info!(bucket, "opened a bucket of the cluster"),
+            Err(error) => {
+                tracing::warn!(bucket, %error, "a bucket of the cluster cannot be opened here yet");
             }
-            Ok(Err(error)) => {
-                tracing::warn!(bucket = name, %error, "a bucket of the cluster cannot be opened here yet");
-            }
-            Err(_) => tracing::error!(bucket = name, "a thread that opened a bucket panicked"),
-        }
+        });
     }
 
-    async fn forget(&mut self, handle: &Arc<BucketHandle>) {
-        let bucket = handle.bucket();
-        self.followed.remove(&bucket.config().uuid);
-        let (buckets, handle) = (Arc::clone(&self.buckets), Arc::clone(handle));
-        let name = handle.name().to_owned();
-        let closing = tokio::task::spawn_blocking(move || {
+    fn forget(&mut self, handle: Arc<BucketHandle>) {
+        self.followed.remove(&handle.bucket().config().uuid);
+        let (buckets, name) = (Arc::clone(&self.buckets), handle.name().to_owned());
+        self.change(&name.clone(), move || {
             let bucket = handle.bucket();
             bucket.owned().into_iter().for_each(|vbid| bucket.deactivate(vbid));
-            buckets.forget(handle.name())
-        });
-        match closing.await {
-            Ok(Ok(())) => {
-                tracing::info!(bucket = name, "closed a bucket that the cluster does not have")
+            match buckets.forget(&handle) {
+                Ok(()) => {
+                    tracing::info!(bucket = name, "closed a bucket that the cluster does not have");
+                }
+                Err(error) => tracing::warn!(bucket = name, %error, "a bucket could not be closed"),
             }
-            Ok(Err(error)) => tracing::warn!(bucket = name, %error, "a bucket could not be closed"),
-            Err(_) => tracing::error!(bucket = name, "a thread that closed a bucket panicked"),
-        }
+        });
+    }
+
+    /// Opens or closes a bucket in the background.
+    fn change(&mut self, name: &str, change: impl FnOnce() + Send + 'static) {
+        let wake = Arc::clone(&self.wake);
+        let task = tokio::task::spawn_blocking(move || {
+            change();
+            wake.notify_one();
+        });
+        self.changing.insert(name.to_owned(), task);
     }
 
     /// Brings the manifest of a bucket up to what stands in etcd right now.
@@ -126,7 +132,7 @@ impl Agent {
 
 fn install(handle: &BucketHandle, manifest: &KeyValue) {
     let text = String::from_utf8_lossy(&manifest.value);
-    if let Err(error) = handle.bucket().install_manifest(&text, false) {
+    if let Err(error) = handle.bucket().install_manifest(&text) {
         tracing::error!(bucket = handle.name(), %error, "the cluster's collections cannot be taken up");
     }
 }

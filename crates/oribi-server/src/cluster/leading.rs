@@ -3,13 +3,14 @@
 //! Owns: the election and the map. Invariant: a map is written only if this node still leads and nobody has written
 //! another since it looked, so there is one line of maps. Leading gives no right to serve anything.
 
+use oribi_types::Vbid;
 use serde::Deserialize;
 
 use super::Stage;
 use super::agent::{Agent, View, understood};
 use super::assignment::assign;
 use super::etcd::{Change, Condition, EtcdError};
-use super::records::{MapBucket, MapNode, MapRecord};
+use super::records::{MapBucket, MapNode, MapRecord, Place};
 
 /// What the map has to know of a bucket's settings.
 #[derive(Deserialize)]
@@ -56,28 +57,65 @@ fn next_map(view: &View) -> Option<MapRecord> {
     if nodes.is_empty() {
         return None;
     }
-    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let mut map = MapRecord::default();
     for (name, entry) in &view.buckets {
-        let Some(BucketOutline { uuid, vbuckets }) = understood(entry) else { continue };
-        let known = view.map.buckets.get(name).filter(|known| known.uuid == uuid);
-        let owner = |vbucket| known.and_then(|known| known.owner(&view.map, vbucket));
-        let before: Vec<Option<&str>> = (0..usize::from(vbuckets)).map(owner).collect();
-        let owners = assign(&before, &names);
-        map.buckets.insert(name.clone(), MapBucket { uuid, owners });
+        let Some(outline) = understood::<BucketOutline>(entry) else { continue };
+        let known = view.map.buckets.get(name).filter(|known| known.uuid == outline.uuid);
+        let owner = |vbucket: u16| known.and_then(|k| k.owner(&view.map, usize::from(vbucket)));
+        let before: Vec<Option<&str>> = (0..outline.vbuckets).map(owner).collect();
+        let owners = owners_of(view, &outline.uuid, &before, &nodes);
+        map.buckets.insert(name.clone(), MapBucket { uuid: outline.uuid, owners });
     }
     Some(MapRecord { nodes, ..map })
 }
 
+/// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps what it holds, which it
+/// serves from memory, and is given nothing; if none can, that makes no difference.
+fn owners_of(view: &View, uuid: &str, before: &[Option<&str>], nodes: &[MapNode]) -> Vec<usize> {
+    let is_able = |node: &&MapNode| !node.record.unable.contains(uuid);
+    let able: Vec<&str> = nodes.iter().filter(is_able).map(|node| node.name.as_str()).collect();
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    if able.is_empty() {
+        return assign(before, &names);
+    }
+    let position = |name: &str| names.iter().position(|known| *known == name);
+    let keeper = |(vbucket, owner): (usize, &Option<&str>)| {
+        let owner = owner.filter(|owner| !able.contains(owner))?;
+        let vbid = Vbid(u16::try_from(vbucket).ok()?);
+        let place = Place { uuid: uuid.to_owned(), vbid };
+        position(owner).filter(|_| view.is_held_by(owner, &place))
+    };
+    let kept: Vec<Option<usize>> = before.iter().enumerate().map(keeper).collect();
+    let is_free = |(_, kept): &(&Option<&str>, &Option<usize>)| kept.is_none();
+    let free: Vec<Option<&str>> =
+        before.iter().zip(&kept).filter(is_free).map(|(before, _)| *before).collect();
+    let mut given = assign(&free, &able).into_iter().filter_map(|owner| position(able[owner]));
+    kept.into_iter()
+        .map(|kept| kept.or_else(|| given.next()).expect("one for each that is free"))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use oribi_types::Vbid;
+
     use super::next_map;
     use crate::cluster::agent::View;
     use crate::cluster::etcd::KeyValue;
-    use crate::cluster::records::NodeRecord;
+    use crate::cluster::records::{Holder, NodeRecord, Place, token_of};
 
     fn node(leaving: bool) -> NodeRecord {
-        NodeRecord { host: "h".to_owned(), kv: 1, mgmt: 2, kv_tls: None, mgmt_tls: None, leaving }
+        NodeRecord {
+            host: "h".to_owned(),
+            kv: 1,
+            mgmt: 2,
+            kv_tls: None,
+            mgmt_tls: None,
+            leaving,
+            unable: BTreeSet::new(),
+        }
     }
 
     fn view(nodes: &[(&str, bool)]) -> View {
@@ -119,5 +157,33 @@ mod tests {
         anew.map = left;
         anew.map.buckets.get_mut("b").unwrap().uuid = "other".to_owned();
         assert_eq!(next_map(&anew).unwrap().buckets["b"].uuid, "u");
+    }
+
+    #[test]
+    fn a_node_that_cannot_reach_the_store_keeps_what_it_holds_and_is_given_nothing() {
+        let mut view = view(&[("a", false), ("b", false), ("c", false)]);
+        view.map = next_map(&view).unwrap();
+        let of = |name: &str, view: &View| {
+            let owns =
+                |vb: &u16| view.map.buckets["b"].owner(&view.map, usize::from(*vb)) == Some(name);
+            (0..8).filter(owns).collect::<Vec<u16>>()
+        };
+        let unable: BTreeSet<String> = ["u".to_owned()].into();
+        view.nodes.get_mut("a").unwrap().unable = unable.clone();
+        let had = of("a", &view);
+        assert!(had.len() >= 2);
+        let place = Place { uuid: "u".to_owned(), vbid: Vbid(had[0]) };
+        view.held.insert(place, Holder { key: "k".to_owned(), token: token_of("a", 1) });
+        view.map = next_map(&view).unwrap();
+        assert_eq!(of("a", &view), had[..1]);
+        assert_eq!(of("b", &view).len().abs_diff(of("c", &view).len()), 1);
+        assert_eq!(next_map(&view).unwrap(), view.map, "looked at again, it moves nothing");
+        // What it gives up goes to others, and when nobody reaches the store everything stays.
+        view.held.clear();
+        view.map = next_map(&view).unwrap();
+        assert!(of("a", &view).is_empty());
+        view.nodes.values_mut().for_each(|record| record.unable = unable.clone());
+        let next = next_map(&view).unwrap();
+        assert_eq!(next.buckets["b"].owners.iter().filter(|owner| **owner == 0).count(), 2);
     }
 }

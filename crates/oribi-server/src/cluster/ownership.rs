@@ -2,9 +2,11 @@
 //!
 //! Owns: the order. To hand over: stop serving, flush, forget, and only then let go of the key in etcd. To take over:
 //! get hold of the key, which is not there before the last owner has let go or its lease has ended; read the
-//! manifest; fence and read the store; serve. Invariant: this node serves a vbucket only between the two.
+//! manifest; fence and read the store; serve (`taking`, in the background). Invariants: this node serves a vbucket only
+//! between the two; a key of this session's whose vbucket it neither owns nor is going to take over is removed by the
+//! next tick, whatever has gone wrong before, because nobody else could take it over while the session lasts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 use super::Stage;
 use super::agent::{Agent, View};
 use super::etcd::{Change, Condition, EtcdError};
+use super::records::Place;
 use crate::buckets::BucketHandle;
 
 /// Vbuckets of one transaction: etcd takes 128 operations, unless it is told otherwise.
@@ -25,36 +28,73 @@ const FLUSH_LOOK: Duration = Duration::from_millis(2);
 
 impl Agent {
     /// Makes this node own what the map says.
-    pub(super) async fn own(&self, view: &View, is_member: bool) -> Result<(), EtcdError> {
-        let name = self.settings.node.name.as_str();
+    pub(super) async fn own(&mut self, view: &View, is_member: bool) -> Result<(), EtcdError> {
+        let may_take = is_member && self.stage() == Stage::Serving;
+        if !may_take {
+            self.takings.call_off_all();
+        }
+        self.let_go_of_leftovers(view, may_take).await?;
         for handle in self.shared_buckets() {
-            let bucket = handle.bucket();
-            let planned = view.map.buckets.get(handle.name());
-            let planned = planned.filter(|planned| planned.uuid == bucket.config().uuid);
-            let is_wanted = |vbid: Vbid| {
-                let owner = planned.and_then(|p| p.owner(&view.map, usize::from(vbid.0)));
-                is_member && owner == Some(name)
-            };
+            let (bucket, uuid) = (handle.bucket(), &handle.bucket().config().uuid);
+            // A store is not to be taken over before it knows whom to ask.
+            if !self.followed.contains(uuid) || self.changing.contains_key(handle.name()) {
+                continue;
+            }
             let is_served = |vbid: Vbid| {
                 bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.phase() == VbucketPhase::Active)
             };
+            let is_planned = |vbid: Vbid| is_member && self.is_planned(view, &handle, vbid);
             // One that was being handed over and is wanted again goes all the way and comes back.
             let surplus: Vec<Vbid> = bucket
                 .owned()
                 .into_iter()
-                .filter(|vbid| !is_wanted(*vbid) || !is_served(*vbid))
+                .filter(|vbid| !self.takings.is_taking(uuid, *vbid))
+                .filter(|vbid| !is_planned(*vbid) || !is_served(*vbid))
                 .collect();
             if !surplus.is_empty() {
                 self.hand_over(&handle, &surplus).await?;
             }
             let missing: Vec<Vbid> = (0..handle.vbuckets())
                 .map(Vbid)
-                .filter(|vbid| is_wanted(*vbid) && !bucket.is_owned(*vbid))
+                .filter(|vbid| is_planned(*vbid) && !bucket.is_owned(*vbid))
                 .collect();
-            if !missing.is_empty() && self.stage() == Stage::Serving {
+            if !missing.is_empty() && may_take && !self.takings.has(uuid) {
                 self.take(&handle, &missing).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Whether the map gives a vbucket to this node.
+    fn is_planned(&self, view: &View, handle: &BucketHandle, vbid: Vbid) -> bool {
+        let planned = view.map.buckets.get(handle.name());
+        let planned = planned.filter(|planned| planned.uuid == handle.bucket().config().uuid);
+        let owner = planned.and_then(|planned| planned.owner(&view.map, usize::from(vbid.0)));
+        owner == Some(self.settings.node.name.as_str())
+    }
+
+    /// Removes the keys of this session's, of whichever bucket, whose vbuckets are not its own and will not be: what
+    /// was given up without order, and what was handed over when etcd could not be told.
+    async fn let_go_of_leftovers(&self, view: &View, may_take: bool) -> Result<(), EtcdError> {
+        let shared = self.shared_buckets();
+        let is_used = |place: &Place| {
+            let handle = shared.iter().find(|handle| handle.bucket().config().uuid == place.uuid);
+            handle.is_some_and(|handle| {
+                let is_next = may_take
+                    && self.is_planned(view, handle, place.vbid)
+                    && !self.takings.is_stuck(&place.uuid);
+                handle.bucket().is_owned(place.vbid) || is_next
+            })
+        };
+        let token = self.token();
+        let unused = view.held.iter().filter(|(_, holder)| holder.token == token);
+        let unused = unused.filter(|(place, _)| !is_used(place));
+        let keys: Vec<String> = unused.map(|(_, holder)| holder.key.clone()).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.let_go(&keys).await?;
+        tracing::info!(vbuckets = keys.len(), "let go of what is not served here");
         Ok(())
     }
 
@@ -81,19 +121,23 @@ impl Agent {
         if freeing.await.is_err() {
             tracing::error!("a thread that gave vbuckets up panicked");
         }
-        self.let_go(handle, &flushed).await?;
+        let key = |vbid: &Vbid| self.held_key(handle, *vbid);
+        self.let_go(&flushed.iter().map(key).collect::<Vec<String>>()).await?;
         let (bucket, left) = (handle.name(), surplus.len() - flushed.len());
         tracing::info!(bucket, vbuckets = flushed.len(), left, "handed vbuckets over");
         Ok(())
     }
 
-    /// Removes this session's keys of vbuckets.
-    async fn let_go(&self, handle: &BucketHandle, vbuckets: &[Vbid]) -> Result<(), EtcdError> {
-        let key = |vbid: &Vbid| self.keys.held(handle.name(), vbid.0);
-        for part in vbuckets.chunks(TRANSACTION_VBUCKETS) {
+    fn held_key(&self, handle: &BucketHandle, vbid: Vbid) -> String {
+        self.keys.held(handle.name(), &handle.bucket().config().uuid, vbid)
+    }
+
+    /// Removes keys, where they are this session's.
+    async fn let_go(&self, keys: &[String]) -> Result<(), EtcdError> {
+        for part in keys.chunks(TRANSACTION_VBUCKETS) {
             let still_ours: Vec<Condition> =
-                part.iter().map(|vbid| Condition::Holds(key(vbid), self.token())).collect();
-            let gone: Vec<Change> = part.iter().map(|vbid| Change::Delete(key(vbid))).collect();
+                part.iter().map(|key| Condition::Holds(key.clone(), self.token())).collect();
+            let gone: Vec<Change> = part.iter().map(|key| Change::Delete(key.clone())).collect();
             if self.etcd.transact(&still_ours, &gone, self.limit()).await?.is_some() {
                 continue;
             }
@@ -105,34 +149,17 @@ impl Agent {
         Ok(())
     }
 
-    async fn take(&self, handle: &Arc<BucketHandle>, missing: &[Vbid]) -> Result<(), EtcdError> {
+    async fn take(
+        &mut self,
+        handle: &Arc<BucketHandle>,
+        missing: &[Vbid],
+    ) -> Result<(), EtcdError> {
         let got = self.get_hold(handle, missing).await?;
         if got.is_empty() || !self.is_current() {
             return Ok(());
         }
         self.refresh_manifest(handle).await?;
-        let (begun, bucket, count) = (Instant::now(), Arc::clone(handle), got.len());
-        let taking = tokio::task::spawn_blocking(move || {
-            bucket.bucket().take_over(&got)?;
-            // A node without vbuckets may have changed the collections and could not store them.
-            let manifest = bucket.bucket().manifest().to_stored_json();
-            if let Err(error) = bucket.bucket().install_manifest(&manifest, true) {
-                tracing::info!(bucket = bucket.name(), %error, "the store has no copy of the collections");
-            }
-            Ok::<(), oribi_storage::StoreError>(())
-        });
-        let bucket = handle.name();
-        match taking.await {
-            Ok(Ok(())) => {
-                let took_ms = begun.elapsed().as_millis() as u64;
-                tracing::info!(bucket, vbuckets = count, took_ms, "took vbuckets over");
-            }
-            // The keys stay this node's, and the next tick tries again.
-            Ok(Err(error)) => {
-                tracing::warn!(bucket, %error, "vbuckets could not be taken over yet")
-            }
-            Err(_) => tracing::error!(bucket, "a thread that took vbuckets over panicked"),
-        }
+        self.takings.begin(handle, got, &self.wake);
         Ok(())
     }
 
@@ -142,21 +169,20 @@ impl Agent {
         handle: &BucketHandle,
         missing: &[Vbid],
     ) -> Result<Vec<Vbid>, EtcdError> {
-        let name = handle.name();
-        let (held, _) = self.etcd.list(&self.keys.held_of(name), self.limit()).await?;
+        let of_bucket = self.keys.held_of(handle.name(), &handle.bucket().config().uuid);
+        let (held, _) = self.etcd.list(&of_bucket, self.limit()).await?;
         let held: HashMap<String, Vec<u8>> =
             held.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let mut got = Vec::new();
-        let mut free = BTreeMap::new();
+        let mut free = Vec::new();
         for vbid in missing {
-            let key = self.keys.held(name, vbid.0);
+            let key = self.held_key(handle, *vbid);
             match held.get(&key) {
-                None => drop(free.insert(*vbid, key)),
+                None => free.push((*vbid, key)),
                 Some(holder) if *holder == self.token() => got.push(*vbid),
                 Some(_) => {}
             }
         }
-        let free: Vec<(Vbid, String)> = free.into_iter().collect();
         for part in free.chunks(TRANSACTION_VBUCKETS) {
             let absent: Vec<Condition> =
                 part.iter().map(|(_, key)| Condition::Absent(key.clone())).collect();

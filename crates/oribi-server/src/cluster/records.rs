@@ -11,10 +11,11 @@
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
 //! | `c/deleted/UUID` | nothing: the bucket was deleted | for ever |
-//! | `held/BUCKET/VBUCKET` | name and lease of the node that serves it | as long as its lease |
+//! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | as long as its lease |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_config::TopologyNode;
@@ -31,11 +32,6 @@ impl Keys {
     /// Everything.
     pub(super) fn all(&self) -> &str {
         &self.0
-    }
-
-    /// Everything but who holds what.
-    pub(super) fn common(&self) -> String {
-        format!("{}c/", self.0)
     }
 
     pub(super) fn epoch(&self) -> String {
@@ -82,13 +78,55 @@ impl Keys {
         format!("{}{uuid}", self.all_deleted())
     }
 
-    pub(super) fn held_of(&self, bucket: &str) -> String {
-        format!("{}held/{bucket}/", self.0)
+    fn all_held(&self) -> String {
+        format!("{}held/", self.0)
     }
 
-    pub(super) fn held(&self, bucket: &str, vbucket: u16) -> String {
-        format!("{}{vbucket:04}", self.held_of(bucket))
+    /// A bucket that was made anew under an old name has keys of its own: those of the old one may live for a while.
+    pub(super) fn held_of(&self, bucket: &str, uuid: &str) -> String {
+        format!("{}{bucket}/{uuid}/", self.all_held())
     }
+
+    pub(super) fn held(&self, bucket: &str, uuid: &str, vbid: Vbid) -> String {
+        format!("{}{:04}", self.held_of(bucket, uuid), vbid.0)
+    }
+
+    /// What a key is about that says who may serve a vbucket.
+    pub(super) fn place_of(&self, key: &str) -> Option<Place> {
+        let mut parts = key.strip_prefix(&self.all_held())?.split('/').skip(1);
+        let (uuid, vbucket) = (parts.next()?, parts.next()?);
+        let vbid = Vbid(vbucket.parse().ok()?);
+        parts.next().is_none().then(|| Place { uuid: uuid.to_owned(), vbid })
+    }
+}
+
+/// A vbucket of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) uuid: String,
+    pub(super) vbid: Vbid,
+}
+
+/// Who may serve a vbucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) key: String,
+    /// What [`token_of`] has made.
+    pub(super) token: Vec<u8>,
+}
+
+impl Holder {
+    /// Whether it is a session of the node of this name.
+    pub(super) fn is_of(&self, node: &str) -> bool {
+        let rest = self.token.strip_prefix(node.as_bytes());
+        // A name may have spaces; a lease has none.
+        rest.and_then(|rest| rest.strip_prefix(b" ")).is_some_and(|lease| !lease.contains(&b' '))
+    }
+}
+
+/// What a session of a node writes where it holds something.
+pub(super) fn token_of(node: &str, lease_id: i64) -> Vec<u8> {
+    format!("{node} {lease_id:x}").into_bytes()
 }
 
 /// A node that is there.
@@ -104,10 +142,13 @@ pub(super) struct NodeRecord {
     /// It wants to be given nothing, and to hand over what it has.
     #[serde(default)]
     pub(super) leaving: bool,
+    /// Uuids of buckets that it tries in vain to take vbuckets of: its way to their store is cut.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) unable: BTreeSet<String>,
 }
 
 impl NodeRecord {
-    pub(super) fn of(node: &TopologyNode, leaving: bool) -> NodeRecord {
+    pub(super) fn of(node: &TopologyNode, leaving: bool, unable: BTreeSet<String>) -> NodeRecord {
         NodeRecord {
             host: node.host.clone(),
             kv: node.kv,
@@ -115,6 +156,7 @@ impl NodeRecord {
             kv_tls: node.kv_tls,
             mgmt_tls: node.mgmt_tls,
             leaving,
+            unable,
         }
     }
 
@@ -164,15 +206,30 @@ impl MapBucket {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, MapBucket, MapNode, MapRecord, NodeRecord};
+    use oribi_types::Vbid;
+
+    use super::{Holder, Keys, MapBucket, MapNode, MapRecord, NodeRecord, Place, token_of};
 
     #[test]
     fn keys_of_one_kind_share_a_prefix_that_no_other_kind_has() {
         let keys = Keys::new("c1");
-        assert_eq!(keys.held("b", 7), "/oribi/c1/held/b/0007");
-        assert!(keys.node("n").starts_with(&keys.common()));
-        assert!(!keys.held("b", 7).starts_with(&keys.common()));
+        assert_eq!(keys.held("b", "u", Vbid(7)), "/oribi/c1/held/b/u/0007");
+        assert!(keys.held("b", "u", Vbid(7)).starts_with(keys.all()));
+        assert!(!keys.held("b", "u", Vbid(7)).starts_with(&keys.nodes()));
         assert!(!Keys::new("c10").all().starts_with(keys.all()));
+    }
+
+    #[test]
+    fn a_holders_key_tells_what_it_is_about() {
+        let keys = Keys::new("c1");
+        let place = keys.place_of(&keys.held("b", "u", Vbid(1023)));
+        assert_eq!(place, Some(Place { uuid: "u".to_owned(), vbid: Vbid(1023) }));
+        for other in [keys.node("n"), keys.held_of("b", "u"), keys.held("b", "u", Vbid(1)) + "/x"] {
+            assert_eq!(keys.place_of(&other), None, "{other}");
+        }
+        let holder = Holder { key: String::new(), token: token_of("a b", 0x1f) };
+        assert!(holder.is_of("a b"));
+        assert!(!holder.is_of("a") && !holder.is_of("a b 1f") && !holder.is_of("b"));
     }
 
     #[test]
@@ -184,6 +241,7 @@ mod tests {
             kv_tls: None,
             mgmt_tls: Some(3),
             leaving: false,
+            unable: ["u".to_owned()].into(),
         };
         let bucket = MapBucket { uuid: "u".to_owned(), owners: vec![0, 1, 0] };
         let map = MapRecord {

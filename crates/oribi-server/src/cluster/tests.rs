@@ -1,6 +1,8 @@
 //! Several nodes in one process over one store in memory, agreeing through a real etcd.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oribi_engine::collections::ManifestChange;
 use oribi_engine::{
@@ -11,7 +13,8 @@ use oribi_storage::{SharedMedium, SharedMemoryStore};
 use oribi_testkit::{EtcdServer, PATIENCE, TcpProxy, poll_until};
 use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 
-use super::{Cluster, ClusterSettings};
+use super::etcd::{Change, KeyValue};
+use super::{CHANGE_LIMIT, Cluster, ClusterSettings};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{ClusterConfig, TopologyNode};
 use crate::config::Settings;
@@ -45,9 +48,17 @@ fn bucket_config() -> BucketConfig {
 
 impl Node {
     fn start(name: &str, etcd_port: u16, medium: &Arc<SharedMedium>) -> Node {
-        let buckets = Arc::new(Buckets::in_memory_of_cluster());
         let store = Arc::new(SharedMemoryStore::on(Arc::clone(medium)));
-        buckets.open_over(bucket_config(), store, false, true).unwrap();
+        Node::start_over(name, etcd_port, (bucket_config(), store))
+    }
+
+    fn start_over(
+        name: &str,
+        etcd_port: u16,
+        (bucket, store): (BucketConfig, Arc<SharedMemoryStore>),
+    ) -> Node {
+        let buckets = Arc::new(Buckets::in_memory_of_cluster());
+        buckets.open_over(bucket, store, false, true).unwrap();
         let config = Arc::new(ClusterConfig::new(1, 2, 3));
         let node = TopologyNode {
             name: name.to_owned(),
@@ -114,6 +125,19 @@ impl Node {
 
     fn served(&self) -> usize {
         vbuckets().filter(|vbid| self.serves(*vbid)).count()
+    }
+
+    /// What stands in etcd, by key without the cluster's name.
+    fn in_etcd(&self) -> HashMap<String, KeyValue> {
+        let Cluster { runtime, etcd, keys, .. } = &*self.cluster;
+        let (entries, _) = runtime.block_on(etcd.list(keys.all(), CHANGE_LIMIT)).unwrap();
+        let short = |entry: KeyValue| (entry.key[keys.all().len()..].to_owned(), entry);
+        entries.into_iter().map(short).collect()
+    }
+
+    fn change_etcd(&self, changes: &[Change]) {
+        let Cluster { runtime, etcd, .. } = &*self.cluster;
+        runtime.block_on(etcd.transact(&[], changes, CHANGE_LIMIT)).unwrap();
     }
 
     fn flushed(&self) {
@@ -262,4 +286,127 @@ fn a_node_waits_for_etcd_and_a_name_for_its_lease() {
     // As after a crash: the same name again, while the lease of the one before is not over.
     let again = Node::start("same", etcd.port(), &medium);
     wait_for_shares(&[(&early, 0), (&again, 16)]);
+}
+
+#[test]
+fn a_node_lets_go_of_what_it_holds_and_does_not_serve() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let node = Node::start("one", etcd.port(), &medium);
+    wait_for_shares(&[(&node, 16)]);
+    let before = node.in_etcd();
+    let held = |name: &str| name.starts_with("held/");
+    assert_eq!(before.keys().filter(|name| held(name)).count(), 16);
+    // As if it had given the vbucket up without being able to tell etcd.
+    let (_, own) = before.iter().find(|(name, _)| held(name)).unwrap();
+    let leftover = format!("/oribi/test/held/default/{}/0003", "1".repeat(32));
+    node.change_etcd(&[Change::Put(leftover.clone(), own.value.clone(), own.lease)]);
+    let is_gone = || (!node.in_etcd().values().any(|entry| entry.key == leftover)).then_some(());
+    poll_until(PATIENCE, is_gone).expect("nobody else could ever have taken it over");
+    assert_eq!(node.served(), 16);
+    // The same when a bucket goes while it is served.
+    node.cluster.remove_bucket(&node.bucket()).unwrap();
+    let is_free = || (!node.in_etcd().keys().any(|name| held(name))).then_some(());
+    poll_until(PATIENCE, is_free).expect("nothing of a deleted bucket is held");
+}
+
+#[test]
+fn a_vbucket_that_was_lost_without_order_is_taken_again() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let node = Node::start("one", etcd.port(), &Arc::default());
+    wait_for_shares(&[(&node, 16)]);
+    // As the flusher does when the store says that another owner has come.
+    node.bucket().bucket().deactivate(Vbid(3));
+    wait_for_shares(&[(&node, 16)]);
+    assert!(node.in_etcd().keys().any(|name| name.ends_with("/0003")));
+}
+
+#[test]
+fn a_node_that_cannot_reach_the_store_is_worked_around() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
+    let way = store.cut_off();
+    let leader = Node::start_over("one", etcd.port(), (bucket_config(), Arc::clone(&store)));
+    let is_leading = || leader.in_etcd().contains_key("c/map").then_some(());
+    poll_until(PATIENCE, is_leading).expect("it leads");
+    // It makes a map for the one that joins, keeps its lease, and frees what it cannot take.
+    let other = Node::start("two", etcd.port(), &medium);
+    wait_for_shares(&[(&leader, 0), (&other, 16)]);
+    for vbid in vbuckets() {
+        other.write(vbid, "k", "1").unwrap();
+    }
+    let sessions = leader.cluster.lease.session();
+    assert!(leader.cluster.lease.is_held());
+    drop(way);
+    wait_for_shares(&[(&leader, 8), (&other, 8)]);
+    assert_eq!(leader.cluster.lease.session(), sessions);
+    for vbid in vbuckets().filter(|vbid| leader.serves(*vbid)) {
+        assert_eq!(leader.read(vbid, "k"), Some(Some("1".to_owned())), "{vbid}");
+    }
+}
+
+#[test]
+fn a_node_that_waits_for_the_store_leaves_when_it_is_told_to() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let one = Node::start("one", etcd.port(), &medium);
+    wait_for_shares(&[(&one, 16)]);
+    let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
+    let _way = store.cut_off();
+    let two = Node::start_over("two", etcd.port(), (bucket_config(), Arc::clone(&store)));
+    wait_for_shares(&[(&one, 8)]);
+    let begun = Instant::now();
+    two.cluster.leave();
+    assert!(begun.elapsed() < Duration::from_secs(30), "it waits for the store");
+    wait_for_shares(&[(&one, 16)]);
+    two.cluster.stop();
+}
+
+#[test]
+fn an_etcd_that_has_lost_everything_is_told_anew() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let node = Node::start("one", etcd.port(), &Arc::default());
+    wait_for_shares(&[(&node, 16)]);
+    node.write(Vbid(1), "k", "1").unwrap();
+    let before = node.bucket();
+    let known = node.in_etcd();
+    let gone: Vec<Change> = known.values().map(|entry| Change::Delete(entry.key.clone())).collect();
+    node.change_etcd(&gone);
+    let is_known = || {
+        let now = node.in_etcd();
+        let is_new = |name: &str| {
+            now.get(name)?.create_revision.gt(&known[name].create_revision).then_some(())
+        };
+        is_new("c/buckets/default").and(is_new("c/map"))
+    };
+    poll_until(PATIENCE, is_known).expect("etcd knows the bucket again");
+    wait_for_shares(&[(&node, 16)]);
+    assert!(Arc::ptr_eq(&before, &node.bucket()), "the bucket was closed");
+    assert_eq!(node.read(Vbid(1), "k"), Some(Some("1".to_owned())));
+}
+
+#[test]
+fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let proxy = TcpProxy::start(etcd.port()).unwrap();
+    let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
+    let lazy = BucketConfig { flush_interval_ms: 600_000, ..bucket_config() };
+    let node = Node::start_over("one", proxy.port(), (lazy, Arc::clone(&store)));
+    wait_for_shares(&[(&node, 16)]);
+    for vbid in vbuckets() {
+        node.write(vbid, "k", "only in memory").unwrap();
+    }
+    // The store is slower than the end of the session.
+    let way = store.cut_off();
+    proxy.cut();
+    wait_for_shares(&[(&node, 0)]);
+    drop(way);
+    node.flushed();
+    proxy.mend();
+    wait_for_shares(&[(&node, 16)]);
+    for vbid in vbuckets() {
+        assert_eq!(node.read(vbid, "k"), Some(Some("only in memory".to_owned())), "{vbid}");
+    }
 }

@@ -1,0 +1,209 @@
+//! Take-overs that are under way, beside everything else that the agent does.
+//!
+//! Owns: one task for each bucket that is being taken vbuckets of, because it waits for the store, and the store may
+//! not be reached for long. Invariants:
+//! - while a task runs nothing else of its bucket is taken over;
+//! - one that takes longer than a lease is called off, so that what it was about can go to a node that reaches
+//!   the store: from then on it serves nothing, and the keys in etcd are let go of. The same is done when the session
+//!   ends or the node leaves;
+//! - one that was called off still runs until the store answers, which is how the node finds out that it can take
+//!   vbuckets of that bucket again. If the store answers with an error it is asked again.
+//!
+//! Called by the agent.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use oribi_storage::StoreError;
+use oribi_types::Vbid;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::buckets::BucketHandle;
+
+/// Pause before a store that has answered with an error is asked again.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+
+/// One of them.
+struct Taking {
+    handle: Arc<BucketHandle>,
+    vbuckets: Vec<Vbid>,
+    is_called_off: Arc<AtomicBool>,
+    task: JoinHandle<Result<(), StoreError>>,
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct Takings {
+    running: Vec<Taking>,
+    /// Since when what was tried for a bucket, by uuid, has not come to a good end.
+    tried_since: Vec<(String, Instant)>,
+}
+
+impl Taking {
+    fn uuid(&self) -> &str {
+        &self.handle.bucket().config().uuid
+    }
+
+    fn call_off(&self) {
+        // In this order: see the engine.
+        self.is_called_off.store(true, Ordering::Release);
+        self.handle.bucket().call_off(&self.vbuckets);
+    }
+}
+
+impl Takings {
+    /// Takes vbuckets over, in the background; `wake` is notified when that has ended.
+    pub(super) fn begin(
+        &mut self,
+        handle: &Arc<BucketHandle>,
+        vbuckets: Vec<Vbid>,
+        wake: &Arc<Notify>,
+    ) {
+        let uuid = handle.bucket().config().uuid.clone();
+        if !self.tried_since.iter().any(|(tried, _)| *tried == uuid) {
+            self.tried_since.push((uuid, Instant::now()));
+        }
+        let is_called_off = Arc::new(AtomicBool::new(false));
+        let (taken, called_off) = (Arc::clone(handle), Arc::clone(&is_called_off));
+        let taking = vbuckets.clone();
+        let task = tokio::task::spawn_blocking(move || take_over(&taken, &taking, &called_off));
+        let (handle, task) = (Arc::clone(handle), waking(task, wake));
+        self.running.push(Taking { handle, vbuckets, is_called_off, task });
+    }
+
+    /// Looks which have ended, and calls off those that take longer than `limit`.
+    pub(super) async fn review(&mut self, limit: Duration, wake: &Arc<Notify>) {
+        let (ended, running) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(|taking: &Taking| taking.task.is_finished());
+        self.running = running;
+        for taking in ended {
+            self.end(taking, limit, wake).await;
+        }
+        let not_called_off = |taking: &&Taking| !taking.is_called_off.load(Ordering::Acquire);
+        for taking in self.running.iter().filter(not_called_off) {
+            if self.is_tried_for(taking.uuid(), limit) {
+                tracing::warn!(
+                    bucket = taking.handle.name(),
+                    vbuckets = taking.vbuckets.len(),
+                    "the store cannot be reached; other nodes may take over what this one cannot"
+                );
+                taking.call_off();
+            } else if taking.handle.is_deleted() {
+                taking.call_off();
+            }
+        }
+    }
+
+    async fn end(&mut self, taking: Taking, limit: Duration, wake: &Arc<Notify>) {
+        let Taking { handle, is_called_off, task, .. } = taking;
+        let (bucket, uuid) = (handle.name(), &handle.bucket().config().uuid);
+        let was_called_off = is_called_off.load(Ordering::Acquire);
+        match task.await {
+            Ok(Ok(())) => self.forget(&handle),
+            // The store has answered.
+            Ok(Err(StoreError::Fenced(_))) if was_called_off => self.forget(&handle),
+            Ok(Err(error)) => {
+                tracing::warn!(bucket, %error, "vbuckets could not be taken over yet");
+                if handle.is_deleted() {
+                    self.forget(&handle);
+                } else if was_called_off || self.is_tried_for(uuid, limit) {
+                    is_called_off.store(true, Ordering::Release);
+                    self.probe(&handle, is_called_off, wake);
+                }
+            }
+            Err(_) => tracing::error!(bucket, "a thread that took vbuckets over panicked"),
+        }
+    }
+
+    /// Asks the store after a while, and goes on doing so, until it answers.
+    fn probe(
+        &mut self,
+        handle: &Arc<BucketHandle>,
+        is_called_off: Arc<AtomicBool>,
+        wake: &Arc<Notify>,
+    ) {
+        let probed = Arc::clone(handle);
+        let asking = tokio::spawn(async move {
+            tokio::time::sleep(PROBE_PAUSE).await;
+            let asking = tokio::task::spawn_blocking(move || probed.bucket().ask_store());
+            asking.await.unwrap_or_else(|panic| Err(StoreError::Poisoned(panic.to_string())))
+        });
+        let (handle, task) = (Arc::clone(handle), waking(asking, wake));
+        self.running.push(Taking { handle, vbuckets: Vec::new(), is_called_off, task });
+    }
+
+    /// Calls everything off.
+    pub(super) fn call_off_all(&self) {
+        self.running.iter().for_each(Taking::call_off);
+    }
+
+    /// True while something of the bucket is under way.
+    pub(super) fn has(&self, uuid: &str) -> bool {
+        self.running.iter().any(|taking| taking.uuid() == uuid)
+    }
+
+    /// True while this vbucket is being taken over, unless that was called off.
+    pub(super) fn is_taking(&self, uuid: &str, vbid: Vbid) -> bool {
+        self.running.iter().any(|taking| {
+            taking.uuid() == uuid
+                && taking.vbuckets.contains(&vbid)
+                && !taking.is_called_off.load(Ordering::Acquire)
+        })
+    }
+
+    /// True while something of the bucket is under way that was called off.
+    pub(super) fn is_stuck(&self, uuid: &str) -> bool {
+        let called_off = |taking: &&Taking| taking.is_called_off.load(Ordering::Acquire);
+        self.running.iter().filter(called_off).any(|taking| taking.uuid() == uuid)
+    }
+
+    /// Uuids of buckets that vbuckets cannot be taken of for now: it was tried for longer than `limit`.
+    pub(super) fn in_vain(&self, limit: Duration) -> BTreeSet<String> {
+        let late = |uuid: &&str| self.is_tried_for(uuid, limit);
+        self.running.iter().map(Taking::uuid).filter(late).map(str::to_owned).collect()
+    }
+
+    fn is_tried_for(&self, uuid: &str, limit: Duration) -> bool {
+        let mut tried = self.tried_since.iter();
+        tried.any(|(tried, since)| *tried == uuid && since.elapsed() >= limit)
+    }
+
+    fn forget(&mut self, handle: &BucketHandle) {
+        self.tried_since.retain(|(uuid, _)| *uuid != handle.bucket().config().uuid);
+    }
+}
+
+/// The same task; when it has ended it wakes the agent.
+fn waking(
+    task: JoinHandle<Result<(), StoreError>>,
+    wake: &Arc<Notify>,
+) -> JoinHandle<Result<(), StoreError>> {
+    let wake = Arc::clone(wake);
+    tokio::spawn(async move {
+        let ended = task.await;
+        wake.notify_one();
+        ended.unwrap_or_else(|panic| Err(StoreError::Poisoned(panic.to_string())))
+    })
+}
+
+fn take_over(
+    handle: &BucketHandle,
+    vbuckets: &[Vbid],
+    is_called_off: &AtomicBool,
+) -> Result<(), StoreError> {
+    let (begun, bucket) = (std::time::Instant::now(), handle.name());
+    let called_off = || is_called_off.load(Ordering::Acquire);
+    handle.bucket().take_over_unless(vbuckets, &called_off)?;
+    let (vbuckets, took_ms) = (vbuckets.len(), begun.elapsed().as_millis() as u64);
+    tracing::info!(bucket, vbuckets, took_ms, "took vbuckets over");
+    // A node without vbuckets may have changed the collections and could not store them.
+    if let Err(error) = handle.bucket().store_manifest() {
+        tracing::info!(bucket, %error, "the store has no copy of the collections");
+    }
+    Ok(())
+}
