@@ -100,6 +100,7 @@ impl Job {
 struct Submission {
     job: Job,
     connection: ConnectionId,
+    session: u64,
     reply_to: Arc<Mailbox>,
 }
 
@@ -112,12 +113,18 @@ pub struct BlockingQueue {
 }
 
 impl BlockingQueue {
-    /// Queues `job`; the result goes to `reply_to`, a refusal too.
-    pub fn submit(&self, job: Job, connection: ConnectionId, reply_to: &Arc<Mailbox>) {
+    /// Queues `job`, which is given away in `session` of the node; the result goes to `reply_to`, a refusal too.
+    pub fn submit(
+        &self,
+        job: Job,
+        (connection, session): (ConnectionId, u64),
+        reply_to: &Arc<Mailbox>,
+    ) {
         if let Job::RangeScan(tell) = job {
             let mailbox = Arc::clone(reply_to);
             let post = move |answer| {
-                mailbox.post(Message::JobDone { connection, result: JobResult::RangeScan(answer) });
+                let result = JobResult::RangeScan(answer);
+                mailbox.post(Message::JobDone { connection, session, result });
             };
             return tell(Box::new(post));
         }
@@ -126,9 +133,9 @@ impl BlockingQueue {
             Lane::Listings => &self.listings,
             Lane::Others => &self.others,
         };
-        let submission = Submission { job, connection, reply_to: Arc::clone(reply_to) };
+        let submission = Submission { job, connection, session, reply_to: Arc::clone(reply_to) };
         if lane.try_send(submission).is_err() {
-            reply_to.post(Message::JobDone { connection, result: JobResult::Refused });
+            reply_to.post(Message::JobDone { connection, session, result: JobResult::Refused });
         }
     }
 }
@@ -163,9 +170,9 @@ impl BlockingThreads {
 }
 
 fn serve(receiver: &Receiver<Submission>) {
-    while let Ok(Submission { job, connection, reply_to }) = receiver.recv() {
+    while let Ok(Submission { job, connection, session, reply_to }) = receiver.recv() {
         let result = job.run();
-        reply_to.post(Message::JobDone { connection, result });
+        reply_to.post(Message::JobDone { connection, session, result });
     }
 }
 
@@ -175,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    const CONNECTION: ConnectionId = ConnectionId { slot: 1, generation: 1 };
+    const CONNECTION: (ConnectionId, u64) = (ConnectionId { slot: 1, generation: 1 }, 0);
 
     /// What is answered until one job is done, that one included.
     fn answered(mailbox: &Mailbox) -> Vec<JobResult> {

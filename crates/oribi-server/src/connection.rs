@@ -449,8 +449,13 @@ impl Connection {
         self.state.release_parked();
     }
 
-    /// The blocking thread has a result for the request that this connection waits with.
-    pub fn job_done(&mut self, env: &mut Environment, result: JobResult) {
+    /// The blocking thread has a result for the request that this connection waits with. What it has found out in
+    /// another `session` of the node may not be true any more.
+    pub fn job_done(&mut self, env: &mut Environment, session: u64, result: JobResult) {
+        let is_of_documents = !matches!(result, JobResult::Sasl(_) | JobResult::Refused);
+        if is_of_documents && !env.still_holds(session) {
+            return self.close(CloseReason::LeaseLost);
+        }
         let Wait::Job { opcode, opaque } = std::mem::take(&mut self.state.wait) else { return };
         let request = (opcode, opaque);
         let (state, out) = (&mut self.state, &mut self.writer);

@@ -118,6 +118,16 @@ impl Environment {
         self.audit_gate.admits(self.now_ms, &self.server.audit)
     }
 
+    /// The node's session, where it is one of a cluster.
+    pub fn session(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.session())
+    }
+
+    /// True when what was found out since that was the session may be sent.
+    pub fn still_holds(&self, session: u64) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.still_holds(session))
+    }
+
     /// A serial number for something that is parked; never 0.
     pub fn park_serial(&mut self) -> u32 {
         self.next_park_serial = self.next_park_serial.wrapping_add(1).max(1);

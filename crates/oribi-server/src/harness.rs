@@ -72,6 +72,8 @@ pub struct ConnectionHarness {
     refuses_jobs: bool,
     /// The blocking thread is busy with something else.
     holds_jobs: bool,
+    /// Ends the lease while jobs are done, and begins another one.
+    loses_lease: bool,
     /// Received while the connection did not read.
     unread: VecDeque<u8>,
 }
@@ -153,6 +155,7 @@ impl ConnectionHarness {
             fetches: true,
             refuses_jobs: false,
             holds_jobs: false,
+            loses_lease: false,
             unread: VecDeque::new(),
         }
     }
@@ -277,6 +280,14 @@ impl ConnectionHarness {
         self.holds_jobs = holds;
     }
 
+    /// Gives the node a lease, which ends while the blocking thread does a job, before another one begins.
+    #[cfg(test)]
+    pub(crate) fn lose_lease_in_jobs(&mut self, lease: Arc<NodeLease>) {
+        lease.begin(lease.now_ns(), LEASE);
+        self.environment.lease = Some(lease);
+        self.loses_lease = true;
+    }
+
     /// Bytes that the connection holds for input.
     pub fn input_capacity(&mut self) -> usize {
         self.connection.reader().capacity()
@@ -305,10 +316,15 @@ impl ConnectionHarness {
     /// Does what other threads would; true when the connection was told something.
     fn run_others(&mut self) -> bool {
         let mut told = false;
+        let session = self.environment.session();
         let jobs = &mut self.environment.jobs;
         for (_, job) in if self.holds_jobs { Vec::new() } else { std::mem::take(jobs) } {
             let result = if self.refuses_jobs { JobResult::Refused } else { job.run() };
-            self.connection.job_done(&mut self.environment, result);
+            if let Some(lease) = self.environment.lease.as_ref().filter(|_| self.loses_lease) {
+                lease.end();
+                lease.begin(lease.now_ns(), LEASE);
+            }
+            self.connection.job_done(&mut self.environment, session, result);
             told = true;
         }
         if self.flushes && self.connection.waits_for_store() {

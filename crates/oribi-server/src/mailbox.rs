@@ -53,6 +53,8 @@ pub enum Message {
     JobDone {
         /// Who waits for it.
         connection: ConnectionId,
+        /// The node's session when it was given away.
+        session: u64,
         /// Its result.
         result: JobResult,
     },

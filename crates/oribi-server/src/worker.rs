@@ -198,10 +198,10 @@ impl WorkerLoop {
                     connection.fetched(token, outcome);
                 });
             }
-            Message::JobDone { connection, result } => {
+            Message::JobDone { connection, session, result } => {
                 let environment = &mut self.environment;
                 self.connections.with_id(connection, |connection| {
-                    connection.job_done(environment, result);
+                    connection.job_done(environment, session, result);
                 });
             }
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
@@ -217,8 +217,9 @@ impl WorkerLoop {
         self.connections.run_handshake(&self.environment);
         for _ in 0..self.connections.runnable() {
             self.connections.run_next(&mut self.environment);
+            let session = self.environment.session();
             for (connection, job) in self.environment.jobs.drain(..) {
-                self.blocking.submit(job, connection, &self.environment.mailbox);
+                self.blocking.submit(job, (connection, session), &self.environment.mailbox);
             }
         }
     }

@@ -101,12 +101,10 @@ fn run(
     if slot.is_hungry && slot.readable {
         receive(slot, env, blocks)?;
     }
-    let session = env.lease.as_ref().map(|lease| lease.session());
+    let session = env.session();
     let progress = slot.connection.process(env);
     // Asked after serving: what was read while the lease held was current then, however late it arrives.
-    if let (Some(lease), Some(session)) = (&env.lease, session)
-        && !lease.still_holds(session)
-    {
+    if !env.still_holds(session) {
         return Err(CloseReason::LeaseLost);
     }
     slot.is_hungry = progress == Progress::NeedInput;
