@@ -2,8 +2,8 @@
 //!
 //! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings chosen at
 //! creation), the `store` directory and the `clean-shutdown` marker. Invariants: a bucket's name,
-//! uuid and number of vbuckets never change; `bucket.json` is there, complete, before the store is
-//! created; a directory with a store but without that file is reported, never cleared; a deleted
+//! uuid and number of vbuckets never change; the uuid of a bucket over a shared store is the store's; `bucket.json`
+//! is there, complete, before a store is created in the directory; a directory with a store but without that file is reported, never cleared; a deleted
 //! bucket leaves by one rename, to a name that no bucket can have, before anything in it is removed;
 //! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
 //! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
@@ -213,8 +213,12 @@ impl Buckets {
         // It may be there without a store, when an earlier creation was cut short.
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
-        let file = BucketFile::new(name, new_uuid(), options);
-        file.write(&directory)?;
+        let mut file = BucketFile::new(name, new_uuid(), options);
+        match options.storage.remote() {
+            None => file.write(&directory)?,
+            // Written when the store has said what it is.
+            Some(_) => file.uuid.clear(),
+        }
         let opened = self.open_directory(directory.clone(), file, options);
         if opened.is_err() && options.storage.remote().is_some() {
             // Nothing of the bucket is here but its name, at which the next start would wait.
@@ -307,7 +311,15 @@ impl Buckets {
     /// An unknown name, or the disk's.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
-        self.close_for_good(&handle, true)
+        self.delete_open(&handle)
+    }
+
+    /// [`Buckets::delete`] for this very bucket, whichever has its name by now.
+    ///
+    /// # Errors
+    /// It is closed already, or the disk's.
+    pub(crate) fn delete_open(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
+        self.close_for_good(handle, true)
     }
 
     /// Closes a shared bucket that the cluster does not have any more, and forgets its settings. The documents
@@ -413,7 +425,7 @@ impl Buckets {
     fn open_directory(
         &self,
         directory: PathBuf,
-        file: BucketFile,
+        mut file: BucketFile,
         options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
         let corrupt = |detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail };
@@ -437,6 +449,11 @@ impl Buckets {
             .storage
             .open(&place)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
+        if file.uuid.is_empty() {
+            // Nodes that create a bucket at the same time, over one table, have to call it the same.
+            file.uuid = store.shared_id().filter(|id| is_uuid(id)).unwrap_or_else(new_uuid);
+            file.write(&directory)?;
+        }
         if marker.exists() {
             std::fs::remove_file(&marker).map_err(|e| io_error("remove", &marker, e))?;
             sync_directory(&directory)?;
@@ -535,6 +552,11 @@ fn io_error(action: &'static str, path: &Path, source: io::Error) -> BucketError
 
 fn random_u64() -> u64 {
     getrandom::u64().expect("the system call blocks until there is entropy and does not fail then")
+}
+
+/// Whether a text can be a bucket's uuid.
+fn is_uuid(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn new_uuid() -> String {

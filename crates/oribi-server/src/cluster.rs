@@ -3,7 +3,7 @@
 //! Owns: membership of this node in a cluster that agrees through etcd. The parts are `etcd` (the client), `lease`
 //! (until when this node may serve), `renewal` (which keeps it, on a thread of its own), `assignment` (who gets what),
 //! `records` (what stands in etcd), and the agent, one thread, with `buckets` (which buckets and collections there
-//! are), `leading` (the map), `ownership` (taking over and handing over) and `taking` (what of that waits for a
+//! are), `leading` (the map), `deletions` (what deleted buckets have left), `ownership` (taking over and handing over) and `taking` (what of that waits for a
 //! store). Invariants:
 //! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in etcd is this
 //!   session's, and that key goes away with the lease;
@@ -17,6 +17,7 @@
 mod agent;
 mod assignment;
 mod buckets;
+mod deletions;
 mod etcd;
 mod leading;
 pub(crate) mod lease;
@@ -43,7 +44,7 @@ use crate::cluster_config::{ClusterConfig, TopologyNode};
 use agent::Agent;
 use etcd::{Change, Condition, Etcd};
 use lease::NodeLease;
-use records::Keys;
+use records::{Keys, Remains};
 use renewal::{Renewal, Renewed};
 
 pub use etcd::EtcdError;
@@ -208,13 +209,18 @@ impl Cluster {
         Err(ManifestUpdateError::Change(ManifestError::Corrupt(text)))
     }
 
-    /// Removes a bucket from the cluster, before it is deleted here. Other nodes follow. Blocks.
+    /// Removes a bucket from the cluster, before it is deleted here. Other nodes follow, and should this one not come
+    /// to delete the documents, the one that leads does. Blocks.
     pub(crate) fn remove_bucket(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
         let (name, uuid) = (handle.name(), &handle.bucket().config().uuid);
+        let remains = handle.bucket().shared_id().map(|id| {
+            let (bucket, storage) = (name.to_owned(), handle.storage().clone());
+            serde_json::to_vec(&Remains { bucket, storage, id }).expect("a plain struct")
+        });
         let changes = [
             Change::Delete(self.keys.bucket(name)),
             Change::Delete(self.keys.manifest(name)),
-            Change::Put(self.keys.deleted(uuid), Vec::new(), 0),
+            Change::Put(self.keys.deleted(uuid), remains.unwrap_or_default(), 0),
         ];
         let removed = self.runtime.block_on(self.etcd.transact(&[], &changes, CHANGE_LIMIT));
         self.wake();

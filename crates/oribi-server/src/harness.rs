@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{BucketConfig, EvictionPolicy, Storage, Upkeep, WarmupStep};
@@ -21,6 +22,8 @@ use oribi_types::Timestamp;
 use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+#[cfg(test)]
+use crate::cluster::lease::NodeLease;
 use crate::cluster_config::ClusterConfig;
 use crate::config::Settings;
 use crate::connection::close_reason::CloseReason;
@@ -45,6 +48,9 @@ pub const HARNESS_START_S: u32 = 1_800_000_000;
 const fn harness_clock() -> LatencyClock {
     LatencyClock::Stepping { now_ns: Cell::new(0), step_ns: 1_000 }
 }
+
+/// Longer than any test.
+const LEASE: Duration = Duration::from_secs(3600);
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     auth_deadline_ms: 10_000,

@@ -106,6 +106,26 @@ impl KuduStore {
         })
     }
 
+    /// Removes the table of this id ([`KvStore::shared_id`]) of a bucket that is deleted, if it is still there.
+    ///
+    /// # Errors
+    /// Kudu cannot be reached, or refuses.
+    pub fn remove(url: &KuduUrl, id: &str) -> Result<(), StoreError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| StoreError::Io(format!("threads for Kudu: {error}")))?;
+        let removed = block_on(runtime.handle(), async {
+            let builder = ClientBuilder::from_addresses(&url.masters())
+                .map_err(|error| StoreError::Foreign(error.to_string()))?;
+            let client = builder.admin_timeout(ADMIN_TIMEOUT).build().await;
+            delete(&client.map_err(|error| of_kudu(&error))?, id).await
+        });
+        runtime.shutdown_background();
+        removed
+    }
+
     /// Attempts that had to be repeated because Kudu was away or busy, since the store was opened.
     pub fn retries(&self) -> u64 {
         self.shared.patience.retries()
@@ -154,6 +174,14 @@ async fn open_table(
             }
             Err(other) => return Err(refusal(other)),
         }
+    }
+}
+
+/// Deletes a table by its id: another one may have its name by now.
+async fn delete(client: &Client, id: &str) -> Result<(), StoreError> {
+    match client.delete_table_by_id(id).await {
+        Ok(()) | Err(Error::TableNotFound { .. }) => Ok(()),
+        Err(error) => Err(of_kudu(&error)),
     }
 }
 
@@ -309,13 +337,12 @@ impl KvStore for KuduStore {
         self.shared.patience.end();
     }
 
+    fn shared_id(&self) -> Option<String> {
+        Some(self.shared.table.id().to_owned())
+    }
+
     fn remove_remote(&self) -> Result<(), StoreError> {
-        self.block_on(async {
-            match self.shared.client.delete_table(&self.shared.name).await {
-                Ok(()) | Err(Error::TableNotFound { .. }) => Ok(()),
-                Err(error) => Err(of_kudu(&error)),
-            }
-        })
+        self.block_on(delete(&self.shared.client, self.shared.table.id()))
     }
 
     fn stats(&self) -> StoreStats {

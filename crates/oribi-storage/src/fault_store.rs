@@ -172,6 +172,10 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.end_waits();
     }
 
+    fn shared_id(&self) -> Option<String> {
+        self.inner.shared_id()
+    }
+
     fn remove_remote(&self) -> Result<(), StoreError> {
         self.inner.remove_remote()
     }

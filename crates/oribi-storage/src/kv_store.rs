@@ -300,6 +300,12 @@ pub trait KvStore: Send + Sync {
     /// gives up within half a minute from now on, with an error.
     fn end_waits(&self) {}
 
+    /// Names what several processes share, alike for all of them and for as long as it is there. `None` for a store of
+    /// one process.
+    fn shared_id(&self) -> Option<String> {
+        None
+    }
+
     /// Removes what the store has outside of its directory, for a bucket that is deleted. Nothing is called
     /// afterwards.
     fn remove_remote(&self) -> Result<(), StoreError> {

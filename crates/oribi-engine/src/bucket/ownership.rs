@@ -22,6 +22,11 @@ impl Bucket {
         self.store.is_shared()
     }
 
+    /// Names what the nodes share, alike on all of them.
+    pub fn shared_id(&self) -> Option<String> {
+        self.store.shared_id()
+    }
+
     /// Removes what the store has outside of the bucket's directory. The bucket was stopped and is deleted.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::proto::master::{
     DeleteTableRequestPb, DeleteTableResponsePb, GetTableStatisticsRequestPb,
     GetTableStatisticsResponsePb, ListTablesRequestPb, ListTablesResponsePb,
     ListTabletServersRequestPb, ListTabletServersResponsePb, RecallDeletedTableRequestPb,
-    RecallDeletedTableResponsePb, TabletServerEntryPb,
+    RecallDeletedTableResponsePb, TableIdentifierPb, TabletServerEntryPb,
 };
 use crate::rpc::Method;
 use crate::types::HostPort;
@@ -106,22 +106,29 @@ impl Client {
 
     /// Deletes a table and its rows.
     pub async fn delete_table(&self, name: &str) -> Result<(), Error> {
-        self.delete(name, None).await
+        self.delete(by_name(name), name, None).await
+    }
+
+    /// Deletes the table of this id and its rows, whatever it is called by now.
+    pub async fn delete_table_by_id(&self, id: &str) -> Result<(), Error> {
+        self.delete(by_id(id), id, None).await
     }
 
     /// Deletes a table in such a way that it can be recalled within `reserve`, which is rounded down to seconds.
     pub async fn soft_delete_table(&self, name: &str, reserve: Duration) -> Result<(), Error> {
         let seconds = u32::try_from(reserve.as_secs()).unwrap_or(u32::MAX);
-        self.delete(name, Some(seconds)).await
+        self.delete(by_name(name), name, Some(seconds)).await
     }
 
-    async fn delete(&self, name: &str, reserve_seconds: Option<u32>) -> Result<(), Error> {
-        let request = DeleteTableRequestPb {
-            table: by_name(name),
-            modify_external_catalogs: Some(true),
-            reserve_seconds,
-        };
-        let call = self.call(Operation::DeleteTable, name);
+    async fn delete(
+        &self,
+        table: TableIdentifierPb,
+        subject: &str,
+        reserve_seconds: Option<u32>,
+    ) -> Result<(), Error> {
+        let request =
+            DeleteTableRequestPb { table, modify_external_catalogs: Some(true), reserve_seconds };
+        let call = self.call(Operation::DeleteTable, subject);
         let outcome = self
             .shared()
             .call_master_for_outcome::<_, DeleteTableResponsePb>(&DELETE_TABLE, &request, call)

@@ -90,14 +90,22 @@ pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
 pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
     let deleted = blocking(move || {
-        let shared = server.buckets.get(&bucket);
-        let shared = shared.and_then(|handle| Some((Arc::clone(server.node_of(&handle)?), handle)));
-        if let Some((node, handle)) = shared {
+        let handle = server.buckets.get(&bucket);
+        let handle = handle.ok_or_else(|| BucketError::Unknown(bucket.clone()))?;
+        let node = server.node_of(&handle);
+        if let Some(node) = node {
             // First, so that nobody takes over what is about to go.
             node.remove_bucket(&handle)
                 .map_err(|source| BucketError::Cluster { name: bucket.clone(), source })?;
         }
-        let deleted = server.buckets.delete(&bucket);
+        let mut deleted = server.buckets.delete_open(&handle);
+        if matches!(deleted, Err(BucketError::Unknown(_))) && node.is_some() {
+            // The agent has seen it in etcd, and closed the bucket first. The documents are still there.
+            deleted = handle
+                .bucket()
+                .remove_remote()
+                .map_err(|source| BucketError::Store { name: bucket, source });
+        }
         server.cluster.advance();
         deleted
     });

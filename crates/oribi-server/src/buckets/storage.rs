@@ -134,6 +134,17 @@ impl BucketStorage {
     }
 }
 
+impl BucketStorage {
+    /// Removes what a deleted bucket has outside of its directory, by the name that its store gave it
+    /// ([`KvStore::shared_id`]).
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn remove_shared(&self, id: &str) -> Result<(), StoreError> {
+        self.remote().map_or(Ok(()), |url| KuduStore::remove(url, id))
+    }
+}
+
 impl TryFrom<String> for BucketStorage {
     type Error = String;
 

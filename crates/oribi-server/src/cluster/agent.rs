@@ -73,7 +73,8 @@ pub(super) struct View {
     pub(super) map_revision: i64,
     pub(super) buckets: BTreeMap<String, KeyValue>,
     pub(super) manifests: HashMap<String, KeyValue>,
-    pub(super) deleted: HashSet<String>,
+    /// By uuid.
+    pub(super) deleted: HashMap<String, KeyValue>,
     /// Who may serve what.
     pub(super) held: HashMap<Place, Holder>,
 }
@@ -239,7 +240,7 @@ impl Agent {
             } else if let Some(name) = key.strip_prefix(&keys.manifests()) {
                 view.manifests.insert(name.to_owned(), entry);
             } else if let Some(uuid) = key.strip_prefix(&keys.all_deleted()) {
-                view.deleted.insert(uuid.to_owned());
+                view.deleted.insert(uuid.to_owned(), entry);
             } else if key == keys.leader() {
                 view.leader = Some(entry);
             } else if key == keys.map() {

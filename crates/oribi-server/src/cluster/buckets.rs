@@ -27,7 +27,7 @@ impl Agent {
             let outline = agreed.and_then(understood::<BucketOutline>);
             match outline {
                 Some(outline) if outline.uuid == *uuid => self.follow(view, &handle),
-                _ if view.deleted.contains(uuid) => self.forget(handle),
+                _ if view.deleted.contains_key(uuid) => self.forget(handle),
                 // What this node has of it is handed over first.
                 Some(_) if handle.bucket().owned().is_empty() => self.forget(handle),
                 Some(_) => {}

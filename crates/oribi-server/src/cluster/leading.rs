@@ -1,6 +1,6 @@
 //! What the node that leads does: it makes the map.
 //!
-//! Owns: the election and the map. Invariant: a map is written only if this node still leads and nobody has written
+//! Owns: the election and the map. What deleted buckets have left is removed by the leader, too (`deletions`). Invariant: a map is written only if this node still leads and nobody has written
 //! another since it looked, so there is one line of maps. Leading gives no right to serve anything.
 
 use oribi_types::Vbid;
@@ -21,7 +21,7 @@ pub(super) struct BucketOutline {
 
 impl Agent {
     /// Makes the map as it has to be, if this node leads; leads, if nobody does.
-    pub(super) async fn lead(&self, view: &View) -> Result<(), EtcdError> {
+    pub(super) async fn lead(&mut self, view: &View) -> Result<(), EtcdError> {
         let key = self.keys.leader();
         let Some(leader) = &view.leader else {
             if self.stage() == Stage::Serving {
@@ -33,6 +33,7 @@ impl Agent {
         if leader.value != self.token() {
             return Ok(());
         }
+        self.remove_remains(view);
         let Some(map) = next_map(view).filter(|map| *map != view.map) else { return Ok(()) };
         let unchanged = match view.map_revision {
             0 => Condition::Absent(self.keys.map()),

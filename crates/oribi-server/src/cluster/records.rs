@@ -10,7 +10,7 @@
 //! | `c/map` | a [`MapRecord`] | for ever |
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
-//! | `c/deleted/UUID` | nothing: the bucket was deleted | for ever |
+//! | `c/deleted/UUID` | [`Remains`] of a bucket that was deleted; nothing when they are gone | for ever |
 //! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | as long as its lease |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
+use crate::buckets::BucketStorage;
 use crate::cluster_config::TopologyNode;
 
 /// Names of keys.
@@ -98,6 +99,16 @@ impl Keys {
         let vbid = Vbid(vbucket.parse().ok()?);
         parts.next().is_none().then(|| Place { uuid: uuid.to_owned(), vbid })
     }
+}
+
+/// What a deleted bucket may still have outside of the nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remains {
+    /// Its name, for the log.
+    pub(super) bucket: String,
+    pub(super) storage: BucketStorage,
+    /// What its store calls them.
+    pub(super) id: String,
 }
 
 /// A vbucket of a bucket.

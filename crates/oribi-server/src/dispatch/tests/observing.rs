@@ -8,6 +8,9 @@ use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
 
 use super::{Client, MODERN, SET_EXTRAS, about, outside};
+use crate::buckets::Buckets;
+use crate::cluster::lease::NodeLease;
+use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
 /// State and CAS of each key, as OBSERVE tells them.
@@ -50,6 +53,19 @@ fn observe_tells_what_is_where() {
         client.harness.bucket().bucket().flush_step().unwrap();
         assert_eq!(observe(&mut client, &[b"k"])[0].0, 0x80);
     }
+}
+
+#[test]
+fn what_was_found_out_under_an_earlier_lease_is_not_sent() {
+    let mut client = Client::modern();
+    assert_eq!(client.set(b"k", b"1").status, Status::Success);
+    let buckets = std::sync::Arc::new(Buckets::in_memory());
+    client.harness.lose_lease_in_jobs(std::sync::Arc::new(NodeLease::new(buckets)));
+    let mut value = about(Opcode::Get, b"k").vbid.0.to_be_bytes().to_vec();
+    value.extend([0, 1, b'k']);
+    let request = RequestParts { value: &value, ..RequestParts::new(Opcode::Observe) };
+    assert!(client.send(&request).is_empty());
+    assert_eq!(client.harness.close_reason(), Some(CloseReason::LeaseLost));
 }
 
 #[test]
