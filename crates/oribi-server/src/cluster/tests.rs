@@ -410,3 +410,16 @@ fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
         assert_eq!(node.read(vbid, "k"), Some(Some("only in memory".to_owned())), "{vbid}");
     }
 }
+
+#[test]
+fn what_a_deleted_bucket_has_left_is_removed_by_the_leader() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let node = Node::start("one", etcd.port(), &Arc::default());
+    wait_for_shares(&[(&node, 16)]);
+    // As if the node that deleted it had died before it came to that. This kind of storage has nothing left.
+    let key = "c/deleted/other";
+    let remains = br#"{"bucket":"b","storage":"log","id":"t"}"#.to_vec();
+    node.change_etcd(&[Change::Put(format!("/oribi/test/{key}"), remains, 0)]);
+    let is_done = || node.in_etcd()[key].value.is_empty().then_some(());
+    poll_until(PATIENCE, is_done).expect("it is noted that nothing is left");
+}

@@ -31,6 +31,52 @@ async fn two_nodes_share_a_bucket_and_one_stops_in_order() {
 }
 
 #[tokio::test]
+async fn nodes_that_start_at_once_make_the_same_bucket() {
+    let Some(cluster) = Cluster::start("at_once") else { return };
+    let (one, two) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| cluster.node("two"));
+        (cluster.node("one"), other.join().unwrap())
+    });
+    wait_for_shares(&one, &[32, 32]);
+    wait_for_shares(&two, &[32, 32]);
+    for node in [&one, &two] {
+        let output = node.output();
+        assert!(!output.contains("closed a bucket"), "{output}");
+    }
+    let client = nodes::client(&[&one, &two]).await;
+    write(&client, "k", 40, "1", true).await;
+    check(&client, "k", 40, "1").await;
+    nodes::assert_quiet(&[&one, &two]);
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_deleted_and_made_again_is_empty() {
+    let Some(cluster) = Cluster::start("again") else { return };
+    let (one, two) = (cluster.node("one"), cluster.node("two"));
+    wait_for_shares(&one, &[32, 32]);
+    wait_for_shares(&two, &[32, 32]);
+    let client = nodes::client(&[&one, &two]).await;
+    write(&client, "k", 40, "1", true).await;
+    let http =
+        HttpClient::new(one.admin_port()).with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    assert_eq!(http.delete("/pools/default/buckets/default").unwrap().status, 200);
+    let form = [("name", "default"), ("ramQuota", "100")];
+    // The name is free as soon as the answer is there.
+    let made = http.post_form("/pools/default/buckets", &form).unwrap();
+    assert_eq!(made.status, 202, "{}", made.text());
+    // Not the map of the one before: it is served in full again.
+    let beside = nodes::client(&[&one, &two]).await;
+    for number in 0..40 {
+        let key = format!("k-{number}");
+        let found = beside.get(beside.default_collection(), key.as_bytes()).await.unwrap();
+        assert!(found.is_none(), "{key} is back");
+    }
+    write(&beside, "k", 40, "2", true).await;
+    check(&beside, "k", 40, "2").await;
+    nodes::assert_quiet(&[&one, &two]);
+}
+
+#[tokio::test]
 async fn buckets_and_collections_are_made_and_dropped_on_every_node() {
     let Some(cluster) = Cluster::start("buckets") else { return };
     let (one, two) = (cluster.node("one"), cluster.node("two"));
