@@ -492,7 +492,7 @@ fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
     let manifest = one.update_manifest(&dropped).unwrap();
     // Nobody has the vbucket when the purge comes.
     one.flush_step().unwrap();
-    two.install_manifest(&manifest.to_stored_json(), false).unwrap();
+    two.install_manifest(&manifest.to_stored_json()).unwrap();
     two.take_over(&[VB]).unwrap();
     load_all(&two);
     let is_stored = || SharedMemoryStore::on(Arc::clone(&medium)).get(VB, old, &mut |_| ());
