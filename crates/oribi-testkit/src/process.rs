@@ -141,21 +141,7 @@ impl ServerProcess {
 
     /// Keeps the process from running until it is continued (SIGSTOP). No thread of it runs when this returns.
     pub fn pause(&self) -> Result<()> {
-        signal::send(self.child.id(), Signal::Stop).context("cannot pause the server")?;
-        // The signal takes effect when some thread gets to see it; until then others go on.
-        let is_stopped = || self.threads_are_stopped().ok().filter(|stopped| *stopped);
-        poll_until(PATIENCE, is_stopped).context("the server does not stop running").map(drop)
-    }
-
-    fn threads_are_stopped(&self) -> Result<bool> {
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let status = fs::read_to_string(thread?.path().join("status"))?;
-            let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-            if !state.is_some_and(|state| state.trim_start().starts_with('T')) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        signal::stop(self.child.id()).context("cannot pause the server")
     }
 
     /// Lets a paused process run again (SIGCONT).

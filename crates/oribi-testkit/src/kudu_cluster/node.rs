@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::installation::Installation;
 use super::{launcher, ports};
@@ -129,12 +129,16 @@ impl Node {
         self.wait_listening()
     }
 
+    /// Returns when nothing of it runs any more.
     pub(super) fn pause(&self) -> Result<()> {
-        self.send(Signal::Stop)
+        self.check_running()?;
+        signal::stop(self.pid()).with_context(|| format!("cannot pause {}", self.address()))
     }
 
     pub(super) fn resume(&self) -> Result<()> {
-        self.send(Signal::Continue)
+        self.check_running()?;
+        signal::send(self.pid(), Signal::Continue)
+            .with_context(|| format!("cannot resume {}", self.address()))
     }
 
     pub(super) fn log(&self) -> String {
@@ -154,11 +158,9 @@ impl Node {
         text
     }
 
-    fn send(&self, signal: Signal) -> Result<()> {
-        if !self.is_running() {
-            bail!("{} does not run", self.address());
-        }
-        signal::send(self.pid(), signal).with_context(|| format!("cannot send {signal:?}"))
+    fn check_running(&self) -> Result<()> {
+        ensure!(self.is_running(), "{} does not run", self.address());
+        Ok(())
     }
 
     fn log_path(&self) -> PathBuf {
