@@ -299,19 +299,35 @@ impl Client {
         let _: AlterTableResponsePb =
             self.shared().call_master(&ALTER_TABLE, &request, call).await?;
         if waits {
-            let done = IsAlterTableDoneRequestPb { table: by_id(table.id()) };
-            let call = MasterCall { features: &[], ..call };
-            poll_until_done(call, async || {
-                let response: IsAlterTableDoneResponsePb =
-                    self.shared().call_master(&IS_ALTER_TABLE_DONE, &done, call).await?;
-                Ok(response.done.unwrap_or(false))
-            })
-            .await?;
+            self.wait_until_altered_by(&table, deadline).await?;
         }
         if has_ranges {
             self.shared().meta_cache().forget_table(table.id());
         }
         Ok(())
+    }
+
+    /// Waits until all tablets of a table have every change that the master has taken: for whoever did not wait for
+    /// it, or not long enough. Fails with [`Error::Timeout`] after the client's timeout for changes of tables, and may
+    /// be asked again.
+    pub async fn wait_until_altered(&self, table: &Table) -> Result<(), Error> {
+        self.wait_until_altered_by(table, self.shared().admin_deadline()).await
+    }
+
+    async fn wait_until_altered_by(&self, table: &Table, deadline: Instant) -> Result<(), Error> {
+        let done = IsAlterTableDoneRequestPb { table: by_id(table.id()) };
+        let call = MasterCall {
+            operation: Operation::AlterTable,
+            subject: table.name(),
+            deadline,
+            features: &[],
+        };
+        poll_until_done(call, async || {
+            let response: IsAlterTableDoneResponsePb =
+                self.shared().call_master(&IS_ALTER_TABLE_DONE, &done, call).await?;
+            Ok(response.done.unwrap_or(false))
+        })
+        .await
     }
 
     /// Gives a table another name.
