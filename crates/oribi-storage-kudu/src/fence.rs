@@ -35,7 +35,7 @@ impl Shared {
         writer.may_start()?;
         writer.epoch = None;
         let epoch = self.next_epoch().await?;
-        let table = self.newest_table().await?;
+        let table = self.newest_table(Attempts::default()).await?;
         // Who led when this node last wrote may lead no more and lack what the earlier owner wrote. Whom the master
         // names now has the new epoch in its log, and so everything before it.
         table.locate_again();
@@ -59,17 +59,23 @@ impl Shared {
         writer.was_taken_over = true;
         // Earlier owners may have made documents longer.
         writer.chunks = self.chunked_documents().await?;
-        self.states(vbids).await
+        // The states are read from the table, which has every purge that an earlier owner has made.
+        writer.purged.clear();
+        self.states(vbids, Attempts::default()).await
     }
 
-    /// Makes the next epoch and waits until every tablet has it. Returns its number.
+    /// Makes the next epoch and waits until every tablet has it. Returns its number. Only an attempt of which it is
+    /// not known whether the master has taken it is followed by a further epoch.
     async fn next_epoch(&self) -> Result<u64, StoreError> {
         let mut attempts = Attempts::default();
         loop {
-            let table = self.newest_table().await?;
+            let table = self.newest_table(Attempts::default()).await?;
             let next = epoch_of(&table)? + 1;
             let error = match self.alter_epoch(&table, next).await {
-                Ok(()) => return Ok(next),
+                Ok(()) => {
+                    self.wait_for_epoch(&table).await?;
+                    return Ok(next);
+                }
                 Err(error) => error,
             };
             // Somebody else was faster; the next attempt is about the epoch that they made.
@@ -88,16 +94,32 @@ impl Shared {
         }
     }
 
+    /// The master has the change when this is over, and the tablets are told of it.
     async fn alter_epoch(&self, table: &Table, next: u64) -> Result<(), Error> {
         let alterer = TableAlterer::new(table)
             .drop_column(epoch_name(next - 1))
             .add_column(epoch_column(next))?;
-        self.client.alter_table(alterer).await
+        self.client.alter_table(alterer.without_waiting()).await
     }
 
-    /// The table as it is. Waits for as long as Kudu is away.
-    async fn newest_table(&self) -> Result<Table, StoreError> {
+    /// Waits until every tablet has the epoch, however slow one of them is: another epoch would not come faster, and
+    /// would have every other owner encode its Writes anew.
+    async fn wait_for_epoch(&self, table: &Table) -> Result<(), StoreError> {
         let mut attempts = Attempts::default();
+        loop {
+            match self.client.wait_until_altered(table).await {
+                Ok(()) => return Ok(()),
+                Err(error) if passes(&error) => {
+                    let what = "tablets are to learn of the new owner";
+                    self.patience.pause(&mut attempts, what, &error).await?;
+                }
+                Err(error) => return Err(of_kudu(&error)),
+            }
+        }
+    }
+
+    /// The table as it is. When Kudu is away it waits like `attempts`.
+    async fn newest_table(&self, mut attempts: Attempts) -> Result<Table, StoreError> {
         loop {
             match self.client.open_table_by_id(self.table.id()).await {
                 Ok(table) => return Ok(table),
@@ -111,9 +133,13 @@ impl Shared {
     }
 
     /// Somebody has changed the table: finds out what this process may still write.
-    pub(crate) async fn renew_epoch(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    pub(crate) async fn renew_epoch(
+        &self,
+        writer: &mut Writer,
+        attempts: Attempts,
+    ) -> Result<(), StoreError> {
         // Before the question who owns what: see the module text.
-        let table = self.newest_table().await?;
+        let table = self.newest_table(attempts).await?;
         let epoch = epoch_of(&table)?;
         let given: Option<Arc<dyn Ownership>> = self.ownership.read().clone();
         let Some(ownership) = given else { return Err(writer.fence(epoch)) };
@@ -137,7 +163,7 @@ impl Shared {
         };
         let mut chunks = ChunkIndex::default();
         for (vbucket, collection, key, body_bytes) in
-            self.scan_rows(&all, &second, &columns, usize::MAX, read).await?
+            self.scan_rows(&all, &second, &columns, (usize::MAX, Attempts::default()), read).await?
         {
             let (Ok(vbucket), Ok(collection), Ok(body_bytes)) =
                 (u16::try_from(vbucket), u32::try_from(collection), usize::try_from(body_bytes))

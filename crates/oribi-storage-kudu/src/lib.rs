@@ -17,6 +17,7 @@ mod epoch;
 mod failure;
 mod fence;
 mod layout;
+mod local_document;
 mod owned_record;
 mod patience;
 mod pieces;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the pauses between attempts, the log lines about an absence, and the mark that the store is being
 //! closed. Invariants: there is at most one line in ten seconds about waiting and one when it is over; once the
-//! store is being closed, nobody waits longer than a grace more.
+//! store is being closed, nobody waits longer than a grace more; who has a time limit waits no longer than that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,9 +33,28 @@ pub(crate) struct Patience {
 }
 
 /// A wait of one caller.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempts {
     failed: u32,
+    /// When the caller gives up; without it he waits for as long as Kudu is away.
+    limit: Option<Instant>,
+}
+
+impl Attempts {
+    /// A wait that ends then.
+    pub(crate) fn until(limit: Option<Instant>) -> Attempts {
+        Attempts { failed: 0, limit }
+    }
+}
+
+/// What became of a wait.
+#[derive(Debug)]
+pub(crate) enum Waited<T> {
+    Done(T),
+    /// The caller's time is up.
+    TimeIsUp,
+    /// The store is being closed, and the grace is over.
+    Closed,
 }
 
 impl Patience {
@@ -55,7 +74,8 @@ impl Patience {
         self.closing_since.lock().map(|since| since + GRACE)
     }
 
-    /// An attempt failed in a way that passes: pauses, or gives up because the store is being closed.
+    /// An attempt failed in a way that passes: pauses, or gives up because the store is being closed or the
+    /// caller has no more time.
     pub(crate) async fn pause(
         &self,
         attempts: &mut Attempts,
@@ -66,28 +86,37 @@ impl Patience {
         self.report(what, error);
         let pause = PAUSE_FIRST.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_LAST);
         attempts.failed += 1;
-        if self.end_of_grace().is_some_and(|end| Instant::now() >= end) {
+        let ends = [self.end_of_grace(), attempts.limit];
+        if ends.into_iter().flatten().min().is_some_and(|end| Instant::now() >= end) {
             return Err(StoreError::Io(format!("Kudu: {what}: {error}")));
         }
         tokio::time::sleep(pause).await;
         Ok(())
     }
 
-    /// Waits for something that itself never gives up, and tells when it takes long. `None` when the store was
-    /// being closed and it still was not there after the grace.
-    pub(crate) async fn wait<T>(&self, what: &str, future: impl Future<Output = T>) -> Option<T> {
+    /// Waits for something that itself never gives up, no longer than to the limit, and tells when it takes long.
+    pub(crate) async fn wait<T>(
+        &self,
+        what: &str,
+        limit: Option<Instant>,
+        future: impl Future<Output = T>,
+    ) -> Waited<T> {
         let mut future = std::pin::pin!(future);
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
             closing.as_mut().enable();
             let end = self.end_of_grace();
-            let until = end.unwrap_or_else(|| Instant::now() + REPORT);
+            let report = Instant::now() + REPORT;
+            let until = [end, limit].into_iter().flatten().fold(report, Instant::min);
             tokio::select! {
-                output = &mut future => return Some(output),
+                output = &mut future => return Waited::Done(output),
                 () = closing => {}
                 () = tokio::time::sleep_until(until) => {
-                    if end.is_some() {
-                        return None;
+                    if end.is_some_and(|end| end <= until) {
+                        return Waited::Closed;
+                    }
+                    if limit.is_some_and(|limit| limit <= until) {
+                        return Waited::TimeIsUp;
                     }
                     self.report(what, &"no answer");
                 }

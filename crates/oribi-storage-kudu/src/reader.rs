@@ -1,4 +1,4 @@
-//! Look-ups by primary key: documents, states of vbuckets, local documents.
+//! Look-ups by primary key: documents and states of vbuckets.
 //!
 //! Owns: the two prepared look-ups and how many of them are under way at a time. A document is one look-up; one
 //! that has more rows is read again by a scan, which sees all of them at one moment. Invariant: the leading replica
@@ -7,9 +7,10 @@
 //! answer in time is an error: whoever fetches for clients has to tell them.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use futures_util::StreamExt;
-use oribi_kudu::{FoundRow, PointLookup, ReadMode, Row, Table, Value};
+use oribi_kudu::{FoundRow, PointLookup, ReadMode, Table, Value};
 use oribi_storage::{
     GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
 };
@@ -18,12 +19,15 @@ use oribi_types::{DocKey, Vbid};
 use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{COLUMNS, STATE_COLLECTION, column, vbucket_cell};
 use crate::patience::Attempts;
-use crate::pieces::{Piece, corrupt};
+use crate::pieces::Piece;
 use crate::scan::Bounds;
 use crate::store::Shared;
 
 /// Look-ups that are under way at a time. Servers have a queue of 50 calls by default, and other work.
 const LOOKUPS_AT_A_TIME: usize = 32;
+
+/// How long the reading of a document with several rows takes at most: as long as a look-up.
+const DOCUMENT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The look-ups of a table.
 #[derive(Debug)]
@@ -116,7 +120,7 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         let piece = Piece::of(row.row(), 0)?;
         if !piece.is_whole() {
-            return self.get_by_scan(vbid, key, visit).await;
+            return self.get_by_scan(vbid, key, DOCUMENT_TIME_MAX, visit).await;
         }
         let head = piece.head()?;
         match piece.xattrs {
@@ -126,29 +130,35 @@ impl Shared {
         Ok(true)
     }
 
-    /// Reads all rows of a document at one moment.
-    async fn get_by_scan(
+    /// Reads all rows of a document at one moment. It is a few scans' work and no more is waited for it: other
+    /// documents that clients ask for wait behind it.
+    pub(crate) async fn get_by_scan(
         &self,
         vbid: Vbid,
         key: DocKey<'_>,
+        time_max: Duration,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let mut is_there = false;
         let mut show = |record: Record<'_>| {
             is_there = true;
             visit(record);
-            ControlFlow::Continue(())
+            // There is one, so an end of the scan that does not come is not waited for.
+            ControlFlow::Break(())
         };
-        self.scan_documents(vbid, Bounds::document(vbid, key), &[], &mut show).await?;
-        Ok(is_there)
+        let scan = self.scan_documents(vbid, Bounds::document(vbid, key), &[], &mut show);
+        match tokio::time::timeout(time_max, scan).await {
+            Ok(scanned) => scanned.map(|()| is_there),
+            Err(_) => Err(StoreError::Io("Kudu: no answer about a document in time".into())),
+        }
     }
 
-    /// The states of these vbuckets, as far as there are any. Waits for as long as Kudu is away.
+    /// The states of these vbuckets, as far as there are any. When Kudu is away it waits like `attempts`.
     pub(crate) async fn states(
         &self,
         vbids: &[Vbid],
+        mut attempts: Attempts,
     ) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        let mut attempts = Attempts::default();
         loop {
             let keys = vbids.iter().map(|vbid| {
                 let vbucket = Value::Int16(vbucket_cell(*vbid));
@@ -170,24 +180,6 @@ impl Shared {
     /// Every vbucket that can have a state.
     pub(crate) fn all_vbuckets(&self) -> Vec<Vbid> {
         (0..self.vbuckets.min(VBUCKETS_MAX)).map(Vbid).collect()
-    }
-
-    /// A local document: all its rows, read at one moment.
-    pub(crate) async fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let bounds = Bounds::local(name);
-        let columns = [COLUMNS[column::BODY_BYTES], COLUMNS[column::BODY]];
-        let read = |row: &Row<'_>| {
-            let body: &[u8] = row.get(1).map_err(of_cell)?;
-            Ok((row.get::<i64>(0).map_err(of_cell)?, body.to_vec()))
-        };
-        let rows = self.scan_rows(&bounds, &[], &columns, usize::MAX, read).await?;
-        let Some((bytes, _)) = rows.first() else { return Ok(None) };
-        let bytes = usize::try_from(*bytes).unwrap_or(usize::MAX);
-        let value: Vec<u8> = rows.iter().flat_map(|(_, piece)| piece).copied().collect();
-        if value.len() != bytes {
-            return Err(corrupt("a local document of another length than it says"));
-        }
-        Ok(Some(value))
     }
 }
 

@@ -2,19 +2,23 @@
 //!
 //! Kudu removes rows by key only, so the keys are read first. Invariants: nothing is committed between the
 //! reading and the removal, because the caller holds the writer, so that no newer version is removed; a purge is
-//! recorded in the state of its vbucket in the same Write as the removal of the tombstones that it covers.
+//! recorded in the state of its vbucket in the same Write as the removal of the tombstones that it covers, and no
+//! later state takes it back, whatever its sender knew. Nobody is kept waiting for an absent Kudu: the time for each
+//! step is limited, and all of them may be repeated.
 
 use oribi_kudu::{Predicate, Row};
 use oribi_storage::{StoreError, VbucketState};
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use tokio::time::Instant;
 
 use crate::chunk_index::ChunkIndex;
 use crate::failure::of_cell;
 use crate::layout::{COLUMNS, STATE_COLLECTION, column};
+use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::rows::{RowKey, Unit};
 use crate::scan::Bounds;
-use crate::store::Shared;
+use crate::store::{Shared, TURN};
 use crate::writer::Writer;
 
 /// Rows that are removed in one Write.
@@ -22,6 +26,11 @@ const ROWS_AT_A_TIME: usize = 20_000;
 
 const KEY_NAMES: [&str; 3] =
     [COLUMNS[column::COLLECTION], COLUMNS[column::KEY], COLUMNS[column::CHUNK]];
+
+/// When the step that begins now has waited long enough for Kudu.
+fn step_limit() -> Option<Instant> {
+    Some(Instant::now() + TURN)
+}
 
 fn row_key(row: &Row<'_>) -> Result<RowKey, StoreError> {
     Ok(RowKey {
@@ -54,8 +63,9 @@ impl Shared {
         // Last, so that a vbucket that is dropped half is still seen, and dropped again.
         let state = RowKey { collection: STATE_COLLECTION, key: Vec::new(), chunk: 0 };
         let unit = Unit::Removal { vbid, rows: &[state], state: None };
-        self.write(writer, &[unit]).await?;
+        self.write(writer, &[unit], step_limit()).await?;
         writer.chunks.forget_vbucket(vbid);
+        writer.purged.remove(&vbid);
         Ok(())
     }
 
@@ -66,11 +76,13 @@ impl Shared {
         bounds: &Bounds,
     ) -> Result<(), StoreError> {
         loop {
-            let rows = self.scan_rows(bounds, &[], &KEY_NAMES, ROWS_AT_A_TIME, row_key).await?;
+            let limits = (ROWS_AT_A_TIME, Attempts::until(step_limit()));
+            let rows = self.scan_rows(bounds, &[], &KEY_NAMES, limits, row_key).await?;
             if rows.is_empty() {
                 return Ok(());
             }
-            self.write(writer, &[Unit::Removal { vbid, rows: &rows, state: None }]).await?;
+            let unit = Unit::Removal { vbid, rows: &rows, state: None };
+            self.write(writer, &[unit], step_limit()).await?;
         }
     }
 
@@ -86,7 +98,8 @@ impl Shared {
             return Ok(None);
         }
         tombstones.sort_unstable_by_key(|(seqno, _)| *seqno);
-        let mut state = self.states(&[vbid]).await?.pop().map(|(_, state)| state);
+        let known = self.states(&[vbid], Attempts::until(step_limit())).await?;
+        let mut state = known.into_iter().next().map(|(_, state)| state);
         let mut highest = None;
         for part in tombstones.chunks(ROWS_AT_A_TIME) {
             highest = part.last().map(|(seqno, _)| *seqno);
@@ -95,7 +108,7 @@ impl Shared {
                 *purge_seqno = (*purge_seqno).max(highest);
             }
             let unit = Unit::Removal { vbid, rows: &rows, state: state.as_ref() };
-            self.write(writer, &[unit]).await?;
+            self.write(writer, &[unit], step_limit()).await?;
         }
         Ok(highest)
     }
@@ -115,7 +128,8 @@ impl Shared {
             let seqno: i64 = row.get(3).map_err(of_cell)?;
             Ok((Seqno(seqno.cast_unsigned()), row_key(row)?))
         };
-        self.scan_rows(&Bounds::documents(vbid), &predicates, &columns, usize::MAX, read).await
+        let limits = (usize::MAX, Attempts::until(step_limit()));
+        self.scan_rows(&Bounds::documents(vbid), &predicates, &columns, limits, read).await
     }
 }
 

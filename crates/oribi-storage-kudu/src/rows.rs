@@ -3,14 +3,15 @@
 //! Owns: how a value is divided into cells, and what one thing that is written at once (a batch, a removal, a local
 //! document) sends. The bytes of a value go from the record straight into the request of its tablet.
 //! Invariants: joining what [`Parts::of`] divided gives the value back byte for byte, except that a compressed body
-//! becomes what it was before, because SQL has to read it, unless the batch would not fit one Write then; a document that loses rows loses them in the same
-//! Write; the state of a vbucket is in the Write of its records. `pieces` is the way back.
+//! becomes what it was before, because SQL has to read it, as far as the batch still fits one Write then; a column
+//! of text has nothing but the text of a document; a document that loses rows loses them in the same Write; the state
+//! of a vbucket is in the Write of its records. `pieces` is the way back.
 
 use std::borrow::Cow;
 
 use oribi_kudu::{Session, SessionError};
 use oribi_storage::{Record, VbBatch, VbucketState, encode_state};
-use oribi_types::{Datatype, DocKey, Vbid};
+use oribi_types::{Datatype, DocKey, Seqno, Vbid};
 
 use crate::chunk_index::ChunkIndex;
 use crate::layout::{LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, vbucket_cell};
@@ -47,11 +48,14 @@ impl<'a> Parts<'a> {
     /// Divides a record's value; `inflates` is whether a compressed body becomes what it was.
     pub(crate) fn of(record: &Record<'a>, inflates: bool) -> Parts<'a> {
         let (xattrs, body) = split_xattrs(record.datatype, record.value);
-        let (body, datatype) = match inflates {
+        // A block that could not be taken off is in front of the body, which then is neither text nor compressed.
+        let is_alone = xattrs.is_some() || !record.datatype.contains(Datatype::XATTR);
+        let (body, datatype) = match inflates && is_alone {
             true => inflated(record.datatype, body),
             false => (Cow::Borrowed(body), record.datatype),
         };
-        let is_json = datatype.contains(Datatype::JSON)
+        let is_json = is_alone
+            && datatype.contains(Datatype::JSON)
             && !datatype.contains(Datatype::SNAPPY)
             && !body.is_empty()
             && std::str::from_utf8(&body).is_ok();
@@ -148,10 +152,18 @@ impl Unit<'_> {
         self.vbid().map_or(LOCAL_VBUCKET, vbucket_cell)
     }
 
+    /// The tombstones up to this seqno are gone once it is written.
+    pub(crate) fn purges(&self) -> Option<(Vbid, Seqno)> {
+        match self {
+            Unit::Removal { vbid, state: Some(state), .. } => Some((*vbid, state.purge_seqno)),
+            _ => None,
+        }
+    }
+
     /// About how large its rows are.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Unit::Batch(batch) => batch_bytes(batch, inflates(batch)),
+            Unit::Batch(batch) => batch_bytes(batch),
             Unit::Removal { rows, .. } => {
                 let bytes = |row: &RowKey| row.key.len() + ROW_OVERHEAD_BYTES;
                 STATE_ROW_BYTES + rows.iter().map(bytes).sum::<usize>()
@@ -163,19 +175,20 @@ impl Unit<'_> {
         }
     }
 
-    /// Hands its rows to the session. After an error some of them may be there.
+    /// Hands its rows to the session. After an error some of them may be there. The state says that tombstones up
+    /// to `purged` are gone, whatever it said before.
     pub(crate) async fn put(
         &self,
         session: &mut Session,
         chunks: &mut ChunkIndex,
+        purged: Seqno,
     ) -> Result<(), SessionError> {
         match self {
             Unit::Batch(batch) => {
-                let inflates = inflates(batch);
-                for record in &batch.records {
+                for (record, inflates) in batch.records.iter().zip(inflations(batch)) {
                     put_record(session, chunks, (batch.vbid, record), inflates).await?;
                 }
-                put_state(session, batch.vbid, &batch.state).await
+                put_state(session, batch.vbid, &batch.state, purged).await
             }
             Unit::Removal { vbid, rows, state } => {
                 for row in *rows {
@@ -183,7 +196,7 @@ impl Unit<'_> {
                         .await?;
                 }
                 match state {
-                    Some(state) => put_state(session, *vbid, state).await,
+                    Some(state) => put_state(session, *vbid, state, purged).await,
                     None => Ok(()),
                 }
             }
@@ -196,8 +209,7 @@ impl Unit<'_> {
     /// Its rows are in the table: what is known of chunks is exact again.
     pub(crate) fn settle(&self, chunks: &mut ChunkIndex) {
         let Unit::Batch(batch) = self else { return };
-        let inflates = inflates(batch);
-        for record in &batch.records {
+        for (record, inflates) in batch.records.iter().zip(inflations(batch)) {
             if chunks.rows(batch.vbid, record.key) > 1 {
                 let rows = Parts::of(record, inflates).pieces().count();
                 let rows = u16::try_from(rows).unwrap_or(u16::MAX);
@@ -207,26 +219,40 @@ impl Unit<'_> {
     }
 }
 
-/// Whether a batch fits one Write when its compressed bodies are inflated.
-fn inflates(batch: &VbBatch<'_>) -> bool {
-    batch_bytes(batch, true) <= WRITE_BYTES_MAX
+/// Which records of a batch are inflated if they are compressed: the first ones, for as long as the batch fits one
+/// Write.
+fn inflations(batch: &VbBatch<'_>) -> impl Iterator<Item = bool> {
+    let mut room = WRITE_BYTES_MAX.saturating_sub(bytes_as_they_are(batch));
+    batch.records.iter().map(move |record| {
+        let more = record_bytes(record, true) - record_bytes(record, false);
+        let fits = more <= room;
+        room -= if fits { more } else { 0 };
+        fits
+    })
 }
 
 /// About how large the rows of a batch are.
-fn batch_bytes(batch: &VbBatch<'_>, inflates: bool) -> usize {
-    let bytes = |record: &Record<'_>| {
-        let (_, body) = split_xattrs(record.datatype, record.value);
-        // The length in front of a compressed body is not to be trusted, and is checked again before it is used.
-        let larger = match inflates && record.datatype.contains(Datatype::SNAPPY) {
-            true => {
-                snap::raw::decompress_len(body).map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX))
-            }
-            false => 0,
-        };
-        let value = record.value.len() + larger;
-        value + (1 + value / PIECE_BYTES_MAX) * (record.key.key.len() + ROW_OVERHEAD_BYTES)
+fn batch_bytes(batch: &VbBatch<'_>) -> usize {
+    let records = batch.records.iter().zip(inflations(batch));
+    STATE_ROW_BYTES
+        + records.map(|(record, inflates)| record_bytes(record, inflates)).sum::<usize>()
+}
+
+fn bytes_as_they_are(batch: &VbBatch<'_>) -> usize {
+    let records = batch.records.iter().map(|record| record_bytes(record, false));
+    STATE_ROW_BYTES + records.sum::<usize>()
+}
+
+/// About how large the rows of a record are, at least as large inflated as not.
+fn record_bytes(record: &Record<'_>, inflates: bool) -> usize {
+    let (_, body) = split_xattrs(record.datatype, record.value);
+    // The length in front of a compressed body is not to be trusted, and is checked again before it is used.
+    let larger = match inflates && record.datatype.contains(Datatype::SNAPPY) {
+        true => snap::raw::decompress_len(body).map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX)),
+        false => 0,
     };
-    STATE_ROW_BYTES + batch.records.iter().map(bytes).sum::<usize>()
+    let value = record.value.len() + larger;
+    value + (1 + value / PIECE_BYTES_MAX) * (record.key.key.len() + ROW_OVERHEAD_BYTES)
 }
 
 /// Hands the rows of a record to the session, and the removal of those that it has no more.
@@ -280,9 +306,13 @@ async fn put_state(
     session: &mut Session,
     vbid: Vbid,
     state: &VbucketState,
+    purged: Seqno,
 ) -> Result<(), SessionError> {
     let place = (vbucket_cell(vbid), STATE_COLLECTION);
-    let body = encode_state(state);
+    let body = match state.purge_seqno < purged {
+        true => encode_state(&VbucketState { purge_seqno: purged, ..state.clone() }),
+        false => encode_state(state),
+    };
     put_named(session, place, (b"", 0), state.high_seqno.0, (&body, body.len())).await
 }
 

@@ -158,16 +158,16 @@ impl Shared {
         Ok(assembler.end()?)
     }
 
-    /// All rows of a scan of a few columns, as far as `limit`. Waits for as long as Kudu is away, and begins anew then.
+    /// All rows of a scan of a few columns, as far as `limit`. When Kudu is away it waits like `attempts`, and
+    /// begins anew then.
     pub(crate) async fn scan_rows<T>(
         &self,
         bounds: &Bounds,
         predicates: &[Predicate],
         columns: &[&str],
-        limit: usize,
+        (limit, mut attempts): (usize, Attempts),
         read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let mut attempts = Attempts::default();
         loop {
             let error = match self.scan_rows_once(bounds, predicates, columns, limit, &read).await {
                 Ok(found) => return Ok(found),

@@ -2,8 +2,8 @@
 //!
 //! Owns: opening a bucket's table, the runtime, the lock that lets one caller write at a time, the figures.
 //! Invariants: a method waits on its caller's thread and never runs on one of the runtime; commits wait for
-//! as long as Kudu is away, other writers give up when the lock is not free in time; the lock is never held by a
-//! reader. The work itself is in `writer`, `reader`, `scan`, `removal` and `fence`.
+//! as long as Kudu is away, other writers give up when the lock is not free or Kudu does not answer in time; the lock
+//! is never held by a reader. The work itself is in `writer`, `reader`, `scan`, `removal` and `fence`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,7 @@ use oribi_storage::{
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::Instant;
 
 use crate::block_on::block_on;
 use crate::failure::{of_kudu, passes};
@@ -25,15 +26,15 @@ use crate::layout::{COLUMNS, Opening, column, open_or_create, refusal};
 use crate::owned_record::OwnedRecord;
 use crate::patience::{Attempts, Patience};
 use crate::reader::Lookups;
-use crate::rows::{Unit, rows_max};
+use crate::rows::Unit;
 use crate::scan::Bounds;
 use crate::url::KuduUrl;
 use crate::writer::Writer;
 
 /// Threads of the runtime: they read and write sockets; rows are encoded and read on the callers' threads.
 const RUNTIME_THREADS: usize = 2;
-/// How long a writer other than the flusher waits for its turn.
-const TURN: Duration = Duration::from_secs(30);
+/// How long a writer other than the flusher waits for its turn, and then for Kudu.
+pub(crate) const TURN: Duration = Duration::from_secs(30);
 /// How often Kudu is asked how large the table is.
 const SIZE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long one attempt to open, make or alter the table takes. All of them are repeated.
@@ -211,7 +212,7 @@ impl KvStore for KuduStore {
         batches.iter().for_each(assert_fits);
         let units: Vec<Unit<'_>> = batches.iter().map(Unit::Batch).collect();
         let mut writer = self.writer.lock();
-        self.counters.commit(batches, self.block_on(self.shared.write(&mut writer, &units)))
+        self.counters.commit(batches, self.block_on(self.shared.write(&mut writer, &units, None)))
     }
 
     fn get(
@@ -286,21 +287,17 @@ impl KvStore for KuduStore {
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.block_on(self.shared.states(&self.shared.all_vbuckets()))
+        self.block_on(self.shared.states(&self.shared.all_vbuckets(), Attempts::default()))
     }
 
     fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.block_on(self.shared.get_local(name))
+        self.block_on(self.shared.get_local(name, Attempts::default()))
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         let mut writer = self.turn()?;
-        self.block_on(async {
-            let before = self.shared.get_local(name).await?;
-            let rows_before = before.map_or(0, |before| rows_max(before.len()));
-            let unit = Unit::Local { name, value, rows_before };
-            self.shared.write(&mut writer, &[unit]).await
-        })
+        let limit = Some(Instant::now() + TURN);
+        self.block_on(self.shared.put_local(&mut writer, (name, value), limit))
     }
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
@@ -377,3 +374,6 @@ fn seqno_predicates(from: Seqno, to: Seqno) -> Vec<Predicate> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,17 +5,20 @@
 //! each. Invariants: a unit of a round is in one Write with all its rows; the next round begins when every unit of the
 //! last one is decided, so that versions arrive in their order; a failed Write is repeated with the same rows before
 //! anything newer is sent; nothing is sent for vbuckets that this process does not own in the epoch of the session.
-//! Callers: commits, removals, local documents, each of which holds the writer meanwhile.
+//! Callers: commits, which wait for as long as Kudu is away; removals and local documents, which have a limit. Each
+//! holds the writer meanwhile. A Write that a caller stopped waiting for is decided before the next one is sent.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use oribi_kudu::{Error, RowErrors, RowFailure, SessionError, Value};
 use oribi_storage::StoreError;
+use oribi_types::{Seqno, Vbid};
+use tokio::time::Instant;
 
 use crate::chunk_index::ChunkIndex;
 use crate::epoch::{Epoch, TakenVbuckets};
 use crate::failure::{of_kudu, of_session, passes};
-use crate::patience::Attempts;
+use crate::patience::{Attempts, Waited};
 use crate::rows::{Unit, WRITE_BYTES_MAX};
 use crate::store::Shared;
 
@@ -27,6 +30,10 @@ pub(crate) struct Writer {
     pub(crate) was_taken_over: bool,
     pub(crate) taken: TakenVbuckets,
     pub(crate) chunks: ChunkIndex,
+    /// Up to where tombstones were removed, of the vbuckets where some were, or perhaps were.
+    pub(crate) purged: HashMap<Vbid, Seqno>,
+    /// The session has a Write under way whose caller was told that nobody knows.
+    has_undecided: bool,
     /// Why nothing is ever written again: another owner, or a Write whose outcome was not waited for.
     ended: Option<Ended>,
 }
@@ -50,6 +57,10 @@ enum Cause {
     Passing(Error),
     /// The table was changed.
     OtherEpoch,
+    /// The caller's limit has passed. What is under way may still be written.
+    Undecided,
+    /// The store is being closed. What is under way may still be written, so nothing may be sent after it.
+    Abandoned,
     Lasting(StoreError),
 }
 
@@ -75,20 +86,52 @@ impl Writer {
 }
 
 impl Shared {
-    /// Writes all units, or says why not. After `Fenced` those of owned vbuckets are written.
+    /// Writes all units, or says why not. After `Fenced` those of owned vbuckets are written; when the limit has
+    /// passed nobody knows whether they are, or will be.
     pub(crate) async fn write(
         &self,
         writer: &mut Writer,
         units: &[Unit<'_>],
+        limit: Option<Instant>,
     ) -> Result<(), StoreError> {
         let mut fenced = None;
         let mut left = units;
         while !left.is_empty() {
             let (round, rest) = left.split_at(units_of_round(left));
-            fenced = self.write_round(writer, round).await?.or(fenced);
+            fenced = self.write_round(writer, round, limit).await?.or(fenced);
             left = rest;
         }
         fenced.map_or(Ok(()), Err)
+    }
+
+    /// Waits until nothing is under way of which an earlier caller was told that nobody knows.
+    pub(crate) async fn settle_undecided(
+        &self,
+        writer: &mut Writer,
+        limit: Option<Instant>,
+    ) -> Result<(), StoreError> {
+        if !std::mem::take(&mut writer.has_undecided) {
+            return Ok(());
+        }
+        // Without an epoch it was of a session that is gone, and what that has sent is refused from now on.
+        let Some(epoch) = &mut writer.epoch else { return Ok(()) };
+        let what = "an earlier Write is to be decided";
+        match self.patience.wait(what, limit, epoch.session.flush()).await {
+            // What became of it is news to nobody.
+            Waited::Done(Ok(_)) => Ok(()),
+            Waited::Done(Err(_)) => {
+                epoch.renew_session();
+                Ok(())
+            }
+            Waited::TimeIsUp => {
+                writer.has_undecided = true;
+                Err(StoreError::Io(format!("Kudu: {what}: no answer")))
+            }
+            Waited::Closed => {
+                writer.ended = Some(Ended::Abandoned);
+                writer.may_start()
+            }
+        }
     }
 
     /// Returns the error for those units that are not this process's to write.
@@ -96,13 +139,15 @@ impl Shared {
         &self,
         writer: &mut Writer,
         round: &[Unit<'_>],
+        limit: Option<Instant>,
     ) -> Result<Option<StoreError>, StoreError> {
+        self.settle_undecided(writer, limit).await?;
         let mut left: Vec<&Unit<'_>> = round.iter().collect();
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::until(limit);
         let mut fenced = None;
         while !left.is_empty() {
-            self.ensure_epoch(writer).await?;
-            let Writer { epoch: Some(epoch), chunks, .. } = writer else { continue };
+            self.ensure_epoch(writer, attempts).await?;
+            let Some(epoch) = &writer.epoch else { continue };
             left.retain(|unit| {
                 let owns = epoch.owns(unit.vbid());
                 if !owns {
@@ -112,7 +157,9 @@ impl Shared {
                 }
                 owns
             });
-            let cause = match self.send(epoch, chunks, &left).await? {
+            let outcome = self.send(writer, &left, limit).await;
+            let chunks = &mut writer.chunks;
+            let cause = match outcome {
                 Outcome::Written => {
                     left.iter().for_each(|unit| unit.settle(chunks));
                     self.patience.succeeded("commits are written");
@@ -135,13 +182,19 @@ impl Shared {
                     let paused =
                         self.patience.pause(&mut attempts, "rows are to be written", &error);
                     if let Err(error) = paused.await {
-                        writer.ended = Some(Ended::Abandoned);
+                        // Who has a limit repeats nothing himself: what comes next is newer.
+                        writer.ended = limit.is_none().then_some(Ended::Abandoned);
                         return Err(error);
                     }
                 }
-                Cause::Lasting(StoreError::Poisoned(_)) => {
+                Cause::Abandoned => {
                     writer.ended = Some(Ended::Abandoned);
                     writer.may_start()?;
+                }
+                Cause::Undecided => {
+                    writer.has_undecided = true;
+                    let why = "Kudu: no answer in time; nobody knows whether it is written";
+                    return Err(StoreError::Io(why.into()));
                 }
                 Cause::Lasting(error) => return Err(error),
             }
@@ -149,7 +202,11 @@ impl Shared {
         Ok(fenced)
     }
 
-    async fn ensure_epoch(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    async fn ensure_epoch(
+        &self,
+        writer: &mut Writer,
+        attempts: Attempts,
+    ) -> Result<(), StoreError> {
         writer.may_start()?;
         if writer.epoch.is_some() {
             return Ok(());
@@ -157,44 +214,75 @@ impl Shared {
         if !writer.was_taken_over {
             return Err(StoreError::Fenced("no vbucket was taken over".into()));
         }
-        self.renew_epoch(writer).await
+        self.renew_epoch(writer, attempts).await
     }
 
     /// Encodes the units and waits until they are decided.
     async fn send(
         &self,
-        epoch: &mut Epoch,
-        chunks: &mut ChunkIndex,
+        writer: &mut Writer,
         units: &[&Unit<'_>],
-    ) -> Result<Outcome, StoreError> {
+        limit: Option<Instant>,
+    ) -> Outcome {
         let all = || units.iter().map(|unit| unit.vbucket_cell()).collect::<HashSet<_>>();
-        for unit in units {
-            if let Err(error) = unit.put(&mut epoch.session, chunks).await {
-                epoch.renew_session();
-                let cause = match error {
-                    SessionError::Client(error) if passes(&error) => Cause::Passing(error),
-                    error => Cause::Lasting(of_session(&error)),
-                };
-                return Ok(Outcome::Failed { vbuckets: all(), cause });
-            }
+        if let Err(cause) = self.fill(writer, units, limit).await {
+            writer.epoch.iter_mut().for_each(Epoch::renew_session);
+            return Outcome::Failed { vbuckets: all(), cause };
         }
-        let flushed = self.patience.wait("rows are to be written", epoch.session.flush()).await;
-        let Some(flushed) = flushed else {
-            // What is under way may still be written, so nothing may be sent after it.
-            let why = StoreError::Poisoned("abandoned".into());
-            return Ok(Outcome::Failed { vbuckets: all(), cause: Cause::Lasting(why) });
+        // From here on they may be gone, whatever the answer will be.
+        for (vbid, seqno) in units.iter().filter_map(|unit| unit.purges()) {
+            let purged = writer.purged.entry(vbid).or_default();
+            *purged = seqno.max(*purged);
+        }
+        let Some(epoch) = &mut writer.epoch else {
+            return Outcome::Failed { vbuckets: all(), cause: Cause::OtherEpoch };
         };
-        Ok(match flushed {
-            Ok(_) => Outcome::Written,
-            Err(SessionError::RowsFailed { .. }) => judge(&epoch.session.take_errors(), all()),
-            Err(SessionError::Client(error)) if passes(&error) => {
+        let flush = epoch.session.flush();
+        match self.patience.wait("rows are to be written", limit, flush).await {
+            Waited::Done(Ok(_)) => Outcome::Written,
+            Waited::Done(Err(SessionError::RowsFailed { .. })) => {
+                judge(&epoch.session.take_errors(), all())
+            }
+            Waited::Done(Err(SessionError::Client(error))) if passes(&error) => {
                 epoch.renew_session();
                 Outcome::Failed { vbuckets: all(), cause: Cause::Passing(error) }
             }
-            Err(error) => {
+            Waited::Done(Err(error)) => {
                 Outcome::Failed { vbuckets: all(), cause: Cause::Lasting(of_session(&error)) }
             }
-        })
+            Waited::TimeIsUp => Outcome::Failed { vbuckets: all(), cause: Cause::Undecided },
+            Waited::Closed => Outcome::Failed { vbuckets: all(), cause: Cause::Abandoned },
+        }
+    }
+
+    /// Hands the rows of the units to the session, which sends none of them yet. That waits when it is not known
+    /// where the tablets are.
+    async fn fill(
+        &self,
+        writer: &mut Writer,
+        units: &[&Unit<'_>],
+        limit: Option<Instant>,
+    ) -> Result<(), Cause> {
+        let Writer { epoch: Some(epoch), chunks, purged, .. } = writer else {
+            return Err(Cause::OtherEpoch);
+        };
+        let put_all = async {
+            for unit in units {
+                let purged = unit.vbid().and_then(|vbid| purged.get(&vbid)).copied();
+                unit.put(&mut epoch.session, chunks, purged.unwrap_or_default()).await?;
+            }
+            Ok(())
+        };
+        let nothing_sent = |why: &str| Cause::Lasting(StoreError::Io(format!("Kudu: {why}")));
+        match self.patience.wait("tablets are to be found", limit, put_all).await {
+            Waited::Done(Ok(())) => Ok(()),
+            Waited::Done(Err(SessionError::Client(error))) if passes(&error) => {
+                Err(Cause::Passing(error))
+            }
+            Waited::Done(Err(error)) => Err(Cause::Lasting(of_session(&error))),
+            Waited::TimeIsUp => Err(nothing_sent("no answer in time; nothing was sent")),
+            Waited::Closed => Err(nothing_sent("no answer before the store was closed")),
+        }
     }
 }
 

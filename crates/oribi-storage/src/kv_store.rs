@@ -65,7 +65,8 @@ pub struct VbucketState {
     pub max_cas: Cas,
     /// Highest revision among deletions, so that a re-created document continues above it.
     pub max_deleted_rev_seqno: RevSeqno,
-    /// Tombstones up to this seqno may have been purged.
+    /// Tombstones up to this seqno may have been purged. It never falls while the vbucket exists; a store may keep the
+    /// highest one that it knows in a state whose sender knew less.
     pub purge_seqno: Seqno,
     /// Newest first, at most 25 entries.
     pub failover_table: Vec<FailoverEntry>,

@@ -108,7 +108,10 @@ impl Run {
             let mut records: Vec<Kept> = records.into_values().collect();
             records.sort_by_key(|kept| kept.seqno);
             let high_seqno = self.seqnos.get(&vbid).copied().unwrap_or(0);
-            group.insert(vbid, (records, state(high_seqno)));
+            // Like the engine's, it never says less than an earlier one.
+            let earlier = self.model.states.get(&vbid);
+            let purge_seqno = earlier.map_or(Seqno(0), |state| state.purge_seqno);
+            group.insert(vbid, (records, VbucketState { purge_seqno, ..state(high_seqno) }));
         }
         let batches = group.iter().map(|(vbid, (kept, state))| batch(*vbid, kept, state.clone()));
         store.commit(&batches.collect::<Vec<_>>()).expect("the store commits");

@@ -1,0 +1,203 @@
+//! What becomes of those who wait for a Kudu that does not answer, against a real one that is paused.
+//!
+//! They share a cluster, one after the other. Its clients forget after a second where tablets are.
+
+use std::sync::OnceLock;
+
+use oribi_storage::VbucketPhase;
+use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
+use oribi_types::{Cas, Datatype, RevSeqno};
+
+use super::*;
+use crate::epoch::Epoch;
+use crate::layout::epoch_of;
+
+const VBUCKETS: u16 = 8;
+const VB: Vbid = Vbid(1);
+const KEY: DocKey<'static> = DocKey { collection: CollectionId(0), key: b"key" };
+const SHORT: Duration = Duration::from_millis(300);
+const TABLET_SERVER: KuduServer = KuduServer::TabletServer(0);
+const MASTER: KuduServer = KuduServer::Master(0);
+
+static CLUSTER: OnceLock<Option<Mutex<KuduCluster>>> = OnceLock::new();
+
+/// The cluster, for one test at a time.
+fn cluster() -> Option<MutexGuard<'static, KuduCluster>> {
+    let options = || KuduOptions::new(1, 1).master_flag("--table_locations_ttl_ms=1000");
+    let cluster = CLUSTER.get_or_init(|| KuduCluster::start_or_skip(options()).map(Mutex::new));
+    cluster.as_ref().map(Mutex::lock)
+}
+
+/// A server that does not run until this is dropped.
+struct Paused<'c>(&'c KuduCluster, KuduServer);
+
+impl<'c> Paused<'c> {
+    fn new(cluster: &'c KuduCluster, server: KuduServer) -> Paused<'c> {
+        cluster.pause(server).unwrap();
+        Paused(cluster, server)
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        // It fails when the server has ended, which the test will notice.
+        let _ = self.0.resume(self.1);
+    }
+}
+
+fn all() -> Vec<Vbid> {
+    (0..VBUCKETS).map(Vbid).collect()
+}
+
+fn open(cluster: &KuduCluster, bucket: &str) -> KuduStore {
+    let url = format!("kudu://{}/tests?tablets=1&replicas=1", cluster.master_addresses());
+    let store = KuduStore::open(&url.parse().unwrap(), bucket, VBUCKETS, &|| true).unwrap();
+    store.take_over(&all()).unwrap();
+    store
+}
+
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + SHORT)
+}
+
+/// One version of the document, or its tombstone, and a state that knows of no purge.
+fn batch(seqno: u64, value: &[u8], deleted: bool) -> VbBatch<'_> {
+    let record = Record {
+        key: KEY,
+        value,
+        cas: Cas(seqno),
+        seqno: Seqno(seqno),
+        rev_seqno: RevSeqno(seqno),
+        flags: 0,
+        expiry: u32::from(deleted),
+        datatype: Datatype::RAW,
+        deleted,
+    };
+    let state = VbucketState {
+        phase: VbucketPhase::Active,
+        high_seqno: Seqno(seqno),
+        max_cas: Cas(seqno),
+        max_deleted_rev_seqno: RevSeqno(0),
+        purge_seqno: Seqno(0),
+        failover_table: Vec::new(),
+    };
+    VbBatch { vbid: VB, records: vec![record], state }
+}
+
+fn failure(result: Result<(), StoreError>) -> String {
+    match result {
+        Err(StoreError::Io(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Making a collection held the writer, and whoever made it, for as long as Kudu was away.
+#[test]
+fn a_local_document_is_not_waited_for_without_end_and_versions_keep_their_order() {
+    let Some(cluster) = cluster() else { return };
+    let store = open(&cluster, "local");
+    store.put_local("name", b"one").unwrap();
+    let shared = &store.shared;
+    let mut writer = store.writer.lock();
+    let paused = Paused::new(&cluster, TABLET_SERVER);
+    let put = shared.put_local(&mut writer, ("name", b"never"), soon());
+    let unread = failure(store.block_on(put));
+    assert!(unread.contains("nothing was sent"), "{unread}");
+    let unit = |value| [Unit::Local { name: "name", value, rows_before: 1 }];
+    let undecided = failure(store.block_on(shared.write(&mut writer, &unit(b"two"), soon())));
+    assert!(undecided.contains("nobody knows"), "{undecided}");
+    let behind = failure(store.block_on(shared.write(&mut writer, &unit(b"never"), soon())));
+    assert!(behind.contains("earlier Write"), "{behind}");
+    drop(paused);
+    store.block_on(shared.settle_undecided(&mut writer, None)).unwrap();
+    drop(writer);
+    assert_eq!(store.get_local("name").unwrap().as_deref(), Some(&b"two"[..]));
+    store.put_local("name", b"three").unwrap();
+    assert_eq!(store.get_local("name").unwrap().as_deref(), Some(&b"three"[..]));
+}
+
+/// The thread that fetches for clients waited until Kudu was back, and all keys behind the document with it.
+#[test]
+fn a_document_of_several_rows_is_waited_for_no_longer_than_others() {
+    let Some(cluster) = cluster() else { return };
+    let store = open(&cluster, "rows");
+    let value = vec![7; 200_000];
+    store.commit(&[batch(1, &value, false)]).unwrap();
+    let mut bytes = 0;
+    let mut read = |time_max| {
+        let mut visit = |record: Record<'_>| bytes = record.value.len();
+        store.block_on(store.shared.get_by_scan(VB, KEY, time_max, &mut visit))
+    };
+    let paused = Paused::new(&cluster, TABLET_SERVER);
+    let began = Instant::now();
+    assert!(matches!(read(SHORT), Err(StoreError::Io(_))));
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    drop(paused);
+    assert!(read(PATIENCE).unwrap());
+    assert_eq!(bytes, value.len());
+}
+
+/// The first row of a session asked where tablets are, and nothing ended that wait, not even the store's end.
+#[test]
+fn a_wait_for_the_places_of_tablets_can_be_ended() {
+    let Some(cluster) = cluster() else { return };
+    let store = open(&cluster, "places");
+    let mut writer = store.writer.lock();
+    let paused = Paused::new(&cluster, MASTER);
+    let mut seqno = 0;
+    let ended = poll_until(PATIENCE, || {
+        seqno += 1;
+        let batch = batch(seqno, b"value", false);
+        let written = store.block_on(async {
+            writer.epoch.iter_mut().for_each(Epoch::renew_session);
+            store.shared.write(&mut writer, &[Unit::Batch(&batch)], soon()).await
+        });
+        written.err().map(|error| failure(Err(error)))
+    });
+    assert!(ended.as_ref().is_some_and(|why| why.contains("nothing was sent")), "{ended:?}");
+    drop(paused);
+    drop(writer);
+    store.commit(&[batch(seqno + 1, b"value", false)]).unwrap();
+}
+
+/// Each ten seconds of a slow tablet made another epoch, for which every other owner encoded its Writes anew.
+#[test]
+fn a_take_over_makes_one_epoch_however_long_it_takes() {
+    let Some(cluster) = cluster() else { return };
+    let store = open(&cluster, "epochs");
+    let epoch = || {
+        let table = store.block_on(store.shared.client.open_table_by_id(store.shared.table.id()));
+        epoch_of(&table.unwrap()).unwrap()
+    };
+    let before = epoch();
+    let paused = Paused::new(&cluster, TABLET_SERVER);
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| store.take_over(&all()));
+        let retried = poll_until(PATIENCE, || (store.retries() > 0).then_some(()));
+        drop(paused);
+        taken.join().unwrap().unwrap();
+        assert!(retried.is_some(), "the take-over did not wait for the tablet");
+    });
+    assert_eq!(epoch(), before + 1);
+    store.commit(&[batch(1, b"value", false)]).unwrap();
+}
+
+/// A flush that was prepared before a purge wrote the state of before over it.
+#[test]
+fn a_later_state_does_not_take_a_purge_back() {
+    let Some(cluster) = cluster() else { return };
+    let store = open(&cluster, "purges");
+    let purge_seqno = || {
+        let states = store.vbucket_states().unwrap();
+        states.iter().find(|(vbid, _)| *vbid == VB).map(|(_, state)| state.purge_seqno.0)
+    };
+    store.commit(&[batch(5, b"", true)]).unwrap();
+    assert_eq!(purge_seqno(), Some(0));
+    assert_eq!(store.compact(VB, 100).unwrap(), Some(Seqno(5)));
+    assert_eq!(purge_seqno(), Some(5));
+    store.commit(&[batch(6, b"value", false)]).unwrap();
+    assert_eq!(purge_seqno(), Some(5), "the state said 0");
+    store.drop_vbucket(VB).unwrap();
+    store.commit(&[batch(1, b"value", false)]).unwrap();
+    assert_eq!(purge_seqno(), Some(0), "it is another vbucket now");
+}
