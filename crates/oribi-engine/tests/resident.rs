@@ -11,78 +11,11 @@ use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Refused, Storage,
     StoreMode, StoreRequest, Upkeep,
 };
-use oribi_storage::{
-    KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
-};
-use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
+use oribi_storage::testing::NullStore;
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 const MIB: u64 = 1 << 20;
 const VBUCKETS: u16 = 16;
-
-/// Takes every commit and keeps nothing.
-struct Nowhere;
-
-impl KvStore for Nowhere {
-    fn commit(&self, _: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn get(
-        &self,
-        _: Vbid,
-        _: DocKey<'_>,
-        _: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    /// No key is written twice.
-    fn may_contain(&self, _: Vbid, _: DocKey<'_>) -> bool {
-        false
-    }
-
-    fn scan_keys(&self, _: Vbid, _: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn scan_seqnos(
-        &self,
-        _: Vbid,
-        _: Seqno,
-        _: Seqno,
-        _: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn get_local(&self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(None)
-    }
-
-    fn put_local(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn purge_collection(&self, _: Vbid, _: CollectionId) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn drop_vbucket(&self, _: Vbid) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn compact(&self, _: Vbid, _: u32) -> Result<Option<Seqno>, StoreError> {
-        Ok(None)
-    }
-
-    fn stats(&self) -> StoreStats {
-        StoreStats::default()
-    }
-}
 
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("the system has /proc");
@@ -163,7 +96,7 @@ fn run(eviction: EvictionPolicy, storage: Storage, quota: u64) {
         next
     });
     let before = resident_bytes();
-    let bucket = Bucket::open(config, Arc::new(Nowhere), entropy, true).expect("a bucket opens");
+    let bucket = Bucket::open(config, Arc::new(NullStore), entropy, true).expect("a bucket opens");
     let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
     let mut run = Run { bucket, quota, used_max: 0, resident_max: 0 };
     for (phase, value_bytes, part) in [(1, 512, 110), (2, 4096, 160), (3, 100, 25)] {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use oribi_engine::BucketStats;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -227,18 +227,16 @@ impl ServerCollector {
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
         if let Some(tls) = self.server.tls() {
-            let expiry = ConstGauge::new(tls.current().certificate.not_after_unix_s);
+            let expiry = tls.current().certificate.not_after_unix_s;
             let help = "End of the certificate's validity, in seconds since 1970";
-            let name = "tls_certificate_not_after_seconds";
-            expiry.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            encode_gauge(encoder, "tls_certificate_not_after_seconds", help, expiry)?;
         }
-        let buffers = ConstGauge::new(self.server.registry.buffer_bytes());
+        let buffers = self.server.registry.buffer_bytes();
         let help = "Bytes of connections' buffers";
-        let name = "connection_buffer_bytes";
-        buffers.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        let open = ConstGauge::new(self.server.connections() as u64);
+        encode_gauge(encoder, "connection_buffer_bytes", help, buffers)?;
+        let open = self.server.connections() as u64;
         let help = "Open connections of the memcached binary protocol";
-        open.encode(encoder.encode_descriptor("connections", help, None, MetricType::Gauge)?)
+        encode_gauge(encoder, "connections", help, open)
     }
 }
 
@@ -260,6 +258,16 @@ fn encode_counter(
 ) -> Result<(), fmt::Error> {
     let counter = ConstCounter::new(value);
     counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+}
+
+fn encode_gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeGaugeValue,
+) -> Result<(), fmt::Error> {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 fn encode_buckets(

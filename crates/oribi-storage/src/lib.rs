@@ -15,6 +15,8 @@ mod kv_store;
 mod load_plan;
 mod log_store;
 mod memory_store;
+#[cfg(any(test, feature = "testing"))]
+mod null_store;
 mod seeded_random;
 mod shared_memory_store;
 mod state_layout;
@@ -34,8 +36,9 @@ pub use seeded_random::SeededRandom;
 pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
 pub use state_layout::{VBUCKETS_MAX, assert_fits, decode_state, encode_state};
 
-/// What tests of the crates above need of this one: files that fail, and bugs to plant.
+/// What tests of the crates above need of this one: files that fail, bugs to plant, and a store that keeps nothing.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     pub use crate::log_store::{Bug, SimDirectory, Trouble};
+    pub use crate::null_store::NullStore;
 }

@@ -226,7 +226,8 @@ QUICKSTARTS = {
 OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
           "range-scans": range_scans, "cluster": nodes}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", "range-scans", *LANGUAGES, *(language + TLS_SUFFIX for language in LANGUAGES), "cluster", "memcapable", "quickstart"]
+ALL = ["eviction", "debian", "range-scans", *LANGUAGES, "cluster",
+       *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
 
 
 def credentials(server):

@@ -4,7 +4,8 @@ import os
 import urllib.request
 
 from couchbase.durability import DurabilityLevel, ServerDurability
-from couchbase.options import UpsertOptions
+from couchbase.kv_range_scan import PrefixScan
+from couchbase.options import ScanOptions, UpsertOptions
 
 from checks import equal, eventually
 
@@ -28,6 +29,9 @@ class Nodes:
         for key, value in self.written.items():
             found = eventually(lambda key=key: collection.get(key), self.transient)
             equal(found.content_as[str], value)
+        # A scan asks the node of each vbucket, as the map says.
+        found = collection.scan(PrefixScan(""), ScanOptions(ids_only=True))
+        equal(sorted(each.id for each in found), sorted(self.written))
         self.write(collection, f"after-{step}")
 
     def write(self, collection, value):

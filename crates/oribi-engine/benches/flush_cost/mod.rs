@@ -13,11 +13,9 @@ use std::time::Instant;
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, MutationOutcome, Storage, StoreMode, StoreRequest, Upkeep,
 };
-use oribi_storage::{
-    FjallStore, GetVisitor, KvStore, LogStore, Record, RecordVisitor, StoreError, StoreStats,
-    VbBatch, VbucketState,
-};
-use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
+use oribi_storage::testing::NullStore;
+use oribi_storage::{FjallStore, KvStore, LogStore, StoreError};
+use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
 struct Options {
     items: usize,
@@ -77,7 +75,7 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
 fn open_store(name: &str, path: &Path) -> Result<Arc<dyn KvStore>, String> {
     let text = |error: StoreError| error.to_string();
     Ok(match name {
-        "none" => Arc::new(NoStore),
+        "none" => Arc::new(NullStore),
         "log" => Arc::new(LogStore::open(&path.join("log"), Default::default()).map_err(text)?),
         "sorted" => {
             Arc::new(FjallStore::open(&path.join("sorted"), Default::default()).map_err(text)?)
@@ -167,74 +165,4 @@ fn process_cpu_ns() -> f64 {
     let behind_name = stat.rsplit(')').next().unwrap_or_default();
     let fields = behind_name.split_whitespace().skip(11).take(2);
     fields.filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() * TICK_NS
-}
-
-/// Takes everything and keeps nothing.
-struct NoStore;
-
-impl KvStore for NoStore {
-    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
-        std::hint::black_box(batches);
-        Ok(())
-    }
-
-    fn get(
-        &self,
-        _: Vbid,
-        _: DocKey<'_>,
-        _: &mut dyn FnMut(Record<'_>),
-    ) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    fn get_many(
-        &self,
-        keys: &[(Vbid, DocKey<'_>)],
-        visit: &mut GetVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        (0..keys.len()).for_each(|at| visit(at, None));
-        Ok(())
-    }
-
-    fn scan_keys(&self, _: Vbid, _: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn scan_seqnos(
-        &self,
-        _: Vbid,
-        _: Seqno,
-        _: Seqno,
-        _: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn get_local(&self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(None)
-    }
-
-    fn put_local(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn purge_collection(&self, _: Vbid, _: CollectionId) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn drop_vbucket(&self, _: Vbid) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn compact(&self, _: Vbid, _: u32) -> Result<Option<Seqno>, StoreError> {
-        Ok(None)
-    }
-
-    fn stats(&self) -> StoreStats {
-        StoreStats::default()
-    }
 }

@@ -1,0 +1,74 @@
+//! A store that takes every commit and keeps nothing, for measuring what is above it.
+//!
+//! Invariants: nothing is ever found in it, so it may be asked for new keys only; it allocates nothing. Callers: benches and
+//! tests of the engine, with the feature `testing`.
+
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+
+use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullStore;
+
+impl KvStore for NullStore {
+    fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        std::hint::black_box(batches);
+        Ok(())
+    }
+
+    fn get(
+        &self,
+        _: Vbid,
+        _: DocKey<'_>,
+        _: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn may_contain(&self, _: Vbid, _: DocKey<'_>) -> bool {
+        false
+    }
+
+    fn scan_keys(&self, _: Vbid, _: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn scan_seqnos(
+        &self,
+        _: Vbid,
+        _: Seqno,
+        _: Seqno,
+        _: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn get_local(&self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn put_local(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn purge_collection(&self, _: Vbid, _: CollectionId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn drop_vbucket(&self, _: Vbid) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn compact(&self, _: Vbid, _: u32) -> Result<Option<Seqno>, StoreError> {
+        Ok(None)
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+}
