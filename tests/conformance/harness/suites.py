@@ -11,7 +11,7 @@ import re
 import time
 import urllib.request
 
-from . import cluster, debian, layout, toolchains
+from . import cluster, debian, layout, readme, toolchains
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
@@ -60,6 +60,8 @@ def needs(suite):
         return [(language, getattr(toolchains, language)) for language in LANGUAGES]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
+    if suite == "readme":
+        return []
     return [(suite, toolchains.memcapable)] if suite == "memcapable" else [("python", toolchains.python)]
 
 
@@ -171,6 +173,12 @@ def real_input(run, suite, binary):
         debian.run(run.report, suite, binary, server, interpreter, credentials(server))
 
 
+def readme_commands(run, suite, binary):
+    """What the README tells people to type."""
+    with served(run, suite, binary) as server:
+        readme.run(run.report, suite, binary, server)
+
+
 def eviction(run, suite, binary):
     """Far more documents than memory, through the Python SDK: on each store that keeps documents on disk, with each kind of
     eviction, before and after a restart."""
@@ -224,9 +232,9 @@ QUICKSTARTS = {
     "rust": quickstart_rust,
 }
 OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
-          "range-scans": range_scans, "cluster": nodes}
+          "range-scans": range_scans, "cluster": nodes, "readme": readme_commands}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", "range-scans", *LANGUAGES, "cluster",
+ALL = ["eviction", "debian", "range-scans", "readme", *LANGUAGES, "cluster",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
 
 
