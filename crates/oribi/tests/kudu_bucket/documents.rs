@@ -30,7 +30,7 @@ fn key_of(bytes: usize) -> String {
 }
 
 /// Like any login of the test kit, with attributes besides.
-fn login(port: u16) -> RawConnection {
+pub fn login(port: u16) -> RawConnection {
     let mut connection = RawConnection::login(port).unwrap();
     let features = [
         Feature::MutationSeqno,
@@ -47,18 +47,18 @@ fn login(port: u16) -> RawConnection {
 }
 
 #[track_caller]
-fn expect(connection: &mut RawConnection, request: &Request) -> Response {
+pub fn expect(connection: &mut RawConnection, request: &Request) -> Response {
     let response = connection.call(request).unwrap();
     assert_eq!(response.status(), Status::Success, "{:?}", response.text());
     response
 }
 
-fn durable(request: Request) -> Request {
+pub fn durable(request: Request) -> Request {
     request.durable(DurabilityLevel::PersistToMajority)
 }
 
 /// A sub-document operation on an attribute of a document.
-fn on_attribute(opcode: Opcode, key: &str, path: &str, flags: u8, value: &str) -> Request {
+pub fn on_attribute(opcode: Opcode, key: &str, path: &str, flags: u8, value: &str) -> Request {
     let length = u16::try_from(path.len()).unwrap().to_be_bytes();
     Request::about(opcode, key)
         .extras(&[length[0], length[1], XATTR_PATH | flags])

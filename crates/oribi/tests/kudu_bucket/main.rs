@@ -9,6 +9,7 @@ mod documents;
 mod faults;
 mod kills;
 mod settings;
+mod sql;
 mod table;
 
 use oribi_testkit::{KuduCluster, ServerOptions, ServerProcess, SharedKuduCluster};
