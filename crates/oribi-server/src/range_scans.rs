@@ -24,7 +24,7 @@ use oribi_types::{CollectionId, Vbid};
 use parking_lot::Mutex;
 
 pub(crate) use page::Shown;
-pub(crate) use request::ScanRequest;
+pub(crate) use request::{Content, ScanRequest};
 
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX};
 use runner::Runner;
@@ -69,8 +69,8 @@ pub(crate) struct ScanLimits {
 pub(crate) struct Subject {
     /// The collection.
     pub collection: CollectionId,
-    /// Keys without documents.
-    pub only_keys: bool,
+    /// What of its documents.
+    pub content: Content,
 }
 
 /// What a scan's thread is told.
@@ -149,7 +149,7 @@ impl RangeScans {
         }
         let (orders, taken) = sync_channel(1);
         let flags = Arc::new(Flags::default());
-        let subject = Subject { collection: request.collection, only_keys: request.only_keys };
+        let subject = Subject { collection: request.collection, content: request.content };
         let vbid = request.vbid;
         let runner = Runner::new(id, bucket, request, taken, Arc::clone(&flags), ends, reply);
         let shared = Arc::clone(&self.shared);

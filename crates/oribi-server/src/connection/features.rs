@@ -4,7 +4,7 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Datatype;
 
 /// Granted when asked for. Everything else that a client may ask for is left out of the answer, such as TLS.
-const GRANTED: [Feature; 26] = [
+const GRANTED: [Feature; 27] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -27,6 +27,7 @@ const GRANTED: [Feature; 26] = [
     Feature::SubdocReplicaRead,
     Feature::SubdocAllowsAccessOnMultipleXattrKeys,
     Feature::SubdocBinaryXattr,
+    Feature::RangeScanIncludeXattr,
     Feature::GetClusterConfigWithKnownVersion,
     Feature::DedupeNotMyVbucketClustermap,
     Feature::ClustermapChangeNotification,
@@ -44,8 +45,8 @@ impl Features {
         let asked = codes.filter(|code| *code < 64).fold(0, |bits, code| bits | 1_u64 << code);
         let mut granted = Features(asked & offered);
         if !granted.has(Feature::Xattr) {
-            // There is nothing virtual about attributes where there are none.
-            granted.0 &= !(1 << Feature::VAttr.code());
+            // There is nothing virtual about attributes where there are none, and nothing to include.
+            granted.0 &= !(1 << Feature::VAttr.code() | 1 << Feature::RangeScanIncludeXattr.code());
         }
         granted
     }

@@ -11,12 +11,13 @@
 use std::sync::Arc;
 
 use oribi_engine::Refused;
+use oribi_protocol::feature::Feature;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
 
 use super::exchange::Exchange;
-use super::rules::{RANGE_SCAN, READ};
+use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
 use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
@@ -24,7 +25,9 @@ use crate::connection::state::{ConnectionState, Wait};
 use crate::connection::write_buffer::WriteBuffer;
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
-use crate::range_scans::{Reply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject};
+use crate::range_scans::{
+    Content, Reply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject,
+};
 
 /// Extras of an answer: keys only, or documents.
 const ONLY_KEYS: [u8; 4] = [0, 0, 0, 0];
@@ -54,8 +57,13 @@ impl Drop for ContinuedScan {
 }
 
 /// What a user needs to see what a scan finds.
-fn needed_for(only_keys: bool) -> PrivilegeSet {
-    if only_keys { RANGE_SCAN } else { RANGE_SCAN.and(READ) }
+fn needed_for(content: Content) -> PrivilegeSet {
+    match content {
+        Content::Keys => RANGE_SCAN,
+        Content::Documents => RANGE_SCAN.and(READ),
+        // They come in one block, the system's among them.
+        Content::WithAttributes => RANGE_SCAN.and(READ).and(SYSTEM_XATTR_READ),
+    }
 }
 
 /// RangeScanCreate.
@@ -68,10 +76,15 @@ pub(super) fn create(x: &mut Exchange<'_>) {
         Ok(request) => request,
         Err(status) => return x.fail(status),
     };
+    if request.content == Content::WithAttributes
+        && !x.state.features.has(Feature::RangeScanIncludeXattr)
+    {
+        return x.fail(Status::NotSupported);
+    }
     if !handle.bucket().manifest().contains(request.collection) {
         return x.unknown(Status::UnknownCollection);
     }
-    if !x.allows(request.collection, needed_for(request.only_keys)) {
+    if !x.allows(request.collection, needed_for(request.content)) {
         return;
     }
     let history =
@@ -150,7 +163,7 @@ fn usable(x: &mut Exchange<'_>, handle: &BucketHandle, id: ScanId) -> Option<Sub
         x.unknown(Status::UnknownCollection);
         return None;
     }
-    x.allows(subject.collection, needed_for(subject.only_keys)).then_some(subject)
+    x.allows(subject.collection, needed_for(subject.content)).then_some(subject)
 }
 
 /// Whether the next page may be shown, or why not.
@@ -160,7 +173,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if !bucket.as_ref().is_some_and(|selected| Arc::ptr_eq(selected, &scan.bucket)) {
         return Err(Status::NoBucket);
     }
-    let Subject { collection, only_keys } = scan.subject;
+    let Subject { collection, content } = scan.subject;
     let manifest = scan.bucket.bucket().manifest();
     if !manifest.contains(collection) {
         return Err(Status::UnknownCollection);
@@ -169,7 +182,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if held.is_empty() {
         return Err(Status::UnknownCollection);
     }
-    if !held.holds(needed_for(only_keys)) {
+    if !held.holds(needed_for(content)) {
         return Err(Status::Eaccess);
     }
     match scan.bucket.bucket().is_owned(scan.vbid) {

@@ -36,6 +36,7 @@ const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
 const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
 const META_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaRead]);
 pub(super) const RANGE_SCAN: PrivilegeSet = PrivilegeSet::of(&[Privilege::RangeScan]);
+pub(super) const SYSTEM_XATTR_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::SystemXattrRead]);
 const META_WRITE: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaWrite]);
 
 /// Whether a part of the frame may be there.

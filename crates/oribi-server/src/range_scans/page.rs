@@ -1,8 +1,9 @@
 //! Documents and keys as the pages of a range scan carry them.
 //!
 //! Layout of a key: its length as LEB128, its bytes. Of a document: flags u32, expiry u32, seqno u64, CAS u64 and
-//! datatype u8, big-endian, then key and value, each behind its length as LEB128. Attributes are left away, and a compressed
-//! body is inflated for clients that have not negotiated compression.
+//! datatype u8, big-endian, then key and value, each behind its length as LEB128. Attributes are left away, or
+//! stand before the body as they do when they are stored. A compressed body is inflated for clients that have not
+//! negotiated compression, and where attributes come along: what is compressed on the wire is both in one stream.
 
 use oribi_engine::compression::inflate_into;
 use oribi_protocol::leb128;
@@ -11,42 +12,58 @@ use oribi_storage::Record;
 use oribi_subdoc::xattr;
 use oribi_types::Datatype;
 
+use super::request::Content;
+
 /// The datatype bits that the client of a page understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Shown(pub u8);
 
 /// Appends a document, or its key.
-pub(super) fn append(page: &mut Vec<u8>, record: &Record<'_>, only_keys: bool, shown: Shown) {
-    if only_keys {
+pub(super) fn append(page: &mut Vec<u8>, record: &Record<'_>, content: Content, shown: Shown) {
+    if content == Content::Keys {
         return append_bytes(page, record.key.key);
     }
+    let (attributes, body) = parts_of(record);
+    let attributes = if content == Content::WithAttributes { attributes } else { &[] };
     let mut plain = Vec::new();
-    let mut body = body_of(record);
-    let is_inflated = record.datatype.0 & Datatype::SNAPPY.0 & !shown.0 != 0;
+    let (mut body, mut bits) = (body, record.datatype.0 & shown.0);
+    let is_compressed = record.datatype.contains(Datatype::SNAPPY);
+    let is_inflated = !attributes.is_empty() || bits & Datatype::SNAPPY.0 == 0;
     // A body that is damaged is sent as it is, which is more than nothing.
-    if is_inflated && inflate_into(body, VALUE_BYTES_MAX, &mut plain).is_ok() {
-        body = &plain;
+    if is_compressed && is_inflated && inflate_into(body, VALUE_BYTES_MAX, &mut plain).is_ok() {
+        (body, bits) = (&plain, bits & !Datatype::SNAPPY.0);
+    }
+    bits &= !Datatype::XATTR.0;
+    if !attributes.is_empty() {
+        bits |= Datatype::XATTR.0;
     }
     page.extend_from_slice(&record.flags.to_be_bytes());
     page.extend_from_slice(&record.expiry.to_be_bytes());
     page.extend_from_slice(&record.seqno.0.to_be_bytes());
     page.extend_from_slice(&record.cas.0.to_be_bytes());
-    page.push(record.datatype.0 & shown.0 & !Datatype::XATTR.0);
+    page.push(bits);
     append_bytes(page, record.key.key);
-    append_bytes(page, body);
+    append_length(page, attributes.len() + body.len());
+    page.extend_from_slice(attributes);
+    page.extend_from_slice(body);
 }
 
-/// The body without attributes.
-fn body_of<'a>(record: &Record<'a>) -> &'a [u8] {
-    match record.datatype.0 & Datatype::XATTR.0 {
-        0 => record.value,
-        _ => xattr::body_of(record.value).unwrap_or_default(),
-    }
+/// The block of attributes, which may be empty, and the body.
+fn parts_of<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
+    let body = match record.datatype.contains(Datatype::XATTR) {
+        false => record.value,
+        true => xattr::body_of(record.value).unwrap_or_default(),
+    };
+    (&record.value[..record.value.len() - body.len()], body)
 }
 
 fn append_bytes(page: &mut Vec<u8>, bytes: &[u8]) {
-    let length = u32::try_from(bytes.len()).expect("keys and bodies are far shorter than 4 GiB");
+    append_length(page, bytes.len());
+    page.extend_from_slice(bytes);
+}
+
+fn append_length(page: &mut Vec<u8>, bytes: usize) {
+    let length = u32::try_from(bytes).expect("keys and documents are far shorter than 4 GiB");
     let (encoded, used) = leb128::encode_u32(length);
     page.extend_from_slice(&encoded[..used]);
-    page.extend_from_slice(bytes);
 }

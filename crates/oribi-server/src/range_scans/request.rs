@@ -24,10 +24,21 @@ pub(crate) struct ScanRequest {
     pub collection: CollectionId,
     /// Which of its documents.
     pub selection: Selection,
-    /// Keys without documents.
-    pub only_keys: bool,
+    /// What of them.
+    pub content: Content,
     /// What has to be persisted before it begins.
     pub snapshot: Option<SnapshotRequirement>,
+}
+
+/// What a scan shows of each document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Its key.
+    Keys,
+    /// Key, metadata and body.
+    Documents,
+    /// The same with the extended attributes before the body.
+    WithAttributes,
 }
 
 /// Which documents of a collection.
@@ -107,10 +118,11 @@ impl ScanRequest {
     /// Reads the JSON of a request about this vbucket.
     pub fn parse(vbid: Vbid, json: &[u8]) -> Result<ScanRequest, Status> {
         let written: Written = serde_json::from_slice(json).map_err(|_| Status::Einval)?;
-        if written.include_xattrs {
-            // The feature that goes with it is not granted.
-            return Err(Status::NotSupported);
-        }
+        let content = match (written.key_only, written.include_xattrs) {
+            (true, _) => Content::Keys,
+            (false, false) => Content::Documents,
+            (false, true) => Content::WithAttributes,
+        };
         let collection = match &written.collection {
             None => CollectionId::DEFAULT,
             Some(digits) => {
@@ -128,7 +140,7 @@ impl ScanRequest {
             _ => return Err(Status::Einval),
         };
         let snapshot = written.snapshot_requirements.map(snapshot).transpose()?;
-        Ok(ScanRequest { vbid, collection, selection, only_keys: written.key_only, snapshot })
+        Ok(ScanRequest { vbid, collection, selection, content, snapshot })
     }
 
     /// True when some of all documents are wanted.
@@ -243,7 +255,7 @@ mod tests {
         let json = r#"{"collection":"1f","key_only":true,"range":{"start":"YQ==","excl_end":"Yg=="},
                        "snapshot_requirements":{"vb_uuid":"18446744073709551615","seqno":7,"timeout_ms":5}}"#;
         let request = parse(json).unwrap();
-        assert_eq!((request.collection, request.only_keys), (CollectionId(0x1f), true));
+        assert_eq!((request.collection, request.content), (CollectionId(0x1f), Content::Keys));
         let key = |key| DocKey { collection: CollectionId(0x1f), key };
         assert_eq!(request.from(), key(b"a"));
         assert!(!request.is_behind(key(b"a\xff")) && request.is_behind(key(b"b")));
@@ -278,7 +290,13 @@ mod tests {
         ] {
             assert_eq!(parse(json), Err(Status::Einval), "{json}");
         }
-        assert_eq!(parse(r#"{"include_xattrs":true,"range":{}}"#), Err(Status::NotSupported));
+        for (json, content) in [
+            (r#"{"range":{}}"#, Content::Documents),
+            (r#"{"include_xattrs":true,"range":{}}"#, Content::WithAttributes),
+            (r#"{"include_xattrs":true,"key_only":true,"range":{}}"#, Content::Keys),
+        ] {
+            assert_eq!(parse(json).unwrap().content, content, "{json}");
+        }
     }
 
     #[test]

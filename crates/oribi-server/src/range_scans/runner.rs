@@ -17,7 +17,7 @@ use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
 
 use super::page::{Shown, append};
-use super::request::{Picker, ScanRequest};
+use super::request::{Content, Picker, ScanRequest};
 use super::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
 use crate::limits::RANGE_SCAN_PAGE_BYTES;
 
@@ -161,10 +161,10 @@ impl Runner {
         if self.answering.as_ref().is_none_or(|answering| answering.reply.is_none()) {
             self.wait_for_order()?;
         }
-        let only_keys = self.request.only_keys;
+        let content = self.request.content;
         let Some(answering) = &mut self.answering else { return ControlFlow::Break(()) };
         let before = answering.page.len();
-        append(&mut answering.page, record, only_keys, answering.shown);
+        append(&mut answering.page, record, content, answering.shown);
         answering.items += 1;
         answering.bytes += (answering.page.len() - before) as u64;
         if answering.is_over() {
@@ -221,7 +221,7 @@ impl Runner {
     }
 
     fn hand_over(&mut self, status: Status) {
-        let only_keys = self.request.only_keys;
+        let only_keys = self.request.content == Content::Keys;
         let Some(answering) = &mut self.answering else { return };
         let bytes = std::mem::take(&mut answering.page);
         if let Some(reply) = answering.reply.take() {

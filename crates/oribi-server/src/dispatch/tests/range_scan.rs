@@ -290,6 +290,71 @@ fn a_walk_over_many_documents_ends_with_the_time_of_the_scan() {
     }
 }
 
+/// The datatypes and values in an answer with documents.
+fn values_of(replies: &[Reply]) -> Vec<(u8, Vec<u8>)> {
+    let mut values = Vec::new();
+    for reply in replies {
+        assert_eq!(reply.extras, [0, 0, 0, 1]);
+        let mut page = reply.value.as_slice();
+        while !page.is_empty() {
+            let datatype = take(&mut page, 25)[24];
+            take_counted(&mut page);
+            values.push((datatype, take_counted(&mut page).to_vec()));
+        }
+    }
+    values
+}
+
+#[test]
+fn attributes_come_along_for_who_asks_for_them_and_may_read_them() {
+    let keys = keys(3);
+    let mut client = client_with(&keys[..1]);
+    let attribute = |client: &mut Client, key: &str| {
+        // Path length, and the flag of an attribute; then path and operand.
+        let parts = RequestParts {
+            extras: &[0, 2, 4],
+            value: b"_s7",
+            ..super::about(Opcode::SubdocDictUpsert, key.as_bytes())
+        };
+        assert_eq!(client.ask(&parts).status, Status::Success);
+    };
+    let text = b"text ".repeat(50);
+    let stream = snap::raw::Encoder::new().compress_vec(&text).unwrap();
+    for key in &keys[1..] {
+        let set = super::about(Opcode::Set, key.as_bytes());
+        let set = RequestParts { extras: &super::SET_EXTRAS, datatype: 2, value: &stream, ..set };
+        assert_eq!(client.ask(&set).status, Status::Success);
+    }
+    attribute(&mut client, &keys[0]);
+    attribute(&mut client, &keys[1]);
+    persist(&client);
+
+    let all = json!({"include_xattrs": true, "range": {}});
+    let block = b"\0\0\0\x09\0\0\0\x05_s\x007\0";
+    let with = |body: &[u8]| [&block[..], body].concat();
+    let plain = value_of(&keys[0]).into_bytes();
+    let id = created(&mut client, &all);
+    let found = values_of(&proceed(&mut client, &id, [0, 0, 0]));
+    assert_eq!(found, [(5, with(&plain)), (4, with(&text)), (2, stream.clone())]);
+    let id = created(&mut client, &json!({"range": {}}));
+    let found = values_of(&proceed(&mut client, &id, [0, 0, 0]));
+    assert_eq!(found, [(1, plain), (2, stream.clone()), (2, stream)]);
+
+    for (role, status) in [
+        ("read+range-scan:default", Status::Eaccess),
+        ("read+range-scan+system-xattr-read:default", Status::Success),
+    ] {
+        let mut other = client.beside(&[role]);
+        assert_eq!(create(&mut other, &all).status, status, "{role}");
+        let id = created(&mut client, &all);
+        let pages = proceed(&mut other, &id, [0, 0, 0]);
+        assert_eq!(pages[0].status == Status::Eaccess, status == Status::Eaccess, "{role}");
+    }
+    let codes: Vec<u16> = super::MODERN.into_iter().filter(|code| *code != 0x22).collect();
+    let mut older = Client::on(client.harness.beside(), &codes);
+    assert_eq!(create(&mut older, &all).status, Status::NotSupported);
+}
+
 #[test]
 fn samples_are_some_of_all() {
     let keys = keys(60);
