@@ -48,6 +48,7 @@ use records::{Keys, Remains};
 use renewal::{Renewal, Renewed};
 
 pub use etcd::EtcdError;
+pub use etcd::access::EtcdSettings;
 
 /// Longest time that a change waits for etcd.
 const CHANGE_LIMIT: Duration = Duration::from_secs(5);
@@ -62,8 +63,8 @@ const BLOCKING_THREADS_MAX: usize = 256;
 /// What a node has to know to be one of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// `http://HOST:PORT` of etcd's members.
-    pub etcd: Vec<String>,
+    /// Where etcd is.
+    pub etcd: EtcdSettings,
     /// Name of the cluster; clusters of different names can share an etcd.
     pub name: String,
     /// Seconds that a node's lease lasts.

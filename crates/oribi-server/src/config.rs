@@ -24,9 +24,11 @@ use oribi_engine::compression::CompressionMode;
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{EvictionPolicy, Upkeep};
 use oribi_tls::MinimumVersion;
+use oribi_tls::client::ClientOptions;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
 
 use crate::buckets::{BucketStorage, eviction};
+use crate::cluster::EtcdSettings;
 use crate::slow_operation_log::SlowThresholds;
 use crate::tls::{NameRule, NameRuleError};
 pub use print::{to_json, to_toml};
@@ -91,8 +93,18 @@ pub struct Settings {
     pub tls_client_ca: Option<PathBuf>,
     /// Where a client's certificate names its user, as [`crate::tls::NameRule`] reads it.
     pub tls_client_names: Vec<String>,
-    /// `http://HOST:PORT` of etcd's members; the node is alone when there is none.
+    /// `http://HOST:PORT` or `https://HOST:PORT` of etcd's members; the node is alone when there is none.
     pub cluster_etcd: Vec<String>,
+    /// PEM file with the authorities of etcd's members; those of the system when not set.
+    pub cluster_etcd_ca: Option<PathBuf>,
+    /// PEM files with this node's certificate for etcd, and its key.
+    pub cluster_etcd_certificate: Option<PathBuf>,
+    /// See there.
+    pub cluster_etcd_key: Option<PathBuf>,
+    /// User in etcd.
+    pub cluster_etcd_user: Option<String>,
+    /// File with that user's password.
+    pub cluster_etcd_password_file: Option<PathBuf>,
     /// Name of the cluster.
     pub cluster_name: String,
     /// Seconds that this node's lease lasts without being renewed.
@@ -181,6 +193,11 @@ impl Default for Settings {
             tls_client_ca: None,
             tls_client_names: vec!["subject.cn".to_owned()],
             cluster_etcd: Vec::new(),
+            cluster_etcd_ca: None,
+            cluster_etcd_certificate: None,
+            cluster_etcd_key: None,
+            cluster_etcd_user: None,
+            cluster_etcd_password_file: None,
             cluster_name: "oribi".to_owned(),
             cluster_lease_s: 5,
             node_name: None,
@@ -250,6 +267,9 @@ pub enum SettingsError {
         "listen is {0}, so advertise_host has to say where clients and other nodes reach this one"
     )]
     AdvertiseHost(IpAddr),
+    /// Half of what etcd is to be shown.
+    #[error("{0} and {1} go together: one of them is missing")]
+    EtcdHalf(&'static str, &'static str),
     /// A name that cannot stand in a key.
     #[error("{0:?} is no name: 1 to 100 letters, digits and ._:%-")]
     ClusterName(String),
@@ -275,6 +295,17 @@ impl Settings {
     /// True when this node is one of a cluster.
     pub fn is_clustered(&self) -> bool {
         !self.cluster_etcd.is_empty()
+    }
+
+    /// Where etcd is, and how this node proves who it is.
+    pub fn etcd(&self) -> EtcdSettings {
+        let identity = self.cluster_etcd_certificate.clone().zip(self.cluster_etcd_key.clone());
+        let ca = self.cluster_etcd_ca.clone();
+        EtcdSettings {
+            urls: self.cluster_etcd.clone(),
+            tls: ClientOptions { ca, identity, ..ClientOptions::default() },
+            login: self.cluster_etcd_user.clone().zip(self.cluster_etcd_password_file.clone()),
+        }
     }
 
     /// What TLS is set up from, where it is spoken.
@@ -358,6 +389,13 @@ impl Settings {
         let names = [Some(&self.cluster_name), self.node_name.as_ref()];
         if let Some(bad) = names.into_iter().flatten().find(|name| !is_name(name)) {
             return Err(SettingsError::ClusterName(bad.clone()));
+        }
+        if self.cluster_etcd_certificate.is_some() != self.cluster_etcd_key.is_some() {
+            return Err(SettingsError::EtcdHalf("cluster_etcd_certificate", "cluster_etcd_key"));
+        }
+        if self.cluster_etcd_user.is_some() != self.cluster_etcd_password_file.is_some() {
+            let (user, password) = ("cluster_etcd_user", "cluster_etcd_password_file");
+            return Err(SettingsError::EtcdHalf(user, password));
         }
         if self.is_clustered() && self.advertise_host.is_none() && self.listen.is_unspecified() {
             return Err(SettingsError::AdvertiseHost(self.listen));

@@ -288,7 +288,7 @@ fn join_cluster(
         mgmt_tls: addresses.tls.map(|tls| tls.admin.port()),
     };
     let cluster = ClusterSettings {
-        etcd: settings.cluster_etcd.clone(),
+        etcd: settings.etcd(),
         name: settings.cluster_name.clone(),
         lease_s: settings.cluster_lease_s,
         node,

@@ -7,7 +7,7 @@ use std::env;
 use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -32,27 +32,41 @@ impl EtcdServer {
     /// # Panics
     /// When it cannot be started, or is not there although `ORIBI_ETCD_REQUIRED` is set.
     pub fn start_for_test() -> Option<EtcdServer> {
+        EtcdServer::start_for_test_with(None)
+    }
+
+    /// The same; it speaks TLS with this certificate and key, if there are any.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_for_test_with(tls: Option<(&Path, &Path)>) -> Option<EtcdServer> {
         let Some(program) = program() else {
             assert!(env::var_os(REQUIRED).is_none(), "{REQUIRED} is set, but there is no etcd");
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
             let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs etcd (etcd-server)");
             return None;
         };
-        Some(EtcdServer::start(program).expect("etcd starts"))
+        Some(EtcdServer::start(program, tls).expect("etcd starts"))
     }
 
-    fn start(program: PathBuf) -> Result<EtcdServer> {
+    fn start(program: PathBuf, tls: Option<(&Path, &Path)>) -> Result<EtcdServer> {
         let found = ports::free(2)?;
         let (client_port, peer_port) = (found[0], found[1]);
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         let log = File::create(directory.path().join("log")).context("cannot create the log")?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let child = Command::new(program)
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let client_url = format!("{scheme}://127.0.0.1:{client_port}");
+        let mut command = Command::new(program);
+        if let Some((certificate, key)) = tls {
+            command.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
+        }
+        let child = command
             .args(["--name", "test", "--unsafe-no-fsync", "--log-level", "warn"])
             .arg("--data-dir")
             .arg(directory.path().join("data"))
-            .args(["--listen-client-urls", &url(client_port)])
-            .args(["--advertise-client-urls", &url(client_port)])
+            .args(["--listen-client-urls", &client_url])
+            .args(["--advertise-client-urls", &client_url])
             .args(["--listen-peer-urls", &url(peer_port)])
             .args(["--initial-advertise-peer-urls", &url(peer_port)])
             .args(["--initial-cluster", &format!("test={}", url(peer_port))])

@@ -32,6 +32,9 @@ use crate::worker::wall_clock;
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a tick or a session that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// Leases after which a node counts as one that cannot take vbuckets over. With much in its memory a store that is well
+/// takes some seconds.
+const LEASES_IN_VAIN: u32 = 4;
 /// How long what is not flushed when the session ends may take to be: the store refuses what others have taken over.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 const FLUSH_LOOK: Duration = Duration::from_millis(20);
@@ -125,9 +128,9 @@ impl Agent {
         Duration::from_secs(self.settings.lease_s) / RENEWALS
     }
 
-    /// How long something may be tried in vain.
+    /// How long vbuckets may be tried in vain to be taken over.
     pub(super) fn patience(&self) -> Duration {
-        Duration::from_secs(self.settings.lease_s)
+        Duration::from_secs(self.settings.lease_s) * LEASES_IN_VAIN
     }
 
     /// What this session writes where it holds something.

@@ -1,22 +1,22 @@
 //! A client for etcd's key-value store, leases and watches, over its HTTP/JSON gateway.
 //!
 //! Owns: requests, their time limits, and the choice of an endpoint: it stays with one until that fails, then
-//! takes the next. Invariants: a request has ended when its limit is over; what an answer does not say is an
-//! error, never a guess; keys and values are bytes here and base64 on the wire. One connection for a
-//! request: there are a few of them a second. Called by the cluster's agent. No TLS and no passwords yet.
+//! takes the next. How an endpoint is reached and who this node is there is [`access`]. Invariants: a request has ended
+//! when its limit is over; what an answer does not say is an error, never a guess; keys and values are bytes here
+//! and base64 on the wire. One connection for a request: there are a few of them a second. Called by the cluster's
+//! agent and by the thread that renews its lease.
+
+pub(super) mod access;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+
+use access::{Access, EtcdSettings, Post};
 
 /// Longest answer that is read. A whole configuration is some hundred KiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -24,9 +24,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Why etcd did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// An endpoint is not `http://HOST:PORT`.
-    #[error("{0:?} is not http://HOST:PORT")]
+    /// An endpoint is not `http://HOST:PORT` or `https://HOST:PORT`.
+    #[error("{0:?} is not http://HOST:PORT or https://HOST:PORT")]
     Endpoint(String),
+    /// Certificates, or the file with the password, cannot be read.
+    #[error("etcd's {0}")]
+    File(String),
     /// No answer, or none in time.
     #[error("etcd at {endpoint} does not answer: {detail}")]
     Unreachable {
@@ -93,31 +96,17 @@ pub enum Change {
 /// See the module text.
 #[derive(Debug)]
 pub struct Etcd {
-    endpoints: Vec<String>,
+    access: Access,
     current: AtomicUsize,
 }
 
 impl Etcd {
-    /// A client for these endpoints, `http://HOST:PORT` each.
+    /// A client for the endpoints of the settings.
     ///
     /// # Errors
-    /// An endpoint of another form.
-    pub fn new(urls: &[String]) -> Result<Etcd, EtcdError> {
-        let mut endpoints = Vec::new();
-        for url in urls {
-            let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-            let is_whole = |text: &&str| {
-                text.rsplit_once(':').is_some_and(|(host, port)| {
-                    !host.is_empty() && port.parse::<u16>().is_ok() && !text.contains('/')
-                })
-            };
-            let authority = authority.filter(is_whole);
-            endpoints.push(authority.ok_or_else(|| EtcdError::Endpoint(url.clone()))?.to_owned());
-        }
-        if endpoints.is_empty() {
-            return Err(EtcdError::Endpoint(String::new()));
-        }
-        Ok(Etcd { endpoints, current: AtomicUsize::new(0) })
+    /// An endpoint of another form, or a file that cannot be read.
+    pub fn new(settings: &EtcdSettings) -> Result<Etcd, EtcdError> {
+        Ok(Etcd { access: Access::new(settings)?, current: AtomicUsize::new(0) })
     }
 
     /// Makes a lease that lives `ttl_s` seconds from its last renewal; its id and what time it really gets.
@@ -204,9 +193,12 @@ impl Etcd {
             "range_end": STANDARD.encode(end_of(prefix)),
             "start_revision": (revision + 1).to_string(),
         }});
-        let endpoint = self.endpoint();
+        let place = self.place();
         let watching = async {
-            let mut answer = send(&endpoint, PATH, &watch).await?;
+            let mut answer = self.access.post(place, Post { path: PATH, asked: &watch }).await?;
+            if !answer.status().is_success() {
+                return Err(self.access.refusal(answer.status()));
+            }
             while let Some(frame) = answer.body_mut().frame().await {
                 let frame = frame.map_err(|error| error.to_string())?;
                 let text = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
@@ -218,7 +210,7 @@ impl Etcd {
         };
         // That nothing has happened for so long is an end like any other.
         let ended = tokio::time::timeout(limit, watching).await.unwrap_or(Ok(()));
-        ended.map_err(|detail| self.failed(endpoint.clone(), detail))
+        ended.map_err(|detail| self.failed(place, detail))
     }
 
     async fn ask(
@@ -227,57 +219,73 @@ impl Etcd {
         asked: &Value,
         limit: Duration,
     ) -> Result<Value, EtcdError> {
-        let endpoint = self.endpoint();
+        let place = self.place();
         let asking = async {
-            let answer = send(&endpoint, path, asked).await?;
-            let status = answer.status();
-            let limited = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-            let body = limited.collect().await.map_err(|error| error.to_string())?.to_bytes();
-            Ok((status, body))
+            let mut is_again = false;
+            loop {
+                let answer = self.access.post(place, Post { path, asked }).await?;
+                let status = answer.status();
+                let limited = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+                let body = limited.collect().await.map_err(|error| error.to_string())?.to_bytes();
+                if is_again || !self.access.is_to_log_in_again(status, &body) {
+                    return Ok((status, body));
+                }
+                is_again = true;
+            }
         };
         let answered = tokio::time::timeout(limit, asking).await;
         let answered = answered.unwrap_or_else(|_| Err(format!("none within {limit:?}")));
-        let (status, body) =
-            answered.map_err(|detail: String| self.failed(endpoint.clone(), detail))?;
+        let (status, body) = answered.map_err(|detail: String| self.failed(place, detail))?;
         if !status.is_success() {
             let detail =
                 format!("{status} {}", String::from_utf8_lossy(&body[..body.len().min(300)]));
             if status.is_server_error() {
                 // It may have no leader; another may.
-                return Err(self.failed(endpoint, detail));
+                return Err(self.failed(place, detail));
             }
             return Err(EtcdError::Refused { path, detail });
         }
         // A streaming call answers one line for each message; the first is the answer.
         let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        serde_json::from_slice(line)
-            .map_err(|error| EtcdError::Answer { path, detail: error.to_string() })
+        let answer: Value = serde_json::from_slice(line)
+            .map_err(|error| EtcdError::Answer { path, detail: error.to_string() })?;
+        match answer.get("error") {
+            None => Ok(answer),
+            // Without this, a renewal that was refused would look like a lease that is gone.
+            Some(error) => Err(EtcdError::Refused { path, detail: error.to_string() }),
+        }
     }
 
-    fn endpoint(&self) -> String {
-        self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()].clone()
+    /// Makes etcd want passwords, with a user `root` that has this one.
+    #[cfg(test)]
+    pub(super) async fn enable_passwords(&self, password: &str) -> Result<(), EtcdError> {
+        let root = json!({ "name": "root", "password": password });
+        let granted = json!({ "user": "root", "role": "root" });
+        let limit = Duration::from_secs(20);
+        // The user of this client cannot log in yet.
+        let nobody = self.access.without_login();
+        let nobody = Etcd { access: nobody, current: AtomicUsize::new(0) };
+        nobody.ask("/v3/auth/user/add", &root, limit).await?;
+        nobody.ask("/v3/auth/role/add", &json!({ "name": "root" }), limit).await?;
+        nobody.ask("/v3/auth/user/grant", &granted, limit).await?;
+        nobody.ask("/v3/auth/enable", &json!({}), limit).await.map(drop)
+    }
+
+    /// Replaces the token by one that etcd does not know.
+    #[cfg(test)]
+    pub(super) fn forge_token(&self) {
+        self.access.forge_token();
+    }
+
+    fn place(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
     }
 
     /// The next request goes to the next endpoint.
-    fn failed(&self, endpoint: String, detail: String) -> EtcdError {
+    fn failed(&self, place: usize, detail: String) -> EtcdError {
         self.current.fetch_add(1, Ordering::Relaxed);
-        EtcdError::Unreachable { endpoint, detail }
+        EtcdError::Unreachable { endpoint: self.access.name(place).to_owned(), detail }
     }
-}
-
-async fn send(endpoint: &str, path: &str, asked: &Value) -> Result<Response<Incoming>, String> {
-    let stream = TcpStream::connect(endpoint).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // It ends with the sender or the server; what goes wrong shows in the answer.
-    tokio::spawn(async move { drop(connection.await) });
-    let request = Request::post(path)
-        .header("host", endpoint)
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(asked.to_string())))
-        .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-    Ok(answer)
 }
 
 /// The first key behind all that begin with `prefix`, which is ASCII.
@@ -360,27 +368,7 @@ fn number_or_zero(path: &'static str, answer: &Value, field: &str) -> Result<i64
 mod tests {
     use serde_json::json;
 
-    use super::{Etcd, EtcdError, end_of, key_value, number};
-
-    #[test]
-    fn endpoints_are_urls_with_a_port() {
-        let of = |url: &str| Etcd::new(&[url.to_owned()]);
-        for good in ["http://localhost:2379", "http://[::1]:2379/"] {
-            assert!(of(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "localhost:2379",
-            "https://h:1",
-            "http://h",
-            "http://:1",
-            "http://h:x",
-            "http://h:1/p",
-        ] {
-            assert!(matches!(of(bad), Err(EtcdError::Endpoint(_))), "{bad}");
-        }
-        assert!(Etcd::new(&[]).is_err());
-    }
+    use super::{end_of, key_value, number};
 
     #[test]
     fn answers_are_taken_apart_or_refused() {

@@ -3,7 +3,7 @@
 //! Owns: one task for each bucket that is being taken vbuckets of, because it waits for the store, and the store may
 //! not be reached for long. Invariants:
 //! - while a task runs nothing else of its bucket is taken over;
-//! - one that takes longer than a lease is called off, so that what it was about can go to a node that reaches
+//! - one that takes longer than a few leases is called off, so that what it was about can go to a node that reaches
 //!   the store: from then on it serves nothing, and the keys in etcd are let go of. The same is done when the session
 //!   ends or the node leaves;
 //! - one that was called off still runs until the store answers, which is how the node finds out that it can take

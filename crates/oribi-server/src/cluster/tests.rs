@@ -11,10 +11,12 @@ use oribi_engine::{
 };
 use oribi_storage::{SharedMedium, SharedMemoryStore};
 use oribi_testkit::{EtcdServer, PATIENCE, TcpProxy, poll_until};
+use oribi_tls::client::ClientOptions;
+use oribi_tls::testing::{Authority, Owner};
 use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 
-use super::etcd::{Change, KeyValue};
-use super::{CHANGE_LIMIT, Cluster, ClusterSettings};
+use super::etcd::{Change, Etcd, KeyValue};
+use super::{CHANGE_LIMIT, Cluster, ClusterSettings, EtcdSettings};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 use crate::cluster_config::{ClusterConfig, TopologyNode};
 use crate::config::Settings;
@@ -55,6 +57,15 @@ impl Node {
     fn start_over(
         name: &str,
         etcd_port: u16,
+        bucket: (BucketConfig, Arc<SharedMemoryStore>),
+    ) -> Node {
+        let urls = vec![format!("http://127.0.0.1:{etcd_port}")];
+        Node::start_on(name, EtcdSettings { urls, ..EtcdSettings::default() }, bucket)
+    }
+
+    fn start_on(
+        name: &str,
+        etcd: EtcdSettings,
         (bucket, store): (BucketConfig, Arc<SharedMemoryStore>),
     ) -> Node {
         let buckets = Arc::new(Buckets::in_memory_of_cluster());
@@ -68,7 +79,6 @@ impl Node {
             kv_tls: None,
             mgmt_tls: None,
         };
-        let etcd = vec![format!("http://127.0.0.1:{etcd_port}")];
         let settings = ClusterSettings { etcd, name: "test".to_owned(), lease_s: LEASE_S, node };
         let options = BucketOptions::from_settings(&Settings::default());
         let (on, shown) = (Arc::clone(&buckets), Arc::clone(&config));
@@ -270,6 +280,52 @@ fn collections_and_deletions_are_the_same_on_every_node() {
         let is_gone = || node.buckets.get("default").is_none().then_some(());
         poll_until(PATIENCE, is_gone).expect("the bucket goes everywhere");
     }
+}
+
+#[test]
+fn an_etcd_may_want_tls_and_a_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let authority = Authority::new("etcd's authority");
+    authority.write(&at("ca"));
+    authority.issue(&Owner::server("localhost")).write(&at("certificate"), &at("key"));
+    let certified = EtcdServer::start_for_test_with(Some((&at("certificate"), &at("key"))));
+    let Some(server) = certified else { return };
+    let settings = |ca: &str, login: Option<&str>| EtcdSettings {
+        urls: vec![format!("https://127.0.0.1:{}", server.port())],
+        tls: ClientOptions { ca: Some(at(ca)), ..ClientOptions::default() },
+        login: login.map(|file| ("root".to_owned(), at(file))),
+    };
+    std::fs::write(at("password"), "right\n").unwrap();
+    std::fs::write(at("wrong"), "wrong").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let asked = |settings: &EtcdSettings| {
+        let etcd = Etcd::new(settings).unwrap();
+        runtime.block_on(etcd.get("/key", CHANGE_LIMIT))
+    };
+    let answers = || asked(&settings("ca", None)).ok();
+    poll_until(PATIENCE, answers).expect("it is reached over TLS");
+    Authority::new("another").write(&at("other"));
+    let refused = asked(&settings("other", None)).unwrap_err().to_string();
+    assert!(refused.contains("TLS"), "{refused}");
+
+    // One that was there before etcd wanted passwords, and one whose token etcd forgets.
+    let etcd = Etcd::new(&settings("ca", Some("password"))).unwrap();
+    runtime.block_on(etcd.enable_passwords("right")).unwrap();
+    assert!(asked(&settings("ca", None)).is_err(), "it answers anybody");
+    assert_eq!(asked(&settings("ca", Some("password"))).unwrap(), None);
+    let refused = asked(&settings("ca", Some("wrong"))).unwrap_err().to_string();
+    assert!(refused.contains("cannot log in") && !refused.contains("wrong"), "{refused}");
+    let put = [Change::Put("/key".to_owned(), b"1".to_vec(), 0)];
+    runtime.block_on(etcd.transact(&[], &put, CHANGE_LIMIT)).unwrap().unwrap();
+    etcd.forge_token();
+    let found = runtime.block_on(etcd.get("/key", CHANGE_LIMIT)).unwrap().unwrap();
+    assert_eq!(found.value, b"1");
+
+    let store = Arc::new(SharedMemoryStore::on(Arc::default()));
+    let told = settings("ca", Some("password"));
+    let node = Node::start_on("one", told, (bucket_config(), store));
+    wait_for_shares(&[(&node, 16)]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Rows of the table in `setting`; what they do is in [`crate::cluster`].
 
-use super::form::{Form, Value};
+use super::form::{Form, Value, path_value};
 use super::setting::Setting;
 
 const CLUSTER: &str = "Cluster";
@@ -11,11 +11,61 @@ pub(super) const ETCD: Setting = Setting {
     name: "cluster_etcd",
     heading: CLUSTER,
     value_name: "URL,...",
-    help: "Members of the etcd through which the nodes of a cluster agree, as http://HOST:PORT; this node \
-           is alone when not given",
+    help: "Members of the etcd through which the nodes of a cluster agree, as http://HOST:PORT or https://HOST:PORT; \
+           this node is alone when not given",
     form: Form::Names,
     get: |s| Some(Value::Names(s.cluster_etcd.clone())),
     set: |s, value| s.cluster_etcd = value.names(),
+};
+
+pub(super) const ETCD_CA: Setting = Setting {
+    name: "cluster_etcd_ca",
+    heading: CLUSTER,
+    value_name: "FILE",
+    help: "PEM file with the authorities that vouch for etcd's members; those of the system when not given",
+    form: Form::Text,
+    get: |s| s.cluster_etcd_ca.as_deref().map(path_value),
+    set: |s, value| s.cluster_etcd_ca = Some(value.path()),
+};
+
+pub(super) const ETCD_CERTIFICATE: Setting = Setting {
+    name: "cluster_etcd_certificate",
+    heading: CLUSTER,
+    value_name: "FILE",
+    help: "PEM file with the certificate chain that this node shows to etcd",
+    form: Form::Text,
+    get: |s| s.cluster_etcd_certificate.as_deref().map(path_value),
+    set: |s, value| s.cluster_etcd_certificate = Some(value.path()),
+};
+
+pub(super) const ETCD_KEY: Setting = Setting {
+    name: "cluster_etcd_key",
+    heading: CLUSTER,
+    value_name: "FILE",
+    help: "PEM file with the private key of that certificate",
+    form: Form::Text,
+    get: |s| s.cluster_etcd_key.as_deref().map(path_value),
+    set: |s, value| s.cluster_etcd_key = Some(value.path()),
+};
+
+pub(super) const ETCD_USER: Setting = Setting {
+    name: "cluster_etcd_user",
+    heading: CLUSTER,
+    value_name: "NAME",
+    help: "User that this node is in etcd",
+    form: Form::Text,
+    get: |s| s.cluster_etcd_user.clone().map(Value::Text),
+    set: |s, value| s.cluster_etcd_user = Some(value.text()),
+};
+
+pub(super) const ETCD_PASSWORD_FILE: Setting = Setting {
+    name: "cluster_etcd_password_file",
+    heading: CLUSTER,
+    value_name: "FILE",
+    help: "File with that user's password",
+    form: Form::Text,
+    get: |s| s.cluster_etcd_password_file.as_deref().map(path_value),
+    set: |s, value| s.cluster_etcd_password_file = Some(value.path()),
 };
 
 pub(super) const NAME: Setting = Setting {
