@@ -217,7 +217,12 @@ impl Bucket {
             return WarmupStep::Loaded { items: 0 };
         }
         let mut load = PartLoad::new(self, incarnation);
-        let loaded = self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record));
+        let loaded = match load.keeps_values() {
+            true => self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record, None)),
+            false => self.store.load_metadata(part, &mut |vbid, record, value_bytes| {
+                load.take(vbid, &record, Some(value_bytes))
+            }),
+        };
         let (counts, unknown) = load.finish();
         let incarnation = incarnation.unwrap_or_default();
         self.schedule_purges(&unknown);

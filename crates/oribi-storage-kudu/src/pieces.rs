@@ -75,27 +75,45 @@ impl<'a> Piece<'a> {
 
     /// What the first row says about the document.
     pub(crate) fn head(&self) -> Result<Head, StoreError> {
-        let at = |column: usize| self.base + column - column::CAS;
-        let number = |column: usize| self.row.get::<i64>(at(column)).map_err(of_cell);
-        let small = |column: usize| {
-            u32::try_from(number(column)?).map_err(|_| corrupt("a number beyond 32 bits"))
-        };
-        let datatype = self.row.get::<i16>(at(column::DATATYPE)).map_err(of_cell)?;
-        let datatype = u8::try_from(datatype).map_err(|_| corrupt("an unknown datatype"))?;
-        Ok(Head {
-            cas: number(column::CAS)?.cast_unsigned(),
-            seqno: self.seqno,
-            rev_seqno: number(column::REV)?.cast_unsigned(),
-            flags: small(column::FLAGS)?,
-            expiry: small(column::EXPIRY)?,
-            datatype: Datatype(datatype),
-            deleted: self.row.get::<bool>(at(column::DELETED)).map_err(of_cell)?,
-        })
+        head_of(&self.row, self.base)
     }
 
     /// Whether the first row is all.
     pub(crate) fn is_whole(&self) -> bool {
         self.bytes.len() == self.body_bytes
+    }
+}
+
+/// What the first row of a document, whose columns from CAS on begin at `base`, says about it.
+fn head_of(row: &Row<'_>, base: usize) -> Result<Head, StoreError> {
+    let at = |column: usize| base + column - column::CAS;
+    let number = |column: usize| row.get::<i64>(at(column)).map_err(of_cell);
+    let small = |column: usize| {
+        u32::try_from(number(column)?).map_err(|_| corrupt("a number beyond 32 bits"))
+    };
+    let datatype = row.get::<i16>(at(column::DATATYPE)).map_err(of_cell)?;
+    let datatype = u8::try_from(datatype).map_err(|_| corrupt("an unknown datatype"))?;
+    Ok(Head {
+        cas: number(column::CAS)?.cast_unsigned(),
+        seqno: number(column::SEQNO)?.cast_unsigned(),
+        rev_seqno: number(column::REV)?.cast_unsigned(),
+        flags: small(column::FLAGS)?,
+        expiry: small(column::EXPIRY)?,
+        datatype: Datatype(datatype),
+        deleted: row.get::<bool>(at(column::DELETED)).map_err(of_cell)?,
+    })
+}
+
+/// The same, and the bytes of the document's whole value; no column behind the attributes is needed.
+pub(crate) fn metadata_of(row: Row<'_>, base: usize) -> Result<(Head, usize), StoreError> {
+    let at = |column: usize| base + column - column::CAS;
+    let body_bytes: i64 = row.get(at(column::BODY_BYTES)).map_err(of_cell)?;
+    let body_bytes = usize::try_from(body_bytes).map_err(|_| corrupt("a negative length"))?;
+    let xattrs: Option<&[u8]> = row.get(at(column::XATTRS)).map_err(of_cell)?;
+    let value_bytes = body_bytes.saturating_add(xattrs.map_or(0, <[u8]>::len));
+    match u32::try_from(value_bytes) {
+        Ok(_) => Ok((head_of(&row, base)?, value_bytes)),
+        Err(_) => Err(corrupt("a length beyond 32 bits")),
     }
 }
 

@@ -1,19 +1,19 @@
 //! Scans over the documents of one vbucket.
 //!
 //! Owns: bounds and columns of a scan, and going on behind the last whole document when Kudu was away in
-//! between. Invariants: rows come from the leading replicas, in order of key and from one snapshot of the tablet, so
+//! between. Whoever wants no bodies gets them from no column: Kudu stores columns apart. Invariants: rows come from the leading replicas, in order of key and from one snapshot of the tablet, so
 //! the pieces of a document belong together; a document is shown once however often a scan was interrupted.
 
 use std::ops::ControlFlow;
 
-use oribi_kudu::{Error, Operand, Predicate, ReplicaSelection, Row, Scanner};
+use oribi_kudu::{Error, Operand, Predicate, ReplicaSelection, Row, ScanBatch, Scanner};
 use oribi_storage::{Record, StoreError};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::failure::{of_cell, of_kudu, passes};
 use crate::layout::{COLUMNS, LOCAL_COLLECTION, LOCAL_VBUCKET, column, vbucket_cell};
 use crate::patience::Attempts;
-use crate::pieces::{Assembler, Piece, corrupt};
+use crate::pieces::{Assembler, Piece, corrupt, metadata_of};
 use crate::store::Shared;
 
 /// Columns of scans for documents: the key without its vbucket, then all others.
@@ -77,6 +77,9 @@ fn key_of<'a>(row: &Row<'a>) -> Result<DocKey<'a>, StoreError> {
     let collection = u32::try_from(collection).map_err(|_| corrupt("an unknown collection"))?;
     Ok(DocKey { collection: CollectionId(collection), key: row.get(KEY_AT).map_err(of_cell)? })
 }
+
+/// Columns of scans for metadata: the same without the body's. Attributes are needed for their length.
+const METADATA_COLUMNS: std::ops::Range<usize> = COLUMN_FIRST..column::JSON;
 
 /// Why one attempt of a scan ended early.
 enum Interrupted {
@@ -156,6 +159,67 @@ impl Shared {
             }
         }
         Ok(assembler.end()?)
+    }
+
+    /// Visits documents in order of collection and key without their values, and how many bytes these have. Waits for
+    /// as long as Kudu is away.
+    pub(crate) async fn scan_metadata(
+        &self,
+        vbid: Vbid,
+        visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut bounds = Bounds::documents(vbid);
+        let mut attempts = Attempts::default();
+        loop {
+            let mut last = None;
+            let error = match self.scan_metadata_once(&bounds, &mut last, visit).await {
+                Ok(()) => {
+                    self.patience.succeeded("a vbucket was read");
+                    return Ok(());
+                }
+                Err(Interrupted::Store(error)) => return Err(error),
+                Err(Interrupted::Kudu(error)) if !passes(&error) => return Err(of_kudu(&error)),
+                Err(Interrupted::Kudu(error)) => error,
+            };
+            if let Some((collection, key)) = &last {
+                bounds.begin_behind(vbid, DocKey { collection: *collection, key });
+                attempts = Attempts::default();
+            }
+            self.patience.pause(&mut attempts, "a vbucket is to be read", &error).await?;
+        }
+    }
+
+    /// `last` becomes the last document that was shown, when the scan is interrupted.
+    async fn scan_metadata_once(
+        &self,
+        bounds: &Bounds,
+        last: &mut Option<(CollectionId, Vec<u8>)>,
+        visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
+    ) -> Result<(), Interrupted> {
+        let first_rows = [Predicate::equal(COLUMNS[column::CHUNK], 0_i16)];
+        let columns = &COLUMNS[METADATA_COLUMNS];
+        let mut scanner = self.scanner(bounds, &first_rows, columns).map_err(Interrupted::Kudu)?;
+        let mut shown: Option<ScanBatch> = None;
+        loop {
+            let batch = match scanner.next_batch().await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    let row = shown.as_ref().and_then(|batch| batch.rows().last());
+                    if let Some(key) = row.map(|row| key_of(&row)).transpose()? {
+                        *last = Some((key.collection, key.key.to_vec()));
+                    }
+                    return Err(Interrupted::Kudu(error));
+                }
+            };
+            for row in batch.rows() {
+                let (head, value_bytes) = metadata_of(row, CAS_AT)?;
+                if visit(head.record(key_of(&row)?, &[]), value_bytes).is_break() {
+                    return Ok(());
+                }
+            }
+            shown = Some(batch);
+        }
     }
 
     /// All rows of a scan of a few columns, as far as `limit`. When Kudu is away it waits like `attempts`, and

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Predicate, Table};
 use oribi_storage::{
-    Counters, GetVisitor, KvStore, LoadPlan, Ownership, ReadCount, Record, RecordVisitor,
-    StoreError, StoreStats, VbBatch, VbucketState, assert_fits,
+    Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, ReadCount,
+    Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState, assert_fits,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -284,6 +284,22 @@ impl KvStore for KuduStore {
         let records_estimate = self.shared.rows.load(Ordering::Relaxed);
         let plan = LoadPlan::by_vbucket(states.into_iter().map(|(vbid, _)| vbid));
         Ok(LoadPlan { records_estimate, ..plan })
+    }
+
+    fn load_metadata(
+        &self,
+        part: LoadPart,
+        visit: &mut MetadataVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let vbid = part.whole_vbucket();
+        let vbid = vbid.ok_or_else(|| StoreError::Foreign("a part of another store".into()))?;
+        let mut count = ReadCount::default();
+        let mut show = |record: Record<'_>, value_bytes: usize| {
+            count.add(&record);
+            visit(vbid, record, value_bytes)
+        };
+        let result = self.block_on(self.shared.scan_metadata(vbid, &mut show));
+        self.counters.read(&count, result)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

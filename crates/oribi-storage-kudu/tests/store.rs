@@ -5,6 +5,7 @@
 mod store {
     mod conformance;
     mod fence;
+    mod metadata;
     mod removal;
     mod replicas;
     mod sizes;

@@ -156,6 +156,10 @@ pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) + 'v;
 /// without error.
 pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()> + 'v;
 
+/// Receives records without their values, and how many bytes these have, in no particular order; `Break` ends the
+/// load early without error.
+pub type MetadataVisitor<'v> = dyn FnMut(Vbid, Record<'_>, usize) -> ControlFlow<()> + 'v;
+
 /// Durable storage of one bucket.
 ///
 /// All methods may be called from several threads. `commit` for one vbucket is only ever called by
@@ -240,6 +244,18 @@ pub trait KvStore: Send + Sync {
             Part::Vbucket(vbid) => self.scan_keys(vbid, &mut |record| visit(vbid, record)),
             Part::Stretch(_) => Err(StoreError::Foreign("a part of another store's load".into())),
         }
+    }
+
+    /// [`KvStore::load_part`] for whoever keeps no values. A store that has them elsewhere than keys and metadata
+    /// does not read them.
+    fn load_metadata(
+        &self,
+        part: LoadPart,
+        visit: &mut MetadataVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.load_part(part, &mut |vbid, record| {
+            visit(vbid, Record { value: &[], ..record }, record.value.len())
+        })
     }
 
     /// All parts one after the other.

@@ -26,8 +26,8 @@ pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
 pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
-    FailoverEntry, GetVisitor, KvStore, LoadVisitor, Ownership, Record, RecordVisitor, StoreError,
-    StoreStats, VbBatch, VbucketPhase, VbucketState,
+    FailoverEntry, GetVisitor, KvStore, LoadVisitor, MetadataVisitor, Ownership, Record,
+    RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState,
 };
 pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};

@@ -80,9 +80,19 @@ impl<'b> PartLoad<'b> {
         }
     }
 
-    /// Takes a record up. A record of a vbucket that the bucket does not have is passed over; opening
-    /// has refused such a store.
-    pub(super) fn take(&mut self, vbid: Vbid, record: &Record<'_>) -> ControlFlow<()> {
+    /// Whether values are worth reading. Records of a part that begins without them may come without.
+    pub(super) fn keeps_values(&self) -> bool {
+        self.extent == Extent::Values
+    }
+
+    /// Takes a record up; with `left_out` it came without its value, which has so many bytes. A record of a vbucket that
+    /// the bucket does not have is passed over; opening has refused such a store.
+    pub(super) fn take(
+        &mut self,
+        vbid: Vbid,
+        record: &Record<'_>,
+        left_out: Option<usize>,
+    ) -> ControlFlow<()> {
         let collection = record.key.collection;
         let Some(vbucket) = self.bucket.vbucket(vbid) else { return ControlFlow::Continue(()) };
         if vbucket.incarnation() != self.incarnation_of(vbucket) {
@@ -110,7 +120,7 @@ impl<'b> PartLoad<'b> {
         }
         let hash = vbucket.hash_of(record.key);
         load_line(vbucket.group_hint(hash));
-        let item = self.block(record);
+        let item = self.block(record, left_out);
         self.batch.push((hash, item));
         ControlFlow::Continue(())
     }
@@ -127,8 +137,8 @@ impl<'b> PartLoad<'b> {
         self.incarnation.unwrap_or_else(|| vbucket.incarnation())
     }
 
-    fn block(&mut self, record: &Record<'_>) -> ItemRef {
-        let evicted = self.extent == Extent::Metadata;
+    fn block(&mut self, record: &Record<'_>, left_out: Option<usize>) -> ItemRef {
+        let evicted = left_out.is_some() || self.extent == Extent::Metadata;
         let fields = ItemFields {
             flags: record.flags,
             expiry: record.expiry,
@@ -137,7 +147,10 @@ impl<'b> PartLoad<'b> {
             ..ItemFields::default()
         };
         self.counts.values += u64::from(!evicted);
-        let mut new = NewItem::new(record.key, fields, &[record.value]);
+        let mut new = match left_out {
+            Some(value_bytes) => NewItem::evicted(record.key, fields, value_bytes),
+            None => NewItem::new(record.key, fields, &[record.value]),
+        };
         new.set_version(record.cas, record.seqno, record.rev_seqno);
         new.publish()
     }

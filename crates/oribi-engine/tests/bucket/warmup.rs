@@ -98,6 +98,32 @@ fn values_are_loaded_by_recency_up_to_the_low_watermark() {
     assert!(!find(Vbid(0)), "the oldest value is not");
 }
 
+/// A part that begins when memory is full is loaded without values, which a store may then leave out. What is known of
+/// such documents is the same, and they are fetched like others.
+#[test]
+fn what_comes_without_its_value_is_known_like_what_comes_with_it() {
+    let store: Arc<dyn KvStore> = Arc::new(MemoryStore::new());
+    fill(Arc::clone(&store), 1000, 400);
+    let tight = BucketConfig { memory_quota_bytes: 256 << 10, ..config() };
+    let bucket = open(tight, store);
+    steps(&bucket);
+    let last = Vbid(VBUCKETS - 1);
+    for number in 1..1000 {
+        let (name, value) = (format!("key-{number}"), format!("{number}-{}", "v".repeat(400)));
+        match bucket.get_meta(last, key(&name), NOW) {
+            MetaOutcome::Found(item, _) => {
+                assert!(item.is_evicted(), "{name}");
+                assert_eq!(item.value_bytes(), value.len(), "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+        if number % 100 == 0 {
+            assert_eq!(get(&bucket, last, &name), (Some(value.into_bytes()), 1));
+        }
+    }
+    assert_eq!(get(&bucket, last, "key-0"), (None, 0), "a miss asks nobody");
+}
+
 #[test]
 fn without_eviction_everything_is_loaded() {
     let directory = tempfile::tempdir().expect("a directory");
