@@ -23,8 +23,15 @@ const NAME: &str = "manifest";
 /// See the module text.
 #[derive(Default)]
 pub struct Collections {
-    /// For which run the ids were read; none where nothing is known of them.
-    known: Mutex<Option<(u64, Option<Arc<[i64]>>)>>,
+    read: Mutex<Option<Read>>,
+}
+
+/// What was read last.
+struct Read {
+    /// In which run.
+    run: u64,
+    /// The ids; none where nothing is known of them.
+    ids: Option<Arc<[i64]>>,
 }
 
 impl Collections {
@@ -34,13 +41,14 @@ impl Collections {
     /// When the table cannot be read.
     pub fn that_exist(&self, cluster: &Arc<Cluster>, table: &Table) -> Result<Option<Predicate>> {
         let run = cluster.run();
-        let mut known = self.known.lock();
-        let ids = match &*known {
-            Some((read_in, ids)) if *read_in == run => ids.clone(),
+        let mut last = self.read.lock();
+        let ids = match &*last {
+            Some(read) if read.run == run => read.ids.clone(),
             _ => {
-                let manifest = read(cluster, table).context("reading the bucket's collections")?;
+                let manifest =
+                    read_manifest(cluster, table).context("reading the bucket's collections")?;
                 let ids = manifest.and_then(|text| ids_in(&text));
-                *known = Some((run, ids.clone()));
+                *last = Some(Read { run, ids: ids.clone() });
                 ids
             }
         };
@@ -49,7 +57,7 @@ impl Collections {
 }
 
 /// The manifest; none in a bucket whose collections have never changed.
-fn read(cluster: &Arc<Cluster>, table: &Table) -> Result<Option<Vec<u8>>> {
+fn read_manifest(cluster: &Arc<Cluster>, table: &Table) -> Result<Option<Vec<u8>>> {
     let scan = table
         .scan()
         .columns(["chunk", "body"])
