@@ -227,7 +227,11 @@ impl Connection {
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
+        let goes_on = self.state.is_streaming() || self.state.has_ready();
         let progress = self.serve_frames(env, &mut served);
+        if goes_on || !env.stretch.opcodes().is_empty() {
+            dispatch::end_stretch(&self.state, env);
+        }
         let record = &self.state.record;
         record.requests.add(served);
         record.active_unix_ns.set(env.now.unix_ns);

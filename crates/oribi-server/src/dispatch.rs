@@ -33,9 +33,10 @@ use oribi_protocol::status::Status;
 use oribi_types::Datatype;
 
 use crate::connection::fetches::Tries;
-use crate::connection::state::Wait;
+use crate::connection::state::{ConnectionState, Wait};
 use crate::counters::timings::CommandKind;
-use crate::slow_operation_log::Operation;
+use crate::environment::Environment;
+use crate::slow_operation_log::{Operation, OperationClass};
 use crate::status;
 
 pub(crate) use exchange::{Exchange, write_answer};
@@ -87,6 +88,10 @@ pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
     let is_first = x.tries.is_first();
     if is_first {
         x.env.counters.cmd_total.add(1);
+        if x.env.stretch.is_full() {
+            end_stretch(x.state, x.env);
+        }
+        x.env.stretch.push(x.frame.header.opcode);
         if x.state.features.has(Feature::Tracing) {
             x.tries.begun_ns = x.env.latency_clock.now_ns().max(1);
         }
@@ -147,6 +152,41 @@ fn note_if_slow(x: &mut Exchange<'_>, rule: &Rule) {
         persist_ms: 0,
     };
     x.env.slow.note(x.env.now_ms, &operation);
+}
+
+/// Reads the clock for the requests since it was last read for them, and tells the slow operation log when that
+/// is long ago. What is measured by itself is not told twice.
+pub(crate) fn end_stretch(state: &ConnectionState, env: &mut Environment) {
+    let Some(least_us) = env.slow.least_us() else { return };
+    let now_ns = env.latency_clock.now_ns();
+    let elapsed_us = env.stretch.elapsed_us(now_ns);
+    if elapsed_us >= least_us && !state.features.has(Feature::Tracing) {
+        note_stretch(state, env, elapsed_us);
+    }
+    env.stretch.begin(now_ns);
+}
+
+#[cold]
+fn note_stretch(state: &ConnectionState, env: &mut Environment, elapsed_us: u64) {
+    let opcodes = env.stretch.opcodes();
+    let class_of = |code: &u8| {
+        let rule = opcode_of(*code).and_then(rules::rule);
+        rule.map_or(OperationClass::Other, Rule::class)
+    };
+    let classes: Vec<OperationClass> = opcodes.iter().map(class_of).collect();
+    let (Some(opcode), Some(class)) = (opcodes.first(), classes.first()) else { return };
+    let operation = Operation {
+        opcode: *opcode,
+        class: *class,
+        connection: state.record.number,
+        user: state.identity.as_ref().map_or("", |identity| &identity.name),
+        bucket: state.bucket.as_ref().map_or("", |bucket| bucket.name()),
+        key: b"",
+        execute_us: Some(elapsed_us),
+        fetch_ms: 0,
+        persist_ms: 0,
+    };
+    env.slow.note_stretch(env.now_ms, &operation, (opcodes, &classes));
 }
 
 /// An item for the value of a store request, `value_bytes` long, of which all else is there. `None` when

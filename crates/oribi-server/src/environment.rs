@@ -19,7 +19,7 @@ use crate::counters::WorkerCounters;
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::refusal_log::RefusalLog;
 use crate::server_context::ServerContext;
-use crate::slow_operation_log::SlowOperationLog;
+use crate::slow_operation_log::{SlowOperationLog, Stretch};
 
 /// Measures how long a command takes.
 pub(crate) enum LatencyClock {
@@ -77,6 +77,8 @@ pub(crate) struct Environment {
     pub lease: Option<Arc<NodeLease>>,
     /// Which slow operations are logged.
     pub slow: SlowOperationLog,
+    /// What was served since the latency clock was last read for them.
+    pub stretch: Stretch,
     next_park_serial: u32,
 }
 
@@ -109,6 +111,7 @@ impl Environment {
             audit_gate: AuditGate::default(),
             lease,
             slow,
+            stretch: Stretch::default(),
             next_park_serial: 0,
         }
     }

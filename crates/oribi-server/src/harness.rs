@@ -180,6 +180,7 @@ impl ConnectionHarness {
             if self.connection.wants_input() && !self.unread.is_empty() {
                 self.receive();
             }
+            self.environment.stretch.begin(self.environment.latency_clock.now_ns());
             let progress = self.connection.process(&mut self.environment);
             self.drain(answered);
             let ran = self.run_others();
@@ -292,6 +293,17 @@ impl ConnectionHarness {
         lease.begin(lease.now_ns(), LEASE);
         self.environment.lease = Some(lease);
         self.loses_lease = true;
+    }
+
+    /// Sets how far the clock that requests are timed with moves on with each reading.
+    pub fn set_clock_step_ms(&mut self, ms: u64) {
+        let now_ns = Cell::new(self.environment.latency_clock.now_ns());
+        self.environment.latency_clock = LatencyClock::Stepping { now_ns, step_ns: ms * 1_000_000 };
+    }
+
+    /// Lines about slow operations in this second.
+    pub fn slow_lines(&self) -> u32 {
+        self.environment.slow.lines()
     }
 
     /// Bytes that the connection holds for input.

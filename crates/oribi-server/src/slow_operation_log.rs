@@ -4,13 +4,18 @@
 //! object in the server's log, under the target `slow_operation`. Waits for the store, be it to read a
 //! document or to persist one, are known from the worker's batch clock and cost nothing to know; the time
 //! of execution is known of operations that are timed anyway: those of connections which negotiated
-//! server durations. Invariants: names of users and keys stand between `<ud>`
+//! server durations. Of others it is known of a few together, see [`Stretch`]: such a line has all of them, and when there
+//! was but one it has the time of that. Invariants: names of users and keys stand between `<ud>`
 //! and `</ud>`, so that a log can be given away without them; no operation reads a clock because of this.
+
+mod stretch;
 
 use std::fmt::Write as _;
 
 use oribi_protocol::opcode::Opcode;
-use serde_json::json;
+use serde_json::{Value, json};
+
+pub(crate) use stretch::Stretch;
 
 /// Lines that a worker writes in a second.
 const LINES_PER_SECOND: u32 = 10;
@@ -45,6 +50,12 @@ impl SlowThresholds {
     /// Nothing is slow.
     pub const OFF: SlowThresholds =
         SlowThresholds { read_ms: 0, write_ms: 0, durable_ms: 0, other_ms: 0 };
+
+    /// The least of those that are on.
+    fn least(&self) -> Option<u64> {
+        let all = [self.read_ms, self.write_ms, self.durable_ms, self.other_ms];
+        all.into_iter().filter(|ms| *ms != 0).min()
+    }
 
     fn of(&self, class: OperationClass) -> u64 {
         match class {
@@ -117,9 +128,46 @@ impl SlowOperationLog {
         }
     }
 
+    /// Time from which it is worth looking at the requests of a stretch, in microseconds; `None` when nothing is ever
+    /// logged.
+    pub fn least_us(&self) -> Option<u64> {
+        self.thresholds.least().map(|ms| ms.saturating_mul(1_000))
+    }
+
+    /// Logs a stretch of requests that took this long together, if it was too long for any of them. `first` is the
+    /// first of them; `classes` are all of them.
+    pub fn note_stretch(
+        &mut self,
+        now_ms: u64,
+        first: &Operation<'_>,
+        (opcodes, classes): (&[u8], &[OperationClass]),
+    ) {
+        let is_slow = |class: &OperationClass| {
+            let threshold_ms = self.thresholds.of(*class);
+            threshold_ms != 0 && first.total_ms() >= threshold_ms
+        };
+        if !classes.iter().any(is_slow) {
+            return;
+        }
+        let Some(mut line) = self.admit(now_ms, first) else { return };
+        if opcodes.len() > 1 {
+            line["opcode"] = opcodes.iter().map(|code| name_of(*code)).collect();
+        }
+        tracing::info!(target: "slow_operation", "{line}");
+    }
+
+    /// Lines of this second so far.
+    pub fn lines(&self) -> u32 {
+        self.lines
+    }
+
     /// The line for a slow operation, unless there were too many in this second.
-    #[cold]
     fn line(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<String> {
+        self.admit(now_ms, operation).map(|line| line.to_string())
+    }
+
+    #[cold]
+    fn admit(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<Value> {
         if now_ms.saturating_sub(self.window_ms) >= 1_000 {
             (self.window_ms, self.lines) = (now_ms, 0);
         }
@@ -129,7 +177,7 @@ impl SlowOperationLog {
         }
         self.lines += 1;
         let mut line = json!({
-            "opcode": Opcode::from_u8(operation.opcode).map_or("unknown", Opcode::name),
+            "opcode": name_of(operation.opcode),
             "connection": operation.connection,
             "user": redacted(operation.user.as_bytes()),
             "bucket": operation.bucket,
@@ -147,8 +195,12 @@ impl SlowOperationLog {
         if suppressed > 0 {
             line["suppressed_before"] = suppressed.into();
         }
-        Some(line.to_string())
+        Some(line)
     }
+}
+
+fn name_of(opcode: u8) -> &'static str {
+    Opcode::from_u8(opcode).map_or("unknown", Opcode::name)
 }
 
 /// What is a user's own, between tags by which it can be taken out of a log.
@@ -195,6 +247,26 @@ mod tests {
         let next = log.line(1_001, &GET).unwrap();
         assert!(next.contains("\"suppressed_before\":90"), "{next}");
         assert!(!log.line(1_002, &GET).unwrap().contains("suppressed"));
+    }
+
+    #[test]
+    fn a_stretch_is_slow_when_it_is_for_one_of_its_requests() {
+        let thresholds = SlowThresholds { read_ms: 500, other_ms: 2_000, ..SlowThresholds::OFF };
+        let mut log = SlowOperationLog::new(thresholds);
+        assert_eq!(log.least_us(), Some(500_000));
+        assert_eq!(SlowOperationLog::new(SlowThresholds::OFF).least_us(), None);
+        let took = |ms: u64| Operation { execute_us: Some(ms * 1_000), fetch_ms: 0, ..GET };
+        log.note_stretch(1, &took(499), (&[0], &[OperationClass::Read]));
+        log.note_stretch(1, &took(1_999), (&[0x10], &[OperationClass::Other]));
+        log.note_stretch(1, &took(9_999), (&[1], &[OperationClass::Write]));
+        assert_eq!(log.lines, 0);
+        log.note_stretch(1, &took(500), (&[0], &[OperationClass::Read]));
+        log.note_stretch(
+            1,
+            &took(500),
+            (&[0x10, 0], &[OperationClass::Other, OperationClass::Read]),
+        );
+        assert_eq!(log.lines, 2);
     }
 
     #[test]

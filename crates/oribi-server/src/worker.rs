@@ -69,7 +69,6 @@ impl Worker {
                     environment,
                     blocking,
                     connections: Connections::default(),
-                    clock: Clock::start(),
                     messages: Vec::new(),
                     scanned_ms: 0,
                     stopping_since: None,
@@ -98,20 +97,9 @@ impl Worker {
     }
 }
 
-/// Both clocks, read once per round.
-struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        Clock { start: Instant::now() }
-    }
-
-    /// Milliseconds since the start, at least 1 so that 0 can mean "never".
-    fn monotonic_ms(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64 + 1
-    }
+/// Milliseconds of a reading of the latency clock, at least 1 so that 0 can mean "never".
+fn monotonic_ms(now_ns: u64) -> u64 {
+    now_ns / 1_000_000 + 1
 }
 
 /// The wall clock. A clock set before 1970 counts as 1970.
@@ -125,7 +113,6 @@ struct WorkerLoop {
     environment: Environment,
     blocking: BlockingQueue,
     connections: Connections,
-    clock: Clock,
     messages: Vec<Message>,
     scanned_ms: u64,
     stopping_since: Option<Instant>,
@@ -142,7 +129,9 @@ impl WorkerLoop {
                 break;
             }
             self.environment.now = wall_clock();
-            self.environment.now_ms = self.clock.monotonic_ms();
+            let now_ns = self.environment.latency_clock.now_ns();
+            self.environment.now_ms = monotonic_ms(now_ns);
+            self.environment.stretch.begin(now_ns);
             for event in &events {
                 if event.token() != WAKER {
                     self.connections.on_event(event);

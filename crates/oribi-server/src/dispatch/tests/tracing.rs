@@ -10,6 +10,7 @@ use oribi_protocol::status::Status;
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::connection::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
+use crate::slow_operation_log::SlowThresholds;
 
 const TRACING: u16 = 0x0f;
 
@@ -65,6 +66,26 @@ fn large_values_and_durable_writes_say_it_too() {
     assert!(duration.is_some());
     let (magic, _, duration, got) = answer(&mut client, &about(Opcode::Get, b"k"));
     assert!(magic == Magic::AltClientResponse && duration.is_some() && got == value);
+}
+
+/// Without durations a request reads no clock; it is known all the same when a turn's first took long.
+#[test]
+fn slow_requests_are_noted_with_durations_and_without() {
+    for features in [&[7, 8, 0x0b][..], &[7, 8, 0x0b, TRACING]] {
+        let harness = ConnectionHarness::limited(|limits| {
+            limits.slow = SlowThresholds { read_ms: 500, ..SlowThresholds::OFF };
+        });
+        let mut client = Client::on(harness, features);
+        let get = bytes(&about(Opcode::Get, b"k"));
+        client.harness.set_clock_step_ms(1);
+        client.harness.feed(&get);
+        assert_eq!(client.harness.slow_lines(), 0);
+        client.harness.set_clock_step_ms(600);
+        client.harness.feed(&get);
+        assert_eq!(client.harness.slow_lines(), 1, "once, however it was measured");
+        client.harness.feed(&bytes(&RequestParts::new(Opcode::Noop)));
+        assert_eq!(client.harness.slow_lines(), 1, "no request of this kind is ever slow");
+    }
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! How long a few requests took together, for connections that measure none of them.
+//!
+//! Owns: which requests were served since the clock was last read. A clock is read when the worker's round begins, at
+//! the end of each turn, and within a turn after [`STRETCH_MAX`] requests: between two readings lie so few requests that
+//! it is known which of them may have been slow, and one reading is shared by them all. A client that waits for
+//! each answer has one request in a turn, so of that it is known exactly. Invariant: a request costs two stores and no
+//! reading of its own. One per worker.
+
+/// Requests between two readings: few enough to name, and a sixteenth of a reading for each.
+pub(crate) const STRETCH_MAX: usize = 16;
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub(crate) struct Stretch {
+    /// When it began, on the latency clock.
+    begun_ns: u64,
+    opcodes: [u8; STRETCH_MAX],
+    count: u8,
+}
+
+impl Stretch {
+    /// Begins anew.
+    pub fn begin(&mut self, now_ns: u64) {
+        (self.begun_ns, self.count) = (now_ns, 0);
+    }
+
+    /// One more request is about to be served. Of more than fit no more is known.
+    #[inline]
+    pub fn push(&mut self, opcode: u8) {
+        if let Some(place) = self.opcodes.get_mut(usize::from(self.count)) {
+            *place = opcode;
+            self.count += 1;
+        }
+    }
+
+    /// True when the clock is to be read before the next request.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        usize::from(self.count) >= STRETCH_MAX
+    }
+
+    /// Opcodes of the requests so far, in their order.
+    pub fn opcodes(&self) -> &[u8] {
+        &self.opcodes[..usize::from(self.count)]
+    }
+
+    /// Time since it began, in microseconds.
+    pub fn elapsed_us(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.begun_ns) / 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_names_its_requests_and_is_full_after_sixteen() {
+        let mut stretch = Stretch::default();
+        stretch.begin(5_000);
+        for opcode in 0..STRETCH_MAX as u8 {
+            assert!(!stretch.is_full());
+            stretch.push(opcode);
+        }
+        assert!(stretch.is_full());
+        stretch.push(99);
+        assert_eq!(stretch.opcodes(), (0..STRETCH_MAX as u8).collect::<Vec<_>>());
+        assert_eq!(stretch.elapsed_us(2_505_999), 2_500);
+        stretch.begin(9_000);
+        assert!(stretch.opcodes().is_empty() && stretch.elapsed_us(8_000) == 0);
+    }
+}
