@@ -43,7 +43,7 @@ use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
-use crate::dispatch::{self, Exchange, Served, write_answer};
+use crate::dispatch::{self, Exchange, Served, write_answer, write_context};
 use crate::environment::Environment;
 use crate::limits::{
     FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
@@ -316,8 +316,8 @@ impl Connection {
                 let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
                 let mut served = match admit(state, env, &frame.header) {
                     Admission::Serve => serve_frame(*id, state, writer, env, frame, key, tries),
-                    Admission::Skip(status) => {
-                        answer(state, writer, &frame.header, status);
+                    Admission::Skip(status, context) => {
+                        answer_with(state, writer, &frame.header, status, context);
                         Served::Done
                     }
                     Admission::Close(status, reason) => {
@@ -353,8 +353,8 @@ impl Connection {
                         Some(head) if self.begin_incoming(env, header, head) => {}
                         _ => self.reader.reserve_frame(needed),
                     },
-                    Admission::Skip(status) => {
-                        answer(state, writer, &header, status);
+                    Admission::Skip(status, context) => {
+                        answer_with(state, writer, &header, status, context);
                         *skip_bytes = needed;
                         return Some(Served::Done);
                     }
@@ -584,6 +584,19 @@ fn serve_frame(
 fn answer(state: &ConnectionState, out: &mut WriteBuffer, header: &Header, status: Status) {
     let status = state.wire_status(status);
     write_response(out.tail(), &ResponseParts::new(header.opcode, status, header.opaque));
+}
+
+/// As `answer`, with a text for people where the client reads it.
+fn answer_with(
+    state: &ConnectionState,
+    out: &mut WriteBuffer,
+    header: &Header,
+    status: Status,
+    context: &'static str,
+) {
+    let status = state.wire_status(status);
+    let parts = ResponseParts::new(header.opcode, status, header.opaque);
+    write_context(out, state.features, &parts, context);
 }
 
 fn refuse(

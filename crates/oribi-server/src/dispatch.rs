@@ -39,7 +39,7 @@ use crate::environment::Environment;
 use crate::slow_operation_log::{Operation, OperationClass};
 use crate::status;
 
-pub(crate) use exchange::{Exchange, write_answer};
+pub(crate) use exchange::{Exchange, write_answer, write_context};
 pub(crate) use handshake::{finish_answer, finish_flush, finish_sasl};
 pub(crate) use range_scan::{ContinuedScan, finish_range_scan, resume_range_scan};
 pub(crate) use stats::{

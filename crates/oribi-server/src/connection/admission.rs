@@ -17,8 +17,8 @@ use crate::environment::Environment;
 pub(super) enum Admission {
     /// Receive and serve it.
     Serve,
-    /// Answer with the status and pass over the body without storing it.
-    Skip(Status),
+    /// Answer with the status and why, and pass over the body without storing it.
+    Skip(Status, &'static str),
     /// Answer with the status and end.
     Close(Status, CloseReason),
 }
@@ -45,7 +45,7 @@ pub(super) fn admit(state: &mut ConnectionState, env: &Environment, header: &Hea
     let is_too_long =
         |bytes: usize| bytes > VALUE_BYTES_MAX && bytes > dispatch::value_bytes_max(header.opcode);
     if header.value_bytes().is_some_and(is_too_long) {
-        return Admission::Skip(Status::E2big);
+        return Admission::Skip(Status::E2big, "the value is longer than a document may be");
     }
     Admission::Serve
 }

@@ -20,7 +20,7 @@ pub(super) fn get_collection_id(x: &mut Exchange<'_>) {
     let Some(path) = path(x) else { return x.fail(Status::Einval) };
     let (scope, collection) = path.split_once('.').unwrap_or((DEFAULT_NAME, path));
     if collection.contains('.') {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "a path is a scope, a dot and a collection");
     }
     let manifest = visible(x);
     let found = manifest.collection_id(or_default(scope), or_default(collection));
@@ -68,6 +68,8 @@ fn answer(
         }
         Err(LookupError::UnknownScope) => x.unknown(Status::UnknownScope),
         Err(LookupError::UnknownCollection) => x.unknown(Status::UnknownCollection),
-        Err(LookupError::InvalidName) => x.fail(Status::Einval),
+        Err(LookupError::InvalidName) => {
+            x.fail_with(Status::Einval, "no scope or collection can have this name");
+        }
     }
 }

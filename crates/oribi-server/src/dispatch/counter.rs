@@ -45,6 +45,12 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
             answer_durably(x, vbid, mutation.seqno, Answer::Counter { mutation, value });
         }
         CounterOutcome::Refused(refused) => x.refuse(refused),
+        failed @ CounterOutcome::NotANumber => {
+            x.fail_with(
+                status::of_counter(&failed),
+                "the document is not a number from 0 to 2^64-1",
+            );
+        }
         failed => x.fail(status::of_counter(&failed)),
     }
 }

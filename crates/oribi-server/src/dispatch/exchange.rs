@@ -106,7 +106,7 @@ impl<'a> Exchange<'a> {
     pub fn doc_key(&mut self) -> Option<DocKey<'a>> {
         let key = self.state.doc_key(self.frame.key);
         if key.is_none() {
-            self.fail(Status::Einval);
+            self.fail_with(Status::Einval, "the key is not valid");
         }
         key
     }
@@ -151,6 +151,15 @@ impl<'a> Exchange<'a> {
         let body = error_body(None, Some(context), reference);
         let parts = ResponseParts { datatype: self.json_bit(), value: &body, ..self.parts(status) };
         write_response(self.out.tail(), &parts);
+    }
+
+    /// Answers a request that failed when it was tried with a status and, where the client negotiated it, a text for
+    /// people about why. It is not logged: whose document it is knows best what to make of it. The text is the
+    /// server's own, plain ASCII without quotes; nothing is allocated for it.
+    #[cold]
+    pub fn fail_with(&mut self, status: Status, context: &'static str) {
+        let parts = self.parts(self.state.wire_status(status));
+        write_context(self.out, self.state.features, &parts, context);
     }
 
     /// Logs a refused request, unless there were many just before; the reference in the log.
@@ -210,13 +219,19 @@ impl<'a> Exchange<'a> {
                 let is_temporary = is_old && status::locked_is_temporary(self.opcode);
                 self.fail(if is_temporary { Status::Etmpfail } else { Status::Locked });
             }
-            Refused::TemporaryFailure | Refused::NoMemory | Refused::NeedsFetch => {
-                let counters = self.counters();
-                match refused {
-                    Refused::NoMemory => counters.ep_oom_errors.add(1),
-                    _ => counters.ep_tmp_oom_errors.add(1),
-                }
-                self.fail(status::of_refused(refused));
+            Refused::NoMemory => {
+                self.counters().ep_oom_errors.add(1);
+                self.fail_with(status::of_refused(refused), "the bucket's memory is full");
+            }
+            Refused::TemporaryFailure => {
+                self.counters().ep_tmp_oom_errors.add(1);
+                let context = "the bucket's memory or queue is full for now, or its store fails";
+                self.fail_with(status::of_refused(refused), context);
+            }
+            Refused::NeedsFetch => {
+                self.counters().ep_tmp_oom_errors.add(1);
+                let context = "the document could not be read from the store";
+                self.fail_with(status::of_refused(refused), context);
             }
         }
     }
@@ -247,6 +262,29 @@ impl<'a> Exchange<'a> {
 
     fn json_bit(&self) -> u8 {
         self.state.features.datatype_shown(Datatype::JSON)
+    }
+}
+
+/// Appends an answer to what failed, with a text about why where the client reads it. `parts` is the answer
+/// without.
+#[cold]
+pub(crate) fn write_context(
+    out: &mut WriteBuffer,
+    features: Features,
+    parts: &ResponseParts<'_>,
+    context: &'static str,
+) {
+    const BEGIN: &[u8] = br#"{"error":{"context":""#;
+    const END: &[u8] = br#""}}"#;
+    debug_assert!(context.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"'));
+    let datatype = features.datatype_shown(Datatype::JSON);
+    if !features.has(Feature::XError) || datatype == 0 {
+        return write_response(out.tail(), parts);
+    }
+    let parts = ResponseParts { datatype, ..*parts };
+    write_response_head(out.tail(), &parts, BEGIN.len() + context.len() + END.len());
+    for piece in [BEGIN, context.as_bytes(), END] {
+        out.tail().extend_from_slice(piece);
     }
 }
 

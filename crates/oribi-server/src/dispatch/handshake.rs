@@ -41,7 +41,7 @@ pub(super) const VERSION: &str = concat!("1.6.0-oribi-", env!("CARGO_PKG_VERSION
 pub(super) fn hello(x: &mut Exchange<'_>) {
     let (codes, rest) = x.frame.value.as_chunks::<2>();
     if !rest.is_empty() {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "features are two bytes each");
     }
     if x.state.is_legacy {
         x.state.deauthenticate(x.env.now_ms);
@@ -235,7 +235,8 @@ pub(super) fn list_buckets(x: &mut Exchange<'_>) {
 pub(super) fn get_cluster_config(x: &mut Exchange<'_>) {
     let known = match ConfigVersion::decode(x.frame.extras) {
         Some(_) if !x.state.features.has(Feature::GetClusterConfigWithKnownVersion) => {
-            return x.fail(Status::Einval);
+            let context = "naming the known version was not negotiated";
+            return x.fail_with(Status::Einval, context);
         }
         known => known,
     };

@@ -55,7 +55,7 @@ pub(super) fn get_keys(x: &mut Exchange<'_>) {
         return x.refuse(Refused::UnknownCollection);
     }
     if x.bucket().is_in_memory() {
-        return x.fail(Status::NotSupported);
+        return x.fail_with(Status::NotSupported, "the bucket is in memory only");
     }
     let prefix_bytes = x.frame.key.len() - from.key.len();
     let listing = Listing {

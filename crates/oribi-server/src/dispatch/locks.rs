@@ -48,7 +48,7 @@ pub(super) fn unlock(x: &mut Exchange<'_>) {
     let Some(key) = x.doc_key() else { return };
     let cas = Cas(x.frame.header.cas);
     if cas == Cas(0) {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "unlocking needs the CAS that locking answered");
     }
     match x.bucket().bucket().unlock(x.vbid(key), key, cas, x.env.now) {
         UnlockOutcome::Done => x.succeed(),

@@ -50,7 +50,10 @@ pub(super) fn observe(x: &mut Exchange<'_>) {
     let mut asked = Vec::new();
     let mut rest = x.frame.value;
     while !rest.is_empty() {
-        let Some((one, behind)) = next_asked(x, rest) else { return x.fail(Status::Einval) };
+        let Some((one, behind)) = next_asked(x, rest) else {
+            return x
+                .fail_with(Status::Einval, "the list of keys is cut off, or a key is not valid");
+        };
         if !x.bucket().bucket().is_serving(one.vbid) {
             return x.refuse(Refused::NotMyVbucket);
         }
@@ -58,7 +61,7 @@ pub(super) fn observe(x: &mut Exchange<'_>) {
             return;
         }
         if asked.len() == KEYS_MAX {
-            return x.fail(Status::Einval);
+            return x.fail_with(Status::Einval, "more than 1024 keys");
         }
         asked.push(one);
         rest = behind;

@@ -185,7 +185,7 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     if !held.holds(needed_for(content)) {
         return Err(Status::Eaccess);
     }
-    match scan.bucket.bucket().is_owned(scan.vbid) {
+    match scan.bucket.bucket().is_serving(scan.vbid) {
         true => Ok(()),
         false => Err(Status::NotMyVbucket),
     }

@@ -104,7 +104,7 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
     let version = match x.frame.extras {
         [] => 1,
         [version @ (1 | 2)] => *version,
-        _ => return x.fail(Status::Einval),
+        _ => return x.fail_with(Status::Einval, "there are versions 1 and 2"),
     };
     let vbid = x.vbid(key);
     let (item, cas) = match x.bucket().bucket().get_meta(vbid, key, x.env.now) {
@@ -129,10 +129,10 @@ pub(super) fn get_meta(x: &mut Exchange<'_>) {
 /// also learns where that history ended, and so which of its writes may be lost.
 pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
     let Ok(uuid) = <[u8; 8]>::try_from(x.frame.value) else {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "the value is the vbucket's UUID, eight bytes");
     };
     let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_owned());
+    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
     let Some(vbucket) = vbucket else {
         return x.refuse(Refused::NotMyVbucket);
     };
@@ -140,7 +140,7 @@ pub(super) fn observe_seqno(x: &mut Exchange<'_>) {
     let asked = VbUuid(u64::from_be_bytes(uuid));
     // Newest first: the history at an index ended where the one before it in the table began.
     let Some(index) = table.iter().position(|entry| entry.uuid == asked) else {
-        return x.fail(Status::KeyEnoent);
+        return x.fail_with(Status::KeyEnoent, "the vbucket has no history with this UUID");
     };
     let ended = index.checked_sub(1).map(|newer| table[newer].seqno);
     // Layout: format u8 (1 after a change of history), vbucket u16, uuid u64, persisted u64, current
@@ -171,10 +171,10 @@ pub(super) fn get_all_vb_seqnos(x: &mut Exchange<'_>) {
             let id = CollectionId(u32::from_be_bytes([e, f, g, h]));
             (u32::from_be_bytes([a, b, c, d]), Some(id))
         }
-        _ => return x.fail(Status::Einval),
+        _ => return x.fail_with(Status::Einval, "collections were not negotiated"),
     };
     if phase > VbucketPhase::Dead as u32 {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "states of vbuckets are 0 to 4");
     }
     let may = match collection {
         None => x.allows_everywhere(Privilege::MetaRead.into()),

@@ -28,10 +28,15 @@ pub(super) fn get_random_key(x: &mut Exchange<'_>) {
         [a, b, c, d, flag @ (0 | 1)] if has_collections => {
             (CollectionId(u32::from_be_bytes([a, b, c, d])), flag == 1)
         }
-        _ => return x.fail(Status::Einval),
+        _ => {
+            return x.fail_with(
+                Status::Einval,
+                "collections were not negotiated, or a flag is not 0 or 1",
+            );
+        }
     };
     if with_attributes && !x.state.features.has(Feature::Xattr) {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "attributes were not negotiated");
     }
     if !x.allows(collection, Privilege::Read.into()) {
         return;
@@ -98,7 +103,10 @@ pub(super) fn evict_key(x: &mut Exchange<'_>) {
             drop(item);
             match bucket.evict(vbid, key) {
                 true => x.send_value(b"Evicted."),
-                false => x.fail(Status::KeyEexists),
+                false => {
+                    let context = "the document is not durable yet, in use, or too small";
+                    x.fail_with(Status::KeyEexists, context);
+                }
             }
         }
         MetaOutcome::Found(..) | MetaOutcome::Miss => x.fail(Status::KeyEnoent),

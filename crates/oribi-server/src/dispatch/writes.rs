@@ -79,13 +79,13 @@ fn is_compressed(x: &Exchange<'_>) -> bool {
 }
 
 /// The value of a request, inflated when it came compressed.
-fn plain_value<'a>(x: &Exchange<'a>) -> Result<Cow<'a, [u8]>, Status> {
+fn plain_value<'a>(x: &Exchange<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> {
     if !is_compressed(x) {
         return Ok(Cow::Borrowed(x.frame.value));
     }
     let bytes_max = x.bucket().bucket().value_bytes_max();
     let inflated = compression::inflate(x.frame.value, bytes_max);
-    inflated.map(Cow::Owned).map_err(|unusable| status::of_mutation(&unusable.into()))
+    inflated.map(Cow::Owned).map_err(MutationOutcome::from)
 }
 
 /// An item for a value of `value_bytes` that is still to come; `None` when it would be refused.
@@ -115,7 +115,7 @@ fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
     x.count(|counters| &counters.cmd_set);
     let value = match plain_value(x) {
         Ok(value) => value,
-        Err(status) => return x.fail(status),
+        Err(outcome) => return fail_mutation(x, &outcome),
     };
     let request = ConcatRequest { mode, value: &value, cas: Cas(x.frame.header.cas) };
     let vbid = x.vbid(key);
@@ -177,8 +177,11 @@ pub(super) fn touch(x: &mut Exchange<'_>) {
 /// Flush: the bucket is emptied on the blocking thread while the connection waits. A delay in the
 /// extras is not supported, only "now".
 pub(super) fn flush(x: &mut Exchange<'_>) {
-    if x.frame.extras.iter().any(|byte| *byte != 0) || !x.bucket().bucket().is_flush_enabled() {
-        return x.fail(Status::NotSupported);
+    if x.frame.extras.iter().any(|byte| *byte != 0) {
+        return x.fail_with(Status::NotSupported, "flushing cannot be put off");
+    }
+    if !x.bucket().bucket().is_flush_enabled() {
+        return x.fail_with(Status::NotSupported, "flushing is not enabled for this bucket");
     }
     x.counters().cmd_flush.add(1);
     let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
@@ -212,7 +215,19 @@ pub(super) fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: Mutatio
             answer_durably(x, vbid, mutation.seqno, Answer::Mutation(mutation));
         }
         MutationOutcome::Refused(refused) => x.refuse(refused),
-        failed => x.fail(status::of_mutation(&failed)),
+        failed => fail_mutation(x, &failed),
+    }
+}
+
+/// Answers a write that was not done. What depends on the document alone speaks for itself.
+fn fail_mutation(x: &mut Exchange<'_>, outcome: &MutationOutcome) {
+    let status = status::of_mutation(outcome);
+    match outcome {
+        MutationOutcome::TooLarge => {
+            x.fail_with(status, "the value is longer than a document may be")
+        }
+        MutationOutcome::Corrupt => x.fail_with(status, "the value is not what its datatype says"),
+        _ => x.fail(status),
     }
 }
 
@@ -225,7 +240,8 @@ pub(super) fn admit_durable(x: &mut Exchange<'_>) -> bool {
     let parked = x.state.parked.get_or_insert_default();
     let is_admitted = parked.next_position().is_some();
     if !is_admitted {
-        x.fail(Status::Etmpfail);
+        let context = "too many writes of this connection wait for the store";
+        x.fail_with(Status::Etmpfail, context);
     }
     is_admitted
 }

@@ -151,6 +151,48 @@ fn large_frame_before_authentication_ends_the_connection() {
     assert_eq!(memcached.set(b"k", &[b'v'; 100_000]).status, Status::Success);
 }
 
+/// What failed when it was tried says why, to clients that read it; what a document's state explains does not.
+#[test]
+fn failures_say_why() {
+    let mut client = Client::with_features(&[3, 6, 7, 8, 0x0a, 0x0b]);
+    let mut old = Client::with_features(&[0x0a]);
+    for client in [&mut client, &mut old] {
+        client.set(b"text", b"not a number");
+    }
+    let huge = header(0x80, Opcode::Set as u8, 1, 8, VALUE_BYTES_MAX as u32 + 10);
+    let counter = super::counter_extras(1, 0, 0);
+    let increment = RequestParts { extras: &counter, ..about(Opcode::Increment, b"text") };
+    let set = RequestParts { extras: &SET_EXTRAS, value: b"\xff", ..about(Opcode::Set, b"k") };
+    let unlock = about(Opcode::UnlockKey, b"k");
+    let long_key = [b'k'; 251];
+    let observe = RequestParts { value: b"x", ..RequestParts::new(Opcode::Observe) };
+    for (request, status, context) in [
+        (bytes(&increment), Status::DeltaBadval, "the document is not a number from 0 to 2^64-1"),
+        (
+            bytes(&RequestParts { datatype: 2, ..set }),
+            Status::Einval,
+            "the value is not what its datatype says",
+        ),
+        (bytes(&unlock), Status::Einval, "unlocking needs the CAS that locking answered"),
+        (bytes(&about(Opcode::Get, &long_key)), Status::Einval, "the key is not valid"),
+        (bytes(&observe), Status::Einval, "the list of keys is cut off, or a key is not valid"),
+        (bytes(&about(Opcode::Get, b"none")), Status::KeyEnoent, ""),
+        (huge, Status::E2big, "the value is longer than a document may be"),
+    ] {
+        let reply = &replies(&client.harness.feed(&request))[0];
+        assert_eq!(reply.status, status, "{context}");
+        match context {
+            "" => assert!(reply.value.is_empty() && reply.datatype == 0),
+            context => {
+                let body: serde_json::Value = serde_json::from_slice(&reply.value).unwrap();
+                assert_eq!((&body["error"]["context"], reply.datatype), (&context.into(), 1));
+            }
+        }
+        let reply = &replies(&old.harness.feed(&request))[0];
+        assert_eq!((reply.status, reply.value.len(), reply.datatype), (status, 0, 0), "{context}");
+    }
+}
+
 #[test]
 fn malformed_collection_prefixes_are_einval() {
     let mut client = Client::with_features(&[7, 0x0b, 0x12]);
