@@ -26,6 +26,7 @@ mod fetching;
 mod incoming;
 mod lookahead;
 pub(crate) mod parked;
+mod refusing;
 pub(crate) mod rights;
 pub(crate) mod state;
 pub mod write_buffer;
@@ -33,7 +34,7 @@ pub mod write_buffer;
 use std::sync::Arc;
 
 use oribi_engine::{FillingItem, KeyAhead, PersistOutcome};
-use oribi_protocol::frame::{self, Decoded, Frame, FrameError, Header};
+use oribi_protocol::frame::{self, Decoded, Frame, Header};
 use oribi_protocol::limits::HEADER_BYTES;
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::response::{ResponseParts, write_response};
@@ -43,7 +44,7 @@ use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
-use crate::dispatch::{self, Exchange, Served, write_answer, write_context};
+use crate::dispatch::{self, Exchange, Served, write_answer};
 use crate::environment::Environment;
 use crate::limits::{
     FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
@@ -57,6 +58,7 @@ use fetches::Tries;
 use incoming::Incoming;
 use lookahead::Lookahead;
 use parked::{ParkToken, Parked};
+use refusing::{answer, answer_with, refuse, reject};
 use state::{ConnectionState, Wait};
 use write_buffer::WriteBuffer;
 
@@ -579,43 +581,4 @@ fn serve_frame(
     let mut x = Exchange::new(id, frame, opcode, state, out, env);
     (x.ahead, x.tries) = (ahead, tries);
     dispatch::serve(&mut x)
-}
-
-fn answer(state: &ConnectionState, out: &mut WriteBuffer, header: &Header, status: Status) {
-    let status = state.wire_status(status);
-    write_response(out.tail(), &ResponseParts::new(header.opcode, status, header.opaque));
-}
-
-/// As `answer`, with a text for people where the client reads it.
-fn answer_with(
-    state: &ConnectionState,
-    out: &mut WriteBuffer,
-    header: &Header,
-    status: Status,
-    context: &'static str,
-) {
-    let status = state.wire_status(status);
-    let parts = ResponseParts::new(header.opcode, status, header.opaque);
-    write_context(out, state.features, &parts, context);
-}
-
-fn refuse(
-    state: &mut ConnectionState,
-    out: &mut WriteBuffer,
-    header: &Header,
-    status: Status,
-    reason: CloseReason,
-) {
-    answer(state, out, header, status);
-    state.close(reason);
-}
-
-/// The stream is out of step: answer if it is known what was asked, and end.
-fn reject(state: &mut ConnectionState, out: &mut WriteBuffer, error: FrameError) {
-    match error {
-        FrameError::UnknownMagic(magic) => state.close(CloseReason::UnknownMagic(magic)),
-        FrameError::BodyTooShort(header) => {
-            refuse(state, out, &header, Status::Einval, CloseReason::BodyTooShort);
-        }
-    }
 }
