@@ -127,6 +127,21 @@ class Server(ServerProcess):
         except urllib.error.HTTPError as error:
             raise SystemExit(f"{path}: {error.code} {error.read().decode()}") from None
 
+    def wait_persisted(self, seconds_max):
+        """Returns once every write so far is persisted. An empty queue does not say so: what is being written has
+        left it."""
+        end = time.monotonic() + seconds_max
+        connection = Connection(self.port).login()
+        while True:
+            stats = connection.stats(b"vbucket-seqno")
+            high = {name: seqno for name, seqno in stats.items() if name.endswith(":high_seqno")}
+            if all(stats[name.replace(":high_seqno", ":last_persisted_seqno")] == high[name] for name in high):
+                connection.close()
+                return
+            if time.monotonic() > end:
+                raise SystemExit("writes are not persisted")
+            time.sleep(0.02)
+
     def metrics(self):
         """Samples of /metrics, by name with labels."""
         lines = self.admin("/metrics").splitlines()

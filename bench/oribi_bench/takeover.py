@@ -94,8 +94,7 @@ def take_over(options, run):
             connection = login(first)
             connection.store(documents(count))
             connection.close()
-            while any(value > 0 for name, value in first.metrics().items() if "bucket_queue_items" in name):
-                time.sleep(0.05)
+            first.wait_persisted(TAKE_OVER_SECONDS_MAX)
             in_memory_mib = kudu.row_set_mib()
             if options.settle:
                 kudu.wait_flushed(FLUSH_SECONDS_MAX)

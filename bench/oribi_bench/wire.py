@@ -77,9 +77,9 @@ class Connection:
             raise ConnectionError(f"select bucket: status {status:#x}")
         return self
 
-    def stats(self):
-        """The server's general statistics, as text by name."""
-        self.socket.sendall(frame(STAT))
+    def stats(self, group=b""):
+        """The server's general statistics, or those of a group, as text by name."""
+        self.socket.sendall(frame(STAT, group))
         stats = {}
         while True:
             head = HEADER.unpack(self.read_exact(24))

@@ -22,7 +22,7 @@ from .wire import Connection
 
 SAMPLE_EVERY_S = 1
 # Besides the interval after which the queue is written.
-DRAIN_SECONDS_MAX = 600
+PERSIST_SECONDS_MAX = 600
 # Parts of a run whose rates are compared: has it become slower at its end?
 PARTS = 10
 
@@ -61,24 +61,14 @@ class MemoryOverTime:
         return f"{mib[0]:.0f} MiB before, {max(mib):.0f} at most, {mib[-1]:.0f} at the end"
 
 
-def stats_of(server):
+def drain(server, further_s=0):
+    """Waits until everything is persisted; the number of documents committed so far."""
+    server.wait_persisted(PERSIST_SECONDS_MAX + further_s)
     connection = Connection(server.port).login()
     try:
-        return connection.stats()
+        return int(connection.stats()["ep_total_persisted"])
     finally:
         connection.close()
-
-
-def drain(server, further_s=0):
-    """Waits until nothing is queued; the number of documents committed so far."""
-    deadline = time.monotonic() + DRAIN_SECONDS_MAX + further_s
-    while True:
-        stats = stats_of(server)
-        if int(stats["ep_diskqueue_items"]) == 0:
-            return int(stats["ep_total_persisted"])
-        if time.monotonic() > deadline:
-            raise SystemExit("the queue does not get empty")
-        time.sleep(0.05)
 
 
 def bucket(options, directory, cluster, flush_interval_s):
