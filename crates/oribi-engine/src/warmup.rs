@@ -216,6 +216,8 @@ impl Bucket {
             // It is another node's by now.
             return WarmupStep::Loaded { items: 0 };
         }
+        // Small vbuckets have too few documents for a look on the way.
+        self.review_extent();
         let mut load = PartLoad::new(self, incarnation);
         let loaded = match load.keeps_values() {
             true => self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record, None)),

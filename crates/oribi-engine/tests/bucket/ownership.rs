@@ -354,7 +354,7 @@ fn manifest_with(names: &[&str]) -> String {
             name: (*name).to_owned(),
             max_ttl_s: None,
         };
-        manifest.apply(&change).unwrap()
+        manifest.apply(&change).expect("the name is valid and new")
     });
     changed.to_stored_json()
 }
