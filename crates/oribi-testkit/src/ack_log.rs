@@ -18,7 +18,11 @@
 //! Whenever a document is read, after a restart or in between, it is the newest certain version with its
 //! exact CAS, or one that is in doubt since. Lives can be chained without reading anything back, so a
 //! server can also be killed while it warms up. The oracle does no I/O: whoever uses it reads and hands in.
+//!
+//! Of several servers that serve a bucket at once ([`AckLog::of_cluster`]) each vbucket has a life of its own, and what went on
+//! is told by the histories in its failover table (`branches.rs`).
 
+mod branches;
 mod key_history;
 #[cfg(test)]
 mod tests;
@@ -29,6 +33,7 @@ use std::fmt;
 
 use oribi_types::{Cas, Seqno, VbUuid, Vbid};
 
+use branches::Branches;
 use key_history::{KeyHistory, Resolution};
 use vbucket_history::VbucketHistory;
 
@@ -116,6 +121,8 @@ pub struct AckLog {
     tally: Tally,
     /// Every start begins a new history, because others may have had the vbuckets meanwhile.
     is_shared: bool,
+    /// In place of `vbuckets`, when several servers serve at once.
+    branches: Option<BTreeMap<Vbid, Branches>>,
 }
 
 impl AckLog {
@@ -127,6 +134,12 @@ impl AckLog {
     /// A record of an empty bucket whose store several servers share: also an orderly stop ends its histories.
     pub fn of_shared_store() -> AckLog {
         AckLog { is_shared: true, ..AckLog::default() }
+    }
+
+    /// A record of an empty bucket that several servers serve at once, each its own vbuckets, by turns. Its lives end
+    /// with [`AckLog::settled`].
+    pub fn of_cluster() -> AckLog {
+        AckLog { branches: Some(BTreeMap::new()), ..AckLog::default() }
     }
 
     /// Every document that certainly is there, with its value.
@@ -149,7 +162,10 @@ impl AckLog {
         self.tally.acknowledged += 1;
         self.tally.persisted += u64::from(ack.persisted);
         self.resolve(attempt, Resolution::Acknowledged(ack));
-        let broken = self.vbuckets.entry(attempt.vbid).or_default().note(ack);
+        let broken = match &mut self.branches {
+            Some(branches) => branches.entry(attempt.vbid).or_default().note(ack),
+            None => self.vbuckets.entry(attempt.vbid).or_default().note(ack),
+        };
         for text in broken {
             self.complain(attempt.vbid, &attempt.name, &text);
         }
@@ -211,9 +227,25 @@ impl AckLog {
         }
         for ((vbid, _), history) in &mut self.documents {
             let high = recovered.get(vbid).map_or(Seqno(0), |found| found.high_seqno);
-            self.tally.lost += history.restarted(high);
+            self.tally.lost += history.restarted(|ack| ack.seqno <= high);
         }
         self.tally.in_doubt += in_doubt.values().sum::<u64>();
+    }
+
+    /// For a record of [`AckLog::of_cluster`]: all servers are at rest, nothing is under way, and these are the failover tables of
+    /// all vbuckets, newest history first. Then documents can be read and compared.
+    pub fn settled(&mut self, tables: &BTreeMap<Vbid, Vec<(VbUuid, Seqno)>>) {
+        let branches = self.branches.get_or_insert_default();
+        for (vbid, table) in tables {
+            let broken = branches.entry(*vbid).or_default().settled(table);
+            self.violations
+                .extend(broken.into_iter().map(|text| Violation(format!("{vbid}: {text}"))));
+        }
+        for ((vbid, _), history) in &mut self.documents {
+            let table = tables.get(vbid).map(Vec::as_slice).unwrap_or_default();
+            self.tally.in_doubt += history.in_doubt();
+            self.tally.lost += history.restarted(|ack| branches::went_on(table, ack));
+        }
     }
 
     /// Identity of the vbucket's current life, once something showed it.

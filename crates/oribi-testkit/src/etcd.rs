@@ -6,7 +6,7 @@
 use std::env;
 use std::fs::File;
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -22,6 +22,7 @@ const REQUIRED: &str = "ORIBI_ETCD_REQUIRED";
 #[derive(Debug)]
 pub struct EtcdServer {
     child: Child,
+    host: Ipv4Addr,
     client_port: u16,
     directory: TempDir,
 }
@@ -32,7 +33,7 @@ impl EtcdServer {
     /// # Panics
     /// When it cannot be started, or is not there although `ORIBI_ETCD_REQUIRED` is set.
     pub fn start_for_test() -> Option<EtcdServer> {
-        EtcdServer::start_for_test_with(None)
+        EtcdServer::start_for_test_at(Ipv4Addr::LOCALHOST, None)
     }
 
     /// The same; it speaks TLS with this certificate and key, if there are any.
@@ -40,23 +41,31 @@ impl EtcdServer {
     /// # Panics
     /// As there.
     pub fn start_for_test_with(tls: Option<(&Path, &Path)>) -> Option<EtcdServer> {
+        EtcdServer::start_for_test_at(Ipv4Addr::LOCALHOST, tls)
+    }
+
+    /// The same, listening at another address of this machine.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_for_test_at(host: Ipv4Addr, tls: Option<(&Path, &Path)>) -> Option<EtcdServer> {
         let Some(program) = program() else {
             assert!(env::var_os(REQUIRED).is_none(), "{REQUIRED} is set, but there is no etcd");
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
             let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs etcd (etcd-server)");
             return None;
         };
-        Some(EtcdServer::start(program, tls).expect("etcd starts"))
+        Some(EtcdServer::start(program, host, tls).expect("etcd starts"))
     }
 
-    fn start(program: PathBuf, tls: Option<(&Path, &Path)>) -> Result<EtcdServer> {
+    fn start(program: PathBuf, host: Ipv4Addr, tls: Option<(&Path, &Path)>) -> Result<EtcdServer> {
         let found = ports::free(2)?;
         let (client_port, peer_port) = (found[0], found[1]);
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         let log = File::create(directory.path().join("log")).context("cannot create the log")?;
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let url = |port: u16| format!("http://{host}:{port}");
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let client_url = format!("{scheme}://127.0.0.1:{client_port}");
+        let client_url = format!("{scheme}://{host}:{client_port}");
         let mut command = Command::new(program);
         if let Some((certificate, key)) = tls {
             command.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
@@ -75,9 +84,9 @@ impl EtcdServer {
             .stderr(log)
             .spawn()
             .context("cannot start etcd")?;
-        let mut server = EtcdServer { child, client_port, directory };
+        let mut server = EtcdServer { child, host, client_port, directory };
         let listening = poll_until(PATIENCE, || match server.child.try_wait() {
-            Ok(None) => TcpStream::connect(("127.0.0.1", client_port)).ok().map(|_| true),
+            Ok(None) => TcpStream::connect((host, client_port)).ok().map(|_| true),
             _ => Some(false),
         });
         if listening != Some(true) {
@@ -94,7 +103,7 @@ impl EtcdServer {
 
     /// What a node is told to find it.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port)
+        format!("http://{}:{}", self.host, self.client_port)
     }
 }
 

@@ -17,6 +17,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Whom to ask, and as whom.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
+    host: Ipv4Addr,
     port: u16,
     credentials: Option<(String, String)>,
 }
@@ -52,7 +53,12 @@ impl HttpResponse {
 impl HttpClient {
     /// A client of the admin interface on a loopback port, without credentials.
     pub fn new(port: u16) -> HttpClient {
-        HttpClient { port, credentials: None }
+        HttpClient { host: Ipv4Addr::LOCALHOST, port, credentials: None }
+    }
+
+    /// The same client, of another host.
+    pub fn at(self, host: Ipv4Addr) -> HttpClient {
+        HttpClient { host, ..self }
     }
 
     /// The same client with Basic credentials.
@@ -89,7 +95,8 @@ impl HttpClient {
         body: &[u8],
     ) -> Result<HttpResponse> {
         let mut head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            self.host,
             self.port,
             body.len()
         );
@@ -101,7 +108,7 @@ impl HttpClient {
             head.push_str(&format!("Authorization: Basic {token}\r\n"));
         }
         head.push_str("\r\n");
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
+        let mut stream = TcpStream::connect((self.host, self.port))
             .with_context(|| format!("cannot connect to admin port {}", self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;

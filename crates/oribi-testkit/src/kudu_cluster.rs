@@ -15,6 +15,7 @@ mod launcher;
 mod node;
 pub(crate) mod ports;
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -46,6 +47,8 @@ const FLAGS: &[&str] = &[
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct KuduOptions {
+    /// Address of this machine at which every server listens: the loopback interface when not said.
+    pub host: Ipv4Addr,
     /// Number of masters, odd. 1 when not said.
     pub masters: usize,
     /// Number of tablet servers; a table cannot have more replicas. 1 when not said.
@@ -59,6 +62,7 @@ pub struct KuduOptions {
 impl Default for KuduOptions {
     fn default() -> KuduOptions {
         KuduOptions {
+            host: Ipv4Addr::LOCALHOST,
             masters: 1,
             tablet_servers: 1,
             master_flags: Vec::new(),
@@ -71,6 +75,11 @@ impl KuduOptions {
     /// `masters` masters and `tablet_servers` tablet servers without further flags.
     pub fn new(masters: usize, tablet_servers: usize) -> KuduOptions {
         KuduOptions { masters, tablet_servers, ..KuduOptions::default() }
+    }
+
+    /// Listens at this address.
+    pub fn at(self, host: Ipv4Addr) -> KuduOptions {
+        KuduOptions { host, ..self }
     }
 
     /// Adds a flag to the masters and to the tablet servers.
@@ -283,8 +292,9 @@ impl KuduCluster {
         let guardian = Guardian::of(directory.path())?;
         let ports = ports::free(options.masters + options.tablet_servers)?;
         let (master_ports, tablet_server_ports) = ports.split_at(options.masters);
-        let addresses = master_ports.iter().map(|port| ports::loopback(*port)).collect::<Vec<_>>();
-        let addresses = addresses.join(",");
+        let host = options.host;
+        let addresses = master_ports.iter().map(|port| format!("{host}:{port}"));
+        let addresses = addresses.collect::<Vec<_>>().join(",");
         let mut cluster = KuduCluster {
             masters: Vec::new(),
             tablet_servers: Vec::new(),
@@ -298,8 +308,8 @@ impl KuduCluster {
             // A master that is alone must not be told so: the flag asks for a consensus of masters.
             flags.extend((options.masters > 1).then(|| format!("--master_addresses={addresses}")));
             flags.extend_from_slice(&options.master_flags);
-            let node =
-                Node::new(NodeKind::Master, position, *port, cluster.directory.path(), flags);
+            let (path, address) = (cluster.directory.path(), (host, *port));
+            let node = Node::new(NodeKind::Master, position, address, path, flags);
             node.spawn(installation)?;
             cluster.masters.push(node);
         }
@@ -312,7 +322,7 @@ impl KuduCluster {
             flags.push(format!("--tserver_master_addrs={addresses}"));
             flags.extend_from_slice(&options.tablet_server_flags);
             let path = cluster.directory.path();
-            let node = Node::new(NodeKind::TabletServer, position, *port, path, flags);
+            let node = Node::new(NodeKind::TabletServer, position, (host, *port), path, flags);
             node.spawn(installation)?;
             cluster.tablet_servers.push(node);
         }

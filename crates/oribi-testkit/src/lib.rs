@@ -14,6 +14,7 @@ mod etcd;
 pub mod http;
 pub mod kill_cycles;
 mod kudu_cluster;
+mod network;
 mod poll;
 mod process;
 mod random;
@@ -27,6 +28,7 @@ pub use etcd::EtcdServer;
 pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };
+pub use network::{Host, Network, inside_own_network};
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use random::Random;

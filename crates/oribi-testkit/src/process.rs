@@ -8,6 +8,7 @@
 mod log_check;
 
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::network::Host;
 use crate::poll::{PATIENCE, poll_until};
 use crate::signal::{self, Signal};
 
@@ -26,6 +28,9 @@ pub struct ServerOptions {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     ports: (u16, u16),
+    /// What runs the rest of the command line elsewhere.
+    prefix: Vec<String>,
+    host: Ipv4Addr,
 }
 
 impl ServerOptions {
@@ -39,6 +44,8 @@ impl ServerOptions {
             arguments: Vec::new(),
             environment: Vec::new(),
             ports: (0, 0),
+            prefix: Vec::new(),
+            host: Ipv4Addr::LOCALHOST,
         }
     }
 
@@ -46,6 +53,12 @@ impl ServerOptions {
     pub fn ports(mut self, port: u16, admin_port: u16) -> ServerOptions {
         self.ports = (port, admin_port);
         self
+    }
+
+    /// Runs on a host of the test's network and listens at its address.
+    pub fn on_host(self, host: &Host) -> ServerOptions {
+        let options = self.setting("listen", host.address());
+        ServerOptions { prefix: host.prefix(), host: host.address(), ..options }
     }
 
     /// Adds one command-line argument.
@@ -102,12 +115,17 @@ impl ServerProcess {
         Ok(process)
     }
 
-    /// Port of the binary protocol on the loopback interface.
+    /// Address at which the server is reached: the loopback interface, if it has no host of its own.
+    pub fn host(&self) -> Ipv4Addr {
+        self.options.host
+    }
+
+    /// Port of the binary protocol.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Port of the admin HTTP interface on the loopback interface.
+    /// Port of the admin HTTP interface.
     pub fn admin_port(&self) -> u16 {
         self.admin_port
     }
@@ -222,7 +240,14 @@ impl ServerProcess {
             File::create(scratch.path().join(name)).with_context(|| format!("cannot create {name}"))
         };
         let (port, admin_port) = options.ports;
-        let mut command = Command::new(&options.binary);
+        let mut command = match &options.prefix[..] {
+            [] => Command::new(&options.binary),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&options.binary);
+                command
+            }
+        };
         command
             .arg("serve")
             .arg("--data-dir")

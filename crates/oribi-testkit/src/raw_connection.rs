@@ -44,7 +44,7 @@ const LOGIN_FEATURES: [Feature; 9] = [
     Feature::TcpNoDelay,
 ];
 
-/// One connection to a server on the loopback interface.
+/// One connection to a server.
 pub struct RawConnection {
     stream: TcpStream,
     vbuckets: u16,
@@ -55,8 +55,13 @@ pub struct RawConnection {
 impl RawConnection {
     /// Connects and says nothing yet.
     pub fn connect(port: u16) -> Result<RawConnection> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-            .with_context(|| format!("cannot connect to port {port}"))?;
+        RawConnection::connect_to(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// Connects to another host and says nothing yet.
+    pub fn connect_to(host: Ipv4Addr, port: u16) -> Result<RawConnection> {
+        let stream = TcpStream::connect((host, port))
+            .with_context(|| format!("cannot connect to {host}, port {port}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -65,7 +70,12 @@ impl RawConnection {
 
     /// Connects as the development user with bucket `default` selected and collections negotiated.
     pub fn login(port: u16) -> Result<RawConnection> {
-        let mut connection = RawConnection::connect(port)?;
+        RawConnection::login_to(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// As [`RawConnection::login`] to another host, which has a user of that name and password.
+    pub fn login_to(host: Ipv4Addr, port: u16) -> Result<RawConnection> {
+        let mut connection = RawConnection::connect_to(host, port)?;
         connection.hello(&LOGIN_FEATURES)?;
         let status = connection.sasl_plain(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD)?;
         if status != Status::Success {

@@ -2,7 +2,7 @@
 //!
 //! One writer issues one operation at a time, so the order of requests is the order of effects.
 
-use oribi_types::{Cas, Seqno};
+use oribi_types::Cas;
 
 use super::{Acknowledgement, Found};
 
@@ -158,13 +158,13 @@ impl KeyHistory {
         }
     }
 
-    /// Everything above `high` is gone; returns how many acknowledged attempts that were.
-    pub(super) fn restarted(&mut self, high: Seqno) -> u64 {
+    /// What was acknowledged and is not there any more is gone; returns how many attempts that were.
+    pub(super) fn restarted(&mut self, is_there: impl Fn(&Acknowledgement) -> bool) -> u64 {
         let mut lost = 0;
         for attempt in &mut self.attempts {
             attempt.is_past = true;
             match attempt.resolution {
-                Resolution::Acknowledged(ack) if ack.seqno > high => {
+                Resolution::Acknowledged(ack) if !is_there(&ack) => {
                     attempt.resolution = Resolution::NotDone;
                     lost += 1;
                 }

@@ -283,3 +283,46 @@ fn the_uuid_changing_in_one_life_is_named() {
     write(&mut log, "a", "one", ack_in(2, 1, true));
     assert_names(&mut log, "while the server ran");
 }
+
+fn settled(log: &mut AckLog, histories: &[(u64, u64)]) -> String {
+    let table = histories.iter().map(|(uuid, seqno)| (VbUuid(*uuid), Seqno(*seqno))).collect();
+    log.settled(&BTreeMap::from([(VB, table)]));
+    violations(log)
+}
+
+#[test]
+fn what_a_history_had_when_it_ended_goes_on_and_nothing_else() {
+    let mut log = AckLog::of_cluster();
+    assert_eq!(settled(&mut log, &[(1, 0)]), "");
+    write(&mut log, "a", "one", ack_in(1, 1, true));
+    write(&mut log, "a", "two", ack_in(1, 2, false));
+    // Another server has taken over what was persisted, and gives the same seqno.
+    write(&mut log, "b", "one", ack_in(2, 2, true));
+    assert_eq!(settled(&mut log, &[(2, 1), (1, 0)]), "");
+    log.read(VB, b"a", &document("one", 1));
+    log.read(VB, b"b", &document("one", 2));
+    assert_sound(&mut log);
+    assert_eq!(log.tally().lost, 1);
+    log.read(VB, b"a", &document("two", 2));
+    assert_names(&mut log, "found");
+}
+
+#[test]
+fn a_persisted_write_that_a_hand_over_lost_is_named() {
+    let lives: [&[(u64, u64)]; 3] = [&[(2, 1), (1, 0)], &[(2, 0)], &[(3, 2), (2, 1), (1, 0)]];
+    for table in lives {
+        let mut log = AckLog::of_cluster();
+        assert_eq!(settled(&mut log, &[(1, 0)]), "");
+        write(&mut log, "a", "one", ack_in(1, 1, false));
+        write(&mut log, "a", "two", ack_in(1, 2, true));
+        assert_ne!(settled(&mut log, table), "", "{table:?}");
+    }
+}
+
+#[test]
+fn a_seqno_given_twice_in_one_history_is_named() {
+    let mut log = AckLog::of_cluster();
+    write(&mut log, "a", "one", ack_in(1, 2, false));
+    write(&mut log, "b", "one", ack_in(1, 2, false));
+    assert_names(&mut log, "given twice");
+}

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::installation::Installation;
-use super::{launcher, ports};
+use super::launcher;
 use crate::poll::{PATIENCE, poll_until};
 use crate::signal::{self, Signal};
 
@@ -38,6 +38,7 @@ impl NodeKind {
 
 pub(super) struct Node {
     kind: NodeKind,
+    host: Ipv4Addr,
     port: u16,
     directory: PathBuf,
     flags: Vec<String>,
@@ -49,16 +50,16 @@ impl Node {
     pub(super) fn new(
         kind: NodeKind,
         position: usize,
-        port: u16,
+        (host, port): (Ipv4Addr, u16),
         parent: &Path,
         flags: Vec<String>,
     ) -> Node {
         let directory = parent.join(format!("{}-{position}", kind.program()));
-        Node { kind, port, directory, flags, child: Mutex::new(None) }
+        Node { kind, host, port, directory, flags, child: Mutex::new(None) }
     }
 
     pub(super) fn address(&self) -> String {
-        ports::loopback(self.port)
+        format!("{}:{}", self.host, self.port)
     }
 
     /// Number of the process.
@@ -93,7 +94,7 @@ impl Node {
 
     /// Returns once the server accepts connections.
     pub(super) fn wait_listening(&self) -> Result<()> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let address = SocketAddr::from((self.host, self.port));
         let listening = poll_until(PATIENCE, || {
             if !self.is_running() {
                 return Some(false);

@@ -37,8 +37,3 @@ pub(crate) fn free(count: usize) -> Result<Vec<u16>> {
     }
     Ok(found.into_iter().map(|(port, _)| port).collect())
 }
-
-/// The address of a port as Kudu writes it.
-pub(super) fn loopback(port: u16) -> String {
-    format!("127.0.0.1:{port}")
-}

@@ -1,16 +1,21 @@
 //! Nodes of one cluster, and what they say of it.
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use bytes::Bytes;
 use oribi_client::{Client, ConnectOptions, WriteOptions};
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{EtcdServer, KuduCluster, PATIENCE, RawConnection, ServerProcess, poll_until};
+use oribi_testkit::{
+    EtcdServer, Host, KuduCluster, KuduOptions, Network, PATIENCE, RawConnection, ServerOptions,
+    ServerProcess, poll_until,
+};
 use oribi_types::DurabilityLevel;
 use tempfile::TempDir;
 
-use crate::{KUDU, LEASE_S, server};
+use crate::{KUDU, LEASE_S, ORIBI, server};
 
 /// What nodes may log at level WARN while others come and go.
 const ALLOWED_WARNINGS: [&str; 8] = [
@@ -27,7 +32,9 @@ const ALLOWED_WARNINGS: [&str; 8] = [
 /// What the nodes of one test share.
 pub struct Cluster {
     pub etcd: EtcdServer,
-    kudu: &'static KuduCluster,
+    masters: String,
+    /// When it is not the one that all tests share.
+    _own_kudu: Option<KuduCluster>,
     database: &'static str,
     directory: TempDir,
 }
@@ -36,23 +43,50 @@ impl Cluster {
     /// `None` when Kudu or etcd are missing.
     pub fn start(database: &'static str) -> Option<Cluster> {
         let etcd = EtcdServer::start_for_test()?;
-        let kudu = KUDU.get()?;
-        Some(Cluster { etcd, kudu, database, directory: tempfile::tempdir().unwrap() })
+        let masters = KUDU.get()?.master_addresses();
+        let directory = tempfile::tempdir().unwrap();
+        Some(Cluster { etcd, masters, _own_kudu: None, database, directory })
+    }
+
+    /// As `start`, with Kudu and etcd where hosts of the test's network reach them.
+    pub fn start_isolated(database: &'static str) -> Option<Cluster> {
+        let etcd = EtcdServer::start_for_test_at(Network::REGISTRY, None)?;
+        let kudu = KuduCluster::start_or_skip(KuduOptions::new(1, 1).at(Network::STORE))?;
+        let (masters, directory) = (kudu.master_addresses(), tempfile::tempdir().unwrap());
+        Some(Cluster { etcd, masters, _own_kudu: Some(kudu), database, directory })
+    }
+
+    /// Starts a node on a host of its own.
+    pub fn node_on(&self, host: &Host, name: &str, flush_interval_ms: u64) -> ServerProcess {
+        let data_dir = self.directory.path().join(name).join("data");
+        // Development mode is for the loopback interface.
+        let added = Command::new(ORIBI)
+            .args(["user", "add", DEVELOPMENT_USER, "--role", "admin", "--data-dir"])
+            .arg(data_dir)
+            .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
+            .output()
+            .unwrap();
+        assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+        ServerProcess::start(self.options(name, &self.etcd.url(), flush_interval_ms).on_host(host))
+            .unwrap()
     }
 
     /// Starts a node that finds etcd at this port.
     pub fn node_at(&self, name: &str, etcd_port: u16, flush_interval_ms: u64) -> ServerProcess {
-        let masters = self.kudu.master_addresses();
-        let url = format!("kudu://{masters}/{}?tablets=2&replicas=1", self.database);
+        let etcd = format!("http://127.0.0.1:{etcd_port}");
+        ServerProcess::start(self.options(name, &etcd, flush_interval_ms)).unwrap()
+    }
+
+    fn options(&self, name: &str, etcd: &str, flush_interval_ms: u64) -> ServerOptions {
+        let url = format!("kudu://{}/{}?tablets=2&replicas=1", self.masters, self.database);
         let place: PathBuf = self.directory.path().join(name);
-        let options = server(&place)
+        server(&place)
             .setting("storage", url)
-            .setting("cluster-etcd", format!("http://127.0.0.1:{etcd_port}"))
+            .setting("cluster-etcd", etcd)
             .setting("cluster-lease-s", LEASE_S)
             .setting("node-name", name)
             .setting("memory-quota-mib", 256)
-            .setting("flush-interval-ms", flush_interval_ms);
-        ServerProcess::start(options).unwrap()
+            .setting("flush-interval-ms", flush_interval_ms)
     }
 
     /// Starts a node.
@@ -64,21 +98,24 @@ impl Cluster {
 /// Waits until a node shows a map with so many vbuckets for each node, in order of their names.
 #[track_caller]
 pub fn wait_for_shares(node: &ServerProcess, expected: &[usize]) {
-    let http =
-        HttpClient::new(node.admin_port()).with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-    let shown = || {
-        let map = http.get("/pools/default/b/default").ok()?.json().ok()?;
-        let nodes = map["nodesExt"].as_array()?.len();
-        let owners = map["vBucketServerMap"]["vBucketMap"].as_array()?;
-        let count = |node| owners.iter().filter(|chain| chain[0] == node).count();
-        // A node that is alone and knows no cluster yet names no host.
-        map["nodesExt"][0].get("hostname")?;
-        Some((0..nodes).map(count).collect::<Vec<usize>>())
-    };
-    let is_so = || shown().filter(|shares| shares == expected);
+    let is_so = || shares(node).filter(|shares| shares == expected);
     if poll_until(PATIENCE, is_so).is_none() {
-        panic!("the map shows {:?} instead of {expected:?}:\n{}", shown(), node.output());
+        panic!("the map shows {:?} instead of {expected:?}:\n{}", shares(node), node.output());
     }
+}
+
+/// Numbers of vbuckets of each node in the map that a node shows.
+pub fn shares(node: &ServerProcess) -> Option<Vec<usize>> {
+    let http = HttpClient::new(node.admin_port())
+        .at(node.host())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let map = http.get("/pools/default/b/default").ok()?.json().ok()?;
+    let nodes = map["nodesExt"].as_array()?.len();
+    let owners = map["vBucketServerMap"]["vBucketMap"].as_array()?;
+    let count = |node| owners.iter().filter(|chain| chain[0] == node).count();
+    // A node that is alone and knows no cluster yet names no host.
+    map["nodesExt"][0].get("hostname")?;
+    Some((0..nodes).map(count).collect())
 }
 
 /// Waits until a node has documents in memory, which only an owner has.
@@ -93,10 +130,16 @@ pub fn wait_for_items(node: &ServerProcess) -> u64 {
 }
 
 pub async fn client(nodes: &[&ServerProcess]) -> Client {
-    let seeds = nodes.iter().map(|node| ("127.0.0.1".to_owned(), node.port())).collect();
+    client_with(nodes, PATIENCE).await
+}
+
+/// A client that gives each operation so much time.
+pub async fn client_with(nodes: &[&ServerProcess], operation_timeout: Duration) -> Client {
+    let place = |node: &&ServerProcess| (node.host().to_string(), node.port());
+    let seeds = nodes.iter().map(place).collect();
     let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-    let port = nodes[0].port();
-    let options = ConnectOptions { port, seeds, operation_timeout: PATIENCE, ..options };
+    let (host, port) = place(&nodes[0]);
+    let options = ConnectOptions { host, port, seeds, operation_timeout, ..options };
     Client::connect(options).await.expect("a node answers")
 }
 

@@ -1,11 +1,11 @@
-//! A writer that goes on whatever happens, and knows what it was told.
+//! A writer that goes on whatever happens and knows what it was told, and a reader that holds everybody to it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use oribi_client::{Client, WriteOptions};
+use oribi_client::{Client, ClientError, WriteOptions};
 use oribi_types::DurabilityLevel;
 use tokio::task::JoinHandle;
 
@@ -19,9 +19,13 @@ struct Known {
     sent: u64,
 }
 
+type Notes = Arc<Mutex<BTreeMap<u64, Known>>>;
+
 pub struct Writer {
     stop: Arc<AtomicBool>,
-    running: JoinHandle<BTreeMap<u64, Known>>,
+    writing: JoinHandle<()>,
+    reading: JoinHandle<u64>,
+    notes: Notes,
 }
 
 /// What a writer was told.
@@ -33,35 +37,66 @@ fn key(document: u64) -> String {
 
 impl Writer {
     pub fn start(client: Arc<Client>) -> Writer {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let running = tokio::spawn(async move {
-            let durability = DurabilityLevel::PersistToMajority;
-            let options = WriteOptions { durability, ..WriteOptions::default() };
-            let mut known: BTreeMap<u64, Known> = BTreeMap::new();
-            let mut number = 0;
-            while !stopped.load(Ordering::Acquire) {
-                number += 1;
-                let document = number % DOCUMENTS;
-                let of_document = known.entry(document).or_default();
-                of_document.sent = number;
-                let value = Bytes::from(number.to_string());
-                let collection = client.default_collection();
-                let key = key(document);
-                // What became of a write that failed nobody knows.
-                if client.upsert(collection, key.as_bytes(), value, &options).await.is_ok() {
-                    of_document.acknowledged = number;
-                }
-            }
-            known
-        });
-        Writer { stop, running }
+        let (stop, notes) = (Arc::new(AtomicBool::new(false)), Notes::default());
+        let writing = tokio::spawn(write(Arc::clone(&client), Arc::clone(&notes), stop.clone()));
+        let reading = tokio::spawn(read(client, Arc::clone(&notes), stop.clone()));
+        Writer { stop, writing, reading, notes }
     }
 
     pub async fn stop(self) -> Written {
         self.stop.store(true, Ordering::Release);
-        Written(self.running.await.unwrap())
+        self.writing.await.unwrap();
+        let read = self.reading.await.expect("nobody read anything stale");
+        assert!(read > 0, "nothing was read");
+        Written(std::mem::take(&mut self.notes.lock().unwrap()))
     }
+}
+
+async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
+    let durability = DurabilityLevel::PersistToMajority;
+    let options = WriteOptions { durability, ..WriteOptions::default() };
+    let (mut number, mut resting) = (0, BTreeSet::new());
+    while !stop.load(Ordering::Acquire) {
+        number += 1;
+        let document = number % DOCUMENTS;
+        if resting.contains(&document) {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        notes.lock().unwrap().entry(document).or_default().sent = number;
+        let value = Bytes::from(number.to_string());
+        let collection = client.default_collection();
+        let written = client.upsert(collection, key(document).as_bytes(), value, &options).await;
+        if written.is_ok() {
+            notes.lock().unwrap().entry(document).or_default().acknowledged = number;
+        } else {
+            // What became of it nobody knows, and it may still be on its way: nothing is written that it could overwrite.
+            resting.insert(document);
+        }
+    }
+}
+
+/// Reads that begin after a write was acknowledged do not find anything older, whoever answers them. Their number.
+async fn read(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) -> u64 {
+    let (mut read, mut turn) = (0, 0);
+    while !stop.load(Ordering::Acquire) {
+        // Not in the writer's order.
+        turn += 7;
+        let document = turn % DOCUMENTS;
+        let floor = notes.lock().unwrap().get(&document).map_or(0, |known| known.acknowledged);
+        let Ok(number) = number(&client, document).await else { continue };
+        let sent = notes.lock().unwrap().get(&document).map_or(0, |known| known.sent);
+        let key = key(document);
+        assert!((floor..=sent).contains(&number), "{key} is {number}, not {floor} to {sent}");
+        read += 1;
+    }
+    read
+}
+
+async fn number(client: &Client, document: u64) -> Result<u64, ClientError> {
+    let found = client.get(client.default_collection(), key(document).as_bytes()).await?;
+    let number = |value: &[u8]| std::str::from_utf8(value).unwrap().parse().unwrap();
+    Ok(found.map_or(0, |found| number(&found.value)))
 }
 
 impl Written {
@@ -69,10 +104,7 @@ impl Written {
     pub async fn check(&self, client: &Client) {
         assert!(self.0.values().any(|known| known.acknowledged > 0), "nothing was written");
         for (document, known) in &self.0 {
-            let key = key(*document);
-            let found = client.get(client.default_collection(), key.as_bytes()).await.unwrap();
-            let number: u64 = found
-                .map_or(0, |found| std::str::from_utf8(&found.value).unwrap().parse().unwrap());
+            let (key, number) = (key(*document), number(client, *document).await.unwrap());
             assert!(
                 (known.acknowledged..=known.sent).contains(&number),
                 "{key} is {number}, acknowledged {}, sent {}",
