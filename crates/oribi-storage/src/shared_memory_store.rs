@@ -8,7 +8,7 @@
 //! a take-over. It does not bound its memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
@@ -35,6 +35,8 @@ pub struct SharedMemoryStore {
     not_owned: Mutex<Vec<Vbid>>,
     /// Held while the process does not reach the data.
     way: Mutex<()>,
+    /// Calls that wait for it.
+    waiting: AtomicUsize,
 }
 
 impl SharedMemoryStore {
@@ -48,6 +50,7 @@ impl SharedMemoryStore {
             ownership: Mutex::default(),
             not_owned: Mutex::default(),
             way: Mutex::default(),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -56,8 +59,15 @@ impl SharedMemoryStore {
         self.way.lock()
     }
 
+    /// Calls that wait for the way to the data.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     fn await_way(&self) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         drop(self.way.lock());
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Does `write` unless some of `vbuckets` are another owner's.

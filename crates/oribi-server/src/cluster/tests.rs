@@ -448,14 +448,17 @@ fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
     let medium = Arc::default();
     let proxy = TcpProxy::start(etcd.port()).unwrap();
     let store = Arc::new(SharedMemoryStore::on(Arc::clone(&medium)));
-    let lazy = BucketConfig { flush_interval_ms: 600_000, ..bucket_config() };
-    let node = Node::start_over("one", proxy.port(), (lazy, Arc::clone(&store)));
+    let node = Node::start_over("one", proxy.port(), (bucket_config(), Arc::clone(&store)));
     wait_for_shares(&[(&node, 16)]);
+    node.flushed();
+    // The flusher is held up by one write, so that the others are still queued when the lease ends.
+    let way = store.cut_off();
+    node.write(Vbid(0), "first", "1").unwrap();
+    let is_held_up = || (store.waiting() > 0).then_some(());
+    poll_until(PATIENCE, is_held_up).expect("the flusher waits for the store");
     for vbid in vbuckets() {
         node.write(vbid, "k", "only in memory").unwrap();
     }
-    // The store is slower than the end of the session.
-    let way = store.cut_off();
     proxy.cut();
     wait_for_shares(&[(&node, 0)]);
     drop(way);
