@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -151,6 +152,8 @@ func (p *program) counters() string {
 	must(p.collection.Upsert("not-a-counter", "text", nil))
 	_, err := binary.Increment("not-a-counter", &gocb.IncrementOptions{Delta: 1})
 	fails(err, gocb.ErrDeltaInvalid)
+	var refusal *gocb.KeyValueError
+	check(errors.As(err, &refusal) && refusal.Context != "", "the server says why")
 	return ""
 }
 

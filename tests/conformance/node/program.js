@@ -100,7 +100,9 @@ const steps = {
     assert.equal(await down(100), 0)
     assert.equal((await collection.get('counter')).content, 0)
     await collection.upsert('not-a-counter', 'text')
-    await assert.rejects(collection.binary().increment('not-a-counter', 1), couchbase.DeltaInvalidError)
+    const refusal = await collection.binary().increment('not-a-counter', 1).catch((error) => error)
+    assert.ok(refusal instanceof couchbase.DeltaInvalidError)
+    assert.ok(refusal.context.context, 'the server says why')
   },
 
   'append-prepend': async () => {
