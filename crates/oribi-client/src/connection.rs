@@ -272,12 +272,22 @@ impl Connection {
         let operation = parts.opcode.name();
         self.push_value(parts, value);
         self.flush().await.map_err(|error| error.named(operation))?;
+        self.answer_to(parts.opcode, parts.opaque).await
+    }
+
+    /// Waits for the next answer, which has to be to this request.
+    pub(crate) async fn answer_to(
+        &mut self,
+        opcode: Opcode,
+        opaque: u32,
+    ) -> Result<Response, ClientError> {
+        let operation = opcode.name();
         let mut deadline = None;
         while !self.advance().map_err(|error| error.named(operation))? {
             self.receive(&mut deadline, operation).await?;
         }
         let (header, body) = self.reader.take_body().expect("advance has found a frame");
-        if header.opaque != parts.opaque || header.opcode != parts.opcode as u8 {
+        if header.opaque != opaque || header.opcode != opcode as u8 {
             return Err(self.violated(operation, "the answer is to another request"));
         }
         Ok(Response::new(header, body))

@@ -97,7 +97,8 @@
 //! ## A connection of one's own
 //!
 //! [`Connection`] is one socket, one task, no routing and no retries: frames in, frames out, borrowed
-//! from the receive buffer. Statistics of any size ([`Connection::stats`]) and load generators use it.
+//! from the receive buffer. Statistics of any size ([`Connection::stats`]), range scans ([`Connection::scan`]) and load
+//! generators use it.
 
 #![forbid(unsafe_code)]
 
@@ -118,6 +119,7 @@ mod node;
 mod operation;
 mod persistence;
 pub mod pipeline;
+mod range_scan;
 mod reply;
 mod response;
 mod retry;
@@ -135,6 +137,7 @@ pub use connection::Connection;
 pub use error::{ClientError, Malformed, PathError, Refused, Site};
 pub use operation::{CounterOptions, FLAGS_JSON, Operation, WriteOptions};
 pub use persistence::ObservedSeqno;
+pub use range_scan::{DocumentScan, ScanPage, ScanRange, ScannedDocument};
 pub use reply::{Document, DocumentMeta, MutationToken, Reply};
 pub use response::Response;
 pub use sasl::Mechanism;

@@ -68,6 +68,20 @@ impl Client {
             .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
     }
 
+    /// The present history of a vbucket, and its last mutation. Not repeated when a node refuses or the connection
+    /// ends.
+    pub async fn last_seqno(&self, vbid: Vbid) -> Result<(VbUuid, Seqno), ClientError> {
+        let parts = RequestParts { vbid, ..RequestParts::new(Opcode::GetFailoverLog) };
+        let (peer, response) = self.call_vbucket(&parts, &Bytes::new()).await?;
+        // Histories and their first sequence numbers, the present one first.
+        let vb_uuid = response.into_value().try_get_u64().map(VbUuid).map_err(|_| {
+            let site = Site { peer, operation: parts.opcode.name() };
+            Malformed::new("a vbucket without a history").at(site)
+        })?;
+        let observed = self.observe_seqno(vbid, vb_uuid).await?;
+        Ok((observed.vb_uuid, observed.current))
+    }
+
     /// True once a mutation is on disk; false while it is not, and for good when it was lost.
     pub async fn is_persisted(&self, mutation: &MutationToken) -> Result<bool, ClientError> {
         let MutationToken { vbid, vb_uuid, seqno } = *mutation;

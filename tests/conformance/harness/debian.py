@@ -3,10 +3,11 @@
 `examples/debian_packages.py` makes JSON lines of it, `oribi doc import` loads
 them into the collection debian.packages, and the Python SDK reads every
 document back by key and compares it with its line: before and after a clean
-restart of the server.
+restart of the server. `oribi doc export` gives the same documents back.
 """
 
 import base64
+import json
 import sys
 import time
 import urllib.error
@@ -35,6 +36,7 @@ def run(report, suite, binary, server, interpreter, environment):
         "read-and-compare": lambda: command(compare, environment, "debian-compare"),
         "clean-restart": lambda: restart(server),
         "compare-again": lambda: command(compare, environment, "debian-compare-again"),
+        "export": lambda: export(binary, server, environment, lines),
     }
     for name, step in steps.items():
         started = time.monotonic()
@@ -74,6 +76,19 @@ def post(url, form, environment):
 
 def import_command(binary, server, environment, lines):
     return [binary, "doc", "import", lines, "--collection", COLLECTION, "--port", server.port]
+
+
+def export(binary, server, environment, lines):
+    again = layout.WORK / "packages-again.jsonl"
+    arguments = [binary, "doc", "export", again, "--collection", COLLECTION, "--port", server.port]
+    said = command(arguments, environment, "debian-export")
+    with open(lines, encoding="utf-8") as imported, open(again, encoding="utf-8") as exported:
+        # The last line with a key wins.
+        wanted = {document["_key"]: document for document in map(json.loads, imported)}
+        found = [json.loads(line) for line in exported]
+    if len(found) != len(wanted) or any(wanted.get(document["_key"]) != document for document in found):
+        raise StepFailed(f"{len(found)} documents were exported, not the {len(wanted)} that were imported")
+    return said
 
 
 def restart(server):

@@ -1,11 +1,12 @@
 //! `oribi doc export`: the documents of a collection as JSON lines.
 //!
-//! Owns what the two ways of getting at documents share: the arguments, the lines, the output and the
-//! summary. There is no scan over the protocol, so documents come either by a list of keys from a
-//! running server, or from the files of a stopped one. Invariant: the output file has its name only
-//! when it is complete; until then it is FILE.part.
+//! Owns what the ways of getting at documents share: the arguments, the lines, the output and the summary.
+//! From a running server come all documents of a collection by range scans, or those of a list of keys; from a
+//! stopped one all that are in its files. Invariant: the output file has its name only when it is complete;
+//! until then it is FILE.part.
 
 mod by_keys;
+mod by_scan;
 mod from_files;
 mod output;
 
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{ArgGroup, Args};
 use indicatif::{HumanBytes, HumanCount};
 use oribi_client::pipeline::PipelineOptions;
@@ -28,11 +29,14 @@ use crate::target::INTERRUPTED;
 
 /// Arguments of `oribi doc export`.
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("source").required(true).args(["keys", "data_dir"])))]
+#[command(group(ArgGroup::new("source").args(["keys", "data_dir"])))]
 pub struct ExportArgs {
     /// File to write; - writes standard output.
     file: PathBuf,
-    /// Export the documents with these keys, one a line, in this order; - reads standard input.
+    /// Export only the documents with these keys, one a line, in this order; - reads standard input.
+    ///
+    /// Without it all documents of --collection are exported, by range scans, in no certain order. That needs a bucket
+    /// that is on disk, and the rights to scan and to read metadata.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// Export all documents of --collection from the data directory of a stopped server.
@@ -55,7 +59,7 @@ pub struct ExportArgs {
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
-    /// Most reads in flight.
+    /// Most reads in flight, with --keys.
     #[arg(long, default_value_t = PipelineOptions::default().operations_max)]
     #[arg(value_parser = parse_in_flight)]
     in_flight: usize,
@@ -88,7 +92,7 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let (lines, outcome) = match (&args.keys, &args.data_dir) {
         (Some(keys), _) => by_keys::run(&args, keys).await?,
         (None, Some(data_dir)) => from_files::run(&args, data_dir)?,
-        (None, None) => bail!("--keys or --data-dir is needed"),
+        (None, None) => by_scan::run(&args).await?,
     };
     let (documents, missing) = (lines.documents, lines.missing);
     let bytes = match outcome {

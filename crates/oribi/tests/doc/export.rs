@@ -1,10 +1,14 @@
 //! Exports, and that what they wrote can be imported again.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use oribi_testkit::{PATIENCE, poll_until};
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
+use oribi_testkit::{PATIENCE, TcpProxy, poll_until};
+use oribi_types::Vbid;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -89,6 +93,89 @@ fn documents_survive_export_and_import_by_keys_and_by_files() {
     stdout(&fixture.doc(&["get", "key 1 \u{e9}"]));
 }
 
+/// All documents that were acknowledged come, each once, whether they were on disk already or not.
+#[test]
+fn a_running_server_exports_all_documents_of_a_collection() {
+    let fixture = Fixture::start();
+    fixture.create_collection();
+    let expected = lines();
+    let source = write_lines(&fixture, "source", expected.values().cloned());
+    let collection = ["--collection", "debian.packages"];
+    stdout(&fixture.doc(&[&["import", text(&source), "--meta"], &collection[..]].concat()));
+    stdout(&fixture.doc(&["set", "elsewhere", "{}"]));
+    // A document that is longer than a page, and one that is gone.
+    let long = format!("{{\"text\":\"{}\"}}", "x".repeat(300_000));
+    let long =
+        write_lines(&fixture, "long", [format!("{{\"_key\":\"long\",{}", &long[1..])].into_iter());
+    stdout(&fixture.doc(&[&["import", text(&long)], &collection[..]].concat()));
+    stdout(&fixture.doc(&[&["rm", "key 0 \u{e9}"], &collection[..]].concat()));
+
+    let exported = fixture.directory.path().join("exported");
+    let arguments = [&["export", text(&exported), "--meta", "--json"], &collection[..]].concat();
+    let summary: Value = serde_json::from_str(&stdout(&fixture.doc(&arguments))).unwrap();
+    assert_eq!((&summary["documents"], &summary["missing"]), (&DOCUMENTS.into(), &0.into()));
+    let exported = std::fs::read_to_string(&exported).unwrap();
+    assert_eq!(exported.lines().count(), DOCUMENTS, "each comes once");
+    let mut exported = without_cas(&exported);
+    assert!(exported.remove("long").is_some_and(|line| line.len() > 300_000));
+    let mut wanted = expected;
+    wanted.remove("key 0 \u{e9}");
+    assert_eq!(exported, wanted);
+    assert_eq!(stdout(&fixture.doc(&["export", "-"])), "{\"_key\":\"elsewhere\"}\n");
+}
+
+/// The scan of a vbucket is longer than all that waits between server and file, so that it stands in its middle when the
+/// connections end; what comes then begins behind the last key.
+#[test]
+fn a_scan_goes_on_behind_its_last_key_when_its_connection_ends() {
+    const COUNT: usize = 80;
+    let fixture = Fixture::start();
+    // Of one vbucket, however many there are up to 1024.
+    let vbucket = |key: &str| oribi_protocol::hash::vbucket_of(key.as_bytes(), 1024);
+    let keys = (0..).map(|number| format!("k{number}"));
+    let keys: Vec<String> = keys.filter(|key| vbucket(key) == Vbid(7)).take(COUNT).collect();
+    let value = "x".repeat(300_000);
+    let line = |key: &String| format!("{{\"_key\":\"{key}\",\"value\":\"{value}\"}}");
+    let source = write_lines(&fixture, "source", keys.iter().map(line));
+    stdout(&fixture.doc(&["import", text(&source)]));
+
+    let proxy = TcpProxy::start(fixture.server.port()).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_oribi"))
+        .args(["doc", "export", "-", "--json", "--port", &proxy.port().to_string()])
+        .args(["--user", DEVELOPMENT_USER])
+        .env("ORIBI_PASSWORD", DEVELOPMENT_PASSWORD)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut exported = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = String::new();
+    exported.read_line(&mut lines).unwrap();
+    // Mending closes every connection there is.
+    proxy.mend();
+    exported.read_to_string(&mut lines).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut found: Vec<&str> = lines.lines().collect();
+    let mut wanted: Vec<String> = keys.iter().map(line).collect();
+    (found.sort_unstable(), wanted.sort_unstable());
+    assert!(found == wanted, "{} lines, each document comes once", found.len());
+}
+
+#[test]
+fn what_has_nothing_on_disk_cannot_be_scanned() {
+    let fixture = Fixture::start();
+    let admin = HttpClient::new(fixture.server.admin_port())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let form = [("name", "cache"), ("ramQuotaMB", "64"), ("storage", "memory")];
+    assert_eq!(admin.post_form("/pools/default/buckets", &form).unwrap().status, 202);
+    let cache = ["--bucket", "cache"];
+    stdout(&fixture.doc(&[&["set", "a", "1"], &cache[..]].concat()));
+    let output = fixture.doc(&[&["export", "-"], &cache[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("name the documents with --keys"), "{}", stderr(&output));
+}
+
 #[test]
 fn plain_lines_are_documents_with_their_key() {
     let fixture = Fixture::start();
@@ -127,7 +214,9 @@ fn says_why_it_cannot_export() {
     };
     fails(&fixture, &["--keys", text(&keys)], "line 2: a key has 1 to 250 bytes");
     fails(&fixture, &["--keys", "nowhere"], "cannot open nowhere");
-    assert_eq!(fixture.doc(&["export", "-"]).status.code(), Some(2));
+    fails(&fixture, &["--collection", "a.b"], "collection \"a.b\"");
+    let both = ["export", "-", "--keys", text(&keys), "--data-dir", "."];
+    assert_eq!(fixture.doc(&both).status.code(), Some(2));
     fixture.server.terminate().unwrap();
     let data_dir = fixture.server.data_dir().to_owned();
     let scratch = text(fixture.directory.path()).to_owned();

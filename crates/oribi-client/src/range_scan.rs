@@ -1,0 +1,304 @@
+//! Range scans: the documents of a collection in one vbucket, as they are on disk, in the order of their keys.
+//!
+//! A scan has a connection for itself while it goes on, because its pages come as fast as they are taken: nothing else
+//! could be asked for meanwhile. All pages of a scan show one moment. Servers end scans that take long; who keeps the
+//! last key begins another one behind it.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use oribi_protocol::leb128;
+use oribi_protocol::limits::KEY_BYTES_MAX;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::RequestParts;
+use oribi_protocol::status::Status;
+use oribi_types::{Cas, CollectionId, Datatype, Seqno, VbUuid, Vbid};
+
+use crate::connection::Connection;
+use crate::error::{ClientError, Malformed, Refused};
+use crate::response::Response;
+
+/// Marks the answers to a scan's requests; nothing else is in flight.
+const OPAQUE: u32 = 0x5343_414e;
+
+/// Length of the name that the server gives a scan.
+const NAME_BYTES: usize = 16;
+
+/// Extras of a page of documents, in contrast to one of keys.
+const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
+
+/// Bytes of a document's figures: flags, expiry, seqno, CAS, datatype.
+const FIGURES_BYTES: usize = 25;
+
+/// Which documents a scan shows.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanRange<'a> {
+    /// Their vbucket.
+    pub vbid: Vbid,
+    /// Their collection.
+    pub collection: CollectionId,
+    /// Only those with greater keys.
+    pub behind: Option<&'a [u8]>,
+    /// The history of the vbucket, and up to where it has to be on disk before the scan begins.
+    pub persisted: Option<(VbUuid, Seqno)>,
+    /// How long the server may wait for that.
+    pub patience: Duration,
+}
+
+impl ScanRange<'_> {
+    /// The request. Some servers insist on both ends, so that the least and the greatest key are named.
+    fn json(&self) -> String {
+        let start = match self.behind {
+            Some(key) => format!(r#""excl_start":"{}""#, STANDARD.encode(key)),
+            None => format!(r#""start":"{}""#, STANDARD.encode([0])),
+        };
+        let end = STANDARD.encode([0xff; KEY_BYTES_MAX]);
+        let snapshot = self.persisted.map_or_else(String::new, |(vb_uuid, seqno)| {
+            let timeout_ms = self.patience.as_millis();
+            format!(
+                r#","snapshot_requirements":{{"vb_uuid":"{}","seqno":{},"timeout_ms":{timeout_ms}}}"#,
+                vb_uuid.0, seqno.0
+            )
+        });
+        let collection = self.collection.0;
+        format!(r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}}}"#)
+    }
+}
+
+/// A document in a page of a scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScannedDocument<'a> {
+    /// Key.
+    pub key: &'a [u8],
+    /// Value without attributes; compressed only on a connection that asked for such.
+    pub value: &'a [u8],
+    /// Flags that the writer set.
+    pub flags: u32,
+    /// Expiry as UNIX time; 0 for none.
+    pub expiry: u32,
+    /// Its place in the vbucket's history.
+    pub seqno: Seqno,
+    /// CAS.
+    pub cas: Cas,
+    /// What the server says the value is.
+    pub datatype: Datatype,
+}
+
+/// Documents that came together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanPage(Bytes);
+
+impl ScanPage {
+    /// The documents. An error is the last item.
+    pub fn documents(&self) -> impl Iterator<Item = Result<ScannedDocument<'_>, Malformed>> {
+        let mut rest = &self.0[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let next = next_document(rest);
+            rest = next.map_or(&[], |(_, rest)| rest);
+            Some(
+                next.map(|(document, _)| document).ok_or_else(|| {
+                    Malformed::new("a document in a page of a range scan is cut off")
+                }),
+            )
+        })
+    }
+}
+
+/// The first document of a page, and what follows it.
+fn next_document(page: &[u8]) -> Option<(ScannedDocument<'_>, &[u8])> {
+    let (figures, rest) = page.split_first_chunk::<FIGURES_BYTES>()?;
+    let word = |at: usize| {
+        u32::from_be_bytes([figures[at], figures[at + 1], figures[at + 2], figures[at + 3]])
+    };
+    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+    let (key, rest) = next_bytes(rest)?;
+    let (value, rest) = next_bytes(rest)?;
+    let document = ScannedDocument {
+        key,
+        value,
+        flags: word(0),
+        expiry: word(4),
+        seqno: Seqno(long(8)),
+        cas: Cas(long(16)),
+        datatype: Datatype(figures[24]),
+    };
+    Some((document, rest))
+}
+
+/// Bytes behind their length.
+fn next_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = leb128::decode_u32(bytes)?;
+    rest.split_at_checked(usize::try_from(length).ok()?)
+}
+
+/// A scan that goes on. One that is dropped before its end leaves answers on the connection, which then refuses to do
+/// more.
+#[derive(Debug)]
+pub struct DocumentScan<'c> {
+    connection: &'c mut Connection,
+    vbid: Vbid,
+    name: [u8; NAME_BYTES],
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Nothing is in flight.
+    Idle,
+    /// Pages are to come.
+    Asked,
+    Ended,
+}
+
+impl Connection {
+    /// Begins to scan; `None` when there is no document. Nothing else may be in flight until the scan has ended.
+    ///
+    /// Refused with [`Refused::TemporaryFailure`] when what has to be on disk is not in time, or when the server has too
+    /// many scans already, and with [`Refused::NotSupported`] by buckets that have nothing on disk.
+    pub async fn scan(
+        &mut self,
+        range: &ScanRange<'_>,
+    ) -> Result<Option<DocumentScan<'_>>, ClientError> {
+        let vbid = range.vbid;
+        let parts = RequestParts {
+            vbid,
+            opaque: OPAQUE,
+            datatype: Datatype::JSON.0,
+            ..RequestParts::new(Opcode::RangeScanCreate)
+        };
+        let response = self.call(&parts, &Bytes::from(range.json())).await?;
+        match response.outcome() {
+            Err(Refused::NotFound) => return Ok(None),
+            outcome => outcome?,
+        }
+        match <[u8; NAME_BYTES]>::try_from(&response.value()[..]) {
+            Ok(name) => Ok(Some(DocumentScan { connection: self, vbid, name, stage: Stage::Idle })),
+            Err(_) => Err(self.violated(parts.opcode.name(), "a scan's name has 16 bytes")),
+        }
+    }
+}
+
+impl DocumentScan<'_> {
+    /// The next documents, once they are there; `None` behind the last ones. After an error the scan has ended.
+    pub async fn next_page(&mut self) -> Result<Option<ScanPage>, ClientError> {
+        while self.stage != Stage::Ended {
+            if self.stage == Stage::Idle {
+                self.ask().await?;
+            }
+            let answer = self.connection.answer_to(Opcode::RangeScanContinue, OPAQUE).await?;
+            let page = self.take(&answer)?;
+            if !page.0.is_empty() {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks for all there is. The server sends it in pages, each when the one before has been taken.
+    async fn ask(&mut self) -> Result<(), ClientError> {
+        let opcode = Opcode::RangeScanContinue;
+        // No limit of documents, time or bytes.
+        let extras = [&self.name[..], &[0; 12]].concat();
+        let parts = RequestParts {
+            vbid: self.vbid,
+            opaque: OPAQUE,
+            extras: &extras,
+            ..RequestParts::new(opcode)
+        };
+        self.connection.push(&parts);
+        self.connection.flush().await.map_err(|error| error.named(opcode.name()))?;
+        self.stage = Stage::Asked;
+        Ok(())
+    }
+
+    fn take(&mut self, answer: &Response) -> Result<ScanPage, ClientError> {
+        let code = answer.header.vbucket_or_status;
+        self.stage = match Status::from_u16(code) {
+            Some(Status::Success) => Stage::Asked,
+            Some(Status::RangeScanMore) => Stage::Idle,
+            _ => Stage::Ended,
+        };
+        if self.stage == Stage::Ended && code != Status::RangeScanComplete.code() {
+            Refused::from_status(code)?;
+        }
+        let page = answer.value();
+        if !page.is_empty() && answer.extras() != DOCUMENTS {
+            let operation = Opcode::RangeScanContinue.name();
+            return Err(self.connection.violated(operation, "documents were asked for, not keys"));
+        }
+        Ok(ScanPage(page))
+    }
+}
+
+impl Drop for DocumentScan<'_> {
+    fn drop(&mut self) {
+        if self.stage == Stage::Asked {
+            self.connection.fail("a range scan was not read to its end");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Requests and pages as bytes.
+
+    use super::*;
+
+    fn range<'a>() -> ScanRange<'a> {
+        ScanRange {
+            vbid: Vbid(3),
+            collection: CollectionId(0x1f),
+            behind: None,
+            persisted: None,
+            patience: Duration::from_secs(2),
+        }
+    }
+
+    #[test]
+    fn a_request_names_both_ends() {
+        let json: serde_json::Value = serde_json::from_str(&range().json()).unwrap();
+        assert_eq!(json["collection"], "1f");
+        assert_eq!(json["range"]["start"], "AA==");
+        let end = STANDARD.decode(json["range"]["end"].as_str().unwrap()).unwrap();
+        assert_eq!(end, [0xff; KEY_BYTES_MAX]);
+        assert_eq!(json.get("snapshot_requirements"), None);
+
+        let persisted = Some((VbUuid(u64::MAX), Seqno(9)));
+        let json = ScanRange { behind: Some(b"\xff\""), persisted, ..range() }.json();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["range"]["excl_start"], "/yI=");
+        assert_eq!(json["range"].get("start"), None);
+        let snapshot = &json["snapshot_requirements"];
+        assert_eq!(snapshot["vb_uuid"], "18446744073709551615");
+        assert_eq!((&snapshot["seqno"], &snapshot["timeout_ms"]), (&9.into(), &2000.into()));
+    }
+
+    #[test]
+    fn a_page_is_read_to_its_end_and_not_beyond() {
+        let mut page = Vec::new();
+        for number in [1u8, 2] {
+            page.extend([0, 0, 0, number, 0, 0, 1, 0]);
+            page.extend([0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 9, 1]);
+            page.extend([1, b'k', 3, b'[', b'0' + number, b']']);
+        }
+        let whole = ScanPage(Bytes::from(page.clone()));
+        let documents: Result<Vec<_>, _> = whole.documents().collect();
+        let documents = documents.unwrap();
+        assert_eq!(documents.len(), 2);
+        assert_eq!((documents[1].key, documents[1].value), (&b"k"[..], &b"[2]"[..]));
+        assert_eq!((documents[1].flags, documents[1].expiry), (2, 256));
+        assert_eq!((documents[1].seqno, documents[1].cas), (Seqno(7), Cas(1 << 56 | 9)));
+        assert_eq!(documents[1].datatype, Datatype::JSON);
+        for length in 1..page.len() {
+            let cut = ScanPage(Bytes::copy_from_slice(&page[..length]));
+            let is_whole = length == page.len() / 2;
+            assert_eq!(cut.documents().last().is_some_and(|last| last.is_ok()), is_whole);
+            assert!(cut.documents().count() <= 2);
+        }
+    }
+}
