@@ -44,7 +44,7 @@ use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
 use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
-use crate::dispatch::{self, Exchange, Served, write_answer};
+use crate::dispatch::{self, Exchange, Served, write_answer, write_context};
 use crate::environment::Environment;
 use crate::limits::{
     FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
@@ -433,10 +433,17 @@ impl Connection {
         let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
-        self.answer_parked(env, &parked, status::of_persist(outcome));
+        let context = "the store failed; whether it has the write is not known";
+        self.answer_parked(env, &parked, (status::of_persist(outcome), context));
     }
 
-    fn answer_parked(&mut self, env: &mut Environment, parked: &Parked, status: Status) {
+    /// Answers a write that is decided; the context is for one that is not known to be durable.
+    fn answer_parked(
+        &mut self,
+        env: &mut Environment,
+        parked: &Parked,
+        (status, context): (Status, &'static str),
+    ) {
         let features = self.state.features;
         parked.note_if_slow(&self.state, env);
         let parts = ResponseParts {
@@ -450,7 +457,7 @@ impl Connection {
                 operations.counters().durable_ambiguous.add(1);
             }
             let parts = ResponseParts { status: self.state.wire_status(status), ..parts };
-            write_response(self.writer.tail(), &parts);
+            write_context(&mut self.writer, features, &parts, context);
         }
         self.state.release_parked();
     }
@@ -510,7 +517,8 @@ impl Connection {
         let now_ms = env.now_ms;
         while let Some(parked) = self.state.parked.as_mut().and_then(|all| all.take_overdue(now_ms))
         {
-            self.answer_parked(env, &parked, Status::SyncWriteAmbiguous);
+            let context = "the store did not have the write before the timeout";
+            self.answer_parked(env, &parked, (Status::SyncWriteAmbiguous, context));
             any = true;
         }
         any

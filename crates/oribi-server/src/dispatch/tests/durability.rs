@@ -109,6 +109,8 @@ fn write_that_waits_too_long_is_ambiguous_and_answered_once() {
     assert!(client.harness.advance_ms(1_000).is_empty());
     let all = replies(&client.harness.advance_ms(1_100));
     assert_eq!((all[0].opaque, all[0].status), (5, Status::SyncWriteAmbiguous));
+    let body = String::from_utf8_lossy(&all[0].value);
+    assert!(body.contains("before the timeout"), "{body}");
     client.harness.set_flushes(true);
     assert!(client.harness.feed(&[]).is_empty());
     assert_eq!(client.ask(&set(&to_disk(), b"k")).status, Status::Success);
