@@ -70,16 +70,16 @@ fn needed_for(content: Content) -> PrivilegeSet {
 pub(super) fn create(x: &mut Exchange<'_>) {
     let Some((vbid, handle)) = served(x) else { return };
     if x.frame.header.datatype != Datatype::JSON.0 {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "the datatype of the request has to be JSON");
     }
     let request = match ScanRequest::parse(vbid, x.frame.value) {
         Ok(request) => request,
-        Err(status) => return x.fail(status),
+        Err(status) => return x.fail_with(status, "this does not say what is to be scanned"),
     };
     if request.content == Content::WithAttributes
         && !x.state.features.has(Feature::RangeScanIncludeXattr)
     {
-        return x.fail(Status::NotSupported);
+        return x.fail_with(Status::NotSupported, "attributes of scans were not negotiated");
     }
     if !handle.bucket().manifest().contains(request.collection) {
         return x.unknown(Status::UnknownCollection);
@@ -142,7 +142,7 @@ fn served(x: &mut Exchange<'_>) -> Option<(Vbid, Arc<BucketHandle>)> {
     let handle = Arc::clone(x.state.bucket.as_ref()?);
     if handle.is_in_memory() {
         // Scans read what is persisted.
-        x.fail(Status::NotSupported);
+        x.fail_with(Status::NotSupported, "the bucket is in memory only");
         return None;
     }
     if !handle.bucket().is_serving(vbid) {

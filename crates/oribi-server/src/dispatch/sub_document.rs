@@ -178,7 +178,7 @@ fn send_list(x: &mut Exchange<'_>, status: Status, subject: &Subject<'_>, found:
     let value_of = |found: &Found<'_>| found.as_ref().map_or(0, |value| value.len());
     let bytes: usize = found.iter().map(|found| LOOKUP_HEAD_BYTES + value_of(found)).sum();
     if bytes > VALUE_LIST_BYTES_MAX {
-        return x.fail(Status::E2big);
+        return x.fail_with(Status::E2big, "the answer would be longer than a frame may be");
     }
     let parts = ResponseParts { cas: subject.cas.0, ..x.parts(status) };
     write_response_head(x.out.tail(), &parts, bytes);

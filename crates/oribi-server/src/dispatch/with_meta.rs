@@ -119,16 +119,17 @@ pub(super) fn store(x: &mut Exchange<'_>) {
     let resolution = x.bucket().conflict_resolution();
     let extras = Extras::decode(x.frame.extras);
     let Some(extras) = extras.filter(|extras| extras.are_possible(mode, resolution)) else {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "options that do not fit the request or the bucket");
     };
     if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
-        return x.fail(Status::Einval);
+        return x.fail_with(Status::Einval, "revisions are 1 to 2^48 - 1");
     }
     let mut plain = Vec::new();
     let value = value_of(x, &extras, mode, &mut plain);
-    let (given_cas, value) = match (extras.given_cas(), value) {
+    let given_cas = extras.given_cas().map_err(|status| (status, "no version has such a CAS"));
+    let (given_cas, value) = match (given_cas, value) {
         (Ok(cas), Ok(value)) => (cas, value),
-        (Err(status), _) | (_, Err(status)) => return x.fail(status),
+        (Err((status, why)), _) | (_, Err((status, why))) => return x.fail_with(status, why),
     };
     if value.has_system && !x.allows(key.collection, Privilege::SystemXattrWrite.into()) {
         return;
@@ -176,19 +177,23 @@ fn value_of<'v>(
     extras: &Extras,
     mode: WithMetaMode,
     plain: &'v mut Vec<u8>,
-) -> Result<Value<'v>, Status> {
+) -> Result<Value<'v>, (Status, &'static str)> {
+    const ATTRIBUTES: (Status, &str) =
+        (Status::XattrEinval, "attributes are JSON under keys of up to 16 bytes, each once");
     let sent = Datatype(x.frame.header.datatype);
-    let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes).ok_or(Status::Einval)?;
+    let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes);
+    let bytes = bytes.ok_or((Status::Einval, "the value is shorter than its extended metadata"))?;
     let mut bytes = &x.frame.value[..bytes];
     if sent.contains(Datatype::SNAPPY) {
-        inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain)
-            .map_err(|unusable| status::of_mutation(&unusable.into()))?;
+        inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain).map_err(|unusable| {
+            (status::of_mutation(&unusable.into()), "the value cannot be inflated")
+        })?;
         bytes = plain;
     }
     let mut value = Value { bytes, datatype: Datatype::RAW, has_system: false };
     let mut body = bytes;
     if sent.contains(Datatype::XATTR) {
-        let (xattrs, behind) = xattr::split(bytes).map_err(|_| Status::XattrEinval)?;
+        let (xattrs, behind) = xattr::split(bytes).map_err(|_| ATTRIBUTES)?;
         // A tombstone has attributes at most, and a version without any has no block.
         body = behind;
         match xattrs.is_empty() {
@@ -196,12 +201,15 @@ fn value_of<'v>(
             false => value.datatype = Datatype::XATTR,
         }
         if value.bytes.len() - body.len() > XATTR_BYTES_MAX {
-            return Err(Status::E2big);
+            return Err((Status::E2big, "attributes have 1 MiB at most"));
         }
         if !xattrs.are_acceptable() {
-            return Err(Status::XattrEinval);
+            return Err(ATTRIBUTES);
         }
         value.has_system = xattrs.iter().any(|(key, _)| xattr::is_system(key));
     }
-    if mode == WithMetaMode::Delete && !body.is_empty() { Err(Status::Einval) } else { Ok(value) }
+    match mode == WithMetaMode::Delete && !body.is_empty() {
+        true => Err((Status::Einval, "a deletion has no body")),
+        false => Ok(value),
+    }
 }

@@ -43,7 +43,8 @@ fn look_up(
     let parts = about(Opcode::SubdocMultiLookup, b"k");
     let reply = client.ask(&RequestParts { extras: flags, value: &list, ..parts });
     let mut results = Vec::new();
-    let mut rest = &reply.value[..];
+    // An error's body, which is JSON, is no list.
+    let mut rest = if reply.datatype == 0 { &reply.value[..] } else { &[] };
     while let Some(([a, b, c, d, e, f], behind)) = rest.split_first_chunk() {
         let status = Status::from_u16(u16::from_be_bytes([*a, *b])).unwrap();
         let (value, behind) = behind.split_at(u32::from_be_bytes([*c, *d, *e, *f]) as usize);

@@ -294,6 +294,27 @@ fn attributes_are_what_a_document_may_have() {
 }
 
 #[test]
+fn what_is_refused_says_why() {
+    let mut client = Client::modern();
+    let bad = block(&[("x", b"nope")]);
+    let low = Meta { rev: 0, ..META };
+    for (opcode, meta, datatype, value, why) in [
+        (Opcode::SetWithMeta, META, XATTR, &bad[..], "attributes are JSON"),
+        (Opcode::SetWithMeta, META, SNAPPY, b"x", "cannot be inflated"),
+        (Opcode::SetWithMeta, low, 0, b"x", "revisions are"),
+        (Opcode::SetWithMeta, Meta { cas: 0, ..META }, 0, b"x", "such a CAS"),
+        (Opcode::DelWithMeta, META, 0, b"x", "no body"),
+    ] {
+        let extras = extras(meta, None, None);
+        let parts = RequestParts { extras: &extras, value, datatype, ..about(opcode, b"k") };
+        let reply = client.ask(&parts);
+        let body: serde_json::Value = serde_json::from_slice(&reply.value).unwrap();
+        let context = body["error"]["context"].as_str().unwrap();
+        assert!(reply.status != Status::Success && context.contains(why), "{context}");
+    }
+}
+
+#[test]
 fn attributes_and_body_have_a_limit_each() {
     // Regression: they had one together, so that attributes could be 20 MiB and a body of 20 MiB had none.
     let mut client = Client::modern();
