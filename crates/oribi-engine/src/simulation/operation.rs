@@ -1,16 +1,18 @@
 //! What a client does to a document, what it must be told, and what the document is afterwards.
 //!
-//! Owns: operations and their meaning, written down a second time and as simply as possible.
+//! Owns: operations and their meaning, written down a second time and as simply as possible. What a lock forbids is checked where
+//! the answer is (`steps.rs`); of writes with metadata only those that compare nothing are made here.
 
 use oribi_storage::SeededRandom;
-use oribi_types::{Cas, Timestamp};
+use oribi_types::{Cas, Datatype, RevSeqno, Timestamp};
 
 use super::model::{Document, Key, Value, Version};
 use crate::bucket::Bucket;
 use crate::item::ItemRef;
 use crate::outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
-    MutationOutcome, Refused, StoreMode, StoreRequest,
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome,
+    MetaOutcome, Mutation, MutationOutcome, Refused, StoreMode, StoreRequest, UnlockOutcome,
+    WithMetaMode, WithMetaRequest,
 };
 
 /// Which version a request names.
@@ -27,12 +29,44 @@ pub(super) enum NamedCas {
 pub(super) enum Operation {
     Get,
     GetMeta,
-    Store { mode: StoreMode, value: Value, flags: u32, expiry: u32, cas: NamedCas },
-    Concat { mode: ConcatMode, value: Value },
-    Delete { cas: NamedCas },
-    Touch { expiry: u32 },
-    GetAndTouch { expiry: u32 },
-    Count { delta: u64, initial: Option<u64> },
+    Store {
+        mode: StoreMode,
+        value: Value,
+        flags: u32,
+        expiry: u32,
+        cas: NamedCas,
+    },
+    Concat {
+        mode: ConcatMode,
+        value: Value,
+    },
+    Delete {
+        cas: NamedCas,
+    },
+    Touch {
+        expiry: u32,
+    },
+    GetAndTouch {
+        expiry: u32,
+    },
+    Count {
+        delta: u64,
+        initial: Option<u64>,
+    },
+    /// A version that comes with its metadata and takes the place of whatever is there.
+    WithMeta {
+        mode: WithMetaMode,
+        value: Value,
+        expiry: u32,
+        rev_seqno: u64,
+    },
+    Lock {
+        seconds: u32,
+    },
+    /// By the CAS of the lock, or by another one.
+    Unlock {
+        is_owner: bool,
+    },
 }
 
 /// What the engine answered, in one form for all operations.
@@ -48,6 +82,10 @@ pub(super) enum Answer {
     Exists,
     NotStored,
     NotANumber,
+    /// The document and the CAS of its lock.
+    Locked(ItemRef, Cas),
+    Unlocked,
+    NotLocked,
     Refused(Refused),
 }
 
@@ -62,6 +100,10 @@ pub(super) enum Expected {
     Exists,
     NotStored,
     NotANumber,
+    /// It is locked by this operation.
+    Locked,
+    /// It is unlocked, if it was locked.
+    Unlocked,
 }
 
 impl Operation {
@@ -77,7 +119,7 @@ impl Operation {
             _ => NamedCas::Any,
         };
         let flags = random.below(3) as u32;
-        match random.below(20) {
+        match random.below(24) {
             0..5 => Operation::Get,
             5 => Operation::GetMeta,
             6..10 => Operation::Store { mode: StoreMode::Set, value, flags, expiry, cas },
@@ -90,10 +132,18 @@ impl Operation {
             14..17 => Operation::Delete { cas },
             17 => Operation::Touch { expiry },
             18 => Operation::GetAndTouch { expiry },
-            _ => Operation::Count {
+            19 => Operation::Count {
                 delta: random.below(100),
                 initial: (random.below(3) > 0).then(|| random.below(1000)),
             },
+            20..22 => {
+                let modes = [WithMetaMode::Set, WithMetaMode::Add, WithMetaMode::Delete];
+                let mode = modes[random.below(3) as usize];
+                let rev_seqno = 1 + random.below(1000);
+                Operation::WithMeta { mode, value, expiry, rev_seqno }
+            }
+            22 => Operation::Lock { seconds: 1 + random.below(30) as u32 },
+            _ => Operation::Unlock { is_owner: random.below(3) > 0 },
         }
     }
 
@@ -130,6 +180,16 @@ impl Operation {
                         expiry: absolute(*expiry, now_s),
                     })),
                 }
+            }
+            (Operation::Lock { .. } | Operation::Unlock { .. }, None) => Expected::Missing,
+            (Operation::Lock { .. }, Some(_)) => Expected::Locked,
+            (Operation::Unlock { .. }, Some(_)) => Expected::Unlocked,
+            (Operation::WithMeta { mode: WithMetaMode::Add, .. }, Some(_)) => Expected::Exists,
+            // A deletion leaves a tombstone, whatever was there.
+            (Operation::WithMeta { mode: WithMetaMode::Delete, .. }, _) => Expected::Done(None),
+            (Operation::WithMeta { value, expiry, .. }, _) => {
+                let expiry = absolute(*expiry, now_s);
+                Expected::Done(Some(Document { value: value.clone(), flags: 0, expiry }))
             }
             (Operation::Concat { .. }, None) => Expected::NotStored,
             (Operation::Concat { mode, value }, Some(live)) => {
@@ -171,7 +231,7 @@ impl Operation {
         }
     }
 
-    /// Asks the bucket. `current` is the CAS of the document, for requests that name it.
+    /// Asks the bucket. `current` is the CAS of the document or, to unlock it, of its lock, for requests that name it.
     pub(super) fn run(
         &self,
         bucket: &Bucket,
@@ -221,6 +281,37 @@ impl Operation {
                     other => of_get(other),
                 }
             }
+            Operation::WithMeta { mode, value, expiry, rev_seqno } => {
+                let is_deletion = *mode == WithMetaMode::Delete;
+                let request = WithMetaRequest {
+                    mode: *mode,
+                    value: if is_deletion { b"" } else { &value.0 },
+                    datatype: Datatype(0),
+                    flags: 0,
+                    expiry: if is_deletion { 0 } else { absolute(*expiry, now.unix_s()) },
+                    given_cas: None,
+                    rev_seqno: RevSeqno(*rev_seqno),
+                    cas: Cas(0),
+                    resolution: None,
+                };
+                of_mutation(bucket.store_with_meta(vbid, doc_key, &request, now))
+            }
+            Operation::Lock { seconds } => {
+                match bucket.get_and_lock(vbid, doc_key, *seconds, now) {
+                    LockOutcome::Done { item, cas } => Answer::Locked(item, cas),
+                    LockOutcome::Miss => Answer::Missing,
+                    LockOutcome::Refused(refused) => Answer::Refused(refused),
+                }
+            }
+            Operation::Unlock { is_owner } => {
+                let named = if *is_owner { NamedCas::Current } else { NamedCas::Wrong };
+                match bucket.unlock(vbid, doc_key, cas_of(named), now) {
+                    UnlockOutcome::Done => Answer::Unlocked,
+                    UnlockOutcome::NotFound => Answer::Missing,
+                    UnlockOutcome::NotLocked => Answer::NotLocked,
+                    UnlockOutcome::Refused(refused) => Answer::Refused(refused),
+                }
+            }
             Operation::Count { delta, initial } => {
                 let request = CounterRequest {
                     delta: *delta,
@@ -242,7 +333,12 @@ impl Operation {
 
     /// True for what takes memory, which a full bucket may refuse.
     pub(super) fn is_write(&self) -> bool {
-        !matches!(self, Operation::Get | Operation::GetMeta)
+        !self.is_read() && !matches!(self, Operation::Lock { .. } | Operation::Unlock { .. })
+    }
+
+    /// True for what no lock stands in the way of.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Operation::Get | Operation::GetMeta)
     }
 }
 

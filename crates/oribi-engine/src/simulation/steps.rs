@@ -11,7 +11,7 @@ use oribi_types::{Cas, Seqno, Timestamp};
 use super::interrupts::{Fate, Point};
 use super::model::{Document, Key, Version};
 use super::operation::{Answer, Expected, Operation};
-use super::world::{Waiting, World};
+use super::world::{HeldLock, Waiting, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::item::ItemRef;
 use crate::outcome::{MetaOutcome, Mutation, Refused};
@@ -96,7 +96,11 @@ impl World {
         let version = self.version(&waiting.key);
         let expected = waiting.operation.expected(version.as_ref(), now.unix_s());
         let live = version.as_ref().filter(|version| version.live(now.unix_s()).is_some());
-        let current = live.and_then(|version| version.cas);
+        let lock = live.and_then(|version| self.lock_of(&waiting.key, version));
+        let current = match (&waiting.operation, lock) {
+            (Operation::Unlock { .. }, Some(lock)) => Some(lock.cas),
+            _ => live.and_then(|version| version.cas),
+        };
         let bucket = self.bucket();
         let answer = waiting.operation.run(&bucket, &waiting.key, current, now);
         match answer {
@@ -104,11 +108,39 @@ impl World {
                 self.wait(waiting);
                 return false;
             }
+            Answer::Refused(Refused::Locked) => {
+                let key = &waiting.key;
+                let operation = &waiting.operation;
+                let is_right = lock.is_some() && !operation.is_read();
+                let is_owner = *operation == Operation::Unlock { is_owner: true };
+                assert!(is_right && !is_owner, "{operation:?} of {key:?}, which is not locked");
+                self.count(|counts| counts.locked += 1);
+            }
             Answer::Refused(refused) => self.refused(&waiting, refused),
+            Answer::Done(..) | Answer::Locked(..) | Answer::NotLocked if lock.is_some() => {
+                panic!("{:?} of {:?}, which is locked: {answer:?}", waiting.operation, waiting.key)
+            }
+            Answer::Unlocked if lock.is_none() => panic!("{:?} was not locked", waiting.key),
             answer => self.answered(&waiting, expected, answer, version.as_ref()),
         }
         self.settle_expiries(&waiting.key);
         true
+    }
+
+    /// The lock of this version of a document, while it holds.
+    fn lock_of(&self, key: &Key, version: &Version) -> Option<HeldLock> {
+        let lock = self.locks.borrow().get(key).copied()?;
+        let holds = lock.seqno == version.seqno && lock.until_s > self.now.get().unix_s();
+        holds.then_some(lock)
+    }
+
+    fn locked(&self, waiting: &Waiting, item: &ItemRef, cas: Cas) {
+        let Operation::Lock { seconds } = waiting.operation else {
+            panic!("{:?} locks nothing", waiting.operation);
+        };
+        let until_s = self.now.get().unix_s() + seconds;
+        let lock = HeldLock { seqno: item.seqno(), cas, until_s };
+        self.locks.borrow_mut().insert(waiting.key.clone(), lock);
     }
 
     fn version(&self, key: &Key) -> Option<Version> {
@@ -150,6 +182,12 @@ impl World {
             (Expected::Read, Answer::Read(item) | Answer::Done(None, Some(item))) => {
                 self.check_item(key, &item, version);
             }
+            (Expected::Locked, Answer::Locked(item, cas)) => {
+                self.check_item(key, &item, version);
+                self.locked(waiting, &item, cas);
+            }
+            (Expected::Unlocked, Answer::Unlocked) => drop(self.locks.borrow_mut().remove(key)),
+            (Expected::Unlocked, Answer::NotLocked) => {}
             (Expected::Missing, Answer::Tombstone(item)) => {
                 // Of a document that expired just now, the tombstone is newer than the model.
                 let known = version.is_some_and(|version| version.seqno == item.seqno());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use oribi_storage::testing::{Bug as StoreBug, SimDirectory};
 use oribi_storage::{KvStore, LogOptions, LogStore, SeededRandom, StoreError};
-use oribi_types::{CollectionId, DocKey, Seqno, Timestamp, Vbid};
+use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use super::interrupts::{self, InterruptedStore};
@@ -80,6 +80,15 @@ pub(super) struct Waiting {
     pub(super) tries: u32,
 }
 
+/// A lock that was given out.
+#[derive(Clone, Copy)]
+pub(super) struct HeldLock {
+    /// Of the version that it locks.
+    pub(super) seqno: Seqno,
+    pub(super) cas: Cas,
+    pub(super) until_s: u32,
+}
+
 /// What is open between two crashes.
 pub(super) struct Life {
     pub(super) bucket: Arc<Bucket>,
@@ -101,6 +110,7 @@ pub(super) struct Counts {
     pub(super) crashes: u64,
     pub(super) clean_stops: u64,
     pub(super) promises: u64,
+    pub(super) locked: u64,
     pub(super) expired: u64,
     pub(super) purged: u64,
     pub(super) lost: u64,
@@ -119,6 +129,7 @@ impl Counts {
         self.crashes += other.crashes;
         self.clean_stops += other.clean_stops;
         self.promises += other.promises;
+        self.locked += other.locked;
         self.expired += other.expired;
         self.purged += other.purged;
         self.lost += other.lost;
@@ -137,6 +148,7 @@ impl Counts {
             self.crashes,
             self.clean_stops,
             self.promises,
+            self.locked,
             self.expired,
             self.purged,
             self.lost,
@@ -157,6 +169,8 @@ pub(super) struct World {
     /// Waits for persistence by token: vbucket and seqno.
     pub(super) waits: RefCell<BTreeMap<u64, (Vbid, Seqno)>>,
     pub(super) waiting: RefCell<BTreeMap<u64, Waiting>>,
+    /// By document; of one that has another version by now the lock has ended.
+    pub(super) locks: RefCell<BTreeMap<Key, HeldLock>>,
     next_token: Cell<u64>,
     /// How deep operations are nested.
     pub(super) depth: Cell<u32>,
@@ -184,6 +198,7 @@ impl World {
             now: Cell::new(Timestamp::from_unix_s(1_700_000_000)),
             waits: RefCell::default(),
             waiting: RefCell::default(),
+            locks: RefCell::default(),
             next_token: Cell::new(0),
             depth: Cell::new(0),
             churns: Cell::new(0),
@@ -359,6 +374,8 @@ impl World {
         // Nobody is told of what was under way.
         self.waits.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
+        // Locks are in memory only.
+        self.locks.borrow_mut().clear();
         self.life.borrow_mut().take();
     }
 
