@@ -108,7 +108,7 @@ pub struct BucketStats {
     pub item_bytes: usize,
     /// Bytes of hash tables.
     pub table_bytes: usize,
-    /// Items not yet persisted.
+    /// Items not yet persisted, those that are being written included.
     pub queue_items: usize,
     /// Bytes held by the checkpoint queues, most of them shared with the tables.
     pub queue_bytes: usize,

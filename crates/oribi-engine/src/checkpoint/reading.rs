@@ -52,6 +52,13 @@ impl CheckpointManager {
         (all - cursor.read_to.items) as usize
     }
 
+    /// Items that `cursor` has not processed: those not read yet, and those read since the last [`Self::advance`]; none
+    /// when it was dropped.
+    pub fn unprocessed(&self, cursor: CursorId) -> usize {
+        let all = self.closed_sums.items + self.open.items as u64;
+        self.cursors.get(cursor).map_or(0, |cursor| (all - cursor.position.items) as usize)
+    }
+
     /// Reads what is behind the cursor in whole checkpoints, at least one and no more than the limits
     /// say; the open one is closed first. The position moves by [`Self::advance`] only. `None` when the
     /// cursor was dropped.
@@ -101,11 +108,11 @@ impl CheckpointManager {
         }
     }
 
-    /// Wall clock of the oldest item that `cursor` has not read. Looks at one chunk's slots at most.
-    pub fn oldest_unread(&self, cursor: CursorId) -> Option<Timestamp> {
-        let read_to = self.cursors.get(cursor)?.read_to.seqno;
-        let at = self.closed.partition_point(|closed| closed.end <= read_to);
-        let closed = self.closed.get(at).and_then(|closed| closed.items_after(read_to).next());
+    /// Wall clock of the oldest item that `cursor` has not processed. Looks at one chunk's slots at most.
+    pub fn oldest_unprocessed(&self, cursor: CursorId) -> Option<Timestamp> {
+        let position = self.cursors.get(cursor)?.position.seqno;
+        let at = self.closed.partition_point(|closed| closed.end <= position);
+        let closed = self.closed.get(at).and_then(|closed| closed.items_after(position).next());
         closed.or_else(|| self.open.slots.items_from(0).next()).map(queued_at)
     }
 }

@@ -281,6 +281,9 @@ impl World {
             let behind = live.iter().filter(|item| item.seqno() > reader.read_to()).count();
             let behind = if reader.is_registered { behind } else { 0 };
             assert_eq!(manager.remaining(reader.id), behind);
+            let undone = live.iter().filter(|item| item.seqno() > reader.position).count();
+            let undone = if reader.is_registered { undone } else { 0 };
+            assert_eq!(manager.unprocessed(reader.id), undone);
             let read_to = reader.read_to().0;
             assert!(!reader.is_registered || read_to < manager.open.start, "invariant 5");
         }
@@ -347,9 +350,9 @@ impl World {
             let at =
                 stats.checkpoints.iter().find(|found| found.id == cursor.checkpoint_id).unwrap();
             assert_eq!(at.snapshot_start.0 + cursor.distance, cursor.seqno.0 + 1);
-            let oldest = live.get(live.partition_point(|item| item.seqno() <= reader.read_to()));
+            let oldest = live.get(live.partition_point(|item| item.seqno() <= reader.position));
             let queued = oldest.map(|item| Timestamp { unix_ns: item.cas().0 & !0xffff });
-            assert_eq!(self.manager.oldest_unread(reader.id), queued);
+            assert_eq!(self.manager.oldest_unprocessed(reader.id), queued);
         }
         assert_eq!(stats.cursors.len(), count);
     }

@@ -37,7 +37,7 @@ pub struct VbucketStats {
     pub item_bytes: usize,
     /// Bytes of the table itself.
     pub table_bytes: usize,
-    /// Items not yet persisted.
+    /// Items not yet persisted, those that are being written included.
     pub queue_items: usize,
     /// Bytes of queued items and of the queue around them: what the checkpoint quota counts. Most of
     /// the items are the table's as well.
@@ -120,11 +120,11 @@ impl VBucket {
             tombstones: table.tombstones(),
             item_bytes: table.item_bytes(),
             table_bytes: table.index.table_bytes(),
-            queue_items: cursor.map_or(0, |cursor| queue.remaining(cursor)),
+            queue_items: cursor.map_or(0, |cursor| queue.unprocessed(cursor)),
             queue_bytes: queue.queue_bytes(),
             queue_own_bytes: queue.own_bytes(),
             checkpoints: queue.checkpoint_count(),
-            queue_oldest: cursor.and_then(|cursor| queue.oldest_unread(cursor)),
+            queue_oldest: cursor.and_then(|cursor| queue.oldest_unprocessed(cursor)),
             queue_fill: queue.enqueued(),
             queue_drain: self.drained.load(Ordering::Relaxed),
             ops_create: table.writes().created,

@@ -1,11 +1,13 @@
 //! What one flush step brings into the store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_engine::FlushReport;
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::{Seqno, Timestamp};
 
+use super::ownership::{Interrupted, node};
 use super::{NOW, VB, done, key, open, set};
 
 /// A key can be in several checkpoints of a queue, but only once in a batch for the store. They used to be one
@@ -34,4 +36,25 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     assert_eq!((vbucket.persisted_seqno, vbucket.queue_items), (Seqno(3), 0));
     // The version of `a` that only the queue held is free again.
     assert_eq!((vbucket.queue_bytes, vbucket.queue_own_bytes), (0, 0));
+}
+
+/// The flusher has taken it, but should the store fail now it is lost with the process: it used to count as written.
+#[test]
+fn what_is_being_written_is_not_persisted_yet() {
+    let store = Interrupted::on(&Arc::default());
+    let bucket = node(store.clone());
+    bucket.take_over(&[VB]).unwrap();
+    done(bucket.store(VB, key("a"), &set("1"), NOW));
+    done(bucket.store(VB, key("b"), &set("1"), NOW));
+    let (during, seen) = (Arc::clone(&bucket), Arc::new(AtomicUsize::new(0)));
+    let shown = Arc::clone(&seen);
+    store.next(move || {
+        let stats = during.vbucket_stats(VB).expect("it is owned");
+        assert!(stats.queue_oldest.is_some());
+        shown.store(stats.queue_items, Ordering::Relaxed);
+    });
+    bucket.flush_step().unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+    let after = bucket.vbucket_stats(VB).unwrap();
+    assert_eq!((after.queue_items, after.queue_oldest), (0, None));
 }

@@ -19,7 +19,7 @@ use super::{NOW, VB, config, done, entropy, key, set};
 
 const ALL: [Vbid; 4] = [Vbid(0), Vbid(1), Vbid(2), Vbid(3)];
 
-fn node(store: Arc<dyn KvStore>) -> Arc<Bucket> {
+pub(super) fn node(store: Arc<dyn KvStore>) -> Arc<Bucket> {
     Bucket::open(config(), store, entropy(), false).expect("the bucket opens")
 }
 
@@ -203,7 +203,7 @@ fn a_vbucket_that_comes_back_has_nothing_of_its_earlier_time() {
 type Action = Box<dyn FnOnce() + Send>;
 
 /// Does something between a call's arrival and the store.
-struct Interrupted {
+pub(super) struct Interrupted {
     inner: SharedMemoryStore,
     now: Mutex<Option<Action>>,
     before_scan: Mutex<Option<Action>>,
@@ -211,7 +211,7 @@ struct Interrupted {
 }
 
 impl Interrupted {
-    fn on(medium: &Arc<SharedMedium>) -> Arc<Interrupted> {
+    pub(super) fn on(medium: &Arc<SharedMedium>) -> Arc<Interrupted> {
         let inner = SharedMemoryStore::on(Arc::clone(medium));
         Arc::new(Interrupted {
             inner,
@@ -221,7 +221,7 @@ impl Interrupted {
         })
     }
 
-    fn next(&self, action: impl FnOnce() + Send + 'static) {
+    pub(super) fn next(&self, action: impl FnOnce() + Send + 'static) {
         *self.now.lock() = Some(Box::new(action));
     }
 

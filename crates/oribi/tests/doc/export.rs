@@ -158,7 +158,8 @@ fn a_scan_goes_on_behind_its_last_key_when_its_connection_ends() {
     assert!(output.status.success(), "{}", stderr(&output));
     let mut found: Vec<&str> = lines.lines().collect();
     let mut wanted: Vec<String> = keys.iter().map(line).collect();
-    (found.sort_unstable(), wanted.sort_unstable());
+    found.sort_unstable();
+    wanted.sort_unstable();
     assert!(found == wanted, "{} lines, each document comes once", found.len());
 }
 
