@@ -32,7 +32,7 @@ async fn a_node_that_is_killed_is_replaced_and_nothing_persisted_is_lost() {
     wait_for_shares(&two, &[32, 32]);
     let client = Arc::new(nodes::client(&[&one, &two]).await);
     write(&client, "k", DOCUMENTS, "1", true).await;
-    let writer = Writer::start(Arc::clone(&client));
+    let writer = Writer::start(Arc::clone(&client)).await;
     wait_for_items(&two);
     two.kill().unwrap();
     let killed = Instant::now();
@@ -105,7 +105,7 @@ async fn cut_off_from_etcd(database: &'static str, cut: &str) {
     write(&client, "k", DOCUMENTS, "old", true).await;
     let of_lost = served(lost, "k");
     assert!(!of_lost.is_empty());
-    let writer = Writer::start(Arc::clone(&client));
+    let writer = Writer::start(Arc::clone(&client)).await;
     proxy.cut();
     let (first, key) = (of_lost[0], format!("k-{}", of_lost[0]));
     let vbid = vbucket_of(key.as_bytes(), DEFAULT_VBUCKETS);

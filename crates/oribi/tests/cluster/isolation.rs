@@ -32,7 +32,7 @@ async fn a_node_whose_cable_was_pulled_does_no_harm_when_it_is_back() {
     wait_for_shares(&two, &[32, 32]);
     let client = Arc::new(nodes::client_with(&[&one, &two], OPERATION_TIMEOUT).await);
     write(&client, "k", DOCUMENTS, "old", true).await;
-    let writer = Writer::start(Arc::clone(&client));
+    let writer = Writer::start(Arc::clone(&client)).await;
     host_of_two.cut_off().unwrap();
     wait_for_shares(&one, &[64]);
     let beside = nodes::client(&[&one]).await;

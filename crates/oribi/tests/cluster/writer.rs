@@ -1,11 +1,12 @@
 //! A writer that goes on whatever happens and knows what it was told, and a reader that holds everybody to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use oribi_client::{Client, ClientError, WriteOptions};
+use oribi_testkit::{PATIENCE, poll_until};
 use oribi_types::DurabilityLevel;
 use tokio::task::JoinHandle;
 
@@ -24,7 +25,8 @@ type Notes = Arc<Mutex<BTreeMap<u64, Known>>>;
 pub struct Writer {
     stop: Arc<AtomicBool>,
     writing: JoinHandle<()>,
-    reading: JoinHandle<u64>,
+    reading: JoinHandle<()>,
+    read: Arc<AtomicU64>,
     notes: Notes,
 }
 
@@ -36,18 +38,27 @@ fn key(document: u64) -> String {
 }
 
 impl Writer {
-    pub fn start(client: Arc<Client>) -> Writer {
+    /// Returns when documents were written and read, so that whatever happens from then on happens to both.
+    pub async fn start(client: Arc<Client>) -> Writer {
         let (stop, notes) = (Arc::new(AtomicBool::new(false)), Notes::default());
+        let read = Arc::<AtomicU64>::default();
         let writing = tokio::spawn(write(Arc::clone(&client), Arc::clone(&notes), stop.clone()));
-        let reading = tokio::spawn(read(client, Arc::clone(&notes), stop.clone()));
-        Writer { stop, writing, reading, notes }
+        let reading = tokio::spawn(compare(client, notes.clone(), stop.clone(), read.clone()));
+        let (written, seen) = (Arc::clone(&notes), Arc::clone(&read));
+        let is_under_way = move || {
+            let some = written.lock().unwrap().values().any(|known| known.acknowledged > 0);
+            (some && seen.load(Ordering::Relaxed) > 0).then_some(())
+        };
+        let waited = tokio::task::spawn_blocking(|| poll_until(PATIENCE, is_under_way)).await;
+        waited.unwrap().expect("nothing is written or read");
+        Writer { stop, writing, reading, read, notes }
     }
 
     pub async fn stop(self) -> Written {
         self.stop.store(true, Ordering::Release);
         self.writing.await.unwrap();
-        let read = self.reading.await.expect("nobody read anything stale");
-        assert!(read > 0, "nothing was read");
+        self.reading.await.expect("nobody read anything stale");
+        assert!(self.read.load(Ordering::Relaxed) > 0, "nothing was read");
         Written(std::mem::take(&mut self.notes.lock().unwrap()))
     }
 }
@@ -76,9 +87,9 @@ async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Reads that begin after a write was acknowledged do not find anything older, whoever answers them. Their number.
-async fn read(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) -> u64 {
-    let (mut read, mut turn) = (0, 0);
+/// Reads that begin after a write was acknowledged do not find anything older, whoever answers them. Counts them in `read`.
+async fn compare(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>, read: Arc<AtomicU64>) {
+    let mut turn = 0;
     while !stop.load(Ordering::Acquire) {
         // Not in the writer's order.
         turn += 7;
@@ -88,9 +99,8 @@ async fn read(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) -> u64 {
         let sent = notes.lock().unwrap().get(&document).map_or(0, |known| known.sent);
         let key = key(document);
         assert!((floor..=sent).contains(&number), "{key} is {number}, not {floor} to {sent}");
-        read += 1;
+        read.fetch_add(1, Ordering::Relaxed);
     }
-    read
 }
 
 async fn number(client: &Client, document: u64) -> Result<u64, ClientError> {
