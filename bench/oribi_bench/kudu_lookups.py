@@ -75,7 +75,7 @@ def tool_lookup_seconds(cluster, table, key):
 
 def measure(options):
     rows = 20_000 if options.quick else 4_000_000
-    count = 500 if options.quick else 50_000
+    count = 500 if options.quick else 10_000
     rounds = options.rounds or (2 if options.quick else 7)
     chance = random.Random(1)
     with KuduCluster() as cluster:

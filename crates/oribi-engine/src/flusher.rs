@@ -198,7 +198,8 @@ impl Bucket {
     }
 
     /// Whole checkpoints of every dirty vbucket, until the batch is big enough. The next step goes
-    /// on where this one stopped, so that no vbucket waits behind a busy one for ever.
+    /// on where this one stopped, so that no vbucket waits behind a busy one for ever, and at once: what is left was due
+    /// with the rest, and waits for no interval of its own.
     fn read_dirty_vbuckets(&self, clock: StepClock<'_>) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
         let mut bytes = 0;
@@ -210,6 +211,7 @@ impl Bucket {
                 // The mark was not taken, so the next step finds the rest.
                 self.flush_next.store(index % vbuckets.len(), Ordering::Relaxed);
                 self.signal.notify();
+                self.signal.hurry();
                 break;
             }
             if !vbucket.take_dirty() {
@@ -226,6 +228,7 @@ impl Bucket {
             bytes += batch.item_bytes;
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
+                self.signal.hurry();
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
         }

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use oribi_engine::FlushReport;
+use oribi_engine::{
+    Bucket, BucketConfig, BucketThreads, FlushReport, PersistOutcome, PersistenceSink, WarmupStep,
+};
 use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::{Seqno, Timestamp};
 
 use super::ownership::{Interrupted, node};
-use super::{NOW, VB, done, key, open, set};
+use super::{NOW, VB, config, done, entropy, key, open, set};
 
 /// A key can be in several checkpoints of a queue, but only once in a batch for the store. They used to be one
 /// batch, in which a store was free to keep the older version.
@@ -57,4 +60,35 @@ fn what_is_being_written_is_not_persisted_yet() {
     assert_eq!(seen.load(Ordering::Relaxed), 2);
     let after = bucket.vbucket_stats(VB).unwrap();
     assert_eq!((after.queue_items, after.queue_oldest), (0, None));
+}
+
+/// What one step leaves behind was due with the rest. It used to wait for an interval of its own, and so did a durable
+/// write behind it.
+#[test]
+fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
+    let config = BucketConfig { flush_interval_ms: 3_600_000, ..config() };
+    let store = Arc::new(MemoryStore::new());
+    let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    // More than one step takes of a vbucket, before anybody flushes.
+    for n in 0..40_000 {
+        done(bucket.store(VB, key(&format!("k{n}")), &set("1"), NOW));
+    }
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    let last = done(bucket.store(VB, key("durable"), &set("1"), NOW));
+    bucket.when_persisted(VB, (last.seqno, Some(last.vb_uuid)), &sink, 1);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while bucket.vbucket_stats(VB).unwrap().persisted_seqno < last.seqno {
+        assert!(Instant::now() < deadline, "{:?}", bucket.vbucket_stats(VB));
+        std::thread::yield_now();
+    }
+    threads.stop().unwrap();
+}
+
+/// Waits for a write without listening.
+struct Nobody;
+
+impl PersistenceSink for Nobody {
+    fn persisted(&self, _token: u64, _outcome: PersistOutcome) {}
 }
