@@ -18,7 +18,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use oribi_storage::{
     FailoverEntry, KvStore, Ownership, StoreError, VbBatch, VbucketPhase, VbucketState,
 };
-use oribi_types::{Cas, CollectionId, RevSeqno, Seqno, Timestamp, VbUuid, Vbid};
+use oribi_types::{CollectionId, Seqno, Timestamp, VbUuid, Vbid};
 use parking_lot::Mutex;
 
 use crate::background_fetch::FetchQueue;
@@ -182,7 +182,7 @@ impl Bucket {
         let states = match store.is_shared() {
             // Nothing is this node's until it takes it over.
             true => vec![
-                VbucketState { phase: VbucketPhase::Dead, ..empty_state() };
+                VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
                 usize::from(config.vbuckets)
             ],
             false => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
@@ -452,7 +452,7 @@ fn prepare_states(
     let mut prepared = Vec::with_capacity(states.len());
     for (id, found) in (0..config.vbuckets).zip(states) {
         let known = found.is_some();
-        let mut state = found.unwrap_or_else(empty_state);
+        let mut state = found.unwrap_or_else(VbucketState::empty);
         let is_same = after_clean_shutdown || planted::has(Bug::KeepsTheHistoryOverACrash);
         if !known || !is_same {
             let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
@@ -465,17 +465,6 @@ fn prepare_states(
         store.commit(&changed)?;
     }
     Ok(prepared)
-}
-
-fn empty_state() -> VbucketState {
-    VbucketState {
-        phase: VbucketPhase::Active,
-        high_seqno: Seqno(0),
-        max_cas: Cas(0),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
-    }
 }
 
 /// A random history id. 48 bits, like the ids that clients see from Couchbase, and never 0.

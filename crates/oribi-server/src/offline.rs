@@ -215,14 +215,7 @@ mod tests {
     }
 
     fn state(phase: VbucketPhase) -> VbucketState {
-        VbucketState {
-            phase,
-            high_seqno: Seqno(9),
-            max_cas: Cas(1000),
-            max_deleted_rev_seqno: RevSeqno(0),
-            purge_seqno: Seqno(0),
-            failover_table: Vec::new(),
-        }
+        VbucketState { phase, high_seqno: Seqno(9), max_cas: Cas(1000), ..VbucketState::empty() }
     }
 
     /// A data directory with a bucket `b`, whose store is left to `fill`.

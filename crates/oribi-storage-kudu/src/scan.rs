@@ -81,6 +81,13 @@ fn key_of<'a>(row: &Row<'a>) -> Result<DocKey<'a>, StoreError> {
 /// Columns of scans for metadata: the same without the body's. Attributes are needed for their length.
 const METADATA_COLUMNS: std::ops::Range<usize> = COLUMN_FIRST..column::JSON;
 
+/// The last document that an attempt of a scan has shown.
+type LastShown = Option<(CollectionId, Vec<u8>)>;
+
+fn owned(key: DocKey<'_>) -> (CollectionId, Vec<u8>) {
+    (key.collection, key.key.to_vec())
+}
+
 /// Why one attempt of a scan ended early.
 enum Interrupted {
     Kudu(Error),
@@ -110,20 +117,18 @@ impl Shared {
             .build()
     }
 
-    /// Visits documents in order of collection and key. Waits for as long as Kudu is away.
-    pub(crate) async fn scan_documents(
+    /// Scans, and goes on behind what was shown, until a scan gets to its end. Waits for as long as Kudu is away.
+    async fn scan_on(
         &self,
         vbid: Vbid,
         mut bounds: Bounds,
-        predicates: &[Predicate],
-        visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+        mut scan: impl AsyncFnMut(&Bounds) -> (Result<(), Interrupted>, LastShown),
     ) -> Result<(), StoreError> {
         let mut attempts = Attempts::default();
         loop {
-            let mut assembler = Assembler::default();
-            let scanned = self.scan_once(&bounds, predicates, &mut assembler, visit).await;
-            if let Some(key) = assembler.last_shown() {
-                bounds.begin_behind(vbid, key);
+            let (scanned, shown) = scan(&bounds).await;
+            if let Some((collection, key)) = &shown {
+                bounds.begin_behind(vbid, DocKey { collection: *collection, key });
                 attempts = Attempts::default();
             }
             match scanned {
@@ -138,6 +143,22 @@ impl Shared {
                 Err(Interrupted::Store(error)) => return Err(error),
             }
         }
+    }
+
+    /// Visits documents in order of collection and key. Waits for as long as Kudu is away.
+    pub(crate) async fn scan_documents(
+        &self,
+        vbid: Vbid,
+        bounds: Bounds,
+        predicates: &[Predicate],
+        visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let scan = async |bounds: &Bounds| {
+            let mut assembler = Assembler::default();
+            let scanned = self.scan_once(bounds, predicates, &mut assembler, visit).await;
+            (scanned, assembler.last_shown().map(owned))
+        };
+        self.scan_on(vbid, bounds, scan).await
     }
 
     async fn scan_once(
@@ -168,32 +189,19 @@ impl Shared {
         vbid: Vbid,
         visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let mut bounds = Bounds::documents(vbid);
-        let mut attempts = Attempts::default();
-        loop {
+        let scan = async |bounds: &Bounds| {
             let mut last = None;
-            let error = match self.scan_metadata_once(&bounds, &mut last, visit).await {
-                Ok(()) => {
-                    self.patience.succeeded("a vbucket was read");
-                    return Ok(());
-                }
-                Err(Interrupted::Store(error)) => return Err(error),
-                Err(Interrupted::Kudu(error)) if !passes(&error) => return Err(of_kudu(&error)),
-                Err(Interrupted::Kudu(error)) => error,
-            };
-            if let Some((collection, key)) = &last {
-                bounds.begin_behind(vbid, DocKey { collection: *collection, key });
-                attempts = Attempts::default();
-            }
-            self.patience.pause(&mut attempts, "a vbucket is to be read", &error).await?;
-        }
+            let scanned = self.scan_metadata_once(bounds, &mut last, visit).await;
+            (scanned, last)
+        };
+        self.scan_on(vbid, Bounds::documents(vbid), scan).await
     }
 
     /// `last` becomes the last document that was shown, when the scan is interrupted.
     async fn scan_metadata_once(
         &self,
         bounds: &Bounds,
-        last: &mut Option<(CollectionId, Vec<u8>)>,
+        last: &mut LastShown,
         visit: &mut dyn FnMut(Record<'_>, usize) -> ControlFlow<()>,
     ) -> Result<(), Interrupted> {
         let first_rows = [Predicate::equal(COLUMNS[column::CHUNK], 0_i16)];
@@ -206,9 +214,7 @@ impl Shared {
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     let row = shown.as_ref().and_then(|batch| batch.rows().last());
-                    if let Some(key) = row.map(|row| key_of(&row)).transpose()? {
-                        *last = Some((key.collection, key.key.to_vec()));
-                    }
+                    *last = row.map(|row| key_of(&row)).transpose()?.map(owned);
                     return Err(Interrupted::Kudu(error));
                 }
             };

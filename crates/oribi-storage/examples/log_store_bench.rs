@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use oribi_storage::{
     FjallOptions, FjallStore, KvStore, LogOptions, LogStore, Record, SeededRandom, StoreError,
-    VbBatch, VbucketPhase, VbucketState,
+    VbBatch, VbucketState,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -264,12 +264,9 @@ fn record<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
 
 fn state(high_seqno: u64) -> VbucketState {
     VbucketState {
-        phase: VbucketPhase::Active,
         high_seqno: Seqno(high_seqno),
         max_cas: Cas(high_seqno),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
+        ..VbucketState::empty()
     }
 }
 

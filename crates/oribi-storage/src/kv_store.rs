@@ -72,6 +72,20 @@ pub struct VbucketState {
     pub failover_table: Vec<FailoverEntry>,
 }
 
+impl VbucketState {
+    /// An active vbucket that nothing was written to, without a history.
+    pub fn empty() -> VbucketState {
+        VbucketState {
+            phase: VbucketPhase::Active,
+            high_seqno: Seqno(0),
+            max_cas: Cas(0),
+            max_deleted_rev_seqno: RevSeqno(0),
+            purge_seqno: Seqno(0),
+            failover_table: Vec::new(),
+        }
+    }
+}
+
 /// Everything one flush writes for one vbucket. Atomic: all of it becomes durable or none.
 #[derive(Debug)]
 pub struct VbBatch<'a> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use oribi_storage::{
     FjallOptions, FjallStore, KvStore, LogOptions, LogStore, MemoryStore, Record, SeededRandom,
-    StoreError, VbBatch, VbucketPhase, VbucketState,
+    StoreError, VbBatch, VbucketState,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -99,12 +99,9 @@ fn commit(store: &dyn KvStore, number: u64) -> Result<(), StoreError> {
         })
         .collect();
     let state = VbucketState {
-        phase: VbucketPhase::Active,
         high_seqno: Seqno(first_seqno + SEQNOS_PER_BATCH - 1),
         max_cas: Cas(number),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
+        ..VbucketState::empty()
     };
     let batch = |vbid| VbBatch { vbid: Vbid(vbid), records: records.clone(), state: state.clone() };
     store.commit(&(0..VBUCKETS).map(batch).collect::<Vec<_>>())

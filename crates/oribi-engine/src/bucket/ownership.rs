@@ -13,7 +13,7 @@ use std::sync::Arc;
 use oribi_storage::{FailoverEntry, Ownership, StoreError, VbBatch, VbucketState};
 use oribi_types::Vbid;
 
-use super::{Bucket, empty_state};
+use super::Bucket;
 use crate::vbucket::{VBucket, push_history};
 
 impl Bucket {
@@ -110,8 +110,8 @@ impl Bucket {
         let mut batches = Vec::with_capacity(wanted.len());
         for vbid in wanted {
             let found = known.iter().find(|(known, _)| known == vbid);
-            let state =
-                self.first_state(found.map_or_else(empty_state, |(_, state)| state.clone()));
+            let state = self
+                .first_state(found.map_or_else(VbucketState::empty, |(_, state)| state.clone()));
             if let Some(vbucket) = self.vbucket(*vbid) {
                 vbucket.continue_from(&state);
             }

@@ -95,14 +95,7 @@ fn as_much_of_a_batch_is_inflated_as_fits_one_write() {
     let batch_of = |bodies: &[&'static [u8]]| VbBatch {
         vbid: Vbid(1),
         records: bodies.iter().map(|body| record(Datatype::SNAPPY, body)).collect(),
-        state: VbucketState {
-            phase: oribi_storage::VbucketPhase::Active,
-            high_seqno: Seqno(1),
-            max_cas: Cas(1),
-            max_deleted_rev_seqno: RevSeqno(0),
-            purge_seqno: Seqno(0),
-            failover_table: Vec::new(),
-        },
+        state: VbucketState { high_seqno: Seqno(1), max_cas: Cas(1), ..VbucketState::empty() },
     };
     let (large, small): (&[u8], &[u8]) = (compressed.leak(), small.leak());
     let batch = batch_of(&[large, large, large, large, large, small]);

@@ -4,7 +4,6 @@
 
 use std::sync::OnceLock;
 
-use oribi_storage::VbucketPhase;
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
 use oribi_types::{Cas, Datatype, RevSeqno};
 
@@ -73,14 +72,8 @@ fn batch(seqno: u64, value: &[u8], deleted: bool) -> VbBatch<'_> {
         datatype: Datatype::RAW,
         deleted,
     };
-    let state = VbucketState {
-        phase: VbucketPhase::Active,
-        high_seqno: Seqno(seqno),
-        max_cas: Cas(seqno),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
-    };
+    let state =
+        VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };
     VbBatch { vbid: VB, records: vec![record], state }
 }
 

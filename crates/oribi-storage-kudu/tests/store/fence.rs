@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oribi_kudu::ClientBuilder;
-use oribi_storage::{KvStore, Ownership, Record, StoreError, VbBatch, VbucketPhase, VbucketState};
+use oribi_storage::{KvStore, Ownership, Record, StoreError, VbBatch, VbucketState};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use parking_lot::Mutex;
 
@@ -23,14 +23,8 @@ pub(super) fn batch<'a>(vbid: u16, key: &'a [u8], seqno: u64) -> VbBatch<'a> {
         datatype: Datatype::RAW,
         deleted: false,
     };
-    let state = VbucketState {
-        phase: VbucketPhase::Active,
-        high_seqno: Seqno(seqno),
-        max_cas: Cas(seqno),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
-    };
+    let state =
+        VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };
     VbBatch { vbid: Vbid(vbid), records: vec![record], state }
 }
 

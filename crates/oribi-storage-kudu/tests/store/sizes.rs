@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oribi_storage::{KvStore, Record, VbBatch, VbucketPhase, VbucketState};
+use oribi_storage::{KvStore, Record, VbBatch, VbucketState};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
 use crate::{CLUSTER, Place};
@@ -48,14 +48,8 @@ fn commit(store: &dyn KvStore, version: usize) {
         datatype,
         deleted: false,
     };
-    let state = VbucketState {
-        phase: VbucketPhase::Active,
-        high_seqno: Seqno(seqno),
-        max_cas: Cas(seqno),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
-    };
+    let state =
+        VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };
     store.commit(&[VbBatch { vbid: VB, records: vec![record], state }]).unwrap();
 }
 

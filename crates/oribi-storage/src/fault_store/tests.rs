@@ -10,7 +10,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use super::{Fault, FaultPlan, FaultStore};
 use crate::{
     KvStore, Medium, MemoryMedium, MemoryStore, Record, SeededRandom, StoreError, VbBatch,
-    VbucketPhase, VbucketState, conformance,
+    VbucketState, conformance,
 };
 
 struct FaultMedium {
@@ -43,14 +43,8 @@ fn group(seqno: u64) -> Vec<VbBatch<'static>> {
         datatype: Datatype::RAW,
         deleted: false,
     };
-    let state = VbucketState {
-        phase: VbucketPhase::Active,
-        high_seqno: Seqno(seqno),
-        max_cas: Cas(seqno),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
-    };
+    let state =
+        VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };
     let batch = |vbid| VbBatch { vbid: Vbid(vbid), records: vec![record], state: state.clone() };
     (0..3).map(batch).collect()
 }

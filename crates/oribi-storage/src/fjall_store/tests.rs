@@ -12,9 +12,7 @@ use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use tempfile::TempDir;
 
 use super::{FjallOptions, FjallStore};
-use crate::{
-    KvStore, Medium, Record, StoreError, VbBatch, VbucketPhase, VbucketState, conformance,
-};
+use crate::{KvStore, Medium, Record, StoreError, VbBatch, VbucketState, conformance};
 
 struct DirectoryMedium {
     directory: TempDir,
@@ -71,12 +69,9 @@ fn record<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
 
 fn state(high_seqno: u64) -> VbucketState {
     VbucketState {
-        phase: VbucketPhase::Active,
         high_seqno: Seqno(high_seqno),
         max_cas: Cas(high_seqno + 1),
-        max_deleted_rev_seqno: RevSeqno(0),
-        purge_seqno: Seqno(0),
-        failover_table: Vec::new(),
+        ..VbucketState::empty()
     }
 }
 

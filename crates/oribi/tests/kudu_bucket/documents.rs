@@ -31,6 +31,11 @@ fn key_of(bytes: usize) -> String {
 
 /// Like any login of the test kit, with attributes besides.
 pub fn login(port: u16) -> RawConnection {
+    login_with(port, &[])
+}
+
+/// The same with further features.
+pub fn login_with(port: u16, further: &[Feature]) -> RawConnection {
     let mut connection = RawConnection::login(port).unwrap();
     let features = [
         Feature::MutationSeqno,
@@ -42,7 +47,7 @@ pub fn login(port: u16) -> RawConnection {
         Feature::SyncReplication,
         Feature::Collections,
     ];
-    connection.hello(&features).unwrap();
+    connection.hello(&[&features, further].concat()).unwrap();
     connection
 }
 

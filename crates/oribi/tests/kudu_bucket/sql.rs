@@ -10,7 +10,7 @@ use oribi_testkit::{KuduCluster, RawConnection, Request, ServerProcess};
 use oribi_types::{CollectionId, Datatype};
 use serde_json::{Value, json};
 
-use crate::documents::{durable, expect, login, on_attribute};
+use crate::documents::{durable, expect, login_with, on_attribute};
 use crate::{CLUSTER, ORIBI, start};
 
 /// Attributes that do not fit a cell of Kudu, with their JSON.
@@ -62,16 +62,7 @@ fn sql_shows_what_clients_have_stored() {
     let mut server: ServerProcess = start(cluster, "seen", &directory);
     let admin = HttpClient::new(server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
-    let mut connection = login(server.port());
-    let features = [
-        Feature::Snappy,
-        Feature::Json,
-        Feature::Xattr,
-        Feature::AltRequest,
-        Feature::SyncReplication,
-        Feature::Collections,
-    ];
-    connection.hello(&features).unwrap();
+    let mut connection = login_with(server.port(), &[Feature::Snappy]);
     let users = create_collection(&admin, &mut connection);
     write_all(&mut connection, users);
 
