@@ -85,11 +85,11 @@ def measure(options):
     if not options.updates_only:
         reads, rows = measure_reads(options, items)
         figures["reads"] = reads
-    alone = of_kudu_alone(options, items, VALUE_BYTES, options.updates_alone or updates)
+    alone = of_kudu_alone(options, items, VALUE_BYTES, updates)
     runs = [of_bucket(options, items, VALUE_BYTES, updates, seconds) for seconds in options.flush_interval_s]
     figures["updates"] = {"alone": alone, "bucket": runs}
     said = [f"--updates {options.updates}"] * bool(options.updates)
-    said += [f"--updates-alone {options.updates_alone}"] * bool(options.updates_alone)
+    said += [f"--alone-seconds {options.alone_seconds:g}"]
     said += ["--updates-only"] * options.updates_only
     said += ["--flush-interval-s " + " ".join(f"{one:g}" for one in options.flush_interval_s)]
     return Outcome(figures, rows + rows_of(alone, runs), options=" ".join(said))

@@ -7,23 +7,33 @@ that process when it ends (`wait4`), start-up included; what it reports itself i
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 
 CPP, ORIBI = "C++", "oribi"
 CLIENTS = (CPP, ORIBI)
 
 
-def run_measured(command, environment=None):
-    """Runs a command to its end: its output, and what it took."""
+EXIT_INTERRUPTED = 130
+
+
+def run_measured(command, environment=None, interrupt_after_s=None):
+    """Runs a command to its end, or until it is interrupted: its output, and what it took."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as problems:
         process = subprocess.Popen(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=problems)
+        interrupt = threading.Timer(interrupt_after_s or 0, os.kill, (process.pid, signal.SIGINT))
+        if interrupt_after_s:
+            interrupt.start()
         _, status, usage = os.wait4(process.pid, 0)
+        was_interrupted = interrupt_after_s is not None and not interrupt.is_alive()
+        interrupt.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         problems.seek(0)
-        if process.returncode != 0:
+        if process.returncode not in ({0, EXIT_INTERRUPTED} if was_interrupted else {0}):
             raise SystemExit(f"`{' '.join(map(str, command))}` ended with {process.returncode}: "
                              f"{problems.read()[-2000:]}{output.read()[-2000:]}")
         return output.read(), {"cpu_s": usage.ru_utime + usage.ru_stime, "user_s": usage.ru_utime,

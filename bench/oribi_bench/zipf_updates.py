@@ -77,14 +77,20 @@ def bucket(options, directory, cluster, flush_interval_s):
                   "--memory-quota-mib", 4096, "--flush-interval-ms", round(flush_interval_s * 1000))
 
 
-def first_and_last(timeline):
-    """Operations per second in the first and in the last part of a run."""
-    end = timeline[-1]["seconds"]
+def acknowledged(timeline):
+    """Operations that were acknowledged by the end of each sample."""
     done, before, at = [], 0, 0
     for sample in timeline:
         at += sample["operations_per_second"] * (sample["seconds"] - before)
         before = sample["seconds"]
         done.append((before, at))
+    return done
+
+
+def first_and_last(timeline):
+    """Operations per second in the first and in the last part of a run."""
+    end = timeline[-1]["seconds"]
+    done = acknowledged(timeline)
 
     def done_until(seconds):
         earlier = (0, 0)
@@ -100,7 +106,8 @@ def first_and_last(timeline):
 
 
 def of_kudu_alone(options, items, value_bytes, updates):
-    """Fills a table with all keys and updates them; what the client reports, and memory."""
+    """Fills a table with all keys and updates them, for no longer than `--alone-seconds`; what the client reports, and
+    memory."""
     with KuduCluster() as cluster:
         filled = loadgen(ORIBI, cluster, options.binary, {"num_threads": 1, "num_rows_per_thread": items,
                                                           "string_len": value_bytes, "use_upsert": "true"})
@@ -111,17 +118,21 @@ def of_kudu_alone(options, items, value_bytes, updates):
             output, usage = run_measured([
                 options.binary, "perf", "loadgen", cluster.masters, "--json", "--use-upsert",
                 f"--table-name={filled['table']}", f"--zipf-keys={items}", f"--string-len={value_bytes}",
-                f"--num-threads={threads}", f"--num-rows-per-thread={updates // threads}"])
+                f"--num-threads={threads}", f"--num-rows-per-thread={updates // threads}"],
+                interrupt_after_s=options.alone_seconds)
     written = json.loads(output)["write"]
-    return {"updates": written["rows"], "seconds": written["seconds"], "timeline": written["timeline"],
+    # What was still on its way when it was interrupted does not count.
+    done = round(min(acknowledged(written["timeline"])[-1][1], written["rows"]))
+    return {"asked": updates, "updates": done, "seconds": written["seconds"], "timeline": written["timeline"],
             "write_latency_ms": written["write_latency_ms"], "memory": memory.samples,
             "memory_text": memory.text("kudu"), **usage}
 
 
 def of_bucket(options, items, value_bytes, updates, flush_interval_s):
     """Fills a bucket with all documents and updates them until all is persisted."""
-    batch = 100
-    load = Load(items=items, value_bytes=value_bytes, set_pct=100, batch=batch, cycles=max(updates // batch, 1))
+    batch, connections = 100, 4
+    load = Load(items=items, value_bytes=value_bytes, set_pct=100, batch=batch, connections=connections,
+                cycles=max(updates // (batch * connections), 1))
     with tempfile.TemporaryDirectory() as directory, KuduCluster() as cluster, \
             bucket(options, directory, cluster, flush_interval_s) as server:
         populate(options.binary, server, load)
@@ -145,8 +156,8 @@ def rows_of(alone, bucket_runs):
     rate_alone = alone["updates"] / alone["seconds"]
     first, last = first_and_last(alone["timeline"])
     rows = [
-        Row(f"{alone['updates']:,} zipfian updates of Kudu alone, batched upserts by the native client",
-            f"{text(rate_alone)}; in the first tenth {text(first)}, in the last {text(last)}"),
+        Row(f"{alone['asked']:,} zipfian updates of Kudu alone, batched upserts by the native client",
+            f"{text(rate_alone)} ({alone['updates']:,} in {alone['seconds']:.0f} s); in the first tenth {text(first)}, in the last {text(last)}"),
         Row("the same, memory of Kudu's servers", alone["memory_text"]),
     ]
     for run in bucket_runs:

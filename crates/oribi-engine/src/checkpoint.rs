@@ -31,9 +31,7 @@ use std::sync::Arc;
 use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
 
 use crate::item::{ItemRef, NewItem};
-use crate::limits::{
-    CHECKPOINT_AGE_MAX_NS, CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, CHECKPOINT_SLOTS_MAX,
-};
+use crate::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, CHECKPOINT_SLOTS_MAX};
 
 mod batch;
 mod closed;
@@ -64,8 +62,6 @@ pub struct CheckpointLimits {
     pub bytes_max: usize,
     /// Seqnos in it, those of deduplicated mutations included.
     pub slots_max: u64,
-    /// Nanoseconds since its first mutation.
-    pub age_max_ns: u64,
 }
 
 impl Default for CheckpointLimits {
@@ -74,7 +70,6 @@ impl Default for CheckpointLimits {
             items_max: CHECKPOINT_ITEMS_MAX,
             bytes_max: CHECKPOINT_BYTES_MAX,
             slots_max: CHECKPOINT_SLOTS_MAX,
-            age_max_ns: CHECKPOINT_AGE_MAX_NS,
         }
     }
 }
@@ -231,7 +226,7 @@ impl CheckpointManager {
         // What a dropped cursor has left behind keeps the ranges going until it is expelled.
         let is_queued = !self.cursors.is_empty() || !self.is_empty();
         if is_queued {
-            self.close_if_full(now);
+            self.close_if_full();
         }
         let (cas, seqno) = self.next_version(now);
         let cas = given.unwrap_or(cas);
@@ -243,9 +238,6 @@ impl CheckpointManager {
             return Enqueued { item, displaced: None };
         }
         let displaced = previous.and_then(|previous| self.supersede(previous));
-        if self.open.start == self.high_seqno {
-            self.open.opened = now;
-        }
         self.open.push(item.clone());
         Enqueued { item, displaced }
     }
@@ -276,12 +268,11 @@ impl CheckpointManager {
         true
     }
 
-    fn close_if_full(&mut self, now: Timestamp) {
+    fn close_if_full(&mut self) {
         let slots = self.high_seqno + 1 - self.open.start;
         let is_full = self.open.items >= self.limits.items_max
             || self.open.item_bytes >= self.limits.bytes_max
-            || slots >= self.limits.slots_max
-            || now.unix_ns.saturating_sub(self.open.opened.unix_ns) >= self.limits.age_max_ns;
+            || slots >= self.limits.slots_max;
         if is_full {
             self.close_open();
         }

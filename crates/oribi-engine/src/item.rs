@@ -73,6 +73,19 @@ const EVICTED: u8 = 0x08;
 /// The datatypes that there are: JSON, Snappy, extended attributes.
 const DATATYPE_BITS: u8 = 0x07;
 const OPTIONAL_BYTES: usize = 4;
+const OPTIONAL_SHIFT: u32 = HAS_COLLECTION.trailing_zeros();
+/// Bytes of the optional fields by the three bits that say which there are. Every look at a key asks, and the
+/// instruction that counts bits is not one of every processor.
+const OPTIONAL_BYTES_OF: [u8; 8] = {
+    let mut bytes = [0; 8];
+    let mut bits = 0;
+    while bits < bytes.len() {
+        bytes[bits] = bits.count_ones() as u8 * OPTIONAL_BYTES as u8;
+        bits += 1;
+    }
+    bytes
+};
+const _: () = assert!(HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION == 7 << OPTIONAL_SHIFT);
 /// Revisions and seqnos have 48 bits, as on the wire of change streams.
 const U48_MAX: u64 = (1 << 48) - 1;
 const _: () = assert!(offset_of!(Header, kind) + 1 == HEADER_BYTES);
@@ -82,8 +95,11 @@ const _: () =
 
 impl Header {
     /// Bytes of the optional fields that this kind of block has.
+    #[inline]
     fn optional_bytes(kind: u8) -> usize {
-        (kind & (HAS_FLAGS | HAS_EXPIRY | HAS_COLLECTION)).count_ones() as usize * OPTIONAL_BYTES
+        usize::from(
+            OPTIONAL_BYTES_OF[usize::from(kind >> OPTIONAL_SHIFT) % OPTIONAL_BYTES_OF.len()],
+        )
     }
 
     /// Offset of the key.

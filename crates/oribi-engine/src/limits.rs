@@ -4,20 +4,17 @@
 /// in it, and adding one copies nothing that is queued.
 pub const CHUNK_SLOTS: usize = 256;
 
-/// Items of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so this
-/// bounds what one vbucket can bring into a commit.
-pub const CHECKPOINT_ITEMS_MAX: usize = 8192;
+/// Bytes of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so this
+/// bounds what one vbucket can bring into a commit: 36 MiB with one of the largest values at its end, and so into
+/// one Write of Kudu, which takes 50. The more fits, the more versions of a document become one.
+pub const CHECKPOINT_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of one checkpoint before it closes, for the same reason with large documents.
-pub const CHECKPOINT_BYTES_MAX: usize = 8 << 20;
+/// Items of one checkpoint before it closes, for the same reason with small documents.
+pub const CHECKPOINT_ITEMS_MAX: usize = 1 << 16;
 
 /// Seqnos of one checkpoint before it closes. Slots of deduplicated mutations are freed by chunks, and
-/// this bounds the 32 bytes that are left of each: 32 KiB, which to enlarge takes a microsecond at most.
-pub const CHECKPOINT_SLOTS_MAX: u64 = 1 << 18;
-
-/// Age of a checkpoint, in nanoseconds, at which a write closes it: ten seconds, so that a stream that
-/// starts on a vbucket nobody else reads gets its changes in pieces.
-pub const CHECKPOINT_AGE_MAX_NS: u64 = 10_000_000_000;
+/// this bounds the 32 bytes that are left of each: 128 KiB, which to enlarge takes a few microseconds at most.
+pub const CHECKPOINT_SLOTS_MAX: u64 = 1 << 20;
 
 /// Checkpoints that one read takes: bounds the time under the queue lock to some two microseconds, when
 /// none of them is in a cache.

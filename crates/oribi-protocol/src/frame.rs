@@ -230,6 +230,13 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
 }
 
 impl<'a> Frame<'a> {
+    /// The frame at the start of `bytes`; `None` when it is not complete or none, which [`decode`] tells apart.
+    #[inline]
+    pub fn whole(bytes: &'a [u8]) -> Option<Frame<'a>> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        Frame::from_body(Header::decode(header).ok()?, rest)
+    }
+
     /// Cuts the bytes after a header into the parts of its body; `None` when they are fewer than the
     /// header announces. What follows the body is left alone.
     #[inline]

@@ -216,17 +216,24 @@ fn call_timed(x: &mut Exchange<'_>, kind: CommandKind) {
 fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Refusal> {
     access::check(x, rule.who)?;
     let datatype = x.frame.header.datatype;
-    if !rule.admits(&x.frame) {
-        return Err(Refusal::Status(Status::Einval, rule.misfit(&x.frame)));
+    if !rule.admits(x.frame) {
+        return Err(Refusal::Status(Status::Einval, rule.misfit(x.frame)));
     }
+    if datatype != 0 {
+        check_datatype(x, rule, datatype)?;
+    }
+    if x.frame.header.magic == Magic::AltClientRequest {
+        x.infos = decode_infos(x, rule)?;
+    }
+    Ok(())
+}
+
+fn check_datatype(x: &Exchange<'_>, rule: &Rule, datatype: u8) -> Result<(), Refusal> {
     if datatype & !rule.datatypes != 0 {
         return Err(Refusal::Status(Status::Einval, "this command does not take this datatype"));
     }
     if !x.state.features.admits_datatype(datatype) {
         return Err(Refusal::Status(Status::Einval, "this datatype was not negotiated"));
-    }
-    if x.frame.header.magic == Magic::AltClientRequest {
-        x.infos = decode_infos(x, rule)?;
     }
     Ok(())
 }

@@ -106,6 +106,8 @@ impl Operation<'_> {
 #[derive(Debug)]
 pub(crate) struct SlowOperationLog {
     thresholds: SlowThresholds,
+    /// See [`SlowOperationLog::least_us`].
+    least_us: Option<u64>,
     window_ms: u64,
     lines: u32,
     suppressed: u64,
@@ -114,7 +116,8 @@ pub(crate) struct SlowOperationLog {
 impl SlowOperationLog {
     /// A log for one worker.
     pub fn new(thresholds: SlowThresholds) -> SlowOperationLog {
-        SlowOperationLog { thresholds, window_ms: 0, lines: 0, suppressed: 0 }
+        let least_us = thresholds.least().map(|ms| ms.saturating_mul(1_000));
+        SlowOperationLog { thresholds, least_us, window_ms: 0, lines: 0, suppressed: 0 }
     }
 
     /// Logs an operation if it was slow.
@@ -131,7 +134,7 @@ impl SlowOperationLog {
     /// Time from which it is worth looking at the requests of a stretch, in microseconds; `None` when nothing is ever
     /// logged.
     pub fn least_us(&self) -> Option<u64> {
-        self.thresholds.least().map(|ms| ms.saturating_mul(1_000))
+        self.least_us
     }
 
     /// Logs a stretch of requests that took this long together, if it was too long for any of them. `first` is the

@@ -20,12 +20,8 @@ use parking_lot::Mutex;
 const HOT_KEYS: usize = 64;
 /// Enqueues between two looks at the clock.
 const BATCH: usize = 256;
-const UNLIMITED: CheckpointLimits = CheckpointLimits {
-    items_max: usize::MAX,
-    bytes_max: usize::MAX,
-    slots_max: u64::MAX,
-    age_max_ns: u64::MAX,
-};
+const UNLIMITED: CheckpointLimits =
+    CheckpointLimits { items_max: usize::MAX, bytes_max: usize::MAX, slots_max: u64::MAX };
 /// As the flusher reads, but for the amount.
 const READ_ALL: ReadLimits = ReadLimits {
     items_max: usize::MAX,

@@ -65,6 +65,20 @@ const fn block_bytes_of(index: usize) -> usize {
     base + (coarse % STEPS_PER_DOUBLING + 1) * (base / STEPS_PER_DOUBLING)
 }
 
+/// The class of every length up to [`MIDDLE_END`], by the length in steps of [`FINE_STEP`], rounded up.
+const SMALL_CLASSES: [u8; MIDDLE_END / FINE_STEP + 1] = {
+    let mut classes = [0; MIDDLE_END / FINE_STEP + 1];
+    let (mut step, mut class) = (0, 0);
+    while step < classes.len() {
+        if step * FINE_STEP > block_bytes_of(class) {
+            class += 1;
+        }
+        classes[step] = class as u8;
+        step += 1;
+    }
+    classes
+};
+
 /// One size of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Class(u8);
@@ -73,11 +87,10 @@ impl Class {
     /// The smallest class whose blocks hold `bytes`; `None` above the largest.
     #[inline]
     pub(super) fn of(bytes: usize) -> Option<Class> {
-        let index = if bytes <= FINE_END {
-            (bytes.max(BLOCK_BYTES_MIN) - BLOCK_BYTES_MIN).div_ceil(FINE_STEP)
-        } else if bytes <= MIDDLE_END {
-            FINE_CLASSES + (bytes - FINE_END - 1) / MIDDLE_STEP
-        } else if bytes <= BLOCK_BYTES_MAX {
+        if let Some(small) = SMALL_CLASSES.get(bytes.div_ceil(FINE_STEP)) {
+            return Some(Class(*small));
+        }
+        let index = if bytes <= BLOCK_BYTES_MAX {
             let last = bytes - 1;
             let doubling = (last / MIDDLE_END).ilog2() as usize;
             let base = MIDDLE_END << doubling;

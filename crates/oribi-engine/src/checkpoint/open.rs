@@ -4,7 +4,7 @@
 //! closes it first, so no cursor ever stands inside it and deduplication has no cursor to move.
 //! Called by the manager.
 
-use oribi_types::{Seqno, Timestamp};
+use oribi_types::Seqno;
 
 use super::slots::Slots;
 use crate::item::ItemRef;
@@ -17,21 +17,12 @@ pub(super) struct OpenCheckpoint {
     pub(super) item_bytes: usize,
     /// Tombstones that were ever put in.
     pub(super) tombstones: usize,
-    /// When the first slot was filled.
-    pub(super) opened: Timestamp,
     pub(super) slots: Slots,
 }
 
 impl OpenCheckpoint {
     pub(super) fn new(start: u64) -> OpenCheckpoint {
-        OpenCheckpoint {
-            start,
-            items: 0,
-            item_bytes: 0,
-            tombstones: 0,
-            opened: Timestamp::default(),
-            slots: Slots::default(),
-        }
+        OpenCheckpoint { start, items: 0, item_bytes: 0, tombstones: 0, slots: Slots::default() }
     }
 
     /// Queues a version under the next seqno.

@@ -24,7 +24,17 @@ pub(super) enum Admission {
 }
 
 /// Decides by the header alone whether a frame may be received.
+#[inline]
 pub(super) fn admit(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
+    // What everybody may send, which is nearly all there is.
+    let is_small = header.frame_bytes() <= UNAUTHENTICATED_FRAME_BYTES_MAX;
+    if header.magic == Magic::ClientRequest && is_small {
+        return Admission::Serve;
+    }
+    admit_other(state, env, header)
+}
+
+fn admit_other(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
     if !matches!(header.magic, Magic::ClientRequest | Magic::AltClientRequest) {
         let reason = CloseReason::NotARequest(header.magic as u8);
         return Admission::Close(Status::Einval, reason);

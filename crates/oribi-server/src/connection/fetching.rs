@@ -12,8 +12,9 @@ use oribi_types::{DocKey, Vbid};
 use super::fetches::{BEHIND_HEAD, HEAD, ParkedRequest, Tries};
 use super::lookahead::document_of;
 use super::parked::ParkToken;
+use super::serving::serve_frame;
 use super::state::{ConnectionState, Wait};
-use super::{Connection, Progress, serve_frame};
+use super::{Connection, Progress};
 use crate::dispatch::Served;
 use crate::environment::Environment;
 use crate::limits::{FETCH_AHEAD_FRAMES_MAX, FETCH_AHEAD_MAX};
@@ -68,7 +69,7 @@ impl Connection {
             let Some(ParkedRequest { frame: bytes, tries, .. }) = ready else { break };
             let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
             let Connection { id, writer, state, .. } = self;
-            let served = serve_frame(*id, state, writer, env, frame, None, tries);
+            let served = serve_frame(*id, state, writer, env, &frame, None, tries);
             // What may be overtaken waits for nothing else, and there is room for it once more.
             if let Served::Fetch { tries, .. } = served {
                 park(*id, state, env, &bytes, &frame, tries);

@@ -2,8 +2,8 @@
 //!
 //! A read delivers many pipelined requests. While they are served in order, the keys of later ones are
 //! announced to the engine, which starts loading what it will need, in two steps at two distances: a
-//! key's place in the hash table first, its item some requests later. The header that was decoded and the
-//! hash that was computed for this are kept for the operation itself.
+//! key's place in the hash table first, its item some requests later. The hash that was computed for this is kept for the
+//! operation itself; the header is decoded again then, which takes no more than keeping it.
 //!
 //! This is a hint: whatever is malformed or not about a document is passed over here and judged when it
 //! is served. Invariants: entries stand for complete frames in the order in which they will be served,
@@ -12,8 +12,7 @@
 //! long as one turn, so that an idle connection holds none.
 
 use oribi_engine::{KeyAhead, LINE_BYTES};
-use oribi_protocol::frame::{self, Decoded, Frame, Header};
-use oribi_protocol::limits::HEADER_BYTES;
+use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
 
@@ -23,24 +22,20 @@ use crate::limits::{PREFETCH_KEYS_MAX, PREFETCH_LINES_MAX};
 /// Cache lines that tell what a write has to know of the version before it: header and key.
 const HEAD_LINES: usize = 2;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Entry {
+    /// `None` for what is not about a document.
     key: Option<KeyAhead>,
-    header: Header,
-}
-
-impl Entry {
+    frame_bytes: u32,
     /// A request without extras and value reads; one that stores has both.
-    fn reads_value(&self) -> bool {
-        usize::from(self.header.key_bytes) == self.header.body_bytes as usize
-    }
+    reads_value: bool,
 }
 
 /// See the module text.
 pub(super) struct Lookahead {
     /// Requests to look ahead; 0 for none.
     distance: usize,
-    ring: [Option<Entry>; PREFETCH_KEYS_MAX],
+    ring: [Entry; PREFETCH_KEYS_MAX],
     /// Requests served, located and announced so far; the first never exceeds the others.
     served: usize,
     located: usize,
@@ -59,7 +54,7 @@ impl Lookahead {
     pub(super) fn new(distance: usize) -> Lookahead {
         Lookahead {
             distance: distance.min(PREFETCH_KEYS_MAX),
-            ring: [None; PREFETCH_KEYS_MAX],
+            ring: [Entry::default(); PREFETCH_KEYS_MAX],
             served: 0,
             located: 0,
             announced: 0,
@@ -76,59 +71,58 @@ impl Lookahead {
         let bucket = bucket.bucket();
         while !self.is_exhausted && self.announced - self.served < self.distance {
             let rest = received.get(self.ahead_bytes..).unwrap_or_default();
-            let Ok(Decoded::Complete { frame, consumed }) = frame::decode(rest) else {
+            let Some(frame) = Frame::whole(rest) else {
                 self.is_exhausted = true;
                 break;
             };
+            let frame_bytes = frame.header.frame_bytes();
             let document = document_of(state, &frame);
             let key = document.and_then(|(vbid, key)| bucket.announce(vbid, key));
-            self.ring[self.announced % PREFETCH_KEYS_MAX] =
-                Some(Entry { key, header: frame.header });
+            self.ring[self.announced % PREFETCH_KEYS_MAX] = Entry {
+                key,
+                frame_bytes: frame_bytes as u32,
+                reads_value: u32::from(frame.header.key_bytes) == frame.header.body_bytes,
+            };
             self.is_exhausted = key.is_none();
             self.announced += 1;
-            self.ahead_bytes += consumed;
+            self.ahead_bytes += frame_bytes;
         }
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
-            if let Some(Entry { key: Some(key), .. }) = entry {
-                let reads_value = entry.as_ref().is_some_and(Entry::reads_value);
-                bucket.locate(key, if reads_value { self.lines } else { HEAD_LINES });
+            if let Some(key) = &entry.key {
+                bucket.locate(key, if entry.reads_value { self.lines } else { HEAD_LINES });
             }
             self.located += 1;
         }
     }
 
-    /// The request that is served next and its announced key, if it was looked at. `received` begins
-    /// with it.
+    /// The announced key of the request that is served next, if it was looked at.
     #[inline]
-    pub(super) fn next<'r>(&self, received: &'r [u8]) -> Option<(Frame<'r>, Option<KeyAhead>)> {
-        if self.served == self.announced {
-            return None;
-        }
-        let entry = self.ring[self.served % PREFETCH_KEYS_MAX].as_ref()?;
-        let frame = Frame::from_body(entry.header, received.get(HEADER_BYTES..)?)?;
-        Some((frame, entry.key))
+    pub(super) fn key(&self) -> Option<KeyAhead> {
+        self.next().and_then(|entry| entry.key)
     }
 
     /// The next request was served and answered with `answer_bytes`.
     #[inline]
     pub(super) fn served(&mut self, answer_bytes: usize) {
-        if self.served == self.announced {
-            return;
-        }
-        let Some(entry) = self.ring[self.served % PREFETCH_KEYS_MAX].as_ref() else { return };
-        if entry.key.is_none() {
+        let Some(&Entry { key, frame_bytes, reads_value }) = self.next() else { return };
+        if key.is_none() {
             self.is_exhausted = false;
-        } else if entry.reads_value() {
+        } else if reads_value {
             // An answer is about as long as its item. Longer ones count at once, shorter ones slowly.
             let lines = answer_bytes.div_ceil(LINE_BYTES) + 1;
             let shrunk = self.lines - self.lines / 8;
             self.lines = lines.max(shrunk).clamp(HEAD_LINES, PREFETCH_LINES_MAX);
         }
-        self.ahead_bytes -= entry.header.frame_bytes();
+        self.ahead_bytes -= frame_bytes as usize;
         self.served += 1;
         self.located = self.located.max(self.served);
+    }
+
+    #[inline]
+    fn next(&self) -> Option<&Entry> {
+        (self.served < self.announced).then(|| &self.ring[self.served % PREFETCH_KEYS_MAX])
     }
 }
 

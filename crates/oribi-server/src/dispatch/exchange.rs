@@ -38,7 +38,7 @@ pub(crate) struct Exchange<'a> {
     /// Whose request it is.
     pub id: ConnectionId,
     /// The request.
-    pub frame: Frame<'a>,
+    pub frame: &'a Frame<'a>,
     /// Its opcode.
     pub opcode: Opcode,
     /// Its framing extras.
@@ -63,7 +63,7 @@ impl<'a> Exchange<'a> {
     /// A request as it came.
     pub fn new(
         id: ConnectionId,
-        frame: Frame<'a>,
+        frame: &'a Frame<'a>,
         opcode: Opcode,
         state: &'a mut ConnectionState,
         out: &'a mut WriteBuffer,

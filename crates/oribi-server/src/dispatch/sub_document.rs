@@ -46,7 +46,7 @@ const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
 /// Get, exists and get-count of one path.
 pub(super) fn look_up_one(x: &mut Exchange<'_>) {
-    let frame = &x.frame;
+    let frame = x.frame;
     let request = Request::of_one(
         Kind::Lookup,
         x.state.features,
@@ -67,7 +67,7 @@ pub(super) fn look_up_several(x: &mut Exchange<'_>) {
 
 /// A mutation of one path.
 pub(super) fn mutate_one(x: &mut Exchange<'_>) {
-    let frame = &x.frame;
+    let frame = x.frame;
     let request = Request::of_one(
         Kind::Mutation,
         x.state.features,
