@@ -70,7 +70,7 @@ pub use outcome::{
     StoreMode, StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
-pub use prefetch::{KeyAhead, LINE_BYTES};
+pub use prefetch::KeyAhead;
 pub use stats::{BucketStats, MemoryStats, WarmupState, WarmupStats};
 pub use tasks::{StepClock, TaskState, TaskStats};
 pub use threads::BucketThreads;

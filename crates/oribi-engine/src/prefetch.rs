@@ -21,7 +21,7 @@ use crate::bucket::Bucket;
 use crate::hash_table::KeyHash;
 
 /// Bytes of a cache line on every processor that this runs on.
-pub const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// A key that an operation will need soon, and its hash in that bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,18 @@ impl Bucket {
         Some(KeyAhead { vbid, hash })
     }
 
-    /// Starts loading the first `lines` cache lines of the item that an announced key most likely has.
+    /// Starts loading the lines that the first `bytes` of the item lie in that an announced key most likely has. A
+    /// core has room for about a dozen lines on their way, so one that nobody needs costs as much as one that is missing.
     #[inline]
-    pub fn locate(&self, ahead: &KeyAhead, lines: usize) {
+    pub fn locate(&self, ahead: &KeyAhead, bytes: usize) {
         let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
         let Some(item) = vbucket.candidate_address(ahead.hash) else { return };
-        for line in 0..lines {
-            load_line(item.wrapping_add(line * LINE_BYTES));
+        let in_first_line = LINE_BYTES - item.addr() % LINE_BYTES;
+        load_line(item);
+        let mut loaded = in_first_line;
+        while loaded < bytes {
+            load_line(item.wrapping_add(loaded));
+            loaded += LINE_BYTES;
         }
     }
 }

@@ -101,6 +101,8 @@ pub(crate) struct Connection {
     incoming: Option<Box<Incoming>>,
     /// Requests to come that may well be such a one, because one was not long ago.
     expects_incoming: u8,
+    /// See [`Lookahead::value_bytes`].
+    value_bytes_read: u16,
 }
 
 impl Connection {
@@ -121,6 +123,7 @@ impl Connection {
             skip_bytes: 0,
             incoming: None,
             expects_incoming: 0,
+            value_bytes_read: 0,
         }
     }
 
@@ -237,7 +240,18 @@ impl Connection {
         if let Some(progress) = self.serve_fetched(env) {
             return progress;
         }
-        let mut ahead = Lookahead::new(env.server.limits.prefetch_keys);
+        let mut ahead = Lookahead::new(env.server.limits.prefetch_keys, self.value_bytes_read);
+        let progress = self.serve_ahead(env, &mut ahead, served);
+        self.value_bytes_read = ahead.value_bytes();
+        progress
+    }
+
+    fn serve_ahead(
+        &mut self,
+        env: &mut Environment,
+        ahead: &mut Lookahead,
+        served: &mut u64,
+    ) -> Progress {
         for _ in 0..FRAMES_PER_TURN {
             if let Some(progress) = self.halted() {
                 return progress;
@@ -265,7 +279,7 @@ impl Connection {
                 continue;
             }
             ahead.advance(&self.state, self.reader.unread());
-            match self.process_frame(env, &mut ahead) {
+            match self.process_frame(env, ahead) {
                 Some(Served::Done) => *served += 1,
                 Some(Served::Later | Served::Fetch { .. }) => return Progress::Waiting,
                 None if self.state.closing.is_some() => return Progress::Closing,

@@ -32,9 +32,9 @@ pub const STAT_SLICE_BYTES: usize = 64 * 1024;
 /// and twice what any processor loads at a time is enough.
 pub const PREFETCH_KEYS_MAX: usize = 32;
 
-/// Most cache lines of an item that are loaded ahead: 2 KiB. Longer values are read in order, which the
-/// processor's own prefetcher follows.
-pub const PREFETCH_LINES_MAX: usize = 32;
+/// Most bytes of a value that are loaded ahead. Longer ones are read in order, which the processor's own
+/// prefetcher follows.
+pub const PREFETCH_BYTES_MAX: usize = 2048;
 
 /// Values from this size on are received straight into their item. Below it, copying the value once is
 /// cheaper than the system calls that receiving it apart from its neighbours would take.

@@ -11,24 +11,35 @@
 //! before that is served, because it may change what keys mean; nothing is allocated, changed or reordered. It lives as
 //! long as one turn, so that an idle connection holds none.
 
-use oribi_engine::{KeyAhead, LINE_BYTES};
+use oribi_engine::{HEADER_BYTES, KeyAhead};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
 
 use crate::connection::state::ConnectionState;
-use crate::limits::{PREFETCH_KEYS_MAX, PREFETCH_LINES_MAX};
+use crate::limits::{PREFETCH_BYTES_MAX, PREFETCH_KEYS_MAX};
 
-/// Cache lines that tell what a write has to know of the version before it: header and key.
-const HEAD_LINES: usize = 2;
+/// Bytes of an item in front of its key: its header, and the client's flags, which most have.
+const ITEM_HEAD_BYTES: usize = HEADER_BYTES + 4;
+
+/// Bytes of the answer to a GET besides key and value: header and flags.
+const ANSWER_HEAD_BYTES: usize = oribi_protocol::limits::HEADER_BYTES + 4;
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
     /// `None` for what is not about a document.
     key: Option<KeyAhead>,
     frame_bytes: u32,
+    key_bytes: u16,
     /// A request without extras and value reads; one that stores has both.
     reads_value: bool,
+}
+
+impl Entry {
+    /// Bytes of the item that tell what a write has to know of the version before it: header and key.
+    fn head_bytes(&self) -> usize {
+        ITEM_HEAD_BYTES + usize::from(self.key_bytes)
+    }
 }
 
 /// See the module text.
@@ -45,13 +56,14 @@ pub(super) struct Lookahead {
     /// Nothing complete stands behind the last announced request, or that request has to be served before
     /// it is known what the keys behind it mean.
     is_exhausted: bool,
-    /// Cache lines of the documents that were read lately.
-    lines: usize,
+    /// Bytes of the values that were read lately.
+    value_bytes: usize,
 }
 
 impl Lookahead {
-    /// Looks `distance` requests ahead, at most [`PREFETCH_KEYS_MAX`].
-    pub(super) fn new(distance: usize) -> Lookahead {
+    /// Looks `distance` requests ahead, at most [`PREFETCH_KEYS_MAX`]. `value_bytes` is what the last turn's
+    /// [`Lookahead::value_bytes`] was.
+    pub(super) fn new(distance: usize, value_bytes: u16) -> Lookahead {
         Lookahead {
             distance: distance.min(PREFETCH_KEYS_MAX),
             ring: [Entry::default(); PREFETCH_KEYS_MAX],
@@ -60,8 +72,13 @@ impl Lookahead {
             announced: 0,
             ahead_bytes: 0,
             is_exhausted: false,
-            lines: HEAD_LINES,
+            value_bytes: usize::from(value_bytes),
         }
+    }
+
+    /// About as many bytes as the values have that were read lately.
+    pub(super) fn value_bytes(&self) -> u16 {
+        self.value_bytes as u16
     }
 
     /// Announces what has come into reach. `received` begins with the request that is served next.
@@ -81,6 +98,7 @@ impl Lookahead {
             self.ring[self.announced % PREFETCH_KEYS_MAX] = Entry {
                 key,
                 frame_bytes: frame_bytes as u32,
+                key_bytes: frame.header.key_bytes,
                 reads_value: u32::from(frame.header.key_bytes) == frame.header.body_bytes,
             };
             self.is_exhausted = key.is_none();
@@ -91,7 +109,8 @@ impl Lookahead {
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
             if let Some(key) = &entry.key {
-                bucket.locate(key, if entry.reads_value { self.lines } else { HEAD_LINES });
+                let value_bytes = if entry.reads_value { self.value_bytes } else { 0 };
+                bucket.locate(key, entry.head_bytes() + value_bytes);
             }
             self.located += 1;
         }
@@ -106,14 +125,14 @@ impl Lookahead {
     /// The next request was served and answered with `answer_bytes`.
     #[inline]
     pub(super) fn served(&mut self, answer_bytes: usize) {
-        let Some(&Entry { key, frame_bytes, reads_value }) = self.next() else { return };
+        let Some(&Entry { key, frame_bytes, reads_value, .. }) = self.next() else { return };
         if key.is_none() {
             self.is_exhausted = false;
         } else if reads_value {
-            // An answer is about as long as its item. Longer ones count at once, shorter ones slowly.
-            let lines = answer_bytes.div_ceil(LINE_BYTES) + 1;
-            let shrunk = self.lines - self.lines / 8;
-            self.lines = lines.max(shrunk).clamp(HEAD_LINES, PREFETCH_LINES_MAX);
+            // Longer values count at once, shorter ones slowly.
+            let value_bytes = answer_bytes.saturating_sub(ANSWER_HEAD_BYTES);
+            let shrunk = self.value_bytes - self.value_bytes / 8;
+            self.value_bytes = value_bytes.max(shrunk).min(PREFETCH_BYTES_MAX);
         }
         self.ahead_bytes -= frame_bytes as usize;
         self.served += 1;
