@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, LINE_BYTES, MutationOutcome, Storage,
-    StoreMode, StoreRequest, Upkeep,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, Storage, StoreMode,
+    StoreRequest, Upkeep,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -101,7 +101,7 @@ fn slice(bucket: &Bucket, items: usize, value_bytes: usize, random: &mut u64, ah
         })
         .collect();
     let mut out = Vec::with_capacity(256 << 10);
-    let lines = (value_bytes + 64).div_ceil(LINE_BYTES) + 1;
+    let item_bytes = value_bytes + 64;
     let begun = Instant::now();
     for batch in keys.chunks(BATCH) {
         out.clear();
@@ -113,7 +113,7 @@ fn slice(bucket: &Bucket, items: usize, value_bytes: usize, random: &mut u64, ah
                 announced.push(bucket.announce(vbid, key).expect("a vbucket of the map"));
             }
             while located < announced.len().min(number + ahead.div_ceil(2)) {
-                bucket.locate(&announced[located], lines);
+                bucket.locate(&announced[located], item_bytes);
                 located += 1;
             }
             let (vbid, key) = document(text);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use oribi_engine::limits::CHECKPOINT_BYTES_MAX;
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, FlushReport, PersistOutcome, PersistenceSink, WarmupStep,
 };
 use oribi_storage::{KvStore, MemoryStore};
-use oribi_types::{Seqno, Timestamp};
+use oribi_types::Seqno;
 
 use super::ownership::{Interrupted, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
@@ -21,22 +22,26 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     let bucket = open(Arc::clone(&store) as Arc<dyn KvStore>);
     let commits = store.stats().commits;
     done(bucket.store(VB, key("a"), &set("1"), NOW));
-    done(bucket.store(VB, key("b"), &set("1"), NOW));
-    // A minute later the first checkpoint is too old to be added to.
-    let later = Timestamp::from_unix_s(NOW.unix_s() + 60);
-    let newest = done(bucket.store(VB, key("a"), &set("2"), later));
+    // Nothing is added to the first checkpoint any more once it has these.
+    const LARGE: usize = 16;
+    let large = "b".repeat(CHECKPOINT_BYTES_MAX / LARGE);
+    for n in 0..LARGE {
+        done(bucket.store(VB, key(&format!("b{n}")), &set(&large), NOW));
+    }
+    let newest = done(bucket.store(VB, key("a"), &set("2"), NOW));
     assert_eq!(bucket.vbucket_stats(VB).unwrap().checkpoints, 2);
     let report = bucket.flush_step().unwrap();
-    assert_eq!(report, FlushReport { vbuckets: 1, items: 3, more: false });
+    assert_eq!(report, FlushReport { vbuckets: 1, items: LARGE + 2, more: false });
     assert_eq!(store.stats().commits, commits + 1);
     let mut found = None;
     let is_there = store.get(VB, key("a"), &mut |record| {
         found = Some((record.seqno, record.cas, record.value.to_vec()));
     });
     assert!(is_there.unwrap());
-    assert_eq!(found, Some((Seqno(3), newest.cas, b"2".to_vec())));
+    let end = Seqno(LARGE as u64 + 2);
+    assert_eq!(found, Some((end, newest.cas, b"2".to_vec())));
     let vbucket = bucket.vbucket_stats(VB).unwrap();
-    assert_eq!((vbucket.persisted_seqno, vbucket.queue_items), (Seqno(3), 0));
+    assert_eq!((vbucket.persisted_seqno, vbucket.queue_items), (end, 0));
     // The version of `a` that only the queue held is free again.
     assert_eq!((vbucket.queue_bytes, vbucket.queue_own_bytes), (0, 0));
 }

@@ -2,9 +2,9 @@
 
 use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
 
-use super::{LIMITS, World, limits, new_item};
+use super::{World, limits, new_item};
 use crate::checkpoint::{CheckpointLimits, CheckpointManager, ReadLimits};
-use crate::limits::{CHECKPOINT_ITEMS_MAX, CHUNK_SLOTS};
+use crate::limits::CHUNK_SLOTS;
 
 /// A queue as a server has it, with one cursor.
 fn usual() -> (CheckpointManager, crate::checkpoint::CursorId) {
@@ -22,11 +22,12 @@ fn queue(manager: &mut CheckpointManager, key: u16) -> crate::item::ItemRef {
 /// slot is empty and its new one lies behind the cut. Reads therefore end at checkpoint boundaries.
 #[test]
 fn a_read_ends_where_a_checkpoint_ends() {
-    let (mut manager, cursor) = usual();
-    let items: Vec<_> =
-        (0..CHECKPOINT_ITEMS_MAX + 10).map(|n| queue(&mut manager, n as u16)).collect();
+    let few = CheckpointLimits { items_max: 1000, ..CheckpointLimits::default() };
+    let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), few);
+    let cursor = manager.register_cursor("persistence", Seqno(0), false).id;
+    let items: Vec<_> = (0..1010).map(|n| queue(&mut manager, n)).collect();
     let batch = manager.read(cursor, limits(1)).unwrap();
-    assert_eq!(batch.end, Seqno(CHECKPOINT_ITEMS_MAX as u64));
+    assert_eq!(batch.end, Seqno(1000));
     assert!(batch.more);
     manager.advance(cursor);
     let batch = manager.read(cursor, limits(1)).unwrap();
