@@ -21,6 +21,8 @@ const REQUIRED: &str = "ORIBI_NETNS_REQUIRED";
 /// Set for the test that runs in its own network.
 const INSIDE: &str = "ORIBI_NETNS_INSIDE";
 const BRIDGE: &str = "bridge";
+/// One that is administered locally.
+const BRIDGE_ADDRESS: &str = "02:00:00:00:00:01";
 
 /// Runs the test `name` (as `--exact` takes it) again in a network of its own. True inside of that: go on. False outside, when the
 /// test has run there, or cannot and was left out.
@@ -72,7 +74,9 @@ impl Network {
     /// Those of `ip`.
     pub fn set_up() -> Result<Network> {
         ip(&["link", "set", "lo", "up"])?;
-        ip(&["link", "add", "name", BRIDGE, "type", "bridge"])?;
+        // Without an address of its own a bridge has the lowest of its ports', so that pulling one cable would change
+        // it, and all others would send to where nobody is until they ask for it again, up to a minute later.
+        ip(&["link", "add", "name", BRIDGE, "address", BRIDGE_ADDRESS, "type", "bridge"])?;
         for address in [Network::TEST, Network::STORE, Network::REGISTRY] {
             ip(&["address", "add", &format!("{address}/24"), "dev", BRIDGE])?;
         }
