@@ -3,7 +3,7 @@
 //! Prints one line: the master addresses, the scratch directory, and the process numbers of all
 //! servers. Tests also use it as a process that can be killed.
 //!
-//! `ORIBI_KUDU_HOME=$(tests/kudu/fetch) cargo run -p oribi-testkit -- 1 3 [FLAG...]`
+//! `ORIBI_KUDU_HOME=$(tests/kudu/fetch) cargo run -p oribi-testkit --bin kudu_cluster -- 1 3 [FLAG...]`
 //! starts one master and three tablet servers.
 
 use std::io::Read;
