@@ -82,6 +82,11 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         self.pending_bytes() == 0
     }
 
+    /// True while a value that was not copied waits to be sent.
+    pub fn holds_pinned(&self) -> bool {
+        !self.pinned.is_empty()
+    }
+
     /// The block to encode a frame into; whatever is appended is sent after everything before it.
     pub fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.bytes

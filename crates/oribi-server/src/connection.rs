@@ -153,6 +153,11 @@ impl Connection {
         if self.expects_incoming > 0 { HEAD_ROOM_BYTES } else { usize::MAX }
     }
 
+    /// True while a large value is on its way in or out, as its own transfer.
+    pub fn is_moving_large_value(&self) -> bool {
+        self.incoming.is_some() || self.writer.holds_pinned()
+    }
+
     /// Where answers come from.
     pub fn writer(&mut self) -> &mut WriteBuffer {
         &mut self.writer

@@ -16,6 +16,9 @@ use crate::audit::AuditGate;
 use crate::blocking_thread::Job;
 use crate::cluster::lease::NodeLease;
 use crate::counters::WorkerCounters;
+use crate::limits::{
+    LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
+};
 use crate::mailbox::{ConnectionId, Mailbox};
 use crate::refusal_log::RefusalLog;
 use crate::server_context::ServerContext;
@@ -79,6 +82,8 @@ pub(crate) struct Environment {
     pub slow: SlowOperationLog,
     /// What was served since the latency clock was last read for them.
     pub stretch: Stretch,
+    /// When small requests were last received, on [`Environment::now_ms`]'s clock.
+    small_requests_ms: u64,
     next_park_serial: u32,
 }
 
@@ -112,6 +117,7 @@ impl Environment {
             lease,
             slow,
             stretch: Stretch::default(),
+            small_requests_ms: 0,
             next_park_serial: 0,
         }
     }
@@ -129,6 +135,19 @@ impl Environment {
     /// True when what was found out since that was the session may be sent.
     pub fn still_holds(&self, session: u64) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.still_holds(session))
+    }
+
+    /// Bytes of a large value that move before the next connection gets its turn.
+    pub fn transfer_slice_bytes(&self) -> usize {
+        match self.now_ms - self.small_requests_ms > SMALL_REQUESTS_REMEMBERED_MS {
+            true => LONE_TRANSFER_SLICE_BYTES,
+            false => TRANSFER_SLICE_BYTES,
+        }
+    }
+
+    /// Somebody was served who moves no large value, and who should not wait long for those who do.
+    pub fn note_small_requests(&mut self) {
+        self.small_requests_ms = self.now_ms;
     }
 
     /// A serial number for something that is parked; never 0.

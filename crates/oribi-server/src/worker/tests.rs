@@ -286,3 +286,5 @@ fn stat_of_the_whole_bucket_is_collected_by_the_blocking_thread() {
     }
     assert!(frames > 50, "one frame for each figure: {frames}");
 }
+
+mod slices;

@@ -14,7 +14,6 @@ use crate::connection::{Connection, Progress};
 use crate::environment::Environment;
 use crate::limits::{
     DEFERRED_BYTES_MAX, DEFERRED_SENDS_MAX, POOLED_BLOCKS_MAX, READ_ROOM_BYTES_MIN,
-    TRANSFER_SLICE_BYTES,
 };
 use oribi_protocol::limits::READ_BLOCK_BYTES;
 use oribi_protocol::write_buffer::SLICES_MAX;
@@ -98,11 +97,13 @@ fn run(
     if slot.is_lingering {
         return linger(slot);
     }
-    if slot.is_hungry && slot.readable {
-        receive(slot, env, blocks)?;
-    }
+    let was_moving_large_value = slot.connection.is_moving_large_value();
+    let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
     let progress = slot.connection.process(env);
+    if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
+        env.note_small_requests();
+    }
     // Asked after serving: what was read while the lease held was current then, however late it arrives.
     if !env.still_holds(session) {
         return Err(CloseReason::LeaseLost);
@@ -174,8 +175,13 @@ fn linger(slot: &mut Slot) -> Result<Turn, CloseReason> {
 }
 
 /// Reads once. Less than there was room for means that the socket is empty; readiness is
-/// edge-triggered, so whatever comes later is announced, unless the end was announced already.
-fn receive(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result<(), CloseReason> {
+/// edge-triggered, so whatever comes later is announced, unless the end was announced already. Returns how many
+/// bytes came.
+fn receive(
+    slot: &mut Slot,
+    env: &Environment,
+    blocks: &mut TlsBlocks,
+) -> Result<usize, CloseReason> {
     let Slot { transport, connection, .. } = slot;
     let stream = match transport {
         Transport::Plain(stream) => stream,
@@ -183,7 +189,7 @@ fn receive(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result
     };
     let (room_bytes, received) = match connection.incoming() {
         Some(item) => {
-            let room_bytes = item.missing_bytes().min(TRANSFER_SLICE_BYTES);
+            let room_bytes = item.missing_bytes().min(env.transfer_slice_bytes());
             let received = item.fill_by(room_bytes, |room| {
                 let (received, _) = rustix::io::read(&*stream, room)?;
                 Ok(received)
@@ -209,21 +215,22 @@ fn receive(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result
             env.counters.bytes_read.add(received as u64);
             slot.connection.record().bytes_received.add(received as u64);
             slot.readable = received == room_bytes || slot.read_closed;
+            return Ok(received);
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
         Err(error) if error.kind() == ErrorKind::Interrupted => {}
         Err(error) => return Err(reason_of(&error)),
     }
-    Ok(())
+    Ok(0)
 }
 
-/// Reads and opens once.
+/// Reads and opens once. Returns how many bytes came out.
 pub(super) fn receive_tls(
     slot: &mut Slot,
     env: &Environment,
     blocks: &mut TlsBlocks,
-) -> Result<(), CloseReason> {
-    let Slot { transport: Transport::Tls(tls), connection, .. } = slot else { return Ok(()) };
+) -> Result<usize, CloseReason> {
+    let Slot { transport: Transport::Tls(tls), connection, .. } = slot else { return Ok(0) };
     match tls.receive(connection, blocks) {
         Ok(opened) => {
             env.counters.bytes_read.add(opened.opened as u64);
@@ -231,12 +238,13 @@ pub(super) fn receive_tls(
             slot.end_of_input = opened.received == 0 || tls.session().is_peer_done();
             slot.readable =
                 !slot.end_of_input && (opened.received == opened.room || slot.read_closed);
+            return Ok(opened.opened);
         }
         Err(TlsFault::Io(error)) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
         Err(TlsFault::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
         Err(fault) => return Err(reason_of_fault(&fault, tls, env)),
     }
-    Ok(())
+    Ok(0)
 }
 
 /// How sending ended.
@@ -253,7 +261,7 @@ fn send(slot: &mut Slot, env: &Environment, blocks: &mut TlsBlocks) -> Result<Se
     if let Transport::Tls(_) = &slot.transport {
         return send_tls(slot, env, blocks);
     }
-    let mut left = TRANSFER_SLICE_BYTES;
+    let mut left = env.transfer_slice_bytes();
     while slot.writable && !slot.connection.writer().is_empty() {
         if left == 0 {
             return Ok(Sent::Slice);
@@ -300,7 +308,7 @@ fn send_tls(
     let Slot { transport: Transport::Tls(tls), connection, writable, .. } = slot else {
         return Ok(Sent::All);
     };
-    let mut left = TRANSFER_SLICE_BYTES;
+    let mut left = env.transfer_slice_bytes();
     while *writable {
         *writable = tls.flush().map_err(|error| reason_of(&error))?;
         if !*writable {
