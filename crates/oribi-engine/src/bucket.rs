@@ -12,7 +12,7 @@ mod scanning;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use oribi_storage::{
@@ -26,6 +26,7 @@ use crate::collections::{Manifest, ManifestChange, ManifestError};
 use crate::compression::{CompressionMode, CompressionSwitch};
 use crate::eviction::EvictionPolicy;
 use crate::expiry_pager::ExpiryPager;
+use crate::flush_pass::FlushPass;
 use crate::flusher::FlusherSignal;
 use crate::hash_table::HashSeed;
 use crate::item_pager::ItemPager;
@@ -138,8 +139,8 @@ pub struct Bucket {
     manifest_copy: Mutex<()>,
     pub(crate) store: Arc<dyn KvStore>,
     pub(crate) signal: FlusherSignal,
-    /// Held for a flush step and for emptying the bucket, which exclude each other.
-    pub(crate) flush_lock: Mutex<()>,
+    /// Held for a flush step and for emptying the bucket, which exclude each other. What is left of the flusher's pass.
+    pub(crate) flush_lock: Mutex<FlushPass>,
     /// Collections that left the manifest and are to be purged from memory and store.
     pub(crate) purges: Mutex<Vec<CollectionId>>,
     flush_enabled: AtomicBool,
@@ -149,8 +150,6 @@ pub struct Bucket {
     pub(crate) memory: Memory,
     pub(crate) pager: ItemPager,
     pub(crate) storage_failed: AtomicBool,
-    /// Vbucket with which the next flush step begins.
-    pub(crate) flush_next: AtomicUsize,
     pub(crate) warmup: Warmup,
     /// Keys whose documents are to be read from the store.
     pub(crate) fetches: FetchQueue,
@@ -211,7 +210,7 @@ impl Bucket {
             manifest_copy: Mutex::new(()),
             store,
             signal: FlusherSignal::default(),
-            flush_lock: Mutex::new(()),
+            flush_lock: Mutex::default(),
             purges: Mutex::new(Vec::new()),
             flush_enabled,
             ownership: ArcSwapOption::empty(),
@@ -219,7 +218,6 @@ impl Bucket {
             memory,
             pager: ItemPager::default(),
             storage_failed: AtomicBool::new(false),
-            flush_next: AtomicUsize::new(0),
             warmup,
             fetches: FetchQueue::default(),
             expiry_pager: ExpiryPager::default(),

@@ -1,13 +1,14 @@
 //! The flusher: makes queued mutations durable, in one commit for all vbuckets that have any.
 //!
-//! Owns: one step of that work, and the signal that wakes whoever drives it. A step reads whole
+//! Owns: one step of that work, and the signal that wakes whoever drives it. The steps of one [`FlushPass`] follow each
+//! other without a pause; between passes lies the flush interval, unless somebody waits. A step reads whole
 //! checkpoints from the dirty vbuckets, commits them together with the vbuckets' states, and only
 //! then advances persisted seqnos and answers waiters. A failed commit acknowledges nothing: the
 //! cursors go back, waiters are told, and writes are refused until a later commit succeeds.
 //! The commit borrows the item blocks; no document is copied or re-serialised on the way down.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::Thread;
 
 use oribi_storage::{Record, StoreError, VbBatch, VbucketState};
@@ -16,13 +17,14 @@ use oribi_types::{CollectionId, Seqno, Timestamp};
 use crate::bucket::Bucket;
 use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
+use crate::flush_pass::FlushPass;
 use crate::item::ItemRef;
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
 use crate::planted::{self, Bug};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::{FlushRead, VBucket};
 
-/// What one vbucket may bring into one commit.
+/// What one vbucket may bring into one commit, if the bytes of the others leave room.
 const VBUCKET_LIMITS: ReadLimits = ReadLimits {
     items_max: FLUSH_ITEMS_PER_VBUCKET,
     bytes_max: FLUSH_BYTES_MAX,
@@ -36,8 +38,10 @@ pub struct FlushReport {
     pub vbuckets: usize,
     /// Items committed.
     pub items: usize,
-    /// True when there is more to do at once.
+    /// True when there is more to do.
     pub more: bool,
+    /// True when the pass is not over: what is left was due with the rest, and waits for no interval of its own.
+    pub is_mid_pass: bool,
 }
 
 /// Wakes the flusher's thread.
@@ -51,6 +55,9 @@ pub(crate) struct FlusherSignal {
 impl FlusherSignal {
     /// There is something to flush, soon.
     pub(crate) fn notify(&self) {
+        // Between the caller's mark on a vbucket and the look at the signal, as in `reset` between the two the other way
+        // round: either this sees the signal taken away, or the flusher sees the mark.
+        fence(Ordering::SeqCst);
         if !self.work.load(Ordering::Relaxed) && !self.work.swap(true, Ordering::AcqRel) {
             self.wake();
         }
@@ -86,6 +93,7 @@ impl FlusherSignal {
     fn reset(&self) {
         self.urgent.store(false, Ordering::Release);
         self.work.store(false, Ordering::Release);
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -115,18 +123,29 @@ impl Bucket {
     /// # Errors
     /// The store's error; the same items are tried again by the next step.
     pub fn flush_step_timed(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
-        let _not_while_emptied = self.flush_lock.lock();
-        self.tasks.run(Task::Flusher, clock, || self.flush(clock))
+        let mut pass = self.flush_lock.lock();
+        let flushed = self.tasks.run(Task::Flusher, clock, || self.flush(&mut pass, clock));
+        if flushed.is_err() && pass.give_up() {
+            // Somebody may wait for what this pass did not come to.
+            self.signal.notify();
+            self.signal.hurry();
+        }
+        flushed
     }
 
-    fn flush(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
-        // Before reading: a write that comes later sets the signal again.
-        self.signal.reset();
+    fn flush(&self, pass: &mut FlushPass, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
+        // Somebody who waits may wait for a vbucket that this pass has already visited.
+        if pass.is_over() || self.signal.is_urgent() {
+            // Before reading: a write that comes later sets the signal again. Not in mid-pass, where it would
+            // forget the vbuckets that were visited and became dirty again.
+            self.signal.reset();
+            pass.begin(self.vbuckets().len());
+        }
         if let Err(error) = self.purge_dropped_collections(clock) {
             self.step_failed(&[], &error);
             return Err(error);
         }
-        let readings = self.read_dirty_vbuckets(clock);
+        let readings = self.read_dirty_vbuckets(pass, clock);
         if readings.is_empty() {
             return Ok(FlushReport { more: self.signal.is_set(), ..Default::default() });
         }
@@ -152,7 +171,9 @@ impl Bucket {
         }
         drop(batches);
         self.storage_failed.store(false, Ordering::Relaxed);
-        let report = FlushReport { vbuckets: readings.len(), items, more: self.signal.is_set() };
+        let is_mid_pass = !pass.is_over();
+        let more = is_mid_pass || self.signal.is_set();
+        let report = FlushReport { vbuckets: readings.len(), items, more, is_mid_pass };
         self.finish_flush(readings, &newest, items, begun, clock);
         Ok(report)
     }
@@ -197,28 +218,19 @@ impl Bucket {
         self.signal.notify();
     }
 
-    /// Whole checkpoints of every dirty vbucket, until the batch is big enough. The next step goes
-    /// on where this one stopped, so that no vbucket waits behind a busy one for ever, and at once: what is left was due
-    /// with the rest, and waits for no interval of its own.
-    fn read_dirty_vbuckets(&self, clock: StepClock<'_>) -> Vec<Reading<'_>> {
+    /// Whole checkpoints of the dirty vbuckets of the pass, until the batch is big enough.
+    fn read_dirty_vbuckets(&self, pass: &mut FlushPass, clock: StepClock<'_>) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
-        let mut bytes = 0;
-        let vbuckets = self.vbuckets();
-        let first = self.flush_next.load(Ordering::Relaxed);
-        for index in first..first + vbuckets.len() {
-            let vbucket = &vbuckets[index % vbuckets.len()];
-            if bytes >= FLUSH_BYTES_MAX {
-                // The mark was not taken, so the next step finds the rest.
-                self.flush_next.store(index % vbuckets.len(), Ordering::Relaxed);
-                self.signal.notify();
-                self.signal.hurry();
-                break;
-            }
+        let (mut bytes, bytes_max) = (0, self.config().upkeep.flush_bytes_max);
+        while bytes < bytes_max
+            && let Some(index) = pass.visit()
+        {
+            let vbucket = &self.vbuckets()[index];
             if !vbucket.take_dirty() {
                 continue;
             }
             let begun = clock();
-            let limits = ReadLimits { bytes_max: FLUSH_BYTES_MAX - bytes, ..VBUCKET_LIMITS };
+            let limits = ReadLimits { bytes_max: bytes_max - bytes, ..VBUCKET_LIMITS };
             let Some(read) = vbucket.read_for_flush(limits) else {
                 continue;
             };
@@ -228,9 +240,12 @@ impl Bucket {
             bytes += batch.item_bytes;
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
-                self.signal.hurry();
+                pass.visit_again(index);
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
+        }
+        if bytes >= bytes_max && planted::has(Bug::SkipsAVbucketOfAPass) {
+            pass.visit();
         }
         readings
     }

@@ -24,6 +24,7 @@ mod datatype;
 mod eviction;
 mod expiry;
 mod expiry_pager;
+mod flush_pass;
 mod flusher;
 #[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
 mod hash_table;

@@ -16,6 +16,8 @@ pub(crate) enum Bug {
     IgnoresAFailedCommit,
     /// After a failed commit the cursor stays where it read to.
     ForgetsTheRewind,
+    /// A full commit costs a vbucket its visit.
+    SkipsAVbucketOfAPass,
     /// Tombstones are not written to the store.
     LosesTombstones,
     /// The last record of a batch is not written.

@@ -147,11 +147,13 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
     let interval = Duration::from_millis(bucket.config().flush_interval_ms);
     let mut failures: u32 = 0;
     let mut reviewed = Instant::now();
+    let mut is_mid_pass = false;
     loop {
         let stopping = stop.load(Ordering::Acquire);
-        if !stopping {
+        if !stopping && !is_mid_pass {
             wait_for_work(bucket, stop, interval);
         }
+        is_mid_pass = false;
         match bucket.flush_step_timed(&step_clock()) {
             Ok(report) => {
                 if failures > 0 {
@@ -162,6 +164,7 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
                     bucket.review_pressure();
                 }
                 failures = 0;
+                is_mid_pass = report.is_mid_pass;
                 if stopping && !report.more && report.items == 0 {
                     return Ok(());
                 }

@@ -346,6 +346,7 @@ impl Settings {
             expiry_pager_interval_s: self.expiry_pager_interval_s,
             tombstone_purge_age_s: self.tombstone_purge_age_s,
             checkpoint_quota_percent: self.checkpoint_quota_percent,
+            ..Upkeep::default()
         }
     }
 

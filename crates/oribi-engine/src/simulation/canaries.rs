@@ -28,6 +28,7 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::AcknowledgesBeforeTheCommit,
         Bug::IgnoresAFailedCommit,
         Bug::ForgetsTheRewind,
+        Bug::SkipsAVbucketOfAPass,
         Bug::LosesTombstones,
         Bug::DropsTheLastRecord,
         Bug::WrongSeqnoInState,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use oribi_storage::CompactionStep;
 use oribi_storage::testing::Trouble;
-use oribi_types::{Cas, Seqno, Timestamp};
+use oribi_types::{Cas, Seqno, Timestamp, Vbid};
 
 use super::interrupts::{Fate, Point};
 use super::model::{Document, Key, Version};
 use super::operation::{Answer, Expected, Operation};
-use super::world::{HeldLock, Waiting, World};
+use super::world::{HeldLock, VBUCKETS, Waiting, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
 use crate::item::ItemRef;
 use crate::outcome::{MetaOutcome, Mutation, Refused};
@@ -300,7 +300,16 @@ impl World {
 
     fn flush(&self) {
         match self.bucket().flush_step() {
-            Ok(report) => self.count(|counts| counts.commits += u64::from(report.vbuckets > 0)),
+            Ok(report) => {
+                // Nobody would wake the flusher for what it has left then.
+                let is_left = |vbid: Vbid| !self.bucket().is_flushed(vbid);
+                let forgotten = (0..VBUCKETS).map(Vbid).find(|vbid| !report.more && is_left(*vbid));
+                assert!(forgotten.is_none(), "{forgotten:?} waits for a flush that is over");
+                self.count(|counts| {
+                    counts.commits += u64::from(report.vbuckets > 0);
+                    counts.unfinished_passes += u64::from(report.is_mid_pass);
+                });
+            }
             Err(error) => {
                 self.count(|counts| counts.failed_commits += 1);
                 self.failed("a flush", &error);

@@ -34,6 +34,8 @@ const NAMES: u64 = 7;
 pub(super) struct Setup {
     pub(super) seed: u64,
     pub(super) eviction: EvictionPolicy,
+    /// What one flush step takes: everything, or one vbucket only.
+    pub(super) flush_bytes_max: usize,
     /// No trouble but what the test plans, and no crashes.
     pub(super) is_calm: bool,
     pub(super) bug: Bug,
@@ -41,12 +43,13 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// A sound bucket; the seed also chooses its eviction policy.
+    /// A sound bucket; the seed also chooses its eviction policy and the size of its flushes.
     pub(super) fn of(seed: u64) -> Setup {
         let policies = [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None];
         Setup {
             seed,
             eviction: policies[(seed % 3) as usize],
+            flush_bytes_max: [Upkeep::default().flush_bytes_max, 1][(seed / 3 % 2) as usize],
             is_calm: false,
             bug: Bug::None,
             store_bug: StoreBug::None,
@@ -105,6 +108,7 @@ pub(super) struct Counts {
     pub(super) fetches: u64,
     pub(super) commits: u64,
     pub(super) failed_commits: u64,
+    pub(super) unfinished_passes: u64,
     pub(super) nested: u64,
     pub(super) evicted: u64,
     pub(super) crashes: u64,
@@ -124,6 +128,7 @@ impl Counts {
         self.fetches += other.fetches;
         self.commits += other.commits;
         self.failed_commits += other.failed_commits;
+        self.unfinished_passes += other.unfinished_passes;
         self.nested += other.nested;
         self.evicted += other.evicted;
         self.crashes += other.crashes;
@@ -143,6 +148,7 @@ impl Counts {
             self.fetches,
             self.commits,
             self.failed_commits,
+            self.unfinished_passes,
             self.nested,
             self.evicted,
             self.crashes,
@@ -347,6 +353,7 @@ impl World {
             upkeep: Upkeep {
                 expiry_pager_interval_s: 20,
                 tombstone_purge_age_s: 40,
+                flush_bytes_max: self.setup.flush_bytes_max,
                 ..Upkeep::default()
             },
         }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use oribi_engine::limits::CHECKPOINT_BYTES_MAX;
 use oribi_engine::{
-    Bucket, BucketConfig, BucketThreads, FlushReport, PersistOutcome, PersistenceSink, WarmupStep,
+    Bucket, BucketConfig, BucketThreads, FlushReport, Mutation, PersistOutcome, PersistenceSink,
+    Upkeep, WarmupStep,
 };
-use oribi_storage::{KvStore, MemoryStore};
-use oribi_types::Seqno;
+use oribi_storage::{Fault, FaultPlan, FaultStore, KvStore, MemoryStore};
+use oribi_types::{Seqno, Vbid};
 
 use super::ownership::{Interrupted, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
@@ -31,7 +32,7 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     let newest = done(bucket.store(VB, key("a"), &set("2"), NOW));
     assert_eq!(bucket.vbucket_stats(VB).unwrap().checkpoints, 2);
     let report = bucket.flush_step().unwrap();
-    assert_eq!(report, FlushReport { vbuckets: 1, items: LARGE + 2, more: false });
+    assert_eq!(report, FlushReport { vbuckets: 1, items: LARGE + 2, ..Default::default() });
     assert_eq!(store.stats().commits, commits + 1);
     let mut found = None;
     let is_there = store.get(VB, key("a"), &mut |record| {
@@ -71,10 +72,7 @@ fn what_is_being_written_is_not_persisted_yet() {
 /// write behind it.
 #[test]
 fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
-    let config = BucketConfig { flush_interval_ms: 3_600_000, ..config() };
-    let store = Arc::new(MemoryStore::new());
-    let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
-    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
     // More than one step takes of a vbucket, before anybody flushes.
     for n in 0..40_000 {
         done(bucket.store(VB, key(&format!("k{n}")), &set("1"), NOW));
@@ -83,12 +81,106 @@ fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
     let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
     let last = done(bucket.store(VB, key("durable"), &set("1"), NOW));
     bucket.when_persisted(VB, (last.seqno, Some(last.vb_uuid)), &sink, 1);
+    wait_until(&bucket, |bucket| bucket.is_flushed(VB));
+    threads.stop().unwrap();
+}
+
+/// A bucket that flushes once an hour unless somebody waits.
+fn rarely_flushed(store: Arc<dyn KvStore>, upkeep: Upkeep) -> Arc<Bucket> {
+    let config = BucketConfig { flush_interval_ms: 3_600_000, upkeep, ..config() };
+    let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    bucket
+}
+
+fn wait_until(bucket: &Bucket, is_reached: impl Fn(&Bucket) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while bucket.vbucket_stats(VB).unwrap().persisted_seqno < last.seqno {
+    while !is_reached(bucket) {
         assert!(Instant::now() < deadline, "{:?}", bucket.vbucket_stats(VB));
         std::thread::yield_now();
     }
+}
+
+/// A bucket of which one flush step takes one vbucket.
+fn one_vbucket_a_step(store: Arc<dyn KvStore>) -> Arc<Bucket> {
+    rarely_flushed(store, Upkeep { flush_bytes_max: 1, ..Upkeep::default() })
+}
+
+fn write(bucket: &Bucket, vbucket: u16) -> Mutation {
+    done(bucket.store(Vbid(vbucket), key("k"), &set("1"), NOW))
+}
+
+/// The vbuckets with something to flush.
+fn unflushed(bucket: &Bucket) -> Vec<u16> {
+    let vbuckets = 0..bucket.config().vbuckets;
+    vbuckets.filter(|vbucket| !bucket.is_flushed(Vbid(*vbucket))).collect()
+}
+
+/// A pass of several steps used to go round: what was written again meanwhile was flushed again at once, and under
+/// load the flusher never paused, however long the interval was.
+#[test]
+fn what_is_written_again_behind_a_pass_waits_for_the_next() {
+    let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
+    for vbucket in 0..3 {
+        write(&bucket, vbucket);
+    }
+    let one = FlushReport { vbuckets: 1, items: 1, more: true, is_mid_pass: true };
+    assert_eq!(bucket.flush_step().unwrap(), one);
+    write(&bucket, 0);
+    assert_eq!(bucket.flush_step().unwrap(), one);
+    assert_eq!(bucket.flush_step().unwrap(), one);
+    // The rest of the pass has nothing, and the write behind it is known to be due.
+    let over = FlushReport { more: true, ..FlushReport::default() };
+    assert_eq!((bucket.flush_step().unwrap(), unflushed(&bucket)), (over, vec![0]));
+    while bucket.flush_step().unwrap().more {}
+    assert!(unflushed(&bucket).is_empty());
+}
+
+#[test]
+fn who_waits_behind_a_pass_is_served_before_it_is_over() {
+    let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
+    for vbucket in 0..3 {
+        write(&bucket, vbucket);
+    }
+    assert!(bucket.flush_step().unwrap().is_mid_pass);
+    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    let written = write(&bucket, 0);
+    bucket.when_persisted(Vbid(0), (written.seqno, Some(written.vb_uuid)), &sink, 1);
+    while bucket.flush_step().unwrap().is_mid_pass {}
+    assert!(unflushed(&bucket).is_empty());
+}
+
+/// What a pass had not come to when a commit failed is due as soon as the store is well, and not an interval later.
+#[test]
+fn who_waits_for_a_pass_that_fails_is_served_by_the_next() {
+    let plan = FaultPlan::none();
+    let store = FaultStore::new(MemoryStore::new(), plan.clone());
+    let bucket = one_vbucket_a_step(Arc::new(store));
+    let written = [0, 1, 2].map(|vbucket| write(&bucket, vbucket));
+    plan.fail_commit(plan.commits() + 2, Fault::BeforeCommit);
+    let sink: Arc<dyn PersistenceSink> = Arc::new(Nobody);
+    bucket.when_persisted(Vbid(2), (written[2].seqno, None), &sink, 1);
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    wait_until(&bucket, |bucket| unflushed(bucket).is_empty());
     threads.stop().unwrap();
+}
+
+/// A busy vbucket is visited again behind the others.
+#[test]
+fn a_vbucket_with_more_than_a_step_takes_is_finished_in_the_same_pass() {
+    let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
+    let large = "b".repeat(CHECKPOINT_BYTES_MAX / 16);
+    for n in 0..40 {
+        done(bucket.store(Vbid(0), key(&format!("b{n}")), &set(&large), NOW));
+    }
+    assert_eq!(bucket.vbucket_stats(Vbid(0)).unwrap().checkpoints, 3);
+    write(&bucket, 1);
+    assert!(bucket.flush_step().unwrap().is_mid_pass);
+    assert_eq!(unflushed(&bucket), [0, 1]);
+    assert!(bucket.flush_step().unwrap().is_mid_pass);
+    assert_eq!(unflushed(&bucket), [0]);
+    while bucket.flush_step().unwrap().is_mid_pass {}
+    assert!(unflushed(&bucket).is_empty());
 }
 
 /// Waits for a write without listening.

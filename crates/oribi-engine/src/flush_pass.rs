@@ -1,0 +1,84 @@
+//! A flush pass: the vbuckets that are still to be visited before the flush interval counts again.
+//!
+//! Owns: their order. What is queued when a pass begins may be more than one commit should hold, and is taken in several
+//! steps. Each vbucket is visited once, with everything it has by then, so that what is written again behind
+//! the flusher's back stays in memory until the next pass and only the last of many writes of a
+//! document reaches the store. One that had more than a step takes is visited again, behind the others, so
+//! that none waits behind a busy one for ever.
+//!
+//! Invariant: while a pass is under way, a dirty vbucket is in it, or became dirty after its visit and
+//! has set the flusher's signal.
+
+use std::collections::VecDeque;
+
+/// See the module text. Vbuckets are known by where they stand in the bucket.
+#[derive(Default)]
+pub(crate) struct FlushPass {
+    left: VecDeque<usize>,
+    /// Where the next pass begins: behind the last visit, so that a pass that is cut short has favoured nobody.
+    next: usize,
+}
+
+impl FlushPass {
+    /// Begins a pass over all `vbuckets`, whatever was left of one before.
+    pub fn begin(&mut self, vbuckets: usize) {
+        self.left.clear();
+        self.left.extend((self.next..vbuckets).chain(0..self.next.min(vbuckets)));
+    }
+
+    /// The next vbucket to visit.
+    pub fn visit(&mut self) -> Option<usize> {
+        let index = self.left.pop_front()?;
+        self.next = index + 1;
+        Some(index)
+    }
+
+    /// The vbucket just visited has more than one step may take.
+    pub fn visit_again(&mut self, index: usize) {
+        self.left.push_back(index);
+    }
+
+    /// Forgets what is left: the next step begins a new pass. True when something was.
+    pub fn give_up(&mut self) -> bool {
+        let was_under_way = !self.is_over();
+        self.left.clear();
+        was_under_way
+    }
+
+    /// True when every vbucket was visited.
+    pub fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visits(pass: &mut FlushPass, count: usize) -> Vec<usize> {
+        std::iter::from_fn(|| pass.visit()).take(count).collect()
+    }
+
+    #[test]
+    fn each_vbucket_is_visited_once_and_those_with_more_behind_the_others() {
+        let mut pass = FlushPass::default();
+        assert!(pass.is_over() && pass.visit().is_none());
+        pass.begin(3);
+        assert_eq!(pass.visit(), Some(0));
+        pass.visit_again(0);
+        assert_eq!(visits(&mut pass, 3), [1, 2, 0]);
+        assert!(pass.is_over() && !pass.give_up());
+    }
+
+    #[test]
+    fn a_pass_begins_where_the_last_one_stopped() {
+        let mut pass = FlushPass::default();
+        pass.begin(4);
+        assert_eq!(visits(&mut pass, 2), [0, 1]);
+        assert!(pass.give_up() && pass.is_over());
+        pass.begin(4);
+        assert_eq!(visits(&mut pass, 5), [2, 3, 0, 1]);
+        pass.begin(4);
+        assert_eq!(pass.visit(), Some(2));
+    }
+}
