@@ -203,13 +203,15 @@ impl Run {
         let (name, extent) = self.extent(kind);
         let (client_before, server_before) = (CpuTime::of_this_process()?, cpu_of_server());
         let threads_before = threads_of_server();
+        let (latencies, line) = (Latencies::new(), LiveLine::new(name, extent));
+        // Last: what is done between this and the first operation counts as lateness in open loop.
         let phase = Phase { kind, started: Instant::now() };
         let mut watch = Watch {
             started: phase.started,
             counts: Counts::default(),
-            latencies: Latencies::new(),
+            latencies,
             timeline: Timeline::default(),
-            line: LiveLine::new(name, extent),
+            line,
             cancel_at: None,
             threads_left: crew.len(),
         };
