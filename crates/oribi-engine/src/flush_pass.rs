@@ -33,7 +33,7 @@ impl FlushPass {
         Some(index)
     }
 
-    /// The vbucket just visited has more than one step may take.
+    /// A vbucket of this step has more than one step may take.
     pub fn visit_again(&mut self, index: usize) {
         self.left.push_back(index);
     }

@@ -220,7 +220,7 @@ impl Bucket {
 
     /// Whole checkpoints of the dirty vbuckets of the pass, until the batch is big enough.
     fn read_dirty_vbuckets(&self, pass: &mut FlushPass, clock: StepClock<'_>) -> Vec<Reading<'_>> {
-        let mut readings = Vec::new();
+        let (mut readings, mut with_more) = (Vec::new(), Vec::new());
         let (mut bytes, bytes_max) = (0, self.config().upkeep.flush_bytes_max);
         while bytes < bytes_max
             && let Some(index) = pass.visit()
@@ -240,13 +240,15 @@ impl Bucket {
             bytes += batch.item_bytes;
             if batch.more {
                 vbucket.mark_dirty(&self.signal);
-                pass.visit_again(index);
+                with_more.push(index);
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
         }
         if bytes >= bytes_max && planted::has(Bug::SkipsAVbucketOfAPass) {
             pass.visit();
         }
+        // Only now, so that a vbucket is in a commit once.
+        with_more.into_iter().for_each(|index| pass.visit_again(index));
         readings
     }
 

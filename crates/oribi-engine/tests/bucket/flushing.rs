@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use oribi_engine::limits::CHECKPOINT_BYTES_MAX;
+use oribi_engine::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX};
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, FlushReport, Mutation, PersistOutcome, PersistenceSink,
     Upkeep, WarmupStep,
@@ -180,6 +180,24 @@ fn a_vbucket_with_more_than_a_step_takes_is_finished_in_the_same_pass() {
     assert!(bucket.flush_step().unwrap().is_mid_pass);
     assert_eq!(unflushed(&bucket), [0]);
     while bucket.flush_step().unwrap().is_mid_pass {}
+    assert!(unflushed(&bucket).is_empty());
+}
+
+/// What one of its commits takes of a vbucket is limited, so a step could read it twice; a store is promised one
+/// stretch of each vbucket.
+#[test]
+fn a_vbucket_is_in_a_commit_once() {
+    let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
+    let more = 10;
+    for n in 0..CHECKPOINT_ITEMS_MAX + more {
+        done(bucket.store(Vbid(0), key(&format!("k{n}")), &set("1"), NOW));
+    }
+    write(&bucket, 1);
+    let items = CHECKPOINT_ITEMS_MAX + 1;
+    let first = FlushReport { vbuckets: 2, items, more: true, is_mid_pass: true };
+    assert_eq!(bucket.flush_step().unwrap(), first);
+    let second = bucket.flush_step().unwrap();
+    assert_eq!((second.vbuckets, second.items, second.is_mid_pass), (1, more, false));
     assert!(unflushed(&bucket).is_empty());
 }
 
