@@ -12,9 +12,8 @@ const MIB: u64 = 1 << 20;
 const QUOTA_MIB: u64 = 32;
 /// Values are noise, so that no store makes them smaller.
 const VALUE_BYTES: usize = 4000;
-/// Four times the quota on the log; half of that on the sorted tables, whose merges take minutes in a debug build.
-const LOG_DOCUMENTS: u32 = 32_000;
-const EMBEDDED_DOCUMENTS: u32 = 16_000;
+/// Four times the quota.
+const DOCUMENTS: u32 = 32_000;
 const BATCH: usize = 250;
 /// What the process may have beyond its quota: a tenth of it, and this.
 const BASE_BYTES: u64 = 64 * MIB;
@@ -110,18 +109,17 @@ fn overload(storage: &str, eviction: &str) {
             .setting("eviction", eviction)
     });
     let mut client = Client::new(&fixture, &mut random);
-    let documents = if storage == "embedded" { EMBEDDED_DOCUMENTS } else { LOG_DOCUMENTS };
-    let all: Vec<u32> = (0..documents).collect();
+    let all: Vec<u32> = (0..DOCUMENTS).collect();
     for (round, numbers) in all.chunks(BATCH).enumerate() {
         client.write(numbers);
         let written = (round + 1) as u64 * BATCH as u64;
         let some: Vec<u32> =
-            (0..20).map(|_| random.below(written.min(u64::from(documents))) as u32).collect();
+            (0..20).map(|_| random.below(written.min(u64::from(DOCUMENTS))) as u32).collect();
         client.read(&some);
         client.measure(&fixture);
     }
     for _ in 0..40 {
-        let some: Vec<u32> = (0..100).map(|_| random.below(u64::from(documents)) as u32).collect();
+        let some: Vec<u32> = (0..100).map(|_| random.below(u64::from(DOCUMENTS)) as u32).collect();
         client.read(&some);
         let unique: std::collections::BTreeSet<u32> = some.into_iter().take(30).collect();
         client.write(&unique.into_iter().collect::<Vec<_>>());
@@ -129,9 +127,9 @@ fn overload(storage: &str, eviction: &str) {
     }
     let figures = client.figures();
     println!("{storage} {eviction}: {} bytes at most, {figures:?}", client.resident_bytes_max);
-    assert_eq!(figures["curr_items"], u64::from(documents));
+    assert_eq!(figures["curr_items"], u64::from(DOCUMENTS));
     assert!(figures["vb_active_perc_mem_resident"] < 50, "{figures:?}");
-    assert!(figures["ep_num_value_ejects"] > u64::from(documents) / 2, "{figures:?}");
+    assert!(figures["ep_num_value_ejects"] > u64::from(DOCUMENTS) / 2, "{figures:?}");
     assert!(figures["ep_bg_fetched"] > 1000, "{figures:?}");
     assert!(figures["mem_used"] <= QUOTA_MIB * MIB, "{figures:?}");
     let store_bytes = if storage == "embedded" { EMBEDDED_BYTES } else { 0 };
