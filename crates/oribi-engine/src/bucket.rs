@@ -62,7 +62,7 @@ pub struct BucketConfig {
     pub flush_enabled: bool,
     /// Longest value, at most 20 MiB.
     pub value_bytes_max: usize,
-    /// Longest time that a write waits to be flushed when nobody waits for it, in milliseconds.
+    /// How long writes gather before a flush begins when nobody waits for one, in milliseconds.
     pub flush_interval_ms: u64,
     /// Where documents are kept.
     pub storage: Storage,

@@ -19,17 +19,10 @@ use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
 use crate::flush_pass::FlushPass;
 use crate::item::ItemRef;
-use crate::limits::{FLUSH_BYTES_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
+use crate::limits::{FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
 use crate::planted::{self, Bug};
 use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
 use crate::vbucket::{FlushRead, VBucket};
-
-/// What one vbucket may bring into one commit, if the bytes of the others leave room.
-const VBUCKET_LIMITS: ReadLimits = ReadLimits {
-    items_max: FLUSH_ITEMS_PER_VBUCKET,
-    bytes_max: FLUSH_BYTES_MAX,
-    checkpoints_max: READ_CHECKPOINTS_MAX,
-};
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -230,7 +223,11 @@ impl Bucket {
                 continue;
             }
             let begun = clock();
-            let limits = ReadLimits { bytes_max: bytes_max - bytes, ..VBUCKET_LIMITS };
+            let limits = ReadLimits {
+                items_max: FLUSH_ITEMS_PER_VBUCKET,
+                bytes_max: bytes_max - bytes,
+                checkpoints_max: READ_CHECKPOINTS_MAX,
+            };
             let Some(read) = vbucket.read_for_flush(limits) else {
                 continue;
             };

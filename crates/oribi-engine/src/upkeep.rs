@@ -1,7 +1,7 @@
 //! How often, and how far, the work goes that nobody waits for.
 //!
 //! Owns: these settings of a bucket and what they are unless set. The steps that they govern are the expiry
-//! pager, the tombstone purge and checkpoint recovery; whoever drives a step looks here.
+//! pager, the tombstone purge, checkpoint recovery and the flusher; whoever drives a step looks here.
 
 use crate::limits::FLUSH_BYTES_MAX;
 

@@ -147,7 +147,7 @@ pub struct Settings {
     pub workers: usize,
     /// Pipelined requests whose keys are looked up ahead; 0 for none.
     pub prefetch_keys: usize,
-    /// Pause between two commits of a bucket when no durable write waits.
+    /// How long writes gather before a flush begins when no durable write waits.
     pub flush_interval_ms: u64,
     /// How long a document is locked when the client does not say, in seconds.
     pub lock_timeout_default_s: u32,

@@ -183,8 +183,8 @@ fn a_vbucket_with_more_than_a_step_takes_is_finished_in_the_same_pass() {
     assert!(unflushed(&bucket).is_empty());
 }
 
-/// What one of its commits takes of a vbucket is limited, so a step could read it twice; a store is promised one
-/// stretch of each vbucket.
+/// What one read takes of a vbucket is limited, and a step with room left could read the rest into the same commit; a
+/// store gets one stretch of each vbucket.
 #[test]
 fn a_vbucket_is_in_a_commit_once() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());

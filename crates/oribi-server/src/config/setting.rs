@@ -344,7 +344,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "flush_interval_ms",
         heading: RUNNING,
         value_name: "MS",
-        help: "Longest time a write stays in memory only, when it is not a durable write",
+        help: "How long writes gather in memory before a flush begins, when no durable write waits",
         form: MILLISECONDS,
         get: |s| Some(Value::Integer(s.flush_interval_ms)),
         set: |s, value| s.flush_interval_ms = value.integer(),

@@ -1,5 +1,7 @@
 //! A worker and an acceptor over real sockets on loopback, with an in-memory bucket.
 
+mod slices;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -286,5 +288,3 @@ fn stat_of_the_whole_bucket_is_collected_by_the_blocking_thread() {
     }
     assert!(frames > 50, "one frame for each figure: {frames}");
 }
-
-mod slices;

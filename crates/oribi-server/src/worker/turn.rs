@@ -101,6 +101,7 @@ fn run(
     let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
     let progress = slot.connection.process(env);
+    // Its next request should not wait behind large slices of others.
     if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
         env.note_small_requests();
     }
