@@ -5,7 +5,7 @@ from .report import Outcome, Row
 from .rust_bench import by_size, samples_of
 from .samples import ratios, spread, text_of, text_of_bytes
 
-# The lengths that must cost the same per byte.
+# Lengths whose cost per byte must be equal.
 COMPARED_BYTES = [10**6, 10**8, 10**9]
 NAMES = {"oribi": "oribi-client", "naive": "moves the rest after each frame",
          "naive_capped": "the same, at most 64 KiB in flight"}

@@ -1,10 +1,9 @@
-"""What a persisted document costs, through the flusher into each of the stores, and what loading it costs."""
+"""What a persisted document costs, through the flusher into the log store, and what loading it costs."""
 
 from .report import Outcome, Row
 from .rust_bench import samples_of
-from .samples import ratios, spread, text_of
+from .samples import spread, text_of
 
-STORES = {"log": "log store", "embedded": "sorted tables"}
 WHAT = {"insert": "new documents", "overwrite": "overwrites", "single": "one document a commit",
         "open": "opening the store", "load": "loading by one thread"}
 
@@ -19,7 +18,7 @@ def measure(options):
     samples = samples_of("persistence", arguments_of(options), package="oribi-engine")
     groups = {}
     for sample in samples:
-        groups.setdefault((sample["what"], sample["size_bytes"], sample["store"]), []).append(sample)
+        groups.setdefault((sample["what"], sample["size_bytes"]), []).append(sample)
     figures = {key: {"cpu_ns_per_item": spread([one["cpu_ns"] / one["items"] for one in group]),
                      "wall_ns_per_item": spread([one["wall_ns"] / one["items"] for one in group])}
                for key, group in groups.items()}
@@ -29,20 +28,16 @@ def measure(options):
 
 
 def row_of(figures, what, size):
-    """Both stores beside each other."""
-    texts = []
-    for store, name in STORES.items():
-        figure = figures[what, size, store]
-        rate = 1e9 / figure["wall_ns_per_item"]["median"]
-        texts.append(f"{name} {rate / 1000:.4g} k/s, {text_of(figure['cpu_ns_per_item'], 0)} ns of CPU each")
-    ratio = ratios(figures[what, size, "embedded"]["cpu_ns_per_item"]["samples"],
-                   figures[what, size, "log"]["cpu_ns_per_item"]["samples"])
-    return Row(f"{WHAT[what]}, {size} B", f"{'; '.join(texts)}; CPU ratio {text_of(ratio, 1)}")
+    """Rate and processor time of one kind of work."""
+    figure = figures[what, size]
+    rate = 1e9 / figure["wall_ns_per_item"]["median"]
+    return Row(f"{WHAT[what]}, {size} B",
+               f"{rate / 1000:.4g} k/s, {text_of(figure['cpu_ns_per_item'], 0)} ns of CPU each")
 
 
 def warm_row(figures, size):
     """Opening and loading together, per core."""
-    wall = [sum(pair) for pair in zip(*(figures[what, size, "log"]["wall_ns_per_item"]["samples"]
+    wall = [sum(pair) for pair in zip(*(figures[what, size]["wall_ns_per_item"]["samples"]
                                         for what in ("open", "load")))]
     rates = spread([1e9 / ns for ns in wall])
     return Row(f"warmup of the log store by one thread, opening included, {size} B",

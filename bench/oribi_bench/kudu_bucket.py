@@ -20,7 +20,7 @@ from .zipf_updates import bucket, drain, of_bucket, of_kudu_alone, rows_of
 
 VALUE_BYTES = 512
 IN_FLIGHT = 64
-# Of the bucket that is read.
+# Of the bucket that serves the reads.
 FLUSH_INTERVAL_S = 1
 # Threads that persist: the flusher, which encodes rows, and those that write them to sockets.
 PERSISTING = ("flusher", "kudu")

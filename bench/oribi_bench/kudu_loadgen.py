@@ -111,7 +111,7 @@ def measure(options):
     loads = [Load(threads, rows // threads) for threads in ((2,) if options.quick else (1, 2, 4, 8))]
     all_figures, table_rows, raw = {}, [], {}
     with KuduCluster() as cluster:
-        # The first load of a fresh cluster pays for what no later one does.
+        # The first load of a fresh cluster pays one-time costs.
         run_once(ORIBI, cluster, options.binary, Load(2, 1000), options.quick)
         for load in loads:
             raw[str(load)] = compare(cluster, options, load, rounds)

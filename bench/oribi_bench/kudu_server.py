@@ -19,11 +19,16 @@ from .server import free_port
 FLAGS = ["--unlock_unsafe_flags", "--unlock_experimental_flags", "--time_source=system_unsync",
          "--webserver_enabled=false", "--logtostderr=true"]
 START_SECONDS_MAX = 60
-# A server that uses less of a processor than this is done with what earlier runs left to do.
+# Below this share of a processor the servers have finished the work of earlier runs.
 QUIET_SHARE, QUIET_SECONDS, QUIET_SECONDS_MAX = 0.05, 0.5, 120
 # Memory of the empty MemRowSets of some tens of tablets.
 FLUSHED_MIB_MAX = 1
 PR_SET_PDEATHSIG = 1
+
+
+def is_there():
+    """Whether a Kudu was fetched or is named; fetching takes 140 MB."""
+    return "ORIBI_KUDU_HOME" in os.environ or (ROOT / ".conformance/kudu").is_dir()
 
 
 def home():

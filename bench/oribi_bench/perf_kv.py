@@ -31,7 +31,7 @@ def measure_load(binary, server, load, seed):
         "operations_per_second": phase["operations_per_second"],
         "client_ns": phase["client_cpu_ns_per_operation"]["total"],
         "client_user_ns": phase["client_cpu_ns_per_operation"]["user"],
-        # The kernel's exact account; what the tool reports is in steps of a tick.
+        # The kernel's exact account; the tool reports in steps of a tick.
         "server_ns": sum(by_thread.values()),
         "server_ns_by_thread": {name: ns for name, ns in sorted(by_thread.items()) if ns >= 1},
         "p50_us": phase["latency_us"]["p50"],

@@ -6,7 +6,7 @@ from html import escape
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 78, 20, 56, 58
-# About the width of a letter of the axes.
+# Approximate width of a letter of the axes.
 LETTER_WIDTH = 7
 COLOURS = ["#0b6e99", "#c2410c", "#4d7c0f", "#7c3aed", "#525252", "#be185d"]
 STYLE = ("text{font:12px sans-serif;fill:#222}.title{font-size:15px;font-weight:bold}"
@@ -85,7 +85,7 @@ def frame_of(x_axis, y_axis):
     for value, text in x_axis.texts.items():
         x = x_of(x_axis, value)
         parts.append(f'<line class="grid" x1="{x}" y1="{TOP}" x2="{x}" y2="{bottom}"/>')
-        # Values that stand close together are not all named, or nobody could read any.
+        # Labels of close values would overlap, so some are left out.
         half = len(text) * LETTER_WIDTH / 2
         if x - half >= named_until:
             parts.append(f'<text x="{x}" y="{bottom + 17}" text-anchor="middle">{escape(text)}</text>')

@@ -1,6 +1,6 @@
 """Three times more data than memory: zipfian reads and 20 % writes that the store has to be asked for.
 
-Both stores, value and full eviction, and values of changing size, so that freed blocks have to serve others. How many
+Value and full eviction, and values of changing size, so that freed blocks have to serve others. How many
 reads were served from memory is compared with an ideal: a cache of as many documents as the server
 held, that knows how often each document was used so far and always keeps the most used (LFU with perfect frequencies, in a hash
 map). It sees the same sequence of operations, which `oribi perf kv --choices` tells.
@@ -171,8 +171,7 @@ def rows_of(case, run):
 
 def measure(options):
     quota_mib, cycles = (8, 300) if options.quick else (64, 4000)
-    cases = [Case(storage, eviction, quota_mib, cycles=cycles)
-             for storage in ("embedded", "log") for eviction in ("value", "full")]
+    cases = [Case("log", eviction, quota_mib, cycles=cycles) for eviction in ("value", "full")]
     cases.append(Case("log", "value", quota_mib, min_bytes=100, max_bytes=4000, cycles=cycles))
     runs = [measure_case(options.binary, case) for case in cases]
     rows = [row for case, run in zip(cases, runs) for row in rows_of(case, run)]

@@ -15,7 +15,7 @@ from .wire import GET, Connection, frame, vbucket_of
 VBUCKETS = 64
 LEASE_S = 5
 TAKE_OVER_SECONDS_MAX = 120
-# With --settle: rows of this age are written to disk, instead of 120 seconds, so that it takes less waiting.
+# --settle makes Kudu write rows to disk at this age instead of 120 s, so the wait is short.
 FLUSH_THRESHOLD_S, FLUSH_SECONDS_MAX = 10, 300
 STATUS_OK = 0
 STATUS_MISS = 1
@@ -103,7 +103,7 @@ def take_over(options, run):
             first.process.kill()
             first.process.wait()
             killed = time.perf_counter()
-        # Started only now, so that the first one had everything; it waits for the lease to end.
+        # The second node starts only now, so the first one owns everything. It waits for the lease to end.
         with node(options, directory, "second", kudu, etcd, run) as second:
             first_s, served_s = (since + second.ready_s for since in wait_served(second, keys))
             while not is_done(second.metrics()) or items_of(second.metrics()) < count:

@@ -12,8 +12,7 @@ from .server import Server
 from .wire import GET, Connection, frame, vbucket_of
 
 VALUE_BYTES = 512
-STORAGES = ("log", "embedded")
-# Between two looks whether everything is loaded; a look is an HTTP request.
+# Time between two checks for the end of the warmup; a check is an HTTP request.
 LOOK_EVERY_S = 0.02
 
 
@@ -37,9 +36,9 @@ def items_of(metrics):
     return sum(value for name, value in metrics.items() if name.startswith("oribi_bucket_items{"))
 
 
-def load(binary, data_dir, count, storage):
+def load(binary, data_dir, count):
     """Stores the documents and stops; figures of that."""
-    with Server(binary, data_dir, "--memory-quota-mib", 4096, "--storage", storage) as server:
+    with Server(binary, data_dir, "--memory-quota-mib", 4096) as server:
         begin = time.perf_counter()
         connection = Connection(server.port).login()
         connection.store(documents(count))
@@ -91,35 +90,28 @@ def warm_up(binary, data_dir, count, reads):
                 if latencies else {}}
 
 
-def measure_store(options, storage):
+def measure(options):
     count = options.documents
     with tempfile.TemporaryDirectory() as directory:
         data_dir = Path(directory) / "data"
-        loaded = load(options.binary, data_dir, count, storage)
+        loaded = load(options.binary, data_dir, count)
         runs = [warm_up(options.binary, data_dir, count, reads=False) for _ in range(3)]
         read = warm_up(options.binary, data_dir, count, reads=True)
     rate = spread([run["items_per_s"] for run in runs])
     median = {name: statistics.median(run[name] for run in runs) for name in ("warm_s", "cpu_s", "ready_s", "resident_mib")}
     figures = {"documents": count, "value_bytes": VALUE_BYTES, **loaded, "runs": runs, "while_read": read}
     latency = ", ".join(f"{name} {us:.0f}" for name, us in read["read_us"].items())
-    return figures, [
-        Row(f"{storage}: warmup of {count} documents of {VALUE_BYTES} B",
+    rows = [
+        Row(f"warmup of {count} documents of {VALUE_BYTES} B",
             f"{rate['median'] / 1000:.0f} k items/s (start to warm {median['warm_s']:.2f} s, n {len(runs)})"),
-        Row(f"{storage}: processor time of start and warmup",
+        Row(f"processor time of start and warmup",
             f"{median['cpu_s']:.2f} s ({count / median['cpu_s'] / 1000:.0f} k items per CPU-second)"),
-        Row(f"{storage}: serving while it warms up, after", f"{median['ready_s'] * 1000:.0f} ms"),
-        Row(f"{storage}: read one by one while it warms up",
+        Row(f"serving while it warms up, after", f"{median['ready_s'] * 1000:.0f} ms"),
+        Row(f"read one by one while it warms up",
             f"{read['reads']} documents in {read['warm_s']:.2f} s, none refused; {latency} us"),
-        Row(f"{storage}: orderly stop right after loading", f"{loaded['stop_s']:.2f} s"),
-        Row(f"{storage}: resident memory right after loading", f"{loaded['loaded_resident_mib']:.0f} MiB"),
-        Row(f"{storage}: resident memory after warmup", f"{median['resident_mib']:.0f} MiB"),
-        Row(f"{storage}: store on disk", f"{loaded['disk_mib']:.0f} MiB"),
+        Row(f"orderly stop right after loading", f"{loaded['stop_s']:.2f} s"),
+        Row(f"resident memory right after loading", f"{loaded['loaded_resident_mib']:.0f} MiB"),
+        Row(f"resident memory after warmup", f"{median['resident_mib']:.0f} MiB"),
+        Row(f"store on disk", f"{loaded['disk_mib']:.0f} MiB"),
     ]
-
-
-def measure(options):
-    figures, rows = {}, []
-    for storage in STORAGES:
-        figures[storage], more = measure_store(options, storage)
-        rows += more
     return Outcome(figures, rows)

@@ -23,7 +23,7 @@ from .wire import Connection
 SAMPLE_EVERY_S = 1
 # Besides the interval after which the queue is written.
 PERSIST_SECONDS_MAX = 600
-# Parts of a run whose rates are compared: has it become slower at its end?
+# Parts of a run whose rates are compared, to see whether it slows down.
 PARTS = 10
 
 
@@ -121,7 +121,7 @@ def of_kudu_alone(options, items, value_bytes, updates):
                 f"--num-threads={threads}", f"--num-rows-per-thread={updates // threads}"],
                 interrupt_after_s=options.alone_seconds)
     written = json.loads(output)["write"]
-    # What was still on its way when it was interrupted does not count.
+    # Updates in flight at the interruption do not count.
     done = round(min(acknowledged(written["timeline"])[-1][1], written["rows"]))
     return {"asked": updates, "updates": done, "seconds": written["seconds"], "timeline": written["timeline"],
             "write_latency_ms": written["write_latency_ms"], "memory": memory.samples,

@@ -1,17 +1,17 @@
 //! Repository tasks, run as `cargo xtask NAME`.
 //!
-//! Owns the command line only; each task is a module. Tasks read the work tree and report; they never
-//! change a file of it and need neither network nor toolchain components beyond cargo itself.
+//! Owns the command line only; each task is a module. Tasks read the work tree and report; they
+//! never change a file of it and need neither network nor toolchain components beyond cargo itself.
 
 mod soak;
 mod tidy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo xtask TASK\n\n  tidy [DIRECTORY]\n         check layers, file headers and lengths, unsafe, links";
+const USAGE: &str = "usage: cargo xtask TASK\n\n  tidy [DIRECTORY]\n         check layers, import circles, file headers and lengths, unsafe, links";
 
 fn main() -> ExitCode {
     match run() {
@@ -26,13 +26,10 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("tidy") => {
-            let root = match arguments.next() {
-                Some(directory) => PathBuf::from(directory),
-                None => workspace_root()?,
-            };
-            tidy::run(&root)
-        }
+        Some("tidy") => match arguments.next() {
+            Some(directory) => tidy::run(Path::new(&directory)),
+            None => tidy::run(&workspace_root()?),
+        },
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}\n{}", soak::USAGE);

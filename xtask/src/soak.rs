@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: the long runs behind the tests, against release builds.
 //!
-//! Owns: what is built and started; the runs themselves are programs of the crates that they test. Everything
-//! after the name of a soak is handed on to it.
+//! Owns: what is built and started; the runs themselves are programs of the crates that they test.
+//! Everything after the name of a soak is handed on to it.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -10,22 +10,33 @@ use anyhow::{Context, Result, bail};
 
 /// Help for the list of tasks.
 pub(crate) const USAGE: &str = "\
-  soak kill [--cycles N] [--from CYCLE] [--seed N] [--storage log|embedded] [--eviction value|full] [--json]
+  soak kill [--cycles N] [--from CYCLE] [--seed N] [--eviction value|full] [--json]
          kills a server under load again and again; every acknowledged write is accounted for
+  soak memory [--seconds N] [--seed N] [--hostile N] [--quota-mib N] [--setting NAME=VALUE] [--json]
+         several buckets and hostile clients; what is resident stays within what is promised
+  soak text [--commands N] [--seed N] [--from CASE] [--kinds text|meta|both] [--differences N]
+         random text and meta commands, whose answers are those of a memcached beside it
   soak simulation [--seeds N] [--from SEED]
          whole buckets over simulated disks, crashed at every kind of step";
 
 /// Runs the soak named by the first argument.
 pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     match arguments.next().as_deref() {
-        Some("kill") => kill(root, arguments),
+        Some("kill") => against_a_server(root, "kill_soak", arguments),
+        Some("memory") => against_a_server(root, "memory_soak", arguments),
+        Some("text") => against_a_server(root, "text_differential", arguments),
         Some("simulation") => simulation(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
         None => bail!("which soak?\n\n{USAGE}"),
     }
 }
 
-fn kill(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+/// Runs a program of the test kit with the server's binary.
+fn against_a_server(
+    root: &Path,
+    program: &str,
+    arguments: impl Iterator<Item = String>,
+) -> Result<ExitCode> {
     let build = ["build", "--release", "-p", "oribi", "-p", "oribi-testkit", "--bins"];
     if !cargo(root).args(build).status().context("cannot run cargo")?.success() {
         bail!("the release build failed");
@@ -35,7 +46,7 @@ fn kill(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode
         None => root.join("target"),
     };
     let binaries = target.join("release");
-    let mut soak = Command::new(binaries.join("kill_soak"));
+    let mut soak = Command::new(binaries.join(program));
     soak.arg("--server").arg(binaries.join("oribi")).args(arguments);
     finish(&mut soak)
 }

@@ -3,17 +3,21 @@
 //! Each rule is a function from file contents to [`Finding`]s, in a module of its own, and has a
 //! test with a sample that it must reject: a rule that cannot fail is worth nothing. This module
 //! reads the tree once, runs every rule over it and prints the findings as `file:line: message`.
-//! Rules look at text, not at syntax trees; what needs real parsing belongs into clippy.
+//! Rules look at words and signs, not at types; what needs a compiler belongs in clippy.
 
+mod circles;
 mod code_mask;
 mod file_shape;
+mod finding;
 mod layers;
 mod links;
 mod markers;
+mod named_tests;
 mod snippets;
 mod source_tree;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod unsafe_code;
 
 use std::path::Path;
@@ -21,24 +25,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub(crate) use source_tree::{SourceFile, SourceTree};
-
-/// One broken rule at one place.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
-    /// Path relative to the root, with forward slashes.
-    pub path: String,
-    /// Line, counted from 1; 1 when the whole file is meant.
-    pub line: usize,
-    /// What is wrong and what to do about it.
-    pub message: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, message: impl Into<String>) -> Finding {
-        Finding { path: path.to_owned(), line, message: message.into() }
-    }
-}
+use finding::Finding;
+use source_tree::SourceTree;
 
 /// Runs every rule over the tree below `root` and prints what it found.
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
@@ -48,7 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         println!("{}:{}: {}", finding.path, finding.line, finding.message);
     }
     if findings.is_empty() {
-        println!("tidy: {} files, nothing to mend", tree.files().len());
+        println!("tidy: {} files, no findings", tree.files().len());
         Ok(ExitCode::SUCCESS)
     } else {
         println!("tidy: {} findings in {} files", findings.len(), tree.files().len());
@@ -64,13 +52,16 @@ fn check(tree: &SourceTree) -> Vec<Finding> {
             file_shape::check(file, &mut findings);
             markers::check(file, &mut findings);
             unsafe_code::check(file, &mut findings);
+            threads::check(file, &mut findings);
         } else if file.has_extension("md") {
             links::check(file, tree, &mut findings);
+            named_tests::check(file, tree, &mut findings);
             snippets::check(file, tree, &mut findings);
         } else if file.path.ends_with("/Cargo.toml") {
             layers::check(file, &mut findings);
         }
     }
+    circles::check(tree, &mut findings);
     findings.sort();
     findings
 }

@@ -1,4 +1,4 @@
-"""A load without a client: answers that are waited for without taking processor time.
+"""A load without a running client: the client sleeps until all answers are there.
 
 Requests are laid into the server's sockets while its process is stopped. Then it is let go, and the clock runs until
 the last answer has arrived. Each socket becomes readable only once all its answers are there, so the client
@@ -33,7 +33,7 @@ class BurstConnection:
         self.count = count
         self.answers = bytearray(answer_bytes)
         self.expected = None
-        # The kernel holds readiness back until so many bytes are there.
+        # The kernel reports the socket readable only when this many bytes are there.
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, answer_bytes)
         self.poll = select.poll()
         self.poll.register(connection.socket, select.POLLIN)

@@ -5,8 +5,8 @@ it. Each kind of operation is run twice, shorter and longer; the difference is f
 differ by one or two instructions from run to run, because hash tables are seeded at random, and between compilers by
 more: the record says which.
 
-`bench/run --only callgrind` compares with the last record in bench/callgrind.jsonl; with `--record` it also
-appends one.
+`bench/run --only callgrind` compares with the record in bench/callgrind.jsonl; with `--record` it replaces it. The
+file's history has the earlier ones.
 """
 
 import json
@@ -32,10 +32,10 @@ CASES = {
 }
 BATCH = 100
 BATCHES = (100, 500)
-# What a change has to exceed to be one, in instructions.
+# A smaller difference is noise, in instructions.
 NOISE = 4
 FUNCTIONS_SHOWN = 5
-# Copying by one instruction that repeats itself is counted once per byte; vector loops are counted as they are.
+# callgrind counts `rep movs` once per byte and vector loops as they are, so the former is turned off.
 TUNABLES = "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824"
 
 
@@ -51,8 +51,7 @@ def measure(options):
     last = last_record()
     rows = [row_of(name, one, last) for name, one in profiles.items()]
     if options.record:
-        with RECORDS.open("a") as records:
-            records.write(json.dumps(record) + "\n")
+        RECORDS.write_text(json.dumps(record) + "\n")
     return Outcome({"record": record, "last_record": last, "profiles": profiles}, rows)
 
 
@@ -127,7 +126,7 @@ def readable(name):
 
 
 def last_record():
-    """The last one, if there is any."""
+    """The one that is kept, if there is any."""
     if not RECORDS.exists():
         return None
     lines = RECORDS.read_text().splitlines()

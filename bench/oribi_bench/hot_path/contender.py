@@ -1,4 +1,4 @@
-"""Who is compared: Oribi with and without persistence, and memcached as Debian packages it.
+"""The contenders: Oribi with and without persistence, and memcached as Debian packages it.
 
 A contender knows how its server is started, which of its threads do what, and what its own statistics
 are called. All of them serve from one worker thread unless asked otherwise.
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from ..server import Memcached, Server
 from ..wire import Connection
 
-# What a thread is for, by the beginning of its name; anything else is the rest.
-THREAD_KINDS = {"oribi-worker": "worker", "mc-worker": "worker", "flusher": "flusher", "fjall": "store",
+# Kind of a thread by the beginning of its name; any other is `rest`.
+THREAD_KINDS = {"oribi-worker": "worker", "mc-worker": "worker", "flusher": "flusher",
                 "log-compaction": "store"}
 KINDS = ("worker", "flusher", "store", "rest")
-# Threads that go on with what was written after it was acknowledged.
+# Threads that continue to work on acknowledged writes.
 BACKGROUND_KINDS = ("flusher", "store")
 # The largest value that is stored is 20 MiB; memcached's own limit is 1 MiB unless it is told otherwise.
 MEMCACHED_ITEM_MAX = "32m"
 
 SETTLE_DEADLINE_S = 300
-# Quiet: less than this share of a processor over this time.
+# A server is quiet below this share of a processor over this time.
 QUIET_SHARE, QUIET_S = 0.02, 0.1
 
 
@@ -72,7 +72,7 @@ class Contender:
         connection.close()
         names = ("cmd_get", "get_hits", "get_misses", "cmd_set", "curr_items")
         counters = {name: int(stats[name]) for name in names}
-        # Documents that a cache has thrown out to make room.
+        # Documents that a cache has evicted.
         counters["evictions"] = int(stats.get("evictions", 0))
         return counters
 
@@ -106,7 +106,6 @@ class Contender:
 
 CONTENDERS = (
     Contender("oribi-memory", "Oribi (memory)", ("--storage", "memory")),
-    Contender("oribi-embedded", "Oribi (embedded store)", ("--storage", "embedded")),
     Contender("oribi-log", "Oribi (log store)", ("--storage", "log")),
     Contender("memcached", "memcached", None),
 )

@@ -23,7 +23,7 @@ from .placement import client_cpus, other_cpus, place
 LARGE_BYTES = 20 << 20
 RATE = 10_000
 GOAL = 3
-# How long the large values move before the reader starts, and after it has ended.
+# The large values move this long before the reader starts and after it ends.
 MARGIN_S = 0.5
 PERCENTILES = {"p50_us": 2, "p90_us": 10, "p99_us": 100, "p99_9_us": 1_000, "p99_99_us": 10_000}
 

@@ -13,7 +13,7 @@ from .contender import PEER, chosen
 
 ITEMS, VALUE_BYTES, KEY_BYTES = 10_000_000, 32, 16
 MEMORY_MIB = 8192
-# Idle time after which memory is looked at again.
+# Idle time before memory is read again.
 IDLE_S = 10
 PAYLOAD = VALUE_BYTES + KEY_BYTES
 
@@ -47,7 +47,7 @@ def measure_one(options, contender, load):
             idle_mib = server.resident_mib()
             after = contender.counters(server)
             trial.expect(contender, "documents in the server", after["curr_items"] - before["curr_items"], load.items)
-            # That they are there is known by reading some of them.
+            # Reading some of them shows that they are there.
             trial.run(options.binary, contender, server, load, seed=1)
             return {"empty_mib": empty_mib, "loaded_mib": loaded_mib, "settled_mib": settled_mib, "idle_mib": idle_mib,
                     "peak_mib": server.peak_resident_mib(), "load_s": population["seconds"],

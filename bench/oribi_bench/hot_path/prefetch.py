@@ -13,7 +13,7 @@ from .comparison import Comparison, in_turn, progress
 from .contender import chosen_oribi
 from .placement import place
 
-# The names of the two servers, and their settings besides the usual ones.
+# Names of the two servers, and their extra settings.
 VARIANTS = {"on": (), "off": ("--prefetch-keys", 0)}
 ITEMS = 4_000_000
 VALUE_BYTES = (32, 512)

@@ -1,4 +1,4 @@
-"""One run of a load on one contender, believed only when nothing is missing.
+"""One run of a load on one contender, which counts only when nothing is missing.
 
 Every value that the client reads is verified by it. Afterwards the client's counts and the server's own
 must agree to the last operation: each read a hit, each write stored, nothing evicted, nothing given up.
@@ -51,7 +51,7 @@ def believe(contender, phases, before, after):
         ("documents in the server", after["curr_items"], before["curr_items"]),
     ):
         expect(contender, what, found, wanted)
-    # A write that had to be tried again may or may not be counted by the server that refused it.
+    # The server may or may not have counted a refused write that was retried.
     if not sets <= grown("cmd_set") <= sets + retries:
         expect(contender, "writes by the server's count", grown("cmd_set"), sets)
     if gets + sets == 0:
@@ -68,7 +68,7 @@ def run(binary, contender, server, load, seed, cpus=None):
     believe(contender, [phase], before, contender.counters(server))
     operations = phase["operations"]
     ns = by_kind(phase["server_thread_cpu_ns_per_operation"])
-    # What flusher and store did for these writes after the load was over belongs to them as well.
+    # Work that flusher and store finish after the load belongs to its writes, too.
     for kind in BACKGROUND_KINDS:
         ns[kind] = (background_after[kind] - background_before[kind]) * 1e9 / operations
     return {**figures_of(phase), "server_ns": sum(ns.values()), "server_ns_by_kind": ns}

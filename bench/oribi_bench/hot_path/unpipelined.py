@@ -33,7 +33,7 @@ SETTINGS = ("--auth-deadline-ms", 120_000)
 ROUNDS = {1: (24, 0.25), 50: (24, 0.25), 1000: (10, 0.5)}
 # The rate in open loop, of the throughput of the slowest contender in closed loop.
 RATE_SHARE = 0.5
-# What counts as no worse, because rounds differ by more than that by themselves.
+# Within this tolerance a result counts as equal, because rounds differ by more.
 TOLERANCE = 0.05
 
 

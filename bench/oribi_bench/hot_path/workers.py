@@ -1,4 +1,4 @@
-"""Two workers against one, with nobody else on the processors.
+"""Two workers against one, alone on their processors.
 
 A load generator on the same two processors takes time that the second worker would need, so throughput under it says
 little about the server. Two measurements do without: bursts of requests that are laid into the server's sockets
@@ -25,7 +25,7 @@ from .contender import chosen
 
 WORKERS = (1, 2)
 SET_PCTS = (0, 20)
-# So many that a burst takes some hundred milliseconds: waking workers up and ending together are not its length.
+# Enough for a burst of some hundred milliseconds, so that wake-ups and stragglers do not decide it.
 BURST_CONNECTIONS, BURST_OPERATIONS = 256, 1000
 WARM_UP_BURSTS = 3
 GOAL = 1.8
@@ -50,7 +50,7 @@ def measure(options):
                 trial.fill(options.binary, contender, server, load)
                 servers[workers] = server
             loaded = under_load(options, contender, servers, load, rounds)
-            # Last, because the values that they write are none that the load generator knows.
+            # Last, because the load generator does not know the values they write.
             bursts = {set_pct: burst_samples(options, contender, servers, load, set_pct) for set_pct in SET_PCTS}
         figures[contender.name] = {"bursts": bursts, "under_load": loaded.figures()}
         rows += [burst_row(contender, set_pct, samples) for set_pct, samples in bursts.items()]

@@ -1,15 +1,15 @@
 //! Answers to a batch of requests, on their way from connections to the one task that takes them.
 //!
-//! Connections put answers in, from any thread; the owner takes all that are there at once. The two
-//! vectors that this swaps are reused, so that an answer costs no allocation of its own. What is held
-//! is bounded by what the owner has in flight.
+//! Connections put answers in, from any thread; the owner takes all of them at once. It swaps two
+//! vectors and reuses them, so that an answer costs no allocation of its own. The owner's
+//! operations in flight bound the memory.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::multiplexer::Answer;
+use crate::response::Answer;
 
 /// An answer with the number that its request has in the batch.
 pub(crate) type Numbered = (u64, Answer);

@@ -1,9 +1,10 @@
-//! The handshake: features, authentication, bucket, cluster map.
+//! How a connection comes to be: TCP, TLS, features, authentication, bucket.
 //!
 //! Each step waits for the one before, which costs a handful of round trips once per connection and
 //! keeps every failure attributable to its step.
 
-use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,132 +12,103 @@ use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::error::{ClientError, Refused};
+use crate::features::Features;
+use crate::options::ConnectOptions;
 use crate::response::Response;
 use crate::sasl::{self, Mechanism, Scram};
+use crate::socket::Socket;
 use crate::tls::Tls;
 
 /// Bytes of randomness in a SCRAM nonce.
 const NONCE_BYTES: usize = 24;
 
-// A feature's code is the number of its bit.
-const _: () = {
-    let mut rest = Feature::all();
-    while let [feature, more @ ..] = rest {
-        assert!(feature.code() < u64::BITS as u16);
-        rest = more;
+impl Connection {
+    /// Connects, agrees on features, authenticates and selects the bucket, if one is named.
+    /// Operations then have the options' `operation_timeout`.
+    pub async fn open(options: &ConnectOptions) -> Result<Connection, ClientError> {
+        let mut connection = Connection::connect(options).await?;
+        connection.handshake(options).await?;
+        Ok(connection)
     }
-};
 
-/// Where to connect, as whom, and to which bucket.
-#[derive(Clone)]
-pub struct ConnectOptions {
-    /// Host name or address.
-    pub host: String,
-    /// Port of the key-value protocol.
-    pub port: u16,
-    /// TLS, unless the bytes go over the network as they are.
-    pub tls: Option<Tls>,
-    /// User name.
-    pub user: String,
-    /// Password.
-    pub password: String,
-    /// How to authenticate.
-    pub mechanism: Mechanism,
-    /// Further nodes to ask for the cluster map when that one does not answer, as host and port.
-    pub seeds: Vec<(String, u16)>,
-    /// Connections that [`crate::Client`] keeps to each node, at least 1. Operations on one key always
-    /// take the same one.
-    pub connections_per_node: usize,
-    /// Bucket to select; without one only operations on the server itself are possible.
-    pub bucket: Option<String>,
-    /// Limit for connecting and for each step of the handshake.
-    pub connect_timeout: Duration,
-    /// Limit for one operation, retries included.
-    pub operation_timeout: Duration,
-    /// Allow the server to carry out requests in another order than they were sent. Durable writes
-    /// then do not hold up what follows them.
-    pub unordered_execution: bool,
-    /// Ask for values that are compressed with Snappy. [`crate::Client`] and pipelines decompress them;
-    /// the caller of a [`Connection`] has to look at the datatype itself.
-    pub snappy: bool,
-    /// When the server granted Snappy: compress values that are written by [`crate::Client`] and
-    /// pipelines where that pays.
-    pub compress_writes: bool,
-    /// Ask the server to announce new cluster maps. [`crate::Client`] does so by itself; a
-    /// [`Connection`] skips the announcements.
-    pub map_announcements: bool,
-    /// What this client calls itself; servers show it next to the connection.
-    pub agent: String,
-}
+    /// Connects, and agrees on TLS if that is wanted, without saying anything else.
+    pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
+        let ConnectOptions { host, port, connect_timeout: timeout, .. } = options;
+        let peer = peer_of(host, *port);
+        let deadline = Instant::now() + *timeout;
+        let stream = connect_tcp(host, *port, &peer, *timeout).await?;
+        let socket = match &options.tls {
+            None => Socket::Plain(stream),
+            Some(tls) => secure(stream, tls, host, &peer, deadline).await?,
+        };
+        Ok(Connection::new(socket, peer, *timeout))
+    }
 
-impl ConnectOptions {
-    /// Options for a server on this machine's default port, with usual timeouts.
-    pub fn new(user: &str, password: &str, bucket: &str) -> ConnectOptions {
-        ConnectOptions {
-            host: "127.0.0.1".to_owned(),
-            port: 11210,
-            tls: None,
-            seeds: Vec::new(),
-            connections_per_node: 1,
-            user: user.to_owned(),
-            password: password.to_owned(),
-            mechanism: Mechanism::default(),
-            bucket: Some(bucket.to_owned()),
-            connect_timeout: Duration::from_secs(10),
-            operation_timeout: Duration::from_secs(10),
-            unordered_execution: true,
-            snappy: false,
-            compress_writes: true,
-            map_announcements: false,
-            agent: concat!("oribi-client/", env!("CARGO_PKG_VERSION")).to_owned(),
+    /// Connects to `host:port` without saying anything, as clients of memcached do. `timeout`
+    /// limits connecting, and each operation afterwards.
+    pub async fn open_plain(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> Result<Connection, ClientError> {
+        let peer = peer_of(host, port);
+        let stream = connect_tcp(host, port, &peer, timeout).await?;
+        Ok(Connection::new(Socket::Plain(stream), peer, timeout))
+    }
+
+    /// Does on a connection made by [`Connection::connect`] what [`Connection::open`] does once it
+    /// has connected. Apart, the two steps can be timed.
+    pub async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
+        let mut handshake = Handshake { connection: self };
+        let features = handshake.hello(options).await?;
+        handshake.connection.set_features(features);
+        handshake.authenticate(options).await?;
+        if let Some(bucket) = &options.bucket {
+            handshake.select_bucket(bucket).await?;
         }
+        self.set_timeout(options.operation_timeout);
+        Ok(())
     }
 }
 
-/// Without the password: what is printed ends up in logs.
-impl fmt::Debug for ConnectOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectOptions")
-            .field("host", &self.host)
-            .field("port", &self.port)
-            .field("tls", &self.tls)
-            .field("user", &self.user)
-            .field("bucket", &self.bucket)
-            .finish_non_exhaustive()
+fn peer_of(host: &str, port: u16) -> Arc<str> {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}").into(),
+        false => format!("{host}:{port}").into(),
     }
 }
 
-/// Features that the server granted: one bit for each code.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Negotiated(u64);
-
-impl Negotiated {
-    fn grant(&mut self, feature: Feature) {
-        self.0 |= 1 << feature.code();
-    }
-
-    /// True when the server granted `feature`.
-    pub fn has(self, feature: Feature) -> bool {
-        self.0 & 1 << feature.code() != 0
-    }
+async fn connect_tcp(
+    host: &str,
+    port: u16,
+    peer: &Arc<str>,
+    timeout: Duration,
+) -> Result<TcpStream, ClientError> {
+    let failed = |error| ClientError::Connect { peer: peer.clone(), error: Arc::new(error) };
+    let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer within {timeout:?}"));
+    let connected = tokio::time::timeout(timeout, TcpStream::connect((host, port))).await;
+    let stream = connected.map_err(|_| failed(late()))?.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
 }
 
-/// Runs the whole handshake on a fresh connection.
-pub(crate) async fn handshake(
-    connection: &mut Connection,
-    options: &ConnectOptions,
-) -> Result<(), ClientError> {
-    let mut handshake = Handshake { connection };
-    let negotiated = handshake.hello(options).await?;
-    handshake.connection.set_negotiated(negotiated);
-    handshake.authenticate(options).await?;
-    match &options.bucket {
-        Some(bucket) => handshake.select_bucket(bucket).await,
-        None => Ok(()),
-    }
+async fn secure(
+    stream: TcpStream,
+    tls: &Tls,
+    host: &str,
+    peer: &Arc<str>,
+    deadline: Instant,
+) -> Result<Socket, ClientError> {
+    let late = || io::Error::new(ErrorKind::TimedOut, "the TLS handshake was not finished");
+    let secured = tokio::time::timeout_at(deadline, Socket::secure(stream, tls, host)).await;
+    secured
+        .unwrap_or_else(|_| Err(late()))
+        .map_err(|error| ClientError::Connect { peer: peer.clone(), error: Arc::new(error) })
 }
 
 /// A connection during the handshake.
@@ -157,10 +129,10 @@ impl Handshake<'_> {
 
     /// The error of an answer that does not say what it should.
     fn malformed(&mut self, opcode: Opcode, reason: &'static str) -> ClientError {
-        self.connection.violated(opcode.name(), reason)
+        self.connection.protocol_error(opcode.name(), reason)
     }
 
-    async fn hello(&mut self, options: &ConnectOptions) -> Result<Negotiated, ClientError> {
+    async fn hello(&mut self, options: &ConnectOptions) -> Result<Features, ClientError> {
         let mut wanted = vec![
             Feature::TcpNoDelay,
             Feature::MutationSeqno,
@@ -196,10 +168,10 @@ impl Handshake<'_> {
         if !rest.is_empty() {
             return Err(self.malformed(Opcode::Hello, "odd length of the feature list"));
         }
-        let features = codes.iter().filter_map(|code| Feature::from_u16(u16::from_be_bytes(*code)));
-        let mut negotiated = Negotiated::default();
-        features.for_each(|feature| negotiated.grant(feature));
-        Ok(negotiated)
+        let known = codes.iter().filter_map(|code| Feature::from_u16(u16::from_be_bytes(*code)));
+        let mut features = Features::default();
+        known.for_each(|feature| features.grant(feature));
+        Ok(features)
     }
 
     async fn authenticate(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
@@ -246,19 +218,5 @@ impl Handshake<'_> {
             Err(refused) if code != Status::AuthContinue.code() => Err(refused.into()),
             _ => Err(self.malformed(Opcode::SaslAuth, "authentication ended at the wrong step")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! What options show of themselves.
-
-    use super::*;
-
-    #[test]
-    fn the_password_is_not_printed() {
-        let options = ConnectOptions::new("reader", "correct horse", "default");
-        let printed = format!("{options:?}");
-        assert!(printed.contains("reader") && !printed.contains("horse"), "{printed}");
     }
 }

@@ -1,17 +1,17 @@
 //! A client of one bucket on all nodes of a cluster.
 //!
-//! An operation goes to the node that the cluster map names for its key's vbucket. It is tried again
-//! until its timeout while that may help and cannot do harm:
+//! An operation goes to the node that the cluster map names for its key's vbucket. The client
+//! repeats it until its timeout, as long as that may help and can do no harm:
 //! - the server asks for it: a temporary failure, or another durable write of the key;
-//! - the vbucket is not active where it was sent: the map that came with the refusal is used if it is
-//!   newer, else the map is fetched;
+//! - the vbucket is not active on the node: the client uses the map in the refusal if it is newer,
+//!   and fetches the map otherwise;
 //! - there was no connection, or it ended before the request was sent;
 //! - the connection ended while a read was in flight.
 //!
-//! A write that was in flight when its connection ended fails with [`ClientError::Closed`]: nobody knows
-//! whether it was carried out. A collection that the server does not know is looked up once more,
-//! because it may have been created anew under another id. Who wants many operations in flight uses
-//! [`crate::pipeline`], which repeats nothing.
+//! A write in flight on a connection that ends fails with [`ClientError::Closed`]: the client
+//! cannot know whether the server executed it. When a server does not know a collection, the client
+//! looks it up once more, because it may exist under a new id. Many operations in flight are
+//! [`crate::Pipeline`]'s business, which repeats nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,18 +27,17 @@ use oribi_types::CollectionId;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::bootstrap::ConnectOptions;
 use crate::cluster::{Cluster, Topology};
 use crate::collection::{Collection, CollectionsManifest};
 use crate::config::{ClusterConfig, KvNode};
 use crate::connection::Connection;
 use crate::error::{ClientError, Malformed, Refused, Site};
 use crate::operation::{Encoder, Operation, Terms};
-use crate::pipeline::{Pipeline, PipelineOptions};
+use crate::options::ConnectOptions;
 use crate::reply::Reply;
 use crate::response::Response;
 use crate::retry::Backoff;
-use crate::stats::Stat;
+use crate::stats::{NamedStat, Stat};
 
 /// First pause before an operation is tried again, and the longest one.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
@@ -113,7 +112,7 @@ impl Client {
     async fn look_up(&self, path: &str, limit: Limit) -> Result<CollectionId, ClientError> {
         let parts = RequestParts::new(Opcode::CollectionsGetId);
         let value = Bytes::copy_from_slice(path.as_bytes());
-        let (peer, response) = self.ask_any(&parts, value, limit).await?;
+        let (peer, response) = ask_any(&self.cluster, &parts, value, limit).await?;
         response.outcome()?;
         let extras = CollectionIdExtras::decode(response.extras())
             .ok_or_else(|| Malformed::new("a collection's id comes in twelve bytes"))
@@ -123,39 +122,7 @@ impl Client {
 
     /// All scopes and collections of the bucket.
     pub async fn collections_manifest(&self) -> Result<CollectionsManifest, ClientError> {
-        let parts = RequestParts::new(Opcode::CollectionsGetManifest);
-        let limit = Limit::from_now(self.options().operation_timeout);
-        let (peer, response) = self.ask_any(&parts, Bytes::new(), limit).await?;
-        response.outcome()?;
-        CollectionsManifest::parse(&response.into_value())
-            .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
-    }
-
-    /// Asks any node a question about collections, again if its connection ends meanwhile.
-    async fn ask_any(
-        &self,
-        parts: &RequestParts<'_>,
-        value: Bytes,
-        limit: Limit,
-    ) -> Result<(Arc<str>, Response), ClientError> {
-        let Limit { deadline, after } = limit;
-        let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
-        loop {
-            let connection = self.cluster.any_connection(parts.opcode, deadline, after).await?;
-            if !connection.has(Feature::Collections) {
-                return Err(ClientError::NotOffered("collections"));
-            }
-            let error = match connection.call(parts, &value, deadline, after).await {
-                Ok(response) => return Ok((connection.peer().clone(), response)),
-                Err(error) => error,
-            };
-            let pause = backoff.pause();
-            let may_retry = error.was_interrupted() || error.was_not_sent();
-            if !may_retry || Instant::now() + pause >= deadline {
-                return Err(error);
-            }
-            tokio::time::sleep(pause).await;
-        }
+        fetch_manifest(&self.cluster).await
     }
 
     /// Runs any operation, with retries, within the client's operation timeout.
@@ -210,7 +177,7 @@ impl Client {
         };
         let connection = node.link(vbid).connection(opcode, deadline, after).await?;
         let mut encoder = Encoder::default();
-        let terms = Terms::of(&connection, self.options().compress_writes);
+        let terms = Terms::of(connection.features(), self.options().compress_writes);
         let (parts, value) = encoder.encode(operation, vbid, collection.id(), terms)?;
         let response = connection.call(&parts, value, deadline, after).await?;
         if response.header.vbucket_or_status == Status::NotMyVbucket.code() {
@@ -221,7 +188,8 @@ impl Client {
         })
     }
 
-    /// Does what may make an operation succeed that was tried under `topology`; false when nothing can.
+    /// Does what may make an operation succeed that was tried under `topology`; false when nothing
+    /// can.
     async fn prepare_retry(
         &self,
         topology: &Topology,
@@ -250,12 +218,7 @@ impl Client {
         }
     }
 
-    /// A batch of operations in flight together; see [`Pipeline`].
-    pub fn pipeline(&self, options: PipelineOptions) -> Pipeline<'_> {
-        Pipeline::new(self, options)
-    }
-
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
@@ -283,15 +246,14 @@ impl Client {
 
     /// Opens a connection of one's own to one of the nodes, for what must not hold up operations.
     pub async fn open_connection(&self, node: &KvNode) -> Result<Connection, ClientError> {
-        let KvNode { host, port } = self.cluster.reached_at(node);
-        let options = self.options().clone();
-        Connection::open(&ConnectOptions { host, port, map_announcements: false, ..options }).await
+        let options = self.options().clone().node(&self.cluster.reached_at(node));
+        Connection::open(&options.map_announcements(false)).await
     }
 
-    /// All statistics of a group, as names and values, of the first node of the map; `group` is empty
-    /// for the general ones. They come over a connection of their own, because a long group would
-    /// hold up operations.
-    pub async fn stats(&self, group: &str) -> Result<Vec<(String, String)>, ClientError> {
+    /// All statistics of a group from the first node of the map; `group` is empty for the general
+    /// ones. They come over a connection of their own, because a long group would hold up
+    /// operations.
+    pub async fn stats(&self, group: &str) -> Result<Vec<NamedStat>, ClientError> {
         let config = self.config();
         let Some(node) = config.nodes.first() else {
             return Err(self.cluster.no_node(Opcode::Stat));
@@ -301,8 +263,45 @@ impl Client {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut stats = Vec::new();
         while let Some(Stat { name, value }) = stream.next().await? {
-            stats.push((text(name), text(value)));
+            stats.push(NamedStat { name: text(name), value: text(value) });
         }
         Ok(stats)
+    }
+}
+
+/// All scopes and collections of the bucket.
+pub(crate) async fn fetch_manifest(cluster: &Cluster) -> Result<CollectionsManifest, ClientError> {
+    let parts = RequestParts::new(Opcode::CollectionsGetManifest);
+    let limit = Limit::from_now(cluster.options().operation_timeout);
+    let (peer, response) = ask_any(cluster, &parts, Bytes::new(), limit).await?;
+    response.outcome()?;
+    CollectionsManifest::parse(&response.into_value())
+        .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
+}
+
+/// Asks any node a question about collections, again if its connection ends meanwhile.
+async fn ask_any(
+    cluster: &Cluster,
+    parts: &RequestParts<'_>,
+    value: Bytes,
+    limit: Limit,
+) -> Result<(Arc<str>, Response), ClientError> {
+    let Limit { deadline, after } = limit;
+    let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+    loop {
+        let connection = cluster.any_connection(parts.opcode, deadline, after).await?;
+        if !connection.features().has(Feature::Collections) {
+            return Err(ClientError::NotOffered("collections"));
+        }
+        let error = match connection.call(parts, &value, deadline, after).await {
+            Ok(response) => return Ok((connection.peer().clone(), response)),
+            Err(error) => error,
+        };
+        let pause = backoff.pause();
+        let may_retry = error.was_interrupted() || error.was_not_sent();
+        if !may_retry || Instant::now() + pause >= deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(pause).await;
     }
 }

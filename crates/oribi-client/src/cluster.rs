@@ -1,16 +1,17 @@
 //! The nodes of a cluster, and which of them an operation goes to.
 //!
-//! Owns the present cluster map with one [`Node`] for each node in it, replaced together: whoever holds
-//! a [`Topology`] keeps its nodes connected. A map counts when it is newer than the present one,
-//! compared by epoch and revision. Nodes that stay keep their connections; those that left are let
-//! go of and close when nobody uses them any more.
+//! Owns the present cluster map with one [`Node`] for each node in it, replaced together: a held
+//! [`Topology`] keeps its nodes connected. A map counts when its epoch and revision are newer than
+//! those of the present one. Nodes that stay keep their connections. Nodes that left close when
+//! their last user lets go of them.
 //!
-//! A node is reached where it was reached before: when the node that gave a map is listed there under
-//! another address than was used, both are taken for the same node ("localhost", address translation).
+//! A node is reached where it was reached before. When the node that gave a map is listed there
+//! under another address than was used, both are the same node ("localhost", address translation).
 //!
-//! A task fetches the map when a server announces a newer one, a pipeline was refused or a node cannot be reached. At most one
-//! fetch is under way, whoever asks; others wait for its end and use what it brought. It asks all nodes: one that does not
-//! hear from the others keeps saying that its old map is the newest.
+//! One task fetches the map when a server announces a newer one, refuses a pipeline's operation or
+//! cannot be reached. At most one fetch is in flight; other callers wait for its end and use its
+//! result. It asks all nodes, because a node cut off from the others keeps offering its stale map
+//! as the newest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,13 +26,13 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::bootstrap::ConnectOptions;
 use crate::config::{ClusterConfig, KvNode};
 use crate::config_watch::ConfigWatch;
 use crate::connection::Connection;
 use crate::error::{ClientError, Site};
 use crate::multiplexer::Multiplexer;
 use crate::node::Node;
+use crate::options::ConnectOptions;
 use crate::response::Response;
 
 mod fetching;
@@ -39,7 +40,8 @@ mod fetching;
 /// How long to wait for a connection to a node that another one may stand in for.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Pause of the fetching task after each fetch, so that a cluster in turmoil is not asked without end.
+/// Pause of the fetching task after each fetch, so that a cluster in turmoil is not asked without
+/// end.
 const FETCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// A cluster map and its nodes.
@@ -76,7 +78,7 @@ pub(crate) struct Cluster {
     /// Where connections are opened and the map is fetched.
     runtime: Handle,
     topology: RwLock<Arc<Topology>>,
-    /// Counts changes of `topology`, for who holds one and wants to know whether it is the present one.
+    /// Counts changes of `topology`, so that a holder of one can tell whether it is stale.
     generation: AtomicU64,
     /// Where nodes are reached, by the address that maps give them, as far as they differ.
     reached: Mutex<HashMap<KvNode, KvNode>>,
@@ -89,10 +91,8 @@ impl Cluster {
     /// Connects to the first of the seeds that answers, and fetches the map from it.
     pub async fn connect(options: ConnectOptions) -> Result<Arc<Cluster>, ClientError> {
         let options = ConnectOptions { map_announcements: true, ..options };
-        let mut seeds = vec![KvNode { host: options.host.clone(), port: options.port }];
-        seeds.extend(
-            options.seeds.iter().map(|(host, port)| KvNode { host: host.clone(), port: *port }),
-        );
+        let mut seeds = vec![KvNode::new(&*options.host, options.port)];
+        seeds.extend_from_slice(&options.seeds);
         let mut first_error = None;
         for seed in seeds {
             match ask_seed(&options, &seed).await {
@@ -175,8 +175,8 @@ impl Cluster {
         true
     }
 
-    /// Where each node of a map is reached. The only node of the first map is the one that gave it, also
-    /// when it does not say so; later a node may well name the one that took its place.
+    /// Where each node of a map is reached. The only node of the first map is the one that gave it,
+    /// also when it does not say so; later a node may well name the one that took its place.
     fn addresses(&self, config: &ClusterConfig, source: &KvNode, is_first: bool) -> Vec<KvNode> {
         let mut reached = self.reached.lock();
         let only_node = match &config.nodes[..] {
@@ -213,7 +213,7 @@ impl Cluster {
         self.watch.report_refusal();
     }
 
-    /// Fetches the map, or waits until it has been fetched by somebody else who began after now.
+    /// Fetches the map, or waits for a fetch that another caller began after now.
     pub async fn refresh(&self, deadline: Instant) -> Result<(), ClientError> {
         let ended = self.fetches_ended.load(Ordering::Acquire);
         let began = Instant::now();
@@ -231,8 +231,8 @@ impl Cluster {
         outcome
     }
 
-    /// A connection to any node, for what every node can answer. One that cannot be connected to for a
-    /// while is passed over.
+    /// A connection to any node, for a request that every node can answer. It passes over nodes
+    /// that it cannot connect to in time.
     pub async fn any_connection(
         &self,
         opcode: Opcode,
@@ -252,7 +252,7 @@ impl Cluster {
 
     /// The error of an operation that no node can be found for.
     pub fn no_node(&self, opcode: Opcode) -> ClientError {
-        ClientError::NotSent { at: self.site(opcode), reason: "no node is there for it".into() }
+        ClientError::NotSent { at: self.site(opcode), reason: "no node serves it".into() }
     }
 
     /// Where an operation happens that is not bound to a node.
@@ -263,6 +263,11 @@ impl Cluster {
     /// Where a node that a map names is reached.
     pub fn reached_at(&self, node: &KvNode) -> KvNode {
         self.reached.lock().get(node).unwrap_or(node).clone()
+    }
+
+    /// Where connections are served.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Options that all connections share.
@@ -282,8 +287,7 @@ async fn ask_seed(
     options: &ConnectOptions,
     seed: &KvNode,
 ) -> Result<(Connection, ClusterConfig), ClientError> {
-    let KvNode { host, port } = seed.clone();
-    let options = ConnectOptions { host, port, ..options.clone() };
+    let options = options.clone().node(seed);
     let mut connection = Connection::open(&options).await?;
     let parts = RequestParts::new(Opcode::GetClusterConfig);
     let response = connection.call(&parts, &Bytes::new()).await?;

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use crate::error::Malformed;
 
-/// A collection whose id was looked up. Clones share the id, which is refreshed when it turns stale.
+/// A collection whose id was looked up. Clones share the id, which is refreshed when it turns
+/// stale.
 #[derive(Clone, Debug)]
 pub struct Collection(Arc<NamedId>);
 
@@ -42,6 +43,7 @@ impl Collection {
 
 /// All scopes and collections of a bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct CollectionsManifest {
     /// Version; a larger one is newer.
     pub uid: ManifestUid,
@@ -51,6 +53,7 @@ pub struct CollectionsManifest {
 
 /// A scope in a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ManifestScope {
     /// Name.
     pub name: String,
@@ -62,6 +65,7 @@ pub struct ManifestScope {
 
 /// A collection in a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ManifestCollection {
     /// Name.
     pub name: String,
@@ -81,6 +85,14 @@ impl CollectionsManifest {
             uid: ManifestUid(hexadecimal(&document.uid)?),
             scopes: scopes.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The id of a collection by its path, which may lack the default scope.
+    pub(crate) fn id_of(&self, path: &str) -> Option<CollectionId> {
+        let (scope, collection) = path.split_once('.').unwrap_or(("_default", path));
+        let scope = self.scopes.iter().find(|known| known.name == scope)?;
+        let found = scope.collections.iter().find(|known| known.name == collection);
+        found.map(|collection| collection.id)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values compressed with Snappy.
 //!
-//! Owns when compressing pays, and the check of how large a server's value may become. Pure computation.
+//! Owns when compressing pays, and the check of how large a server's value may become. Pure
+//! computation.
 
 use bytes::Bytes;
 use oribi_protocol::limits::VALUE_BYTES_MAX;

@@ -17,11 +17,19 @@ const HOST_PLACEHOLDER: &str = "$HOST";
 
 /// A node that serves documents.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct KvNode {
     /// Host name or address.
     pub host: String,
     /// Port of the key-value protocol, with or without TLS as was asked for.
     pub port: u16,
+}
+
+impl KvNode {
+    /// The node at `host` and `port`.
+    pub fn new(host: impl Into<String>, port: u16) -> KvNode {
+        KvNode { host: host.into(), port }
+    }
 }
 
 impl fmt::Display for KvNode {
@@ -35,6 +43,7 @@ impl fmt::Display for KvNode {
 
 /// A bucket's cluster map.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ClusterConfig {
     /// Version; a larger one is newer.
     pub version: ConfigVersion,
@@ -53,13 +62,14 @@ impl ClusterConfig {
         ClusterConfig { version, nodes: Vec::new(), this_node: None, active: vec![None] }
     }
 
-    /// Parses a bucket's map for connections without TLS; `source_host` is where it was fetched from.
+    /// Parses a bucket's map for connections without TLS; `source_host` is where it was fetched
+    /// from.
     pub fn parse(json: &[u8], source_host: &str) -> Result<ClusterConfig, Malformed> {
         ClusterConfig::parse_for(json, source_host, false)
     }
 
     /// Parses a bucket's map for connections with TLS, or without.
-    pub fn parse_for(
+    pub(crate) fn parse_for(
         json: &[u8],
         source_host: &str,
         with_tls: bool,

@@ -1,7 +1,7 @@
 //! Reasons to fetch the cluster map, gathered for the one task that does it.
 //!
-//! Connections report what servers announce, pipelines that they were refused, links that their node cannot be reached;
-//! all only leave a note and never wait. Owns no map.
+//! Connections report what servers announce, pipelines report refusals, and links report nodes that
+//! they cannot reach. Each leaves a note and never waits. Owns no map.
 
 use oribi_protocol::request::ConfigVersion;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ impl ConfigWatch {
         }
     }
 
-    /// A node refused an operation because it is not there (any more), or cannot be reached.
+    /// A node refused an operation for a vbucket that it does not serve, or cannot be reached.
     pub fn report_refusal(&self) {
         let was_refused = std::mem::replace(&mut self.note.lock().was_refused, true);
         if !was_refused {
@@ -38,7 +38,7 @@ impl ConfigWatch {
         }
     }
 
-    /// Wakes whoever waits, without a reason.
+    /// Wakes the fetching task without a reason.
     pub fn wake(&self) {
         self.wakeup.notify_one();
     }
@@ -48,7 +48,7 @@ impl ConfigWatch {
         self.wakeup.notified().await;
     }
 
-    /// True when the map should be fetched by who has `present`; forgets the reason.
+    /// True when a holder of `present` should fetch the map; forgets the reason.
     pub fn take_reason(&self, present: ConfigVersion) -> bool {
         let mut note = self.note.lock();
         std::mem::take(&mut note.was_refused) || note.announced > present

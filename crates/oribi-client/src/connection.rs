@@ -27,11 +27,11 @@
 //! ```
 //!
 //! Invariants: sending never waits without also receiving, so it cannot deadlock with a server that
-//! stops reading until its answers are read; what is received meanwhile is bounded. Every wait has a
-//! deadline. After an error nothing more can be done with the connection: an answer that came late
-//! would be taken for another one's.
+//! stops reading until its answers are read. What it receives meanwhile is bounded. Every wait has
+//! a deadline. After an error the connection is unusable: a late answer would be taken for another
+//! request's.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,28 +42,26 @@ use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::magic::Magic;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request, encode_request_head};
-use oribi_protocol::write_buffer::{SLICES_MAX, WriteBuffer};
+use oribi_protocol::write_buffer::WriteBuffer;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::bootstrap::{self, ConnectOptions, Negotiated};
 use crate::config::ClusterConfig;
 use crate::error::{ClientError, Site};
+use crate::features::Features;
 use crate::frame_reader::FrameReader;
+use crate::outbound::{queue_request, write_some};
 use crate::response::Response;
 use crate::socket::Socket;
-use crate::stats::StatStream;
-use crate::tls::Tls;
 
-/// A connection keeps a send block up to this size: a hundred values just below the size from which they
-/// are sent from where they are, and what a growing block reaches beyond that.
+/// A connection keeps a send block up to this size: a hundred values just below the size from which
+/// they are sent from where they are, and what a growing block reaches beyond that.
 const SEND_BLOCK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 const _: () = assert!(SEND_BLOCK_KEPT_BYTES_MAX >= 2 * 100 * GATHER_VALUE_BYTES_MIN);
 
-/// Most bytes of answers that are received before all requests of a flush are sent: far more than those
-/// of any sensible batch, far less than a server that floods could send until the deadline.
+/// Most bytes of answers that are received before all requests of a flush are sent: far more than
+/// those of any sensible batch, far less than a server that floods could send until the deadline.
 const UNREAD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// See the module text.
@@ -73,96 +71,34 @@ pub struct Connection {
     peer: Arc<str>,
     reader: FrameReader,
     writer: WriteBuffer<Bytes>,
-    negotiated: Negotiated,
+    features: Features,
     timeout: Duration,
     gather_value_bytes_min: usize,
     /// Why nothing more can be done with the connection.
     failed: Option<Arc<str>>,
 }
 
-/// What a connection is made of, for whoever drives the socket by other means.
+/// The parts of a connection, for the multiplexer, which drives the socket by two tasks.
 pub(crate) struct Parts {
     pub stream: Socket,
     pub peer: Arc<str>,
     pub reader: FrameReader,
-    pub negotiated: Negotiated,
+    pub features: Features,
 }
 
 impl Connection {
-    /// Connects, agrees on features, authenticates and selects the bucket, if one is named. Operations
-    /// then have the options' `operation_timeout`.
-    pub async fn open(options: &ConnectOptions) -> Result<Connection, ClientError> {
-        let mut connection = Connection::connect(options).await?;
-        connection.handshake(options).await?;
-        Ok(connection)
-    }
-
-    /// Connects, and agrees on TLS if that is wanted, without saying anything else.
-    pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
-        let ConnectOptions { host, port, connect_timeout, .. } = options;
-        let deadline = Instant::now() + *connect_timeout;
-        let connection = Connection::open_plain(host, *port, *connect_timeout).await?;
-        match &options.tls {
-            None => Ok(connection),
-            Some(tls) => connection.secure(tls, host, deadline).await,
-        }
-    }
-
-    async fn secure(
-        self,
-        tls: &Tls,
-        host: &str,
-        deadline: Instant,
-    ) -> Result<Connection, ClientError> {
-        let peer = self.peer.clone();
-        let failed = |error| ClientError::Connect { peer, error: Arc::new(error) };
-        let late = || io::Error::new(ErrorKind::TimedOut, "the TLS handshake was not finished");
-        let stream = match self.stream {
-            Socket::Tls(_) => return Ok(self),
-            Socket::Plain(stream) => stream,
-        };
-        let secured = tokio::time::timeout_at(deadline, Socket::secure(stream, tls, host)).await;
-        match secured.unwrap_or_else(|_| Err(late())) {
-            Ok(stream) => Ok(Connection { stream, ..self }),
-            Err(error) => Err(failed(error)),
-        }
-    }
-
-    /// Does on a connection made by [`Connection::connect`] what [`Connection::open`] does once it
-    /// has connected. Apart, the two steps can be timed.
-    pub async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ClientError> {
-        bootstrap::handshake(self, options).await?;
-        self.timeout = options.operation_timeout;
-        Ok(())
-    }
-
-    /// Connects to `host:port` without saying anything, as clients of memcached do. `timeout` limits
-    /// connecting, and each operation afterwards.
-    pub async fn open_plain(
-        host: &str,
-        port: u16,
-        timeout: Duration,
-    ) -> Result<Connection, ClientError> {
-        let peer: Arc<str> = match host.contains(':') {
-            true => format!("[{host}]:{port}").into(),
-            false => format!("{host}:{port}").into(),
-        };
-        let failed = |error| ClientError::Connect { peer: peer.clone(), error: Arc::new(error) };
-        let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer within {timeout:?}"));
-        let connect = TcpStream::connect((host, port));
-        let connected = tokio::time::timeout(timeout, connect).await;
-        let stream = connected.map_err(|_| failed(late()))?.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        Ok(Connection {
-            stream: Socket::Plain(stream),
+    /// A connection that has said nothing yet. `timeout` limits each wait.
+    pub(crate) fn new(stream: Socket, peer: Arc<str>, timeout: Duration) -> Connection {
+        Connection {
+            stream,
             peer,
             reader: FrameReader::new(),
             writer: WriteBuffer::keeping(SEND_BLOCK_KEPT_BYTES_MAX),
-            negotiated: Negotiated::default(),
+            features: Features::default(),
             timeout,
             gather_value_bytes_min: GATHER_VALUE_BYTES_MIN,
             failed: None,
-        })
+        }
     }
 
     /// The server, as `host:port`.
@@ -172,7 +108,7 @@ impl Connection {
 
     /// True when the server granted `feature`.
     pub fn has(&self, feature: Feature) -> bool {
-        self.negotiated.has(feature)
+        self.features.has(feature)
     }
 
     /// Limits every wait from now on.
@@ -180,8 +116,8 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// Changes from which size on [`Connection::push_value`] leaves a value where it is; 0 for always,
-    /// `usize::MAX` for never. Exists so that the usual switch point can be measured.
+    /// Changes from which size on [`Connection::push_value`] leaves a value where it is; 0 for
+    /// always, `usize::MAX` for never. Exists so that the usual switch point can be measured.
     pub fn set_gather_value_bytes_min(&mut self, bytes: usize) {
         self.gather_value_bytes_min = bytes;
     }
@@ -191,15 +127,16 @@ impl Connection {
         encode_request(self.writer.tail(), parts);
     }
 
-    /// Queues a request with `value` for `parts.value`, which is not looked at. A large value is sent
-    /// from where it is. The caller has checked the lengths of key and value.
+    /// Queues a request with `value` for `parts.value`, which is not looked at. A large value is
+    /// sent from where it is. The caller has checked the lengths of key and value.
     pub fn push_value(&mut self, parts: &RequestParts<'_>, value: &Bytes) {
         queue_request(&mut self.writer, parts, value, self.gather_value_bytes_min);
     }
 
-    /// Queues a request whose value is `head`, `body` and `tail`, one after the other; `parts.value` is
-    /// not looked at. A large body is sent from where it is, all else is copied. For callers that put
-    /// something around bytes that they already have. The caller has checked the lengths.
+    /// Queues a request whose value is `head`, `body` and `tail`, one after the other;
+    /// `parts.value` is not looked at. A large body is sent from where it is, all else is copied.
+    /// For callers that put something around bytes that they already have. The caller has checked
+    /// the lengths.
     pub fn push_pieces(
         &mut self,
         parts: &RequestParts<'_>,
@@ -244,8 +181,8 @@ impl Connection {
         flushed.map_err(|error| self.closed("flush", format!("writing failed: {error}")))
     }
 
-    /// The next answer, in the server's order. What the frame borrows is given up with the next call
-    /// of any method. Requests of the server are skipped.
+    /// The next answer, in the server's order. What the frame borrows is given up with the next
+    /// call of any method. Requests of the server are skipped.
     pub async fn next(&mut self) -> Result<Frame<'_>, ClientError> {
         let mut deadline = None;
         while !self.advance()? {
@@ -288,7 +225,7 @@ impl Connection {
         }
         let (header, body) = self.reader.take_body().expect("advance has found a frame");
         if header.opaque != opaque || header.opcode != opcode as u8 {
-            return Err(self.violated(operation, "the answer is to another request"));
+            return Err(self.protocol_error(operation, "the answer is to another request"));
         }
         Ok(Response::new(header, body))
     }
@@ -311,12 +248,6 @@ impl Connection {
             .map_err(|error| error.at(self.site(parts.opcode.name())))
     }
 
-    /// Asks for a group of statistics, for instance `vbucket-details 12`; empty for the general ones.
-    /// Nothing else may be in flight until the stream has ended.
-    pub async fn stats(&mut self, group: &str) -> Result<StatStream<'_>, ClientError> {
-        StatStream::start(self, group).await
-    }
-
     /// Bytes received in the connection's life.
     pub fn received_bytes(&self) -> u64 {
         self.reader.received_bytes()
@@ -327,14 +258,14 @@ impl Connection {
         self.reader.moved_bytes()
     }
 
-    pub(crate) fn set_negotiated(&mut self, negotiated: Negotiated) {
-        self.negotiated = negotiated;
+    pub(crate) fn set_features(&mut self, features: Features) {
+        self.features = features;
     }
 
     /// Takes the connection apart. Nothing may be queued.
     pub(crate) fn into_parts(self) -> Parts {
-        let Connection { stream, peer, reader, negotiated, .. } = self;
-        Parts { stream, peer, reader, negotiated }
+        let Connection { stream, peer, reader, features, .. } = self;
+        Parts { stream, peer, reader, features }
     }
 
     pub(crate) fn site(&self, operation: &'static str) -> Site {
@@ -363,13 +294,13 @@ impl Connection {
             match self.reader.advance() {
                 Ok(false) => return Ok(false),
                 Ok(true) => {}
-                Err(error) => return Err(self.violated("answer", error.to_string())),
+                Err(error) => return Err(self.protocol_error("answer", error.to_string())),
             }
             match self.header().map(|header| header.magic) {
                 Some(Magic::ClientResponse | Magic::AltClientResponse) => return Ok(true),
                 // Notifications need no answer; a changed map is found by the next refusal.
                 Some(Magic::ServerRequest) => {}
-                _ => return Err(self.violated("answer", "a frame that only clients send")),
+                _ => return Err(self.protocol_error("answer", "a frame that only clients send")),
             }
         }
     }
@@ -394,15 +325,15 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket takes more, and receives meanwhile; until `deadline`, which is set at the
-    /// first wait.
+    /// Waits until the socket takes more, and receives meanwhile; until `deadline`, which is set at
+    /// the first wait.
     async fn wait_to_write(&mut self, deadline: &mut Option<Instant>) -> Result<(), ClientError> {
         let until = *deadline.get_or_insert_with(|| Instant::now() + self.timeout);
         if Instant::now() >= until {
             return Err(self.timed_out("flush"));
         }
         if self.reader.unread_bytes() > UNREAD_BYTES_MAX {
-            return Err(self.violated("flush", "more answers than requests can have"));
+            return Err(self.protocol_error("flush", "more answers than requests can have"));
         }
         let ready = self.stream.ready(Interest::READABLE | Interest::WRITABLE);
         let ready = match tokio::time::timeout_at(until, ready).await {
@@ -449,8 +380,9 @@ impl Connection {
         ClientError::Closed { at: self.site(operation), reason }
     }
 
-    /// The server does not follow the protocol.
-    pub(crate) fn violated(
+    /// Gives the connection up because of an answer that makes no sense, and returns the error that
+    /// says so. For callers that match answers to requests themselves.
+    pub fn protocol_error(
         &mut self,
         operation: &'static str,
         reason: impl Into<std::borrow::Cow<'static, str>>,
@@ -459,37 +391,4 @@ impl Connection {
         self.failed = Some(Arc::from(&*reason));
         ClientError::Protocol { at: self.site(operation), reason }
     }
-}
-
-/// Appends a request to `out`; a value of `gather_value_bytes_min` and more is not copied.
-pub(crate) fn queue_request(
-    out: &mut WriteBuffer<Bytes>,
-    parts: &RequestParts<'_>,
-    value: &Bytes,
-    gather_value_bytes_min: usize,
-) {
-    if value.len() < gather_value_bytes_min {
-        encode_request(out.tail(), &RequestParts { value, ..*parts });
-        return;
-    }
-    encode_request_head(out.tail(), parts, value.len());
-    out.pin(value.clone());
-}
-
-/// One write of as much as the socket takes; the buffer resumes exactly behind it.
-pub(crate) fn write_some(stream: &Socket, out: &mut WriteBuffer<Bytes>) -> io::Result<()> {
-    if out.is_empty() {
-        return match stream.try_flush()? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
-        };
-    }
-    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-    let filled = out.gather(&mut slices);
-    let written = stream.try_write(&slices[..filled])?;
-    if written == 0 {
-        return Err(ErrorKind::WriteZero.into());
-    }
-    out.advance(written);
-    Ok(())
 }

@@ -10,14 +10,12 @@ use oribi_types::Cas;
 use crate::client::Client;
 use crate::collection::Collection;
 use crate::error::{ClientError, Refused, Site};
-use crate::operation::{CounterOptions, Operation, WriteOptions};
-use crate::reply::{Document, DocumentMeta, MutationToken, Reply};
+use crate::operation::Operation;
+use crate::reply::{CounterReply, Document, DocumentMeta, Reply, Written};
 use crate::subdocument::{
     Lookup, LookupInOptions, LookupInReply, MutateInOptions, MutateInReply, PathMutation,
 };
-
-/// CAS of what was written, and where it stands in its vbucket's history.
-type Written = (Cas, Option<MutationToken>);
+use crate::write_options::{CounterOptions, WriteOptions};
 
 impl Client {
     /// Reads a document; `None` when there is none.
@@ -39,8 +37,8 @@ impl Client {
         self.read(collection, &Operation::get_and_touch(key, expiry)).await
     }
 
-    /// Reads a document and locks it for `seconds`, 0 for the server's default; `None` when there is
-    /// none. [`Refused::Locked`] when somebody else has locked it.
+    /// Reads a document and locks it for `seconds`, 0 for the server's default; `None` when there
+    /// is none. [`Refused::Locked`] when another client has locked it.
     pub async fn get_and_lock(
         &self,
         collection: &Collection,
@@ -50,7 +48,8 @@ impl Client {
         self.read(collection, &Operation::get_and_lock(key, seconds)).await
     }
 
-    /// Unlocks a document, else [`Refused::NotLocked`]; `cas` is what [`Client::get_and_lock`] gave.
+    /// Unlocks a document, else [`Refused::NotLocked`]; `cas` is what [`Client::get_and_lock`]
+    /// gave.
     pub async fn unlock(
         &self,
         collection: &Collection,
@@ -151,20 +150,22 @@ impl Client {
         Ok(self.run(collection, &Operation::touch(key, expiry)).await?.cas)
     }
 
-    /// Changes a counter and returns its new value.
+    /// Changes a counter.
     pub async fn counter(
         &self,
         collection: &Collection,
         key: &[u8],
         options: &CounterOptions,
-    ) -> Result<u64, ClientError> {
+    ) -> Result<CounterReply, ClientError> {
         let operation = Operation::counter(key, options);
         let reply = self.run(collection, &operation).await?;
-        reply.counter_value().map_err(|error| error.at(self.site_of(&operation)))
+        let Written { cas, mutation } = reply.written();
+        let value = reply.counter_value().map_err(|error| error.at(self.site_of(&operation)))?;
+        Ok(CounterReply { value, cas, mutation })
     }
 
-    /// Reads parts of a document; `None` when there is none. That a path leads nowhere is an outcome
-    /// of that path.
+    /// Reads parts of a document; `None` when there is none. A path that leads nowhere is an
+    /// outcome of that path.
     pub async fn lookup_in(
         &self,
         collection: &Collection,
@@ -209,11 +210,10 @@ impl Client {
         collection: &Collection,
         operation: Operation<'_>,
     ) -> Result<Written, ClientError> {
-        let reply = self.run(collection, &operation).await?;
-        Ok((reply.cas, reply.mutation))
+        Ok(self.run(collection, &operation).await?.written())
     }
 
-    /// Where an answer came from that is found out to be malformed only here.
+    /// Where an answer came from, for one that turns out to be malformed only here.
     fn site_of(&self, operation: &Operation<'_>) -> Site {
         let opcode: Opcode = operation.opcode();
         let topology = self.cluster().topology();

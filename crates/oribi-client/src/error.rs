@@ -1,8 +1,8 @@
 //! What can go wrong, from a caller's point of view.
 //!
-//! [`Refused`] is an answer of the server: the connection is fine and the request was decided.
-//! The other errors say that no usable answer came. Errors are cheap to clone, because one broken
-//! connection fails every request that is in flight on it.
+//! [`Refused`] is an answer of the server: the connection is fine and the server decided.
+//! The other errors say that no usable answer came. Errors are cheap to clone, because a broken
+//! connection fails every request in flight on it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +14,7 @@ use oribi_protocol::status::Status;
 
 /// Why an operation gave no result.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The server decided against it.
     #[error("{0}")]
@@ -84,7 +85,8 @@ pub enum ClientError {
         /// Why there was no connection.
         reason: Arc<str>,
     },
-    /// The connection ended before the answer came; whether the operation was carried out is unknown.
+    /// The connection ended before the answer came; whether the operation was carried out is
+    /// unknown.
     #[error("{at}: the connection is closed: {reason}")]
     Closed {
         /// Connection and operation.
@@ -96,6 +98,7 @@ pub enum ClientError {
 
 /// Which connection, and what it was doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Site {
     /// The server, as `host:port`.
     pub peer: Arc<str>,
@@ -112,7 +115,7 @@ impl fmt::Display for Site {
 /// Bytes of a server that do not mean what they should; the text says what was expected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub Cow<'static, str>);
+pub struct Malformed(Cow<'static, str>);
 
 impl Malformed {
     pub(crate) fn new(reason: impl Into<Cow<'static, str>>) -> Malformed {
@@ -127,6 +130,7 @@ impl Malformed {
 
 /// A status other than success, by what a caller can do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// No such document (or bucket).
     #[error("not found")]
@@ -255,6 +259,7 @@ impl Refused {
 
 /// Why one path of a sub-document operation gave nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// Nothing is there.
     #[error("no such path")]
@@ -332,8 +337,8 @@ impl ClientError {
         matches!(self, ClientError::NotSent { .. })
     }
 
-    /// True when the connection ended while the operation was in flight: a read may be repeated, of a
-    /// write nothing is known.
+    /// True when the connection ended while the operation was in flight: a read may be repeated, of
+    /// a write nothing is known.
     pub fn was_interrupted(&self) -> bool {
         matches!(self, ClientError::Closed { .. })
     }

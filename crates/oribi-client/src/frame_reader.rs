@@ -1,14 +1,14 @@
 //! Frames out of a stream of bytes, without moving the bytes.
 //!
-//! Owns: what was received and not yet taken. Small frames are handed out where the socket left them, in a
-//! [`ReadBuffer`], so draining a stream of any length moves at most the one partial frame at the end
-//! of each block. A frame of [`LARGE_FRAME_BYTES_MIN`] and more gets a block of exactly its size; the
-//! part that had arrived is copied there once, the rest is received straight into it, and its value
-//! leaves as that same block ([`FrameReader::take_body`]).
+//! Owns the bytes received and not yet taken. Small frames are handed out where the socket left
+//! them, in a [`ReadBuffer`], so draining a stream of any length moves at most the one partial
+//! frame at the end of each block. A frame of [`LARGE_FRAME_BYTES_MIN`] and more gets a block of
+//! exactly its size: the part that had arrived is copied there once, the rest is received straight
+//! into it, and its value leaves as that same block ([`FrameReader::take_body`]).
 //!
-//! How it is driven: read into [`FrameReader::spare`], say how much by [`FrameReader::commit`], then call
-//! [`FrameReader::advance`] until it answers false. The frame it found is [`FrameReader::frame`]
-//! until the next call of `advance`, which lets go of it. Bytes may be added at any time, also
+//! To drive it, read into [`FrameReader::spare`], report the length by [`FrameReader::commit`],
+//! then call [`FrameReader::advance`] until it answers false. The frame it found is
+//! [`FrameReader::frame`] until the next call of `advance`. Bytes may be added at any time, also
 //! while a frame is held.
 //!
 //! Invariants: `moved_bytes() <= received_bytes()`; a header's length is checked against the limit
@@ -136,7 +136,7 @@ impl FrameReader {
         }
     }
 
-    /// The present frame's header, for whoever has to decide by it first.
+    /// The present frame's header.
     #[inline]
     pub fn header(&self) -> Option<&Header> {
         match &self.current {
@@ -228,7 +228,8 @@ impl FrameReader {
         }
         let Some(header_bytes) = unread.first_chunk::<HEADER_BYTES>() else { return Ok(()) };
         let header = Header::decode(header_bytes)?;
-        // Zeroed pages are mapped when first written, so a length that no bytes follow costs nothing.
+        // Zeroed pages are mapped when first written, so a length that no bytes follow costs
+        // nothing.
         let mut block = vec![0; frame_bytes];
         block[..unread.len()].copy_from_slice(unread);
         let filled_bytes = unread.len();

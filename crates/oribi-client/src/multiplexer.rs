@@ -1,17 +1,17 @@
 //! One TCP connection shared by many tasks: answers are matched to requests by opaque.
 //!
-//! Two tasks serve it. The writer takes everything that was queued since its last write and sends it
-//! with vectored writes, so that requests gather into large writes by themselves when many are
-//! queued. The reader takes answers out of a [`FrameReader`] and hands each to whoever waits for it.
+//! Two tasks serve it. The writer sends everything that was queued since its last write with
+//! vectored writes, so requests coalesce under load. The reader takes answers out of a
+//! [`FrameReader`] and hands each to its waiter.
 //!
-//! An opaque is an index into the table of waiting requests. Its entry is freed only by the answer, not
-//! when a caller stops waiting, so an answer that comes late is never taken for another one's.
+//! An opaque is an index into the table of requests in flight. Only the answer frees its entry, not
+//! a caller that stops waiting, so a late answer is never taken for another request's.
 //!
-//! Invariants: every entry receives its answer or, when the connection ends, [`ClientError::Closed`],
-//! or [`ClientError::NotSent`] when the socket cannot have taken its whole request. That is known
-//! because the writer says how far it may get before each write, under the lock that closing takes.
-//! A connection on which a request waits and nothing arrives for [`SILENCE_MAX`] is given up when the
-//! request's caller gives up; else requests that nobody waits for would pile up on it.
+//! Invariants: every entry receives its answer or, when the connection ends,
+//! [`ClientError::Closed`], or [`ClientError::NotSent`] when the socket cannot have taken its whole
+//! request. That is known because the writer says how far it may get before each write, under the
+//! lock that closing takes. When a request times out on a connection that was silent for
+//! [`SILENCE_MAX`], the connection is closed; otherwise abandoned requests would pile up on it.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::magic::Magic;
@@ -34,22 +33,20 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::batch::Batch;
-use crate::bootstrap::Negotiated;
 use crate::config_watch::ConfigWatch;
-use crate::connection::{Connection, Parts, queue_request, write_some};
+use crate::connection::{Connection, Parts};
 use crate::error::{ClientError, Site};
+use crate::features::Features;
 use crate::frame_reader::FrameReader;
-use crate::response::Response;
+use crate::outbound::{queue_request, write_some};
+use crate::response::{Answer, Response};
 use crate::socket::Socket;
 
 /// How long a connection may be silent while requests wait: longer than a server takes for a
 /// synchronous write on a slow disk, shorter than the system takes to notice a lost peer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// What an answer is, or why none comes.
-pub(crate) type Answer = Result<Response, ClientError>;
-
-/// Who waits for an answer.
+/// The receiver of an answer.
 pub(crate) enum Waiter {
     /// One caller for one answer.
     One(oneshot::Sender<Answer>),
@@ -99,7 +96,7 @@ struct Shared {
 /// An open connection. Dropping it closes it and fails what is in flight.
 pub(crate) struct Multiplexer {
     shared: Arc<Shared>,
-    negotiated: Negotiated,
+    features: Features,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
 }
@@ -107,7 +104,7 @@ pub(crate) struct Multiplexer {
 impl Multiplexer {
     /// Shares a connection that has nothing in flight. Announcements of cluster maps go to `watch`.
     pub fn start(connection: Connection, watch: Arc<ConfigWatch>) -> Multiplexer {
-        let Parts { stream, peer, reader, negotiated } = connection.into_parts();
+        let Parts { stream, peer, reader, features } = connection.into_parts();
         let state = State {
             queue: WriteBuffer::new(),
             queued_bytes: 0,
@@ -126,7 +123,7 @@ impl Multiplexer {
         let stream = Arc::new(stream);
         let reader = tokio::spawn(run_reader(stream.clone(), reader, shared.clone()));
         let writer = tokio::spawn(run_writer(stream, shared.clone()));
-        Multiplexer { shared, negotiated, reader, writer }
+        Multiplexer { shared, features, reader, writer }
     }
 
     /// The server, as `host:port`.
@@ -134,9 +131,9 @@ impl Multiplexer {
         &self.shared.peer
     }
 
-    /// True when the server granted `feature`.
-    pub fn has(&self, feature: Feature) -> bool {
-        self.negotiated.has(feature)
+    /// What the server granted.
+    pub fn features(&self) -> Features {
+        self.features
     }
 
     /// True when the connection has ended.
@@ -149,8 +146,8 @@ impl Multiplexer {
         self.shared.state.lock().closed.clone()
     }
 
-    /// Queues a request. `parts.opaque` and `parts.value` are not looked at. `waiter` is answered in
-    /// any case, at once when the connection has ended.
+    /// Queues a request. `parts.opaque` and `parts.value` are not looked at. `waiter` is answered
+    /// in any case, at once when the connection has ended.
     ///
     /// The caller has checked the lengths of key and value.
     pub fn submit(&self, parts: &RequestParts<'_>, value: &Bytes, waiter: Waiter) {
@@ -177,7 +174,8 @@ impl Multiplexer {
         }
     }
 
-    /// Sends one request and waits for its answer until `deadline`, which was `after` from the start.
+    /// Sends one request and waits for its answer until `deadline`, which was `after` from the
+    /// start.
     pub async fn call(
         &self,
         parts: &RequestParts<'_>,
@@ -199,8 +197,7 @@ impl Multiplexer {
         }
     }
 
-    /// Says that a request got no answer in time. Closes the connection if it has been silent for too
-    /// long.
+    /// A request got no answer in time. Closes the connection if it has been silent for too long.
     pub fn note_timeout(&self) {
         let state = self.shared.state.lock();
         let silent = state.heard.elapsed();
@@ -256,7 +253,7 @@ impl Shared {
         self.writer_wakeup.notify_one();
     }
 
-    /// Hands every whole frame to whoever waits for it.
+    /// Hands every whole frame to its waiter.
     fn receive_all(&self, reader: &mut FrameReader) -> Result<(), Arc<str>> {
         self.state.lock().heard = Instant::now();
         while reader.advance().map_err(|error| error.to_string())? {
@@ -278,7 +275,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Requests of the server need no answer. One that is not understood means nothing to us.
+    /// Requests of the server need no answer. The client ignores those that it does not know.
     fn hear_announcement(&self, frame: &Frame<'_>) {
         if frame.header.opcode != SERVER_CLUSTERMAP_CHANGE {
             return;
@@ -307,8 +304,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Prepares the next write: fills an empty `out` with what was queued, and notes that all of it may
-    /// be sent. `sent_bytes` were sent so far. False when the connection has ended.
+    /// Prepares the next write: fills an empty `out` with what was queued, and notes that all of it
+    /// may be sent. `sent_bytes` were sent so far. False when the connection has ended.
     fn offer(&self, out: &mut WriteBuffer<Bytes>, sent_bytes: u64) -> bool {
         let mut state = self.state.lock();
         if state.closed.is_some() {
@@ -370,7 +367,8 @@ async fn run_writer(stream: Arc<Socket>, shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the socket has everything that was written. What is queued meanwhile has to wait for that too.
+/// Waits until the socket has everything that was written. Requests queued meanwhile wait for that
+/// too.
 async fn flush(stream: &Socket) -> std::io::Result<()> {
     while !stream.try_flush()? {
         stream.writable().await?;

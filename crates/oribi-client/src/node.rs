@@ -1,18 +1,17 @@
-//! One node of the cluster: its shared connections, opened when first needed and opened again after
-//! they ended.
+//! One node of the cluster: its shared connections, opened on first use and again after they end.
 //!
-//! Each of a node's connections is a [`Link`]. Whoever needs one that is not open leaves a
-//! [`Parked`] call behind; a task connects, and then makes the calls in the order in which they came.
-//! Attempts that fail are repeated after growing pauses for as long as somebody waits. A server that
-//! refuses name and password ends that at once: everything waiting gets the refusal, and so does what
-//! comes within the next [`PAUSE_MAX`]; only then does new demand lead to one more attempt.
+//! Each of a node's connections is a [`Link`]. A caller that needs one while it is closed parks a
+//! call ([`Parked`]); a task connects, then makes the calls in the order in which they came. It
+//! repeats failed attempts after growing pauses, as long as calls are parked. A server that refuses
+//! name and password ends that at once: all parked calls get the refusal, and so do new ones within
+//! [`PAUSE_MAX`]. Only then does a new call lead to another attempt.
 //!
-//! A server that cannot be reached may have been replaced: while somebody waits for it, every attempt that fails is
-//! a reason to fetch the map from another node, and when the new map has no place for this one, whoever waits is told
-//! so at once and can try its successor.
+//! An unreachable server may have been replaced. So each failed attempt with calls parked is a
+//! reason to fetch the map from another node. When the new map does not list this node, its calls
+//! fail at once and their callers can try its successor.
 //!
-//! Invariants: at most one task connects a link; a parked call is made exactly once, or dropped together
-//! with its link. The task keeps no link alive.
+//! Invariants: at most one task connects a link; a parked call is made exactly once, or dropped
+//! together with its link. The task keeps no link alive.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,12 +23,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::bootstrap::ConnectOptions;
 use crate::config::KvNode;
 use crate::config_watch::ConfigWatch;
 use crate::connection::Connection;
 use crate::error::{ClientError, Site};
 use crate::multiplexer::Multiplexer;
+use crate::options::ConnectOptions;
 use crate::retry::Backoff;
 
 /// Pause before the first attempt to connect again, and the longest one.
@@ -64,8 +63,7 @@ impl Node {
         watch: &Arc<ConfigWatch>,
         runtime: &Handle,
     ) -> Arc<Node> {
-        let KvNode { host, port } = address.clone();
-        let options = Arc::new(ConnectOptions { host, port, ..options.clone() });
+        let options = Arc::new(options.clone().node(&address));
         let peer: Arc<str> = address.to_string().into();
         let link = || {
             Arc::new(Link {
@@ -85,8 +83,8 @@ impl Node {
         &self.address
     }
 
-    /// The connection for operations on a vbucket: always the same one, so that writes of one key are
-    /// carried out in their order.
+    /// The connection for operations on a vbucket: always the same one, so that writes of one key
+    /// are carried out in their order.
     pub fn link(&self, vbid: Vbid) -> &Arc<Link> {
         // Nodes have every n-th vbucket; the product spreads them whatever n is.
         let spread = usize::from(vbid.0).wrapping_mul(0x9e37_79b1) >> 16;
@@ -98,8 +96,7 @@ impl Node {
         self.links.iter().find_map(Link::open_connection)
     }
 
-    /// The map has no place for it any more. What is under way on its connections goes on; what waits for a connection
-    /// that is not there ends unsent.
+    /// The map no longer lists it. Requests in flight go on; parked calls end unsent.
     pub fn leave(&self) {
         for link in &self.links {
             let waiting = {
@@ -114,7 +111,7 @@ impl Node {
         }
     }
 
-    /// Begins to connect to it, if nobody does and it is not connected. Waits for nothing.
+    /// Begins to connect to it unless it is connected or connecting. Does not wait.
     pub fn connect(&self, opcode: Opcode) {
         let link = self.link(Vbid(0));
         if !matches!(link.state.lock().stage, Stage::Connecting) {
@@ -153,7 +150,7 @@ struct LinkState {
     /// Why the last attempt failed.
     last_failure: Option<Arc<str>>,
     parked: Vec<Parked>,
-    /// The map has no place for the node any more, and never will have for this value.
+    /// The map no longer lists the node. A node that comes back gets a new value.
     has_left: bool,
 }
 
@@ -177,7 +174,8 @@ impl LinkState {
         }
     }
 
-    /// How long the next attempt has to wait, when the connection is found closed or never was open.
+    /// How long the next attempt has to wait, when the connection is found closed or never was
+    /// open.
     fn pause(&mut self) -> Duration {
         if let Some(opened) = self.opened.take() {
             // A server that accepts connections only to drop them is not healthy.
@@ -215,7 +213,7 @@ impl Link {
             Stage::Refused(error) if state.not_before.is_some_and(|time| Instant::now() < time) => {
                 return (parked.resume)(Err(error.clone()));
             }
-            // Whoever looked at the map just before it changed would wait here for nobody.
+            // A caller that still holds the old map would wait here until its timeout.
             _ if state.has_left => {
                 drop(state);
                 let error = self.has_left(parked.opcode);
@@ -272,7 +270,8 @@ impl Link {
         ClientError::NotSent { at, reason }
     }
 
-    /// Takes the outcome of an attempt. Returns the pause before the next one, if there is to be one.
+    /// Takes the outcome of an attempt. Returns the pause before the next one, if there is to be
+    /// one.
     fn settle(&self, outcome: Result<Connection, ClientError>) -> Option<Duration> {
         match outcome {
             Ok(connection) => {
@@ -292,7 +291,7 @@ impl Link {
         let mut state = self.state.lock();
         state.opened = Some(Instant::now());
         state.last_failure = None;
-        // Under the lock, so that nobody gets ahead of who waited.
+        // Under the lock, so that no new call gets ahead of the parked ones.
         for parked in std::mem::take(&mut state.parked) {
             (parked.resume)(Ok(&multiplexer));
         }
@@ -322,7 +321,7 @@ impl Link {
             std::mem::take(&mut state.parked).into_iter().partition(|p| p.deadline > now);
         state.parked = waiting;
         let goes_on = !state.parked.is_empty();
-        // Not for the map's own sake: a client that is not used would go on for ever.
+        // Not for fetches of the map themselves: an idle client would go on for ever.
         let is_missed = state.parked.iter().any(|p| p.opcode != Opcode::GetClusterConfig);
         if !goes_on {
             state.stage = Stage::Idle;

@@ -1,8 +1,8 @@
 //! Operations on one document: what is sent for them and what their answers mean.
 //!
-//! An [`Operation`] borrows its key and shares its value, and can be encoded any number of times, for
-//! instance for another vbucket or a collection's new id. Owns the check of key and value lengths,
-//! which everything below relies on.
+//! An [`Operation`] borrows its key and shares its value, and can be encoded any number of times,
+//! for instance for another vbucket or a collection's new id. Owns the check of key and value
+//! lengths, which everything below relies on.
 
 mod encoder;
 
@@ -10,48 +10,13 @@ use bytes::Bytes;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras, ExpiryExtras, SetExtras};
-use oribi_types::{Cas, CollectionId, DurabilityLevel};
+use oribi_types::{Cas, CollectionId};
 
 pub(crate) use encoder::{Encoder, Terms};
 
 use crate::error::ClientError;
 use crate::subdocument::{self, Lookup, LookupInOptions, MutateInOptions, PathMutation};
-
-/// Flags that Couchbase SDKs expect of a JSON document: format 2 in the high byte ("common flags"),
-/// and the legacy value that older ones look for.
-pub const FLAGS_JSON: u32 = 0x0200_0006;
-
-/// How a write is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WriteOptions {
-    /// Write only if the document has this CAS; 0 for any.
-    pub cas: Cas,
-    /// Flags of the document, for example [`FLAGS_JSON`].
-    pub flags: u32,
-    /// Expiry: 0 for none, up to 30 days in seconds from now, larger as UNIX time.
-    pub expiry: u32,
-    /// When the server may answer.
-    pub durability: DurabilityLevel,
-    /// How long the server may take for the durability; its default if not given.
-    pub durability_timeout_ms: Option<u16>,
-    /// Keep the expiry that the document has.
-    pub preserve_expiry: bool,
-}
-
-/// How a counter is changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CounterOptions {
-    /// What is added, or subtracted when `decrement` is set.
-    pub delta: u64,
-    /// Subtract instead of add; the value stops at zero.
-    pub decrement: bool,
-    /// Value of a counter that does not exist; `None` refuses to create one.
-    pub initial: Option<u64>,
-    /// Expiry of a counter that is created.
-    pub expiry: u32,
-    /// When the server may answer.
-    pub durability: DurabilityLevel,
-}
+use crate::write_options::{CounterOptions, WriteOptions};
 
 /// What kind of operation it is, with its own fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,8 +61,8 @@ impl<'a> Operation<'a> {
         Operation::new(Kind::GetAndTouch { expiry }, key)
     }
 
-    /// Reads a document and locks it for `seconds`, 0 for the server's default. The CAS of the reply
-    /// is what writes or unlocks it meanwhile.
+    /// Reads a document and locks it for `seconds`, 0 for the server's default. The CAS of the
+    /// reply is what writes or unlocks it meanwhile.
     pub fn get_and_lock(key: &'a [u8], seconds: u32) -> Operation<'a> {
         Operation::new(Kind::GetAndLock { seconds }, key)
     }
@@ -128,12 +93,14 @@ impl<'a> Operation<'a> {
         Operation::store(Opcode::Replace, key, value, options)
     }
 
-    /// Adds bytes at the end of a document that must exist. Of the options, CAS and durability count.
+    /// Adds bytes at the end of a document that must exist. Of the options, CAS and durability
+    /// count.
     pub fn append(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
         Operation::concatenate(Opcode::Append, key, value, options)
     }
 
-    /// Adds bytes at the start of a document that must exist. Of the options, CAS and durability count.
+    /// Adds bytes at the start of a document that must exist. Of the options, CAS and durability
+    /// count.
     pub fn prepend(key: &'a [u8], value: Bytes, options: &WriteOptions) -> Operation<'a> {
         Operation::concatenate(Opcode::Prepend, key, value, options)
     }
@@ -156,13 +123,7 @@ impl<'a> Operation<'a> {
         options: &MutateInOptions,
     ) -> Result<Operation<'a>, ClientError> {
         let (head, value) = subdocument::encode_mutation(paths, options)?;
-        let options = WriteOptions {
-            cas: options.cas,
-            durability: options.durability,
-            durability_timeout_ms: options.durability_timeout_ms,
-            preserve_expiry: options.preserve_expiry,
-            ..WriteOptions::default()
-        };
+        let options = options.write_options();
         Ok(Operation { value, options, ..Operation::new(Kind::Subdocument(head), key) })
     }
 
@@ -255,7 +216,7 @@ impl<'a> Operation<'a> {
             Kind::Subdocument(head) => head.opcode,
             Kind::Delete => Opcode::Delete,
             Kind::Touch { .. } => Opcode::Touch,
-            Kind::Counter(CounterOptions { decrement: false, .. }) => Opcode::Increment,
+            Kind::Counter(CounterOptions { is_decrement: false, .. }) => Opcode::Increment,
             Kind::Counter(_) => Opcode::Decrement,
         }
     }

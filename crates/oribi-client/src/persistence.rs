@@ -1,4 +1,4 @@
-//! Whether what was written is on disk: observing a vbucket's sequence numbers.
+//! Whether a write is on disk: observing a vbucket's sequence numbers.
 
 use bytes::{Buf, Bytes};
 use oribi_protocol::opcode::Opcode;
@@ -11,6 +11,7 @@ use crate::reply::MutationToken;
 
 /// How far a vbucket is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ObservedSeqno {
     /// Present history.
     pub vb_uuid: VbUuid,
@@ -18,8 +19,21 @@ pub struct ObservedSeqno {
     pub persisted: Seqno,
     /// Last mutation in memory.
     pub current: Seqno,
-    /// When the history that was asked about has ended: how far it came. What it had beyond that is lost.
+    /// When the history that was asked about has ended: how far it came. What it had beyond that is
+    /// lost.
     pub ended: Option<Seqno>,
+}
+
+/// What became of a mutation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Persistence {
+    /// It is on disk.
+    Persisted,
+    /// It is in memory, and on its way to the disk.
+    Pending,
+    /// The server lost it: the history that it belongs to ended before it.
+    Lost,
 }
 
 /// Formats of the answer.
@@ -27,10 +41,24 @@ const SAME_HISTORY: u8 = 0;
 const OTHER_HISTORY: u8 = 1;
 
 impl ObservedSeqno {
-    pub(crate) fn decode(
-        mut bytes: Bytes,
-        asked: MutationHistory,
-    ) -> Result<ObservedSeqno, Malformed> {
+    pub(crate) fn decode(bytes: Bytes, asked: MutationHistory) -> Result<ObservedSeqno, Malformed> {
+        let (answered, observed) = ObservedSeqno::decode_any(bytes)?;
+        match answered == asked {
+            true => Ok(observed),
+            false => Err(Malformed::new("figures of another vbucket than was asked for")),
+        }
+    }
+
+    /// Decodes the figures of a vbucket, whatever history was asked about.
+    pub(crate) fn decode_present(bytes: Bytes, vbid: Vbid) -> Result<ObservedSeqno, Malformed> {
+        let ((answered, _), observed) = ObservedSeqno::decode_any(bytes)?;
+        match answered == vbid {
+            true => Ok(observed),
+            false => Err(Malformed::new("figures of another vbucket than was asked for")),
+        }
+    }
+
+    fn decode_any(mut bytes: Bytes) -> Result<(MutationHistory, ObservedSeqno), Malformed> {
         let cut_off = |_| Malformed::new("an observed vbucket's figures are cut off");
         let format = bytes.try_get_u8().map_err(cut_off)?;
         let vbid = Vbid(bytes.try_get_u16().map_err(cut_off)?);
@@ -43,10 +71,17 @@ impl ObservedSeqno {
             OTHER_HISTORY => (VbUuid(next()?), Some(Seqno(next()?))),
             _ => return Err(Malformed::new("unknown format of an observed vbucket")),
         };
-        if (vbid, answered) != asked {
-            return Err(Malformed::new("figures of another vbucket than was asked for"));
+        let observed = ObservedSeqno { vb_uuid, persisted, current, ended };
+        Ok(((vbid, answered), observed))
+    }
+
+    fn persistence_of(&self, seqno: Seqno) -> Persistence {
+        // What belongs to the end of the old history is the start of the present one.
+        match self.ended {
+            Some(ended) if seqno > ended => Persistence::Lost,
+            _ if seqno <= self.persisted => Persistence::Persisted,
+            _ => Persistence::Pending,
         }
-        Ok(ObservedSeqno { vb_uuid, persisted, current, ended })
     }
 }
 
@@ -54,8 +89,8 @@ impl ObservedSeqno {
 pub(crate) type MutationHistory = (Vbid, VbUuid);
 
 impl Client {
-    /// How far a vbucket is in the history `vb_uuid`. [`crate::Refused::NotFound`] when it never had
-    /// that history. Not repeated when a node refuses or the connection ends.
+    /// How far a vbucket is in the history `vb_uuid`. [`crate::Refused::NotFound`] when it never
+    /// had that history. Not repeated when a node refuses or the connection ends.
     pub async fn observe_seqno(
         &self,
         vbid: Vbid,
@@ -68,9 +103,9 @@ impl Client {
             .map_err(|error| error.at(Site { peer, operation: parts.opcode.name() }))
     }
 
-    /// The present history of a vbucket, and its last mutation. Not repeated when a node refuses or the connection
-    /// ends.
-    pub async fn last_seqno(&self, vbid: Vbid) -> Result<(VbUuid, Seqno), ClientError> {
+    /// The last mutation of a vbucket; its seqno is 0 when there was none. Not repeated when a node
+    /// refuses or the connection ends.
+    pub async fn last_mutation(&self, vbid: Vbid) -> Result<MutationToken, ClientError> {
         let parts = RequestParts { vbid, ..RequestParts::new(Opcode::GetFailoverLog) };
         let (peer, response) = self.call_vbucket(&parts, &Bytes::new()).await?;
         // Histories and their first sequence numbers, the present one first.
@@ -79,18 +114,13 @@ impl Client {
             Malformed::new("a vbucket without a history").at(site)
         })?;
         let observed = self.observe_seqno(vbid, vb_uuid).await?;
-        Ok((observed.vb_uuid, observed.current))
+        Ok(MutationToken { vbid, vb_uuid: observed.vb_uuid, seqno: observed.current })
     }
 
-    /// True once a mutation is on disk; false while it is not, and for good when it was lost.
-    pub async fn is_persisted(&self, mutation: &MutationToken) -> Result<bool, ClientError> {
+    /// Whether a mutation is on disk.
+    pub async fn persistence(&self, mutation: &MutationToken) -> Result<Persistence, ClientError> {
         let MutationToken { vbid, vb_uuid, seqno } = *mutation;
-        let observed = self.observe_seqno(vbid, vb_uuid).await?;
-        Ok(match observed.ended {
-            None => seqno <= observed.persisted,
-            // What belongs to the end of the old history is the start of the present one.
-            Some(ended) => seqno <= ended && seqno <= observed.persisted,
-        })
+        Ok(self.observe_seqno(vbid, vb_uuid).await?.persistence_of(seqno))
     }
 }
 
@@ -116,6 +146,18 @@ mod tests {
         let observed = ObservedSeqno::decode(answer(1, &[0xb, 5, 9, 0xa, 4]), asked).unwrap();
         let ended = Some(Seqno(4));
         assert_eq!(observed, ObservedSeqno { vb_uuid: VbUuid(0xb), ended, ..same });
+    }
+
+    #[test]
+    fn a_mutation_behind_the_end_of_its_history_is_lost() {
+        let (persisted, current) = (Seqno(5), Seqno(9));
+        let same = ObservedSeqno { vb_uuid: VbUuid(1), persisted, current, ended: None };
+        let other = ObservedSeqno { ended: Some(Seqno(6)), ..same };
+        use Persistence::{Lost, Pending, Persisted};
+        let of =
+            |observed: ObservedSeqno| [5, 6, 7].map(|seqno| observed.persistence_of(Seqno(seqno)));
+        assert_eq!(of(same), [Persisted, Pending, Pending]);
+        assert_eq!(of(other), [Persisted, Pending, Lost]);
     }
 
     #[test]

@@ -1,48 +1,7 @@
 //! Many operations in flight together, on all nodes, from one task.
 //!
-//! [`Pipeline::queue`] sends without waiting, [`Pipeline::next`] yields results in the order in which
-//! operations were queued, whatever order the servers answered in. The caller keeps memory bounded by
-//! taking results while [`Pipeline::is_full`]:
-//!
-//! ```standalone_crate
-//! # #[path = "../tests/support/mod.rs"] mod support;
-//! use bytes::Bytes;
-//! use oribi_client::pipeline::PipelineOptions;
-//! use oribi_client::{Client, Operation, WriteOptions};
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let options = support::serve_documents();
-//! let client = Client::connect(options).await?;
-//! let mut pipeline = client.pipeline(PipelineOptions::default());
-//! let mut written = 0;
-//! for number in 0..10_000 {
-//!     while pipeline.is_full() {
-//!         pipeline.next().await.expect("a full pipeline has results to come").1?;
-//!         written += 1;
-//!     }
-//!     let key = format!("user:{number}");
-//!     let value = Bytes::from(number.to_string());
-//!     let operation = Operation::upsert(key.as_bytes(), value, &WriteOptions::default());
-//!     pipeline.queue(client.default_collection(), &operation)?;
-//! }
-//! while let Some((_number, result)) = pipeline.next().await {
-//!     result?;
-//!     written += 1;
-//! }
-//! assert_eq!(written, 10_000);
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! An operation for a node that is not connected waits until it is. Nothing is retried here, neither what
-//! a server refused nor what was in flight on a connection that ended: that is a result, and whoever
-//! still has key and value can run it again by [`Client::run`]. [`ClientError::was_not_sent`] tells
-//! when that is safe for writes too. Operations on one key are carried out in the order in which
-//! they were queued, unless [`crate::ConnectOptions::unordered_execution`] allows the server another one.
-//!
-//! Each operation has the client's timeout, counted from when it was queued; at its end the operation
-//! has a result whatever the server does.
+//! Owns the order of results, the timeout of each operation, and which map an operation was sent
+//! under. Sending and receiving are the connections' business. Called by users of [`Client`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,13 +16,15 @@ use crate::client::Client;
 use crate::cluster::Topology;
 use crate::collection::Collection;
 use crate::error::{ClientError, Refused, Site};
-use crate::multiplexer::{Answer, Multiplexer, Waiter};
+use crate::multiplexer::{Multiplexer, Waiter};
 use crate::node::{Link, Node, Opened, Parked};
 use crate::operation::{Encoder, Operation, Terms};
 use crate::reply::Reply;
+use crate::response::Answer;
 
 /// How much may be in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PipelineOptions {
     /// Operations.
     pub operations_max: usize,
@@ -76,6 +37,35 @@ impl Default for PipelineOptions {
     fn default() -> PipelineOptions {
         PipelineOptions { operations_max: 4096, bytes_max: 8 * 1024 * 1024 }
     }
+}
+
+impl PipelineOptions {
+    /// The default: 4096 operations, 8 MiB of keys and values.
+    pub fn new() -> PipelineOptions {
+        PipelineOptions::default()
+    }
+
+    /// Limits the operations in flight.
+    pub fn operations_max(mut self, operations: usize) -> PipelineOptions {
+        self.operations_max = operations;
+        self
+    }
+
+    /// Limits the bytes of keys and values in flight.
+    pub fn bytes_max(mut self, bytes: usize) -> PipelineOptions {
+        self.bytes_max = bytes;
+        self
+    }
+}
+
+/// An operation that has its result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Completed {
+    /// Number that [`Pipeline::queue`] gave it.
+    pub number: u64,
+    /// The server's answer, or why there is none.
+    pub result: Result<Reply, ClientError>,
 }
 
 /// One operation in flight.
@@ -95,8 +85,8 @@ struct Era {
     topology: Arc<Topology>,
 }
 
-/// The open connection of each vbucket under the present map, as far as it was needed: looking it up at
-/// the node takes a lock and a reference.
+/// The open connection of each vbucket under the present map, as far as it was needed: looking it
+/// up at the node takes a lock and a reference.
 #[derive(Default)]
 struct Routes(Vec<Option<Arc<Multiplexer>>>);
 
@@ -118,7 +108,51 @@ impl Routes {
     }
 }
 
-/// Operations in flight together; see the module. Dropping it forgets their results.
+/// Many operations in flight together, on all nodes, from one task. Dropping it forgets their
+/// results.
+///
+/// [`Pipeline::queue`] sends without waiting, [`Pipeline::next`] yields results in the order in
+/// which operations were queued, whatever order the servers answered in. The caller keeps memory
+/// bounded by taking results while [`Pipeline::is_full`]:
+///
+/// ```standalone_crate
+/// # #[path = "../tests/support/mod.rs"] mod support;
+/// use bytes::Bytes;
+/// use oribi_client::{Client, Operation, PipelineOptions, WriteOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let options = support::serve_documents();
+/// let client = Client::connect(options).await?;
+/// let mut pipeline = client.pipeline(PipelineOptions::default());
+/// let mut written = 0;
+/// for number in 0..10_000 {
+///     while pipeline.is_full() {
+///         pipeline.next().await.expect("a full pipeline has results to come").result?;
+///         written += 1;
+///     }
+///     let key = format!("user:{number}");
+///     let value = Bytes::from(number.to_string());
+///     let operation = Operation::upsert(key.as_bytes(), value, &WriteOptions::default());
+///     pipeline.queue(client.default_collection(), &operation)?;
+/// }
+/// while let Some(completed) = pipeline.next().await {
+///     completed.result?;
+///     written += 1;
+/// }
+/// assert_eq!(written, 10_000);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An operation for a node that is not connected waits until it is. A pipeline retries nothing: a
+/// refusal is a result, and so is a connection that ended. A caller that still has key and value
+/// can run the operation again by [`Client::run`]; [`ClientError::was_not_sent`] tells when that is
+/// safe for a write. Operations on one key are carried out in the order in which they were queued,
+/// unless [`crate::ConnectOptions::unordered_execution`] allows the server another one.
+///
+/// Each operation has the client's timeout, counted from when it was queued; at its end the
+/// operation has a result whatever the server does.
 pub struct Pipeline<'c> {
     client: &'c Client,
     options: PipelineOptions,
@@ -139,8 +173,15 @@ pub struct Pipeline<'c> {
     generation: u64,
 }
 
+impl Client {
+    /// A batch of operations in flight together; see [`Pipeline`].
+    pub fn pipeline(&self, options: PipelineOptions) -> Pipeline<'_> {
+        Pipeline::new(self, options)
+    }
+}
+
 impl<'c> Pipeline<'c> {
-    pub(crate) fn new(client: &'c Client, options: PipelineOptions) -> Pipeline<'c> {
+    fn new(client: &'c Client, options: PipelineOptions) -> Pipeline<'c> {
         let generation = client.cluster().generation();
         let topology = client.cluster().topology();
         let mut routes = Routes::default();
@@ -187,7 +228,7 @@ impl<'c> Pipeline<'c> {
         let mut slot = Slot { bytes, vbid, opcode: operation.opcode(), deadline, answer: None };
         let waiter = Waiter::Numbered(self.batch.clone(), number);
         if let Some(connection) = self.routes.find(topology, vbid) {
-            let terms = Terms::of(connection, self.client.options().compress_writes);
+            let terms = Terms::of(connection.features(), self.client.options().compress_writes);
             let (parts, value) = self.encoder.encode(operation, vbid, collection.id(), terms)?;
             connection.submit(&parts, value, waiter);
         } else if let Some(node) = topology.active_node(vbid) {
@@ -205,7 +246,7 @@ impl<'c> Pipeline<'c> {
     }
 
     /// The oldest operation's result, once it is there; `None` when nothing is in flight.
-    pub async fn next(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
+    pub async fn next(&mut self) -> Option<Completed> {
         loop {
             let oldest = self.slots.front()?;
             if oldest.answer.is_some() {
@@ -221,7 +262,7 @@ impl<'c> Pipeline<'c> {
     }
 
     /// The oldest operation's result if it is there already.
-    pub fn try_next(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
+    pub fn try_next(&mut self) -> Option<Completed> {
         if self.slots.front()?.answer.is_none() {
             self.batch.try_take(&mut self.arrived);
             self.place_arrived();
@@ -287,13 +328,13 @@ impl<'c> Pipeline<'c> {
         }
     }
 
-    fn take_oldest(&mut self) -> Option<(u64, Result<Reply, ClientError>)> {
+    fn take_oldest(&mut self) -> Option<Completed> {
         let answer = self.slots.front_mut()?.answer.take()?;
         let slot = self.slots.pop_front()?;
         let number = self.oldest;
         self.oldest += 1;
         self.bytes -= slot.bytes;
-        let reply = answer.and_then(|response| {
+        let result = answer.and_then(|response| {
             Reply::from_response(response, slot.vbid).map_err(|unusable| {
                 unusable.at(|| {
                     let node = self.node_of(number, slot.vbid);
@@ -302,11 +343,11 @@ impl<'c> Pipeline<'c> {
                 })
             })
         });
-        // Maps that nothing in flight was sent under are let go of, and with them their connections.
+        // Maps without operations in flight go, and their connections with them.
         while self.eras.get(1).is_some_and(|next| next.first <= self.oldest) {
             self.eras.pop_front();
         }
-        Some((number, reply))
+        Some(Completed { number, result })
     }
 
     /// Takes over the present map if it is another one.
@@ -341,13 +382,13 @@ fn park(
             Ok(connection) => connection,
             Err(error) => return waiter.answer(Err(error)),
         };
-        // Who gave the operation up was told that it was not sent.
+        // Its caller already has the error that it was not sent.
         if Instant::now() >= deadline {
             return;
         }
         let mut encoder = Encoder::default();
         let operation = operation.with_key(&key);
-        let terms = Terms::of(connection, compress_writes);
+        let terms = Terms::of(connection.features(), compress_writes);
         match encoder.encode(&operation, vbid, collection.id(), terms) {
             Ok((parts, value)) => connection.submit(&parts, value, waiter),
             Err(error) => waiter.answer(Err(error)),

@@ -1,8 +1,9 @@
-//! Range scans: the documents of a collection in one vbucket, as they are on disk, in the order of their keys.
+//! Range scans: the documents of a collection in one vbucket, as they are on disk, in the order of
+//! their keys.
 //!
-//! A scan has a connection for itself while it goes on, because its pages come as fast as they are taken: nothing else
-//! could be asked for meanwhile. All pages of a scan show one moment. Servers end scans that take long; who keeps the
-//! last key begins another one behind it.
+//! A scan occupies its connection, because pages come as fast as they are taken. All pages show one
+//! moment. Servers end scans that take long; a caller that keeps the last key begins another scan
+//! behind it.
 
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId, Datatype, Seqno, VbUuid, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, Seqno, Vbid};
 
 use crate::connection::Connection;
 use crate::error::{ClientError, Malformed, Refused};
+use crate::reply::MutationToken;
 use crate::response::Response;
 
 /// Marks the answers to a scan's requests; nothing else is in flight.
@@ -34,6 +36,7 @@ const FIGURES_BYTES: usize = 25;
 
 /// Which documents a scan shows.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ScanRange<'a> {
     /// Their vbucket.
     pub vbid: Vbid,
@@ -41,21 +44,43 @@ pub struct ScanRange<'a> {
     pub collection: CollectionId,
     /// Only those with greater keys.
     pub behind: Option<&'a [u8]>,
-    /// The history of the vbucket, and up to where it has to be on disk before the scan begins.
-    pub persisted: Option<(VbUuid, Seqno)>,
+    /// What has to be on disk before the scan begins, a mutation of the same vbucket; see
+    /// [`crate::Client::last_mutation`].
+    pub persisted: Option<MutationToken>,
     /// How long the server may wait for that.
     pub patience: Duration,
 }
 
-impl ScanRange<'_> {
-    /// The request. Some servers insist on both ends, so that the least and the greatest key are named.
+impl<'a> ScanRange<'a> {
+    /// All documents of a collection in a vbucket that are on disk.
+    pub fn new(vbid: Vbid, collection: CollectionId) -> ScanRange<'a> {
+        let patience = Duration::from_secs(5);
+        ScanRange { vbid, collection, behind: None, persisted: None, patience }
+    }
+
+    /// Only documents with greater keys than this.
+    pub fn behind(mut self, key: &'a [u8]) -> ScanRange<'a> {
+        self.behind = Some(key);
+        self
+    }
+
+    /// Waits up to `patience` until a mutation of the same vbucket is on disk.
+    pub fn persisted(mut self, mutation: MutationToken, patience: Duration) -> ScanRange<'a> {
+        self.persisted = Some(mutation);
+        self.patience = patience;
+        self
+    }
+
+    /// The request. Some servers insist on both ends, so that the least and the greatest key are
+    /// named.
     fn json(&self) -> String {
         let start = match self.behind {
             Some(key) => format!(r#""excl_start":"{}""#, STANDARD.encode(key)),
             None => format!(r#""start":"{}""#, STANDARD.encode([0])),
         };
         let end = STANDARD.encode([0xff; KEY_BYTES_MAX]);
-        let snapshot = self.persisted.map_or_else(String::new, |(vb_uuid, seqno)| {
+        let snapshot = self.persisted.map_or_else(String::new, |mutation| {
+            let MutationToken { vb_uuid, seqno, .. } = mutation;
             let timeout_ms = self.patience.as_millis();
             format!(
                 r#","snapshot_requirements":{{"vb_uuid":"{}","seqno":{},"timeout_ms":{timeout_ms}}}"#,
@@ -69,6 +94,7 @@ impl ScanRange<'_> {
 
 /// A document in a page of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ScannedDocument<'a> {
     /// Key.
     pub key: &'a [u8],
@@ -136,8 +162,8 @@ fn next_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
-/// A scan that goes on. One that is dropped before its end leaves answers on the connection, which then refuses to do
-/// more.
+/// A scan under way. Dropped before its end, it leaves answers on the connection, which then
+/// refuses further requests.
 #[derive(Debug)]
 pub struct DocumentScan<'c> {
     connection: &'c mut Connection,
@@ -156,15 +182,22 @@ enum Stage {
 }
 
 impl Connection {
-    /// Begins to scan; `None` when there is no document. Nothing else may be in flight until the scan has ended.
+    /// Begins to scan; `None` when there is no document. Nothing else may be in flight until the
+    /// scan has ended.
     ///
-    /// Refused with [`Refused::TemporaryFailure`] when what has to be on disk is not in time, or when the server has too
-    /// many scans already, and with [`Refused::NotSupported`] by buckets that have nothing on disk.
+    /// Refused with [`Refused::TemporaryFailure`] when the mutation is not on disk in time, or when
+    /// the server has too many scans already, and with [`Refused::NotSupported`] by buckets that
+    /// have nothing on disk.
     pub async fn scan(
         &mut self,
         range: &ScanRange<'_>,
     ) -> Result<Option<DocumentScan<'_>>, ClientError> {
         let vbid = range.vbid;
+        if range.persisted.is_some_and(|mutation| mutation.vbid != vbid) {
+            return Err(ClientError::InvalidArgument(
+                "a mutation of another vbucket than is scanned",
+            ));
+        }
         let parts = RequestParts {
             vbid,
             opaque: OPAQUE,
@@ -178,13 +211,14 @@ impl Connection {
         }
         match <[u8; NAME_BYTES]>::try_from(&response.value()[..]) {
             Ok(name) => Ok(Some(DocumentScan { connection: self, vbid, name, stage: Stage::Idle })),
-            Err(_) => Err(self.violated(parts.opcode.name(), "a scan's name has 16 bytes")),
+            Err(_) => Err(self.protocol_error(parts.opcode.name(), "a scan's name has 16 bytes")),
         }
     }
 }
 
 impl DocumentScan<'_> {
-    /// The next documents, once they are there; `None` behind the last ones. After an error the scan has ended.
+    /// The next documents, once they are there; `None` behind the last ones. After an error the
+    /// scan has ended.
     pub async fn next_page(&mut self) -> Result<Option<ScanPage>, ClientError> {
         while self.stage != Stage::Ended {
             if self.stage == Stage::Idle {
@@ -199,7 +233,8 @@ impl DocumentScan<'_> {
         Ok(None)
     }
 
-    /// Asks for all there is. The server sends it in pages, each when the one before has been taken.
+    /// Asks for all documents. The server sends them in pages, each when the one before has been
+    /// taken.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let opcode = Opcode::RangeScanContinue;
         // No limit of documents, time or bytes.
@@ -229,7 +264,9 @@ impl DocumentScan<'_> {
         let page = answer.value();
         if !page.is_empty() && answer.extras() != DOCUMENTS {
             let operation = Opcode::RangeScanContinue.name();
-            return Err(self.connection.violated(operation, "documents were asked for, not keys"));
+            return Err(self
+                .connection
+                .protocol_error(operation, "documents were asked for, not keys"));
         }
         Ok(ScanPage(page))
     }
@@ -247,16 +284,13 @@ impl Drop for DocumentScan<'_> {
 mod tests {
     //! Requests and pages as bytes.
 
+    use oribi_types::VbUuid;
+
     use super::*;
 
     fn range<'a>() -> ScanRange<'a> {
-        ScanRange {
-            vbid: Vbid(3),
-            collection: CollectionId(0x1f),
-            behind: None,
-            persisted: None,
-            patience: Duration::from_secs(2),
-        }
+        let range = ScanRange::new(Vbid(3), CollectionId(0x1f));
+        ScanRange { patience: Duration::from_secs(2), ..range }
     }
 
     #[test]
@@ -268,7 +302,8 @@ mod tests {
         assert_eq!(end, [0xff; KEY_BYTES_MAX]);
         assert_eq!(json.get("snapshot_requirements"), None);
 
-        let persisted = Some((VbUuid(u64::MAX), Seqno(9)));
+        let persisted =
+            Some(MutationToken { vbid: Vbid(3), vb_uuid: VbUuid(u64::MAX), seqno: Seqno(9) });
         let json = ScanRange { behind: Some(b"\xff\""), persisted, ..range() }.json();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["range"]["excl_start"], "/yI=");

@@ -1,7 +1,7 @@
 //! What the answers to operations mean.
 //!
-//! Owns decoding of answers, compressed values included. A refusal of the server becomes an error here;
-//! so does a sub-document write that failed at one of its paths.
+//! Owns decoding of answers, compressed values included. A refusal of the server becomes an error
+//! here; so does a sub-document write that failed at one of its paths.
 
 use bytes::Bytes;
 use oribi_protocol::opcode::Opcode;
@@ -9,9 +9,9 @@ use oribi_protocol::response::MutationExtras;
 use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid, Vbid};
 
 use crate::compression;
-use crate::error::{ClientError, Malformed, Refused, Site};
-use crate::response::Response;
-use crate::subdocument;
+use crate::error::Malformed;
+use crate::path_outcome;
+use crate::response::{Response, Unusable};
 
 /// Where a mutation stands in its vbucket's history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +24,31 @@ pub struct MutationToken {
     pub seqno: Seqno,
 }
 
+/// What came of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Written {
+    /// CAS of the document as it is now.
+    pub cas: Cas,
+    /// Where the write stands in its vbucket's history, when the server sends it.
+    pub mutation: Option<MutationToken>,
+}
+
+/// What came of changing a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CounterReply {
+    /// The new value.
+    pub value: u64,
+    /// CAS of the counter as it is now.
+    pub cas: Cas,
+    /// Where the change stands in its vbucket's history, when the server sends it.
+    pub mutation: Option<MutationToken>,
+}
+
 /// A document that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Document {
     /// Value.
     pub value: Bytes,
@@ -39,6 +62,7 @@ pub struct Document {
 
 /// What a server knows about a document, or about one that was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DocumentMeta {
     /// CAS.
     pub cas: Cas,
@@ -54,6 +78,7 @@ pub struct DocumentMeta {
 
 /// The answer to an operation that succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Reply {
     /// CAS of the document.
     pub cas: Cas,
@@ -70,45 +95,14 @@ pub struct Reply {
     pub(crate) meta: Option<DocumentMeta>,
 }
 
-/// An answer that is not the success of its operation, before it is known whose it was.
-#[derive(Debug)]
-pub(crate) enum Unusable {
-    /// Says what it is by itself.
-    Error(ClientError),
-    /// Violates the protocol.
-    Malformed(Malformed),
-}
-
-impl Unusable {
-    /// The error of the operation at `site`.
-    pub fn at(self, site: impl FnOnce() -> Site) -> ClientError {
-        match self {
-            Unusable::Error(error) => error,
-            Unusable::Malformed(malformed) => malformed.at(site()),
-        }
-    }
-}
-
-impl From<Malformed> for Unusable {
-    fn from(malformed: Malformed) -> Unusable {
-        Unusable::Malformed(malformed)
-    }
-}
-
-impl From<Refused> for Unusable {
-    fn from(refused: Refused) -> Unusable {
-        Unusable::Error(refused.into())
-    }
-}
-
 impl Reply {
     /// The reply in the answer to an operation on `vbid`.
     pub(crate) fn from_response(response: Response, vbid: Vbid) -> Result<Reply, Unusable> {
         let header = response.header;
         let status = header.vbucket_or_status;
         match Opcode::from_u8(header.opcode) {
-            Some(opcode) if subdocument::is_outcome(opcode, status) => {
-                subdocument::check_mutation(opcode, status, &response)?;
+            Some(opcode) if path_outcome::is_outcome(opcode, status) => {
+                path_outcome::check_mutation(opcode, status, &response)?;
             }
             _ => response.outcome()?,
         }
@@ -139,6 +133,11 @@ impl Reply {
             .try_into()
             .map_err(|_| Malformed::new("a counter's answer has eight bytes"))?;
         Ok(u64::from_be_bytes(bytes))
+    }
+
+    /// What came of it, for the answer to a write.
+    pub fn written(&self) -> Written {
+        Written { cas: self.cas, mutation: self.mutation }
     }
 
     /// The document, for the answer to a read.

@@ -1,12 +1,16 @@
-//! An answer that owns its bytes, for callers that keep it longer than the connection's buffer does.
+//! An answer that owns its bytes, for callers that keep it longer than the connection's buffer
+//! does.
 
 use bytes::{Buf, Bytes};
 use oribi_protocol::frame::{Frame, Header};
 
-use crate::error::Refused;
+use crate::error::{ClientError, Malformed, Refused, Site};
 
 /// Extras that fit here need no memory of their own: those of every mutation do.
 const INLINE_BYTES_MAX: usize = 16;
+
+/// What the answer is, or why none comes.
+pub(crate) type Answer = Result<Response, ClientError>;
 
 /// One answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,8 +19,8 @@ pub struct Response {
     pub header: Header,
     /// Extras of an answer that has nothing else; the rest is zero.
     inline: [u8; INLINE_BYTES_MAX],
-    /// Body without framing extras: extras, key, value. At least as long as the header says, or empty
-    /// when the extras are inline.
+    /// Body without framing extras: extras, key, value. At least as long as the header says, or
+    /// empty when the extras are inline.
     body: Bytes,
 }
 
@@ -55,7 +59,7 @@ impl Response {
         }
     }
 
-    /// Value, for who needs nothing else any more; spares the memory that sharing costs.
+    /// The value alone; spares the memory that sharing costs.
     pub fn into_value(mut self) -> Bytes {
         if !self.body.is_empty() {
             self.body.advance(self.value_start());
@@ -74,5 +78,36 @@ impl Response {
 
     fn value_start(&self) -> usize {
         self.key_start() + usize::from(self.header.key_bytes)
+    }
+}
+
+/// An answer that is not the success of its operation, before it is known whose it was.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// Says what it is by itself.
+    Error(ClientError),
+    /// Violates the protocol.
+    Malformed(Malformed),
+}
+
+impl Unusable {
+    /// The error of the operation at `site`.
+    pub fn at(self, site: impl FnOnce() -> Site) -> ClientError {
+        match self {
+            Unusable::Error(error) => error,
+            Unusable::Malformed(malformed) => malformed.at(site()),
+        }
+    }
+}
+
+impl From<Malformed> for Unusable {
+    fn from(malformed: Malformed) -> Unusable {
+        Unusable::Malformed(malformed)
+    }
+}
+
+impl From<Refused> for Unusable {
+    fn from(refused: Refused) -> Unusable {
+        Unusable::Error(refused.into())
     }
 }

@@ -1,18 +1,18 @@
 //! Authentication from the client's side: SCRAM (RFC 5802, RFC 7677) and PLAIN.
 //!
-//! SCRAM never sends the password and makes the server prove that it knows the password too; a server
-//! that cannot is refused. PLAIN sends the password as it is and is used only when asked for.
+//! SCRAM never sends the password and makes the server prove that it knows the password too; a
+//! server that cannot is refused. PLAIN sends the password as it is and is used only when asked
+//! for.
 //!
 //! Pure computation: messages in, messages out. Randomness is handed in. Deriving the key takes
 //! milliseconds, so the caller runs [`Scram::answer`] where it may block.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{EagerHash, Hmac, KeyInit, Mac};
-use sha1::Sha1;
-use sha2::{Digest, Sha256, Sha512};
+use ring::{digest, hmac, pbkdf2};
 
 use crate::error::ClientError;
 
@@ -25,6 +25,7 @@ const ROUNDS_MAX: u32 = 1_000_000;
 
 /// How the client proves who it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Mechanism {
     /// SCRAM with SHA-512.
     #[default]
@@ -92,38 +93,38 @@ impl Scram {
         let without_proof = format!("c={GS2_HEADER_BASE64},r={}", challenge.nonce);
         let auth_message =
             format!("{},{},{without_proof}", self.client_first_bare, challenge.message);
-        let (proof, signature) = match self.mechanism {
-            Mechanism::ScramSha512 => self.prove::<Sha512>(&challenge, &auth_message),
-            Mechanism::ScramSha256 => self.prove::<Sha256>(&challenge, &auth_message),
-            Mechanism::ScramSha1 => self.prove::<Sha1>(&challenge, &auth_message),
+        let (stretch, hash) = match self.mechanism {
+            Mechanism::ScramSha512 => (pbkdf2::PBKDF2_HMAC_SHA512, hmac::HMAC_SHA512),
+            Mechanism::ScramSha256 => (pbkdf2::PBKDF2_HMAC_SHA256, hmac::HMAC_SHA256),
+            Mechanism::ScramSha1 => (pbkdf2::PBKDF2_HMAC_SHA1, hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
             Mechanism::Plain => return Err(failed("PLAIN has no challenge")),
         };
+        let (proof, signature) = self.prove(stretch, hash, &challenge, &auth_message);
         Ok(Proof {
             message: format!("{without_proof},p={}", BASE64.encode(proof)),
             server_final: format!("v={}", BASE64.encode(signature)),
         })
     }
 
-    /// Client proof and server signature.
-    fn prove<H: EagerHash + Digest>(
+    /// Client proof and server signature (RFC 5802 section 3).
+    fn prove(
         &self,
+        stretch: pbkdf2::Algorithm,
+        hash: hmac::Algorithm,
         challenge: &Challenge<'_>,
         auth_message: &str,
-    ) -> (Vec<u8>, Vec<u8>)
-    where
-        Hmac<H>: KeyInit + Mac,
-    {
-        let mut salted_password = vec![0; <H as Digest>::output_size()];
+    ) -> (Vec<u8>, hmac::Tag) {
+        let sign = |key: &[u8], message: &[u8]| hmac::sign(&hmac::Key::new(hash, key), message);
+        let mut salted_password = vec![0; hash.digest_algorithm().output_len()];
         let password = self.password.as_bytes();
-        pbkdf2::pbkdf2_hmac::<H>(password, &challenge.salt, challenge.rounds, &mut salted_password);
-        let mut client_key = hmac::<H>(&salted_password, b"Client Key");
-        let stored_key = <H as Digest>::digest(&client_key);
-        let client_signature = hmac::<H>(&stored_key, auth_message.as_bytes());
-        for (byte, mask) in client_key.iter_mut().zip(client_signature) {
-            *byte ^= mask;
-        }
-        let server_key = hmac::<H>(&salted_password, b"Server Key");
-        (client_key, hmac::<H>(&server_key, auth_message.as_bytes()))
+        pbkdf2::derive(stretch, challenge.rounds, &challenge.salt, password, &mut salted_password);
+        let client_key = sign(&salted_password, b"Client Key");
+        let stored_key = digest::digest(hash.digest_algorithm(), client_key.as_ref());
+        let client_signature = sign(stored_key.as_ref(), auth_message.as_bytes());
+        let masked = client_key.as_ref().iter().zip(client_signature.as_ref());
+        let proof = masked.map(|(byte, mask)| byte ^ mask).collect();
+        let server_key = sign(&salted_password, b"Server Key");
+        (proof, sign(server_key.as_ref(), auth_message.as_bytes()))
     }
 }
 
@@ -144,7 +145,7 @@ struct Challenge<'a> {
     message: &'a str,
     nonce: &'a str,
     salt: Vec<u8>,
-    rounds: u32,
+    rounds: NonZeroU32,
 }
 
 impl<'a> Challenge<'a> {
@@ -163,19 +164,10 @@ impl<'a> Challenge<'a> {
             nonce,
             salt: salt.ok_or_else(|| failed("challenge without salt"))?,
             rounds: rounds
-                .filter(|rounds| (1..=ROUNDS_MAX).contains(rounds))
+                .filter(|rounds: &NonZeroU32| rounds.get() <= ROUNDS_MAX)
                 .ok_or_else(|| failed("challenge without a sensible number of rounds"))?,
         })
     }
-}
-
-fn hmac<H: EagerHash>(key: &[u8], message: &[u8]) -> Vec<u8>
-where
-    Hmac<H>: KeyInit + Mac,
-{
-    let mut mac = <Hmac<H> as KeyInit>::new_from_slice(key).expect("a key may have any length");
-    Mac::update(&mut mac, message);
-    mac.finalize().into_bytes().to_vec()
 }
 
 fn failed(reason: impl Into<Cow<'static, str>>) -> ClientError {

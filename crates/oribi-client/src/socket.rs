@@ -1,10 +1,10 @@
-//! What a connection's bytes go through: a TCP socket, or TLS on one.
+//! A TCP socket, or TLS on one.
 //!
-//! Owns: [`Socket`], which looks the same for both to who reads and writes, and for TLS the session with what
-//! of its bytes has not been passed on. Invariants: a write accepts bytes only when everything accepted before
-//! is sent, so that what TLS holds is bounded; what it accepted and not sent is sent by
-//! [`Socket::try_flush`]; a read hands out what is there before it waits for more. Called by both kinds of
-//! connection. Reading and writing may be two tasks' business; they take turns with the session.
+//! Owns: [`Socket`], which reads and writes alike for both, and for TLS the session with the bytes
+//! that it has not passed on. Invariants: a write accepts bytes only when everything accepted
+//! before is sent, which bounds what TLS holds; [`Socket::try_flush`] sends accepted bytes that are
+//! left; a read hands out what is there before it waits for more. Called by both kinds of
+//! connection. Reading and writing may happen in two tasks; they take turns with the session.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
@@ -208,8 +208,8 @@ impl TlsSocket {
 }
 
 impl TlsState {
-    /// Reads the socket once; what comes out of it goes to `into`, and what does not fit to `opened`, where
-    /// nothing may be waiting.
+    /// Reads the socket once; what comes out of it goes to `into`, and what does not fit to
+    /// `opened`, where nothing may be waiting.
     fn receive(&mut self, stream: &TcpStream, into: &mut [u8]) -> io::Result<Received> {
         let room = self.session.room(&mut self.block, RECEIVE_BYTES);
         let sealed = stream.try_read(room)?;

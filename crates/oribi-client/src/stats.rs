@@ -1,7 +1,8 @@
 //! Statistics: one request, any number of answers, each borrowed from the receive buffer.
 //!
 //! A group may have millions of entries. They are handed out as they arrive and nothing is kept, so
-//! memory does not grow with their number and the server is not read faster than its figures are used.
+//! memory does not grow with their number and the server is not read faster than its figures are
+//! used.
 
 use oribi_protocol::frame::{Frame, Header};
 use oribi_protocol::opcode::Opcode;
@@ -22,29 +23,40 @@ pub struct Stat<'a> {
     pub value: &'a [u8],
 }
 
-/// Statistics in the order in which the server sends them. A stream that is dropped before its end
-/// leaves the rest of its answers on the connection, which then refuses to do more.
+/// A figure that owns its text; bytes that are no UTF-8 are replaced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct NamedStat {
+    /// Name.
+    pub name: String,
+    /// Value.
+    pub value: String,
+}
+
+/// Statistics in the order in which the server sends them. Dropped before its end, a stream leaves
+/// answers on the connection, which then refuses further requests.
 #[derive(Debug)]
 pub struct StatStream<'c> {
     connection: &'c mut Connection,
     has_ended: bool,
 }
 
-impl<'c> StatStream<'c> {
-    pub(crate) async fn start(
-        connection: &'c mut Connection,
-        group: &str,
-    ) -> Result<StatStream<'c>, ClientError> {
+impl Connection {
+    /// Asks for a group of statistics, for instance `vbucket-details 12`; empty for the general
+    /// ones. Nothing else may be in flight until the stream has ended.
+    pub async fn stats(&mut self, group: &str) -> Result<StatStream<'_>, ClientError> {
         let parts = RequestParts {
             key: group.as_bytes(),
             opaque: OPAQUE,
             ..RequestParts::new(Opcode::Stat)
         };
-        connection.push(&parts);
-        connection.flush().await.map_err(|error| error.named(Opcode::Stat.name()))?;
-        Ok(StatStream { connection, has_ended: false })
+        self.push(&parts);
+        self.flush().await.map_err(|error| error.named(Opcode::Stat.name()))?;
+        Ok(StatStream { connection: self, has_ended: false })
     }
+}
 
+impl StatStream<'_> {
     /// The next figure, once it is there; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<Stat<'_>>, ClientError> {
         let mut deadline = None;
@@ -54,8 +66,8 @@ impl<'c> StatStream<'c> {
         self.present()
     }
 
-    /// The next figure, if it has been received already; `None` also when more has to be waited for.
-    /// Draining these before [`StatStream::next`] saves most of what waiting costs.
+    /// The next figure, if it has been received already; `None` also when more has to be waited
+    /// for. Draining these before [`StatStream::next`] saves most of what waiting costs.
     pub fn try_next(&mut self) -> Result<Option<Stat<'_>>, ClientError> {
         match !self.has_ended && self.connection.advance()? {
             true => self.present(),
@@ -73,7 +85,7 @@ impl<'c> StatStream<'c> {
         let Some(header) = self.connection.header().filter(is_ours) else {
             return Err(self
                 .connection
-                .violated(Opcode::Stat.name(), "an answer to another request"));
+                .protocol_error(Opcode::Stat.name(), "an answer to another request"));
         };
         let outcome = Refused::from_status(header.vbucket_or_status);
         let is_terminator = header.key_bytes == 0 && header.value_bytes() == Some(0);

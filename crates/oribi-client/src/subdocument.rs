@@ -1,8 +1,8 @@
 //! Operations on parts of a document: what is looked up or changed, and how it is sent.
 //!
-//! One path that is no whole document is sent as an opcode of its own, anything else as a list of up to
-//! [`PATHS_MAX`] specs. A list that no server would accept is refused here, before it is sent. What
-//! comes back is decoded in `reply`.
+//! One path that is no whole document is sent as an opcode of its own, anything else as a list of
+//! up to [`PATHS_MAX`] specs. A list that no server would accept is refused here, before it is
+//! sent. What comes back is decoded in `reply`.
 //!
 //! ```
 //! use oribi_client::{DocumentPolicy, Lookup, LookupInOptions, MutateInOptions, Operation, PathMutation};
@@ -16,8 +16,7 @@
 //!     PathMutation::array_append("tags", br#""new""#),
 //!     PathMutation::counter("visits", 1),
 //! ];
-//! let options =
-//!     MutateInOptions { document: DocumentPolicy::CreateIfMissing, ..MutateInOptions::default() };
+//! let options = MutateInOptions::new().document(DocumentPolicy::CreateIfMissing);
 //! let mutation = Operation::mutate_in(b"user:1", &paths, &options)?;
 //! assert!(!mutation.is_read());
 //!
@@ -26,6 +25,7 @@
 //! # Ok::<(), oribi_client::ClientError>(())
 //! ```
 
+mod options;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -34,10 +34,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use oribi_protocol::opcode::Opcode;
-use oribi_types::{Cas, DurabilityLevel};
 
-pub use reply::{LookupInReply, MutateInReply};
-pub(crate) use reply::{check_mutation, is_outcome};
+pub use options::{DocumentPolicy, LookupInOptions, MutateInOptions};
+pub use reply::{LookupInReply, MutateInReply, PathValue};
 
 use crate::error::ClientError;
 
@@ -53,15 +52,6 @@ mod path_flag {
     pub const XATTR: u8 = 0x04;
     pub const EXPAND_MACROS: u8 = 0x10;
     pub const BINARY: u8 = 0x20;
-}
-
-/// Flags of the document.
-mod document_flag {
-    pub const MAKE: u8 = 0x01;
-    pub const ADD: u8 = 0x02;
-    pub const ACCESS_DELETED: u8 = 0x04;
-    pub const CREATE_AS_DELETED: u8 = 0x08;
-    pub const REVIVE: u8 = 0x10;
 }
 
 /// What to read at one path.
@@ -104,13 +94,6 @@ impl<'a> Lookup<'a> {
         self.flags |= path_flag::BINARY;
         self
     }
-}
-
-/// How a lookup is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LookupInOptions {
-    /// Look at what is left of a deleted document, too.
-    pub access_deleted: bool,
 }
 
 /// What to change at one path. Values are JSON unless it says otherwise.
@@ -208,56 +191,6 @@ impl<'a> PathMutation<'a> {
     }
 }
 
-/// What a sub-document write expects of the document.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DocumentPolicy {
-    /// It is there.
-    #[default]
-    MustExist,
-    /// It is made when it is not there.
-    CreateIfMissing,
-    /// It is not there, and is made.
-    MustBeCreated,
-}
-
-/// How a sub-document write is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MutateInOptions {
-    /// Write only if the document has this CAS; 0 for any.
-    pub cas: Cas,
-    /// New expiry as in [`crate::WriteOptions`], if it is to be changed.
-    pub expiry: Option<u32>,
-    /// When the server may answer.
-    pub durability: DurabilityLevel,
-    /// How long the server may take for the durability; its default if not given.
-    pub durability_timeout_ms: Option<u16>,
-    /// Keep the expiry that the document has.
-    pub preserve_expiry: bool,
-    /// What is expected of the document.
-    pub document: DocumentPolicy,
-    /// Write to what is left of a deleted document, too.
-    pub access_deleted: bool,
-    /// Create the document as a deleted one, which only has attributes.
-    pub create_as_deleted: bool,
-    /// Make a deleted document a living one again.
-    pub revive: bool,
-}
-
-impl MutateInOptions {
-    fn document_flags(&self) -> u8 {
-        let policy = match self.document {
-            DocumentPolicy::MustExist => 0,
-            DocumentPolicy::CreateIfMissing => document_flag::MAKE,
-            DocumentPolicy::MustBeCreated => document_flag::ADD,
-        };
-        let bit = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        policy
-            | bit(self.access_deleted, document_flag::ACCESS_DELETED)
-            | bit(self.create_as_deleted, document_flag::CREATE_AS_DELETED)
-            | bit(self.revive, document_flag::REVIVE)
-    }
-}
-
 /// Opcode and extras of a sub-document request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
@@ -281,6 +214,12 @@ impl Head {
         self.extras_bytes += bytes.len() as u8;
     }
 
+    fn push_document_flags(&mut self, flags: u8) {
+        if flags != 0 {
+            self.push(&[flags]);
+        }
+    }
+
     /// Extras of the request.
     pub fn extras(&self) -> &[u8] {
         &self.extras[..usize::from(self.extras_bytes)]
@@ -293,7 +232,6 @@ pub(crate) fn encode_lookup(
     options: &LookupInOptions,
 ) -> Result<(Head, Bytes), ClientError> {
     check_paths(paths.iter().map(|lookup| (lookup.path, lookup.flags)))?;
-    let document_flags = if options.access_deleted { document_flag::ACCESS_DELETED } else { 0 };
     let mut value = Vec::new();
     let mut head = match paths {
         [only] if only.opcode != Opcode::Get => {
@@ -312,9 +250,7 @@ pub(crate) fn encode_lookup(
             Head::new(Opcode::SubdocMultiLookup, true)
         }
     };
-    if document_flags != 0 {
-        head.push(&[document_flags]);
-    }
+    head.push_document_flags(options.document_flags());
     Ok((head, value.into()))
 }
 
@@ -350,10 +286,7 @@ pub(crate) fn encode_mutation(
     if let Some(expiry) = options.expiry {
         head.push(&expiry.to_be_bytes());
     }
-    match options.document_flags() {
-        0 => {}
-        flags => head.push(&[flags]),
-    }
+    head.push_document_flags(options.document_flags());
     Ok((head, value.into()))
 }
 

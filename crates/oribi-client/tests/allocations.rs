@@ -17,8 +17,7 @@ use std::cell::Cell;
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use oribi_client::pipeline::{Pipeline, PipelineOptions};
-use oribi_client::{Client, Operation, WriteOptions};
+use oribi_client::{Client, Completed, Operation, Pipeline, PipelineOptions, WriteOptions};
 use serde_json::Value;
 
 struct Counting;
@@ -54,7 +53,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
     let before = ALLOCATIONS.get();
     for _ in 0..OPERATIONS {
         while pipeline.is_full() {
-            pipeline.next().await.expect("something is in flight").1.expect("it succeeds");
+            pipeline.next().await.expect("something is in flight").result.expect("it succeeds");
         }
         let operation = match write {
             Some(value) => Operation::upsert(b"key", value.clone(), &options),
@@ -62,7 +61,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
         };
         pipeline.queue(client.default_collection(), &operation).expect("it is sent");
     }
-    while let Some((_, result)) = pipeline.next().await {
+    while let Some(Completed { result, .. }) = pipeline.next().await {
         result.expect("it succeeds");
     }
     ALLOCATIONS.get() - before
@@ -72,7 +71,7 @@ async fn allocations(client: &Client, pipeline: &mut Pipeline<'_>, write: Option
 #[tokio::test(flavor = "current_thread")]
 async fn a_pipeline_allocates_for_values_that_it_returns_only() {
     let client = Client::connect(pipeline::serve_values(512)).await.expect("the server answers");
-    let options = PipelineOptions { operations_max: 1000, bytes_max: usize::MAX };
+    let options = PipelineOptions::new().operations_max(1000).bytes_max(usize::MAX);
     let mut pipeline = client.pipeline(options);
     let small = Bytes::from(vec![b'v'; 100]);
     let pinned = Bytes::from(vec![b'v'; 10_000]);

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
-use oribi_client::{Client, ClientError, ConnectOptions, Connection, Operation, WriteOptions};
+use oribi_client::{
+    Client, ClientError, ConnectOptions, Connection, Operation, PipelineOptions, WriteOptions,
+};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
@@ -88,12 +89,12 @@ async fn a_broken_connection_fails_what_is_in_flight() {
         for _ in 0..4 {
             pipeline.queue(client.default_collection(), &Operation::get(b"k")).unwrap();
         }
-        let (_, first) = pipeline.next().await.expect("four results");
+        let first = pipeline.next().await.expect("four results").result;
         assert_eq!(first.unwrap().value, "good", "{reason}");
         for number in 1..4 {
-            let (got, result) = pipeline.next().await.expect("four results");
-            let error = result.unwrap_err();
-            assert_eq!(got, number);
+            let completed = pipeline.next().await.expect("four results");
+            let error = completed.result.unwrap_err();
+            assert_eq!(completed.number, number);
             assert!(matches!(&error, ClientError::Closed { .. }), "{error}");
             assert!(error.to_string().contains(reason), "{error}");
             assert!(error.to_string().contains(&peer), "{error}");
@@ -111,7 +112,7 @@ async fn retries_of_reads_end_at_the_deadline() {
             true => Then::GoOn,
             false => break_it(frame, out),
         });
-        let client = connect(ConnectOptions { operation_timeout: timeout, ..options }).await;
+        let client = connect(options.operation_timeout(timeout)).await;
         let started = Instant::now();
         let error = client.get(client.default_collection(), b"k").await.unwrap_err();
         // On a slow machine the deadline may come while a read is in flight.
@@ -131,7 +132,7 @@ async fn a_server_that_stalls_does_not_hold_anybody_beyond_the_deadline() {
     });
     let peer = format!("127.0.0.1:{}", options.port);
     let timeout = Duration::from_millis(100);
-    let client = connect(ConnectOptions { operation_timeout: timeout, ..options }).await;
+    let client = connect(options.operation_timeout(timeout)).await;
     let collection = client.default_collection();
     let started = Instant::now();
     let error = client.get(collection, b"k").await.unwrap_err();
@@ -146,7 +147,7 @@ async fn a_server_that_stalls_does_not_hold_anybody_beyond_the_deadline() {
         pipeline.queue(collection, &Operation::get(b"k")).unwrap();
     }
     for _ in 0..100 {
-        let (_, result) = pipeline.next().await.expect("a hundred results");
+        let result = pipeline.next().await.expect("a hundred results").result;
         let error = result.unwrap_err();
         assert_eq!(error.to_string(), format!("Get at {peer}: no answer within {timeout:?}"));
     }
@@ -166,8 +167,7 @@ async fn a_handshake_that_stalls_ends_at_the_deadline() {
             }
             Then::GoOn
         });
-        let options =
-            ConnectOptions { connect_timeout: timeout, operation_timeout: timeout, ..options };
+        let options = options.connect_timeout(timeout).operation_timeout(timeout);
         (stall_at, tokio::spawn(Client::connect(options)))
     });
     for (stall_at, attempt) in attempts {
@@ -331,13 +331,7 @@ async fn senseless_answers_fail_their_operation_only() {
     let peer = format!("at 127.0.0.1:{}: protocol error", options.port);
     let client = connect(options).await;
     let collection = client.default_collection();
-    let counter = oribi_client::CounterOptions {
-        delta: 1,
-        decrement: false,
-        initial: None,
-        expiry: 0,
-        durability: Default::default(),
-    };
+    let counter = oribi_client::CounterOptions::increment(1);
     let paths = [oribi_client::Lookup::get("a"), oribi_client::Lookup::get("b")];
     let lookup = oribi_client::LookupInOptions::default();
     let errors = [

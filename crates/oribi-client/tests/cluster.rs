@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
-use oribi_client::{Client, ClientError, ConnectOptions, Operation, Refused, WriteOptions};
+use oribi_client::{
+    Client, ClientError, Completed, ConnectOptions, Operation, PipelineOptions, Refused,
+    WriteOptions,
+};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::ConfigVersion;
@@ -122,9 +124,12 @@ async fn operations_go_to_the_node_of_their_vbucket() {
         pipeline.queue(client.default_collection(), &Operation::get(&keys[number % 4])).unwrap();
     }
     for number in 0..400_usize {
-        let (got, reply) = pipeline.next().await.expect("a result for each");
+        let completed = pipeline.next().await.expect("a result for each");
         let node = ["0", "1", "1", "0"][number % 4];
-        assert_eq!((got, reply.unwrap().value), (number as u64, Bytes::from(node)));
+        assert_eq!(
+            (completed.number, completed.result.unwrap().value),
+            (number as u64, Bytes::from(node))
+        );
     }
     assert_eq!(nodes.fetches(), 1);
 }
@@ -170,7 +175,7 @@ async fn a_pipeline_learns_the_map_from_a_refusal() {
         let mut refused = 0;
         loop {
             pipeline.queue(client.default_collection(), &Operation::get(key)).unwrap();
-            match pipeline.next().await.expect("one result").1 {
+            match pipeline.next().await.expect("one result").result {
                 Ok(reply) => break assert_eq!(reply.value, "1"),
                 Err(error) => assert_eq!(error.refused(), Some(Refused::NotMyVbucket)),
             }
@@ -186,8 +191,7 @@ async fn a_pipeline_learns_the_map_from_a_refusal() {
 async fn endless_refusals_end_at_the_deadline() {
     let nodes = TwoNodes::start(&[0, 0], Map::json);
     let timeout = Duration::from_millis(300);
-    let client =
-        connect(ConnectOptions { operation_timeout: timeout, ..nodes.options.clone() }).await;
+    let client = connect(nodes.options.clone().operation_timeout(timeout)).await;
     nodes.map.lock().expect("no panic").active = vec![5, 5];
     let key = &key_per_vbucket(2)[0];
     let started = Instant::now();
@@ -207,7 +211,7 @@ async fn a_vbucket_without_a_node_is_waited_for() {
     let key = b"k";
     let mut pipeline = client.pipeline(PipelineOptions::default());
     pipeline.queue(client.default_collection(), &Operation::get(key)).unwrap();
-    let (_, result) = pipeline.next().await.expect("one result");
+    let result = pipeline.next().await.expect("one result").result;
     assert_eq!(result.unwrap_err().refused(), Some(Refused::NotMyVbucket));
     nodes.change(&[1]);
     assert_eq!(read(&client, key).await, "1");
@@ -256,12 +260,9 @@ async fn a_seed_that_is_down_is_passed_over() {
     let nodes = TwoNodes::start(&[0], Map::json);
     let (listener, dead_port) = bind();
     drop(listener);
-    let live = (nodes.options.host.clone(), nodes.options.port);
-    let seeds = vec![("127.0.0.1".to_owned(), dead_port), live];
-    let options = ConnectOptions { port: dead_port, seeds, ..nodes.options.clone() };
-    let client = connect(options.clone()).await;
+    let all_dead = nodes.options.clone().port(dead_port).seed("127.0.0.1", dead_port);
+    let client = connect(all_dead.clone().seed(&*nodes.options.host, nodes.options.port)).await;
     assert_eq!(read(&client, b"k").await, "0");
-    let all_dead = ConnectOptions { seeds: Vec::new(), ..options };
     let error = Client::connect(all_dead).await.err().expect("nobody is there");
     assert!(matches!(&error, ClientError::Connect { .. }), "{error}");
     assert!(error.to_string().contains(&dead_port.to_string()), "{error}");
@@ -278,8 +279,8 @@ async fn no_seed_is_asked_after_a_refusal() {
         Then::GoOn
     });
     let untouched = serve(|_, _| panic!("nobody comes here"));
-    let seeds = vec![(untouched.host.clone(), untouched.port)];
-    let error = Client::connect(ConnectOptions { seeds, ..refusing }).await.err().expect("refused");
+    let options = refusing.seed(untouched.host, untouched.port);
+    let error = Client::connect(options).await.err().expect("refused");
     assert!(matches!(error, ClientError::Authentication(_)), "{error}");
 }
 
@@ -338,7 +339,7 @@ async fn a_key_keeps_its_connection() {
         });
         support::serve_one(&mut stream, &script);
     });
-    let options = ConnectOptions { connections_per_node: 3, ..options_for(port) };
+    let options = options_for(port).connections_per_node(3);
     let client = connect(options).await;
     let mut pipeline = client.pipeline(PipelineOptions::default());
     for number in 0..300 {
@@ -346,7 +347,7 @@ async fn a_key_keeps_its_connection() {
         let operation = Operation::upsert(key.as_bytes(), Bytes::new(), &WriteOptions::default());
         pipeline.queue(client.default_collection(), &operation).unwrap();
     }
-    while let Some((_, result)) = pipeline.next().await {
+    while let Some(Completed { result, .. }) = pipeline.next().await {
         result.unwrap();
     }
     let mut seen = seen.lock().expect("no panic").clone();
@@ -410,7 +411,7 @@ async fn operations_outlive_their_nodes_place_in_the_map() {
     pipeline.queue(collection, &Operation::get(b"k")).unwrap();
     assert_eq!(read(&client, b"k").await, "other");
     sender.send(()).expect("the server waits for it");
-    let (_, reply) = pipeline.next().await.expect("one result");
+    let reply = pipeline.next().await.expect("one result").result;
     assert_eq!(reply.unwrap().value, "late");
 }
 
@@ -473,7 +474,7 @@ async fn what_waits_for_a_dead_node_goes_to_its_successor() {
         Then::GoOn
     });
     let patience = Duration::from_secs(600);
-    let client = connect(ConnectOptions { operation_timeout: patience, ..options_for(port) }).await;
+    let client = connect(options_for(port).operation_timeout(patience)).await;
     let (reading, writing) = (key_per_vbucket(2)[0].clone(), key_per_vbucket(2)[1].clone());
     let collection = client.default_collection();
     let options = WriteOptions::default();
@@ -514,8 +515,7 @@ async fn a_node_that_was_left_behind_does_not_hide_the_newer_map() {
     let keys = key_per_vbucket(2);
     // Neither a node that is connected already nor one that is not may be passed over.
     for connected in [false, true] {
-        let options =
-            ConnectOptions { operation_timeout: Duration::from_secs(600), ..options_for(port) };
+        let options = options_for(port).operation_timeout(Duration::from_secs(600));
         let client = connect(options).await;
         if connected {
             assert_eq!(read(&client, &keys[1]).await, "ahead");

@@ -3,10 +3,10 @@
 mod support;
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
 use oribi_client::{
     Client, ClientError, ConnectOptions, DocumentPolicy, Lookup, LookupInOptions, LookupInReply,
-    MutateInOptions, MutationToken, Operation, PathError, PathMutation, Refused, WriteOptions,
+    MutateInOptions, MutationToken, Operation, PathError, PathMutation, Persistence,
+    PipelineOptions, Refused, WriteOptions,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
@@ -80,8 +80,8 @@ async fn reads_locks_and_meta() {
     assert!(!client.exists(default, b"missing").await.unwrap());
     let write = WriteOptions::default();
     let more = Bytes::from_static(b"more");
-    let (cas, _) = client.append(default, b"k", more.clone(), &write).await.unwrap();
-    assert_eq!(cas, Cas(8));
+    let written = client.append(default, b"k", more.clone(), &write).await.unwrap();
+    assert_eq!(written.cas, Cas(8));
     client.prepend(default, b"k", more.clone(), &write).await.unwrap();
     let error = client.append(default, b"none", more, &write).await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::NotStored));
@@ -113,12 +113,12 @@ async fn observes_what_is_persisted() {
     let client = connect(options).await;
     let write = WriteOptions::default();
     let written = client.upsert(client.default_collection(), b"k", Bytes::new(), &write).await;
-    let token = written.unwrap().1.expect("the server sends it");
+    let token = written.unwrap().mutation.expect("the server sends it");
     let vbid = Vbid(oribi_protocol::hash::vbucket_of(b"k", 64).0);
     assert_eq!(token, MutationToken { vbid, vb_uuid: VbUuid(0xab), seqno: Seqno(5) });
-    assert!(!client.is_persisted(&token).await.unwrap());
-    assert!(!client.is_persisted(&token).await.unwrap());
-    assert!(client.is_persisted(&token).await.unwrap());
+    for expected in [Persistence::Pending, Persistence::Pending, Persistence::Persisted] {
+        assert_eq!(client.persistence(&token).await.unwrap(), expected);
+    }
 }
 
 #[tokio::test]
@@ -182,11 +182,11 @@ async fn parts_of_documents_are_read_and_changed() {
     assert_eq!(client.lookup_in(default, b"missing", &both, &how).await.unwrap(), None);
 
     let paths = [PathMutation::upsert("a", b"{}"), PathMutation::counter("n", 2)];
-    let document = DocumentPolicy::CreateIfMissing;
-    let options = MutateInOptions { document, ..MutateInOptions::default() };
+    let options = MutateInOptions::new().document(DocumentPolicy::CreateIfMissing);
     let reply = client.mutate_in(default, b"k", &paths, &options).await.unwrap();
-    assert_eq!((reply.cas, reply.values), (Cas(4), vec![(1, "12".into())]));
-    let options = MutateInOptions { cas: Cas(9), ..options };
+    let [counter] = &reply.values[..] else { panic!("{reply:?}") };
+    assert_eq!((reply.cas, counter.index, &counter.value[..]), (Cas(4), 1, &b"12"[..]));
+    let options = options.cas(Cas(9));
     let error = client.mutate_in(default, b"k", &paths, &options).await.unwrap_err();
     let ClientError::Path { index: 1, error: PathError::Exists } = error else { panic!("{error}") };
 
@@ -196,7 +196,7 @@ async fn parts_of_documents_are_read_and_changed() {
     let mut pipeline = client.pipeline(PipelineOptions::default());
     let operation = Operation::lookup_in(b"k", &both, &how).unwrap();
     pipeline.queue(default, &operation).unwrap();
-    let reply = pipeline.next().await.expect("one result").1.unwrap();
+    let reply = pipeline.next().await.expect("one result").result.unwrap();
     assert_eq!(LookupInReply::decode(reply, 2).unwrap().values.len(), 2);
 }
 
@@ -225,7 +225,7 @@ fn storing_server(features: &'static [Feature]) -> ConnectOptions {
         }
         Then::GoOn
     });
-    ConnectOptions { snappy: true, ..options }
+    options.snappy(true)
 }
 
 #[tokio::test]
@@ -239,11 +239,11 @@ async fn values_are_compressed_when_the_server_grants_it() {
         (GRANTED, false, long.clone(), false),
         (NOT_GRANTED, true, long.clone(), false),
     ] {
-        let options = ConnectOptions { compress_writes, ..storing_server(features) };
+        let options = storing_server(features).compress_writes(compress_writes);
         let client = connect(options).await;
         let default = client.default_collection();
         let write = WriteOptions::default();
-        let (cas, _) = client.upsert(default, b"k", value.clone(), &write).await.unwrap();
+        let cas = client.upsert(default, b"k", value.clone(), &write).await.unwrap().cas;
         assert_eq!(cas.0 >> 32 == 2, is_compressed);
         let sent_bytes = (cas.0 & 0xffff_ffff) as usize;
         assert_eq!(sent_bytes < value.len(), is_compressed);
@@ -252,7 +252,7 @@ async fn values_are_compressed_when_the_server_grants_it() {
         let mut pipeline = client.pipeline(PipelineOptions::default());
         pipeline.queue(default, &Operation::upsert(b"k", value.clone(), &write)).unwrap();
         pipeline.queue(default, &Operation::get(b"k")).unwrap();
-        assert_eq!(pipeline.next().await.expect("two results").1.unwrap().cas, cas);
-        assert_eq!(pipeline.next().await.expect("two results").1.unwrap().value, value);
+        assert_eq!(pipeline.next().await.expect("two results").result.unwrap().cas, cas);
+        assert_eq!(pipeline.next().await.expect("two results").result.unwrap().value, value);
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
-use oribi_client::{Client, ClientError, ConnectOptions, Operation, WriteOptions};
+use oribi_client::{
+    Client, ClientError, Completed, ConnectOptions, Operation, PipelineOptions, WriteOptions,
+};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -143,7 +144,7 @@ async fn a_pipeline_tells_unsent_writes_from_interrupted_ones() {
     });
     let client = connect(options_for(port)).await;
     let mut pipeline =
-        client.pipeline(PipelineOptions { operations_max: 100, bytes_max: usize::MAX });
+        client.pipeline(PipelineOptions::new().operations_max(100).bytes_max(usize::MAX));
     let value = Bytes::from(vec![0; 1_000_000]);
     for _ in 0..60 {
         let operation = Operation::upsert(b"k", value.clone(), &WriteOptions::default());
@@ -153,7 +154,7 @@ async fn a_pipeline_tells_unsent_writes_from_interrupted_ones() {
     assert!(next.is_err(), "the server answers nothing");
     sender.send(()).expect("the server waits for it");
     let mut unsent = Vec::new();
-    while let Some((_, result)) = pipeline.next().await {
+    while let Some(Completed { result, .. }) = pipeline.next().await {
         let error = result.unwrap_err();
         assert!(error.was_interrupted() || error.was_not_sent(), "{error}");
         unsent.push(error.was_not_sent());
@@ -195,7 +196,7 @@ async fn revoked_authentication_ends_reconnecting() {
     }
     let mut pipeline = client.pipeline(PipelineOptions::default());
     pipeline.queue(client.default_collection(), &Operation::get(b"k")).unwrap();
-    let (_, result) = pipeline.next().await.expect("one result");
+    let result = pipeline.next().await.expect("one result").result;
     assert!(matches!(result, Err(ClientError::Authentication(_))), "{result:?}");
     // Once for the connection at the start and once again; a third time if a second has passed.
     let attempts = attempts.load(Ordering::SeqCst) as u64;
@@ -209,7 +210,7 @@ async fn client_of_a_stopped_server(timeout: Duration) -> (Client, u16) {
         let (mut stream, _) = listener.accept().expect("the client comes");
         shake_hands(&mut stream);
     });
-    let options = ConnectOptions { operation_timeout: timeout, ..options_for(port) };
+    let options = options_for(port).operation_timeout(timeout);
     let client = connect(options).await;
     server.join().expect("the server ends");
     (client, port)
@@ -227,7 +228,7 @@ async fn without_a_server_operations_end_at_their_deadline() {
     ];
     let mut pipeline = client.pipeline(PipelineOptions::default());
     pipeline.queue(collection, &Operation::get(b"k")).unwrap();
-    let piped = pipeline.next().await.expect("one result").1.unwrap_err();
+    let piped = pipeline.next().await.expect("one result").result.unwrap_err();
     assert!(started.elapsed() < 3 * timeout + Duration::from_secs(3));
     for error in errors.into_iter().chain([piped]) {
         let text = error.to_string();
@@ -263,7 +264,7 @@ async fn operations_wait_for_a_server_that_comes_back() {
     });
     let document = waiting.await.expect("no panic").unwrap().expect("a hit");
     assert_eq!(document.value, "back");
-    let (_, reply) = pipeline.next().await.expect("one result");
+    let reply = pipeline.next().await.expect("one result").result;
     assert_eq!(reply.unwrap().value, "back");
 }
 
@@ -279,7 +280,7 @@ fn a_pipeline_is_filled_from_outside_of_the_runtime() {
     let mut replies = Vec::new();
     for _ in 0..3 {
         pipeline.queue(client.default_collection(), &Operation::get(b"k")).unwrap();
-        let (_, reply) = runtime.block_on(pipeline.next()).expect("one result");
+        let reply = runtime.block_on(pipeline.next()).expect("one result").result;
         replies.push(reply.map(|reply| reply.value));
     }
     assert!(replies[0].as_ref().is_err_and(ClientError::was_interrupted), "{replies:?}");
@@ -316,7 +317,7 @@ async fn answers_find_their_requests_over_many_connections() {
     });
     let readers: Vec<_> = readers.collect();
     let mut pipeline =
-        client.pipeline(PipelineOptions { operations_max: 50, bytes_max: usize::MAX });
+        client.pipeline(PipelineOptions::new().operations_max(50).bytes_max(usize::MAX));
     let (mut answered, mut failed) = (0, 0);
     for number in 0..1000 {
         let key = format!("key-{number}");
@@ -324,7 +325,7 @@ async fn answers_find_their_requests_over_many_connections() {
         if !pipeline.is_full() && number < 999 {
             continue;
         }
-        while let Some((number, result)) = pipeline.next().await {
+        while let Some(Completed { number, result, .. }) = pipeline.next().await {
             match result {
                 Ok(reply) => {
                     assert_eq!(reply.value, format!("key-{number}"));

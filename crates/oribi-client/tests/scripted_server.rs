@@ -5,10 +5,9 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
 use oribi_client::{
-    Client, ClientError, ConnectOptions, CounterOptions, Mechanism, Operation, Refused,
-    WriteOptions,
+    Client, ClientError, ConnectOptions, CounterOptions, Mechanism, Operation, PipelineOptions,
+    Refused, WriteOptions,
 };
 use oribi_protocol::feature::Feature;
 use oribi_protocol::opcode::Opcode;
@@ -57,14 +56,11 @@ async fn reads_and_writes_documents() {
     assert_eq!(client.get(collection, b"missing").await.unwrap(), None);
     let document = client.get(collection, b"key").await.unwrap().expect("a hit");
     assert_eq!((&document.value[..], document.flags), (&b"{}"[..], oribi_client::FLAGS_JSON));
-    let options = WriteOptions {
-        flags: 7,
-        expiry: 60,
-        durability: DurabilityLevel::PersistToMajority,
-        ..WriteOptions::default()
-    };
+    let options =
+        WriteOptions::new().flags(7).expiry(60).durability(DurabilityLevel::PersistToMajority);
     let value = Bytes::from_static(b"v");
-    let (_, token) = client.upsert(collection, b"key", value.clone(), &options).await.unwrap();
+    let written = client.upsert(collection, b"key", value.clone(), &options).await.unwrap();
+    let token = written.mutation;
     assert_eq!(token.map(|token| (token.vb_uuid, token.seqno)), Some((VbUuid(5), Seqno(9))));
     let plain = WriteOptions::default();
     let error = client.add(collection, b"key", value.clone(), &plain).await.unwrap_err();
@@ -73,14 +69,8 @@ async fn reads_and_writes_documents() {
     assert_eq!(error.refused(), Some(Refused::TooLarge));
     client.delete(collection, b"key", &plain).await.unwrap();
     client.touch(collection, b"key", 5).await.unwrap();
-    let counter = CounterOptions {
-        delta: 1,
-        decrement: false,
-        initial: Some(8),
-        expiry: 0,
-        durability: DurabilityLevel::None,
-    };
-    assert_eq!(client.counter(collection, b"n", &counter).await.unwrap(), 8);
+    let counter = CounterOptions::increment(1).initial(8);
+    assert_eq!(client.counter(collection, b"n", &counter).await.unwrap().value, 8);
     let error = client.get(collection, b"").await.unwrap_err();
     assert!(matches!(error, ClientError::InvalidKey { len: 0, max: 250 }));
 }
@@ -136,7 +126,7 @@ async fn a_pipeline_keeps_order() {
     });
     let client = connect(options).await;
     let mut pipeline =
-        client.pipeline(PipelineOptions { operations_max: 250, bytes_max: usize::MAX });
+        client.pipeline(PipelineOptions::new().operations_max(250).bytes_max(usize::MAX));
     let mut results = Vec::new();
     let value = Bytes::from(vec![0; 20_000]);
     for number in 0..COUNT {
@@ -153,9 +143,9 @@ async fn a_pipeline_keeps_order() {
         results.push(result);
     }
     assert_eq!(results.len() as u64, COUNT);
-    for (expected, (number, reply)) in results.into_iter().enumerate() {
-        assert_eq!(number, expected as u64);
-        assert_eq!(reply.unwrap().cas.0, number * 19);
+    for (expected, completed) in results.into_iter().enumerate() {
+        assert_eq!(completed.number, expected as u64);
+        assert_eq!(completed.result.unwrap().cas.0, completed.number * 19);
     }
 }
 
@@ -259,7 +249,7 @@ async fn late_answers_are_dropped() {
         }
         Then::GoOn
     });
-    let options = ConnectOptions { operation_timeout: Duration::from_millis(200), ..options };
+    let options = options.operation_timeout(Duration::from_millis(200));
     let client = connect(options).await;
     let collection = client.default_collection();
     let error = client.get(collection, b"k").await.unwrap_err();
@@ -291,7 +281,8 @@ async fn streams_statistics() {
     let client = connect(options).await;
     let stats = client.stats("").await.unwrap();
     let expected = [("curr_items", "5"), ("empty", "")];
-    assert_eq!(stats, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let stats: Vec<_> = stats.iter().map(|stat| (&*stat.name, &*stat.value)).collect();
+    assert_eq!(stats, expected);
     let error = client.stats("nothing").await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::NotFound));
 }
@@ -305,7 +296,7 @@ async fn says_what_the_server_does_not_offer() {
     let client = connect(options).await;
     let error = client.collection("a.b").await.unwrap_err();
     assert!(matches!(error, ClientError::NotOffered(_)));
-    let options = WriteOptions { durability: DurabilityLevel::Majority, ..WriteOptions::default() };
+    let options = WriteOptions::new().durability(DurabilityLevel::Majority);
     let collection = client.default_collection();
     let error = client.upsert(collection, b"k", Bytes::new(), &options).await.unwrap_err();
     assert!(matches!(error, ClientError::NotOffered(_)));
@@ -330,7 +321,7 @@ async fn an_impostor_is_refused() {
             }
             Then::GoOn
         });
-        let options = ConnectOptions { mechanism: Mechanism::ScramSha512, ..options };
+        let options = options.mechanism(Mechanism::ScramSha512);
         let error = Client::connect(options).await.err().expect("refused");
         assert!(matches!(error, ClientError::Authentication(_)), "{error}");
     }

@@ -1,15 +1,12 @@
 //! What a block of the arena costs, next to one of the system's allocator.
 //!
-//! `cargo bench -p oribi-engine --bench block_arena -- [--live N] [--rounds N] [--bytes A,B,..]`; see `block_cost`.
+//! `cargo bench -p oribi-engine --bench block_arena -- [--live N] [--rounds N] [--bytes A,B,..]`;
+//! see `block_cost`.
 
+mod arguments;
 mod block_cost;
+mod program;
 
 fn main() -> std::process::ExitCode {
-    match block_cost::run(std::env::args().skip(1), &mut std::io::stdout()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("{reason}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    program::run(block_cost::run)
 }

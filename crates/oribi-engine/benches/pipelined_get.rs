@@ -1,19 +1,19 @@
-//! What a GET costs inside the engine when its neighbours in the pipeline are announced, and when not.
+//! What a GET costs inside the engine when its neighbours in the pipeline are announced, and when
+//! not.
 //!
-//! Fills a bucket over a memory store with documents, then reads random ones in batches as a pipelined
-//! connection does and copies each value into an output block. No socket, no protocol. Prints
-//! nanoseconds per GET: the median of many short slices, with and without announcing, interleaved.
-//! Arguments: documents (default 1,000,000) and bytes per value (default 512).
+//! Fills a bucket over a memory store with documents, then reads random ones in batches as a
+//! pipelined connection does and copies each value into an output block. No socket, no protocol.
+//! Prints nanoseconds per GET: the median of many short slices, with and without announcing,
+//! interleaved. Arguments: documents (default 1,000,000) and bytes per value (default 512).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, Storage, StoreMode,
-    StoreRequest, Upkeep,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, Storage, StoreRequest,
 };
 use oribi_storage::MemoryStore;
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 const VBUCKETS: u16 = 64;
 const BATCH: usize = 100;
@@ -53,18 +53,11 @@ fn document(key: &str) -> (Vbid, DocKey<'_>) {
 
 fn filled(items: usize, value_bytes: usize) -> Arc<Bucket> {
     let config = BucketConfig {
-        name: "bench".to_owned(),
-        uuid: "0".repeat(32),
         vbuckets: VBUCKETS,
         memory_quota_bytes: 20 << 30,
-        flush_enabled: false,
-        value_bytes_max: 20 << 20,
-        flush_interval_ms: 20,
         storage: Storage::Memory,
         eviction: EvictionPolicy::None,
-        high_watermark_percent: 85,
-        low_watermark_percent: 75,
-        upkeep: Upkeep::default(),
+        ..BucketConfig::default()
     };
     let mut next = 1;
     let entropy = Box::new(move || {
@@ -76,15 +69,7 @@ fn filled(items: usize, value_bytes: usize) -> Arc<Bucket> {
     for number in 0..items {
         let text = key_text(number);
         let (vbid, key) = document(&text);
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value: &value,
-            is_compressed: false,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = StoreRequest::set(&value);
         let outcome = bucket.store(vbid, key, &request, NOW);
         assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
     }

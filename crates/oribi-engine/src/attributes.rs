@@ -1,8 +1,8 @@
 //! Extended attributes in items: a block before the body, as the datatype says.
 //!
-//! What the engine's own operations know of them: a new body leaves them as they are, a deletion keeps
-//! the system's. Their layout and keys are `oribi_subdoc::xattr`'s. Documents without attributes, nearly all of
-//! them, pay one test of a byte that was read anyway.
+//! Owns: the rules of the engine's own operations: a new body keeps the attributes, a deletion
+//! keeps those of the system. `oribi_subdoc::xattr` has their layout and keys. Documents without
+//! attributes, nearly all of them, pay one test of a byte that was read anyway.
 
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{Datatype, DocKey, Timestamp};
@@ -15,7 +15,8 @@ impl ItemRef {
     #[inline]
     pub fn body(&self) -> &[u8] {
         match self.has_attributes() {
-            // What was stored was well-formed; if it is not, nobody can say where the body begins.
+            // Stored attributes were well-formed; in damaged ones the beginning of the body is
+            // unknown.
             true => xattr::body_of(self.value()).unwrap_or_default(),
             false => self.value(),
         }
@@ -39,19 +40,14 @@ pub(crate) fn datatype_with(attributes: &[u8], body: Datatype) -> Datatype {
     if attributes.is_empty() { body } else { Datatype(body.0 | Datatype::XATTR.0) }
 }
 
-/// `new` with the attributes of `kept` in place of its own.
-pub(crate) fn with_attributes_of(
-    new: &ItemRef,
-    kept: Option<&ItemRef>,
-    keeps_expiry: bool,
-) -> NewItem {
+/// `new` with the attributes of `kept`, and another expiry.
+pub(crate) fn with_attributes_of(new: &ItemRef, kept: Option<&ItemRef>, expiry: u32) -> NewItem {
     let attributes = kept.map_or(&[][..], ItemRef::attributes);
     let body = Datatype(new.datatype().0 & !Datatype::XATTR.0);
     let fields = ItemFields {
         flags: new.flags(),
-        expiry: new.expiry(),
+        expiry,
         datatype: datatype_with(attributes, body),
-        keeps_expiry,
         ..ItemFields::default()
     };
     NewItem::new(new.key(), fields, &[attributes, new.body()])
@@ -63,18 +59,28 @@ pub(crate) fn tombstone(key: DocKey<'_>, now: Timestamp) -> NewItem {
     NewItem::new(key, fields, &[])
 }
 
-/// The tombstone of a version, with the system's attributes if it has such. Those of an evicted version
-/// are not at hand and are lost; who can fetch it first does.
+/// The tombstone of a version, with the system's attributes if it has such. Those of an evicted
+/// version are not at hand and are lost; who can fetch it first does.
 pub(crate) fn tombstone_of(item: &ItemRef, now: Timestamp) -> NewItem {
+    successor_of(item, ItemFields { deleted: true, expiry: now.unix_s(), ..Default::default() })
+}
+
+/// The same of a document that has expired.
+pub(crate) fn expiration_of(item: &ItemRef, now: Timestamp) -> NewItem {
+    let expiry = now.unix_s();
+    successor_of(item, ItemFields { deleted: true, expired: true, expiry, ..Default::default() })
+}
+
+fn successor_of(item: &ItemRef, fields: ItemFields) -> NewItem {
+    let plain = || NewItem::new(item.key(), fields, &[]);
     if !item.has_attributes() || item.is_evicted() {
-        return tombstone(item.key(), now);
+        return plain();
     }
-    let Ok((xattrs, _)) = xattr::split(item.value()) else { return tombstone(item.key(), now) };
+    let Ok((xattrs, _)) = xattr::split(item.value()) else { return plain() };
     let mut kept = XattrDraft::new(xattrs);
     kept.retain(xattr::is_system);
     let mut block = Vec::with_capacity(kept.byte_count());
     kept.write(&mut block);
     let datatype = datatype_with(&block, Datatype::RAW);
-    let fields = ItemFields { deleted: true, expiry: now.unix_s(), datatype, ..Default::default() };
-    NewItem::new(item.key(), fields, &[&block])
+    NewItem::new(item.key(), ItemFields { datatype, ..fields }, &[&block])
 }

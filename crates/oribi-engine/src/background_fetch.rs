@@ -1,166 +1,61 @@
-//! Reads of evicted documents that operations wait for, in batches and off the workers.
+//! The fetcher: reads evicted documents that operations wait for, in batches and off the workers.
 //!
-//! Owns: the queue of keys to read and who waits for each. The engine does not know what is behind a
-//! waiter: it calls a [`FetchSink`] with the caller's own token. A fetch answers nothing itself; it makes
-//! memory such that the operation, tried again, finds what it needs. Several who wait for one document are
-//! one read. What has come into memory meanwhile is not read at all.
+//! Owns: the queue of fetches and one step of reading it. A fetch answers no request itself: it
+//! brings the document into memory, and the operation runs again. A document that is in memory by
+//! then is not read.
 //!
-//! A step takes as many keys as their values are expected to fill [`BATCH_BYTES`], so that what is read and not
-//! yet counted stays small, and evicts first when memory is above the quota. The queue is bounded by the number
-//! of operations that can wait; beyond [`WAITING_MAX`] the step answers the rest with a failure, which tells
-//! clients to come again.
+//! A step takes as many keys as their values are expected to fill a few MiB, so that little is read
+//! and not yet counted. It evicts first when memory is above the quota. The queue bounds the number
+//! of waiting operations; beyond it a step fails the rest, which tells clients to come again. When
+//! the store is away, all waiters give up together: they have waited along with the batch that
+//! found it out. Asking for one document after the other would take as many times as long.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use oribi_storage::Record;
-use oribi_types::{CollectionId, DocKey, Vbid};
-use parking_lot::Mutex;
+use oribi_storage::{KvStore, Record, StoreError};
+use oribi_types::{DocKey, Timestamp, Vbid};
 
-use crate::bucket::Bucket;
-use crate::item::{ItemFields, ItemRef, NewItem};
-use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
+use crate::core::Core;
+use crate::failure::StoreOperation;
+use crate::item::ItemRef;
+use crate::item_pager::ItemPager;
+use crate::memory::MemoryStats;
+use crate::record;
+use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FetchBegun, Installed};
 
-/// Keys of one batch at most: enough for the store to read in order of position.
-const BATCH_KEYS: usize = 256;
-/// Bytes of values that a batch is meant to read, judged by the batch before.
-const BATCH_BYTES: usize = 4 << 20;
-/// Operations that may wait at one time.
-const WAITING_MAX: usize = 1 << 16;
+use queue::{Batch, FetchQueue, Waiter, Wanted};
+pub use queue::{FetchOutcome, FetchSink};
+
 /// Times that an overtaken record is read within a step.
 const TRIES: usize = 4;
 /// Pager steps that a step takes before it reads while memory is above the quota.
 const PAGER_STEPS_MAX: usize = 16;
 
-/// What became of a fetch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FetchOutcome {
-    /// The operation can be tried again. It may need another fetch if it is overtaken.
-    Ready,
-    /// The store could not be read, or too many wait for it.
-    Failed,
+/// The fetcher of one bucket.
+#[derive(Default)]
+pub(crate) struct Fetcher {
+    queue: FetchQueue,
+    /// The store was told to end its waits.
+    is_ending: AtomicBool,
 }
 
-/// Receives the end of a fetch. Called from the fetcher's thread; must not block.
-pub trait FetchSink: Send + Sync {
-    /// The fetch asked for with `token` is over.
-    fn fetched(&self, token: u64, outcome: FetchOutcome);
+/// How much of a batch the store answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// All of it; single documents may be damaged.
+    All,
+    /// A part of the store is away.
+    Some,
+    /// The store is away.
+    None,
 }
 
-/// Who waits.
-struct Waiter {
-    sink: Arc<dyn FetchSink>,
-    token: u64,
-}
-
-impl Waiter {
-    fn tell(self, outcome: FetchOutcome) {
-        self.sink.fetched(self.token, outcome);
-    }
-}
-
-/// The document that is waited for.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Wanted {
-    vbid: Vbid,
-    collection: CollectionId,
-    key: Box<[u8]>,
-}
-
-impl Wanted {
-    fn key(&self) -> DocKey<'_> {
-        DocKey { collection: self.collection, key: &self.key }
-    }
-}
-
-struct State {
-    /// In order of the first request for each.
-    order: VecDeque<Wanted>,
-    waiters: HashMap<Wanted, Vec<Waiter>>,
-    waiting: usize,
-    /// Who came when too many waited already.
-    turned_away: Vec<Waiter>,
-    /// Keys of the next batch.
-    batch_keys: usize,
-    /// The bucket is being closed: whoever comes is turned away.
-    is_closed: bool,
-}
-
-/// Keys that wait to be read.
-pub(crate) struct FetchQueue {
-    state: Mutex<State>,
-    thread: OnceLock<Thread>,
-}
-
-impl Default for FetchQueue {
-    fn default() -> FetchQueue {
-        let state = State {
-            order: VecDeque::new(),
-            waiters: HashMap::new(),
-            waiting: 0,
-            turned_away: Vec::new(),
-            batch_keys: BATCH_KEYS,
-            is_closed: false,
-        };
-        FetchQueue { state: Mutex::new(state), thread: OnceLock::new() }
-    }
-}
-
-impl FetchQueue {
-    /// From now on `thread` is woken when there is something to read.
-    pub(crate) fn attach(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let state = self.state.lock();
-        state.order.is_empty() && state.turned_away.is_empty()
-    }
-
-    /// Documents that wait to be read.
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().order.len()
-    }
-
-    /// Tells all who wait that the bucket is being closed, and from now on everyone who comes.
-    pub(crate) fn close(&self) {
-        let waiters = {
-            let mut state = self.state.lock();
-            state.is_closed = true;
-            state.order.clear();
-            state.waiting = 0;
-            let mut waiters = std::mem::take(&mut state.turned_away);
-            waiters.extend(state.waiters.drain().flat_map(|(_, waiters)| waiters));
-            waiters
-        };
-        waiters.into_iter().for_each(|waiter| waiter.tell(FetchOutcome::Failed));
-    }
-
-    /// The next keys to read, and who was turned away.
-    fn take(&self) -> (Vec<(Wanted, Vec<Waiter>)>, Vec<Waiter>) {
-        let mut state = self.state.lock();
-        let count = state.batch_keys.min(state.order.len());
-        let wanted: Vec<Wanted> = state.order.drain(..count).collect();
-        let mut batch = Vec::with_capacity(count);
-        for wanted in wanted {
-            let waiters = state.waiters.remove(&wanted).unwrap_or_default();
-            state.waiting -= waiters.len();
-            batch.push((wanted, waiters));
-        }
-        (batch, std::mem::take(&mut state.turned_away))
-    }
-
-    /// Takes note of how large documents are.
-    fn adapt(&self, keys: usize, bytes: usize) {
-        let per_key = (bytes / keys.max(1)).max(1);
-        self.state.lock().batch_keys = (BATCH_BYTES / per_key).clamp(1, BATCH_KEYS);
-    }
-}
-
-/// A key of a batch that has to be read, and what was read.
+/// A key of a batch that memory lacks, and the record that was read.
 struct Reading {
     /// Index in the batch.
     at: usize,
@@ -169,66 +64,63 @@ struct Reading {
     read: Option<Option<ItemRef>>,
 }
 
-impl Bucket {
-    /// Asks for what is in the store under `key` to be brought into memory. `sink` is told once with
+impl Fetcher {
+    /// From now on `thread` is woken when there is something to read.
+    pub(crate) fn attach(&self, thread: Thread) {
+        self.queue.attach(thread);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Queues a fetch of the store's version of `key`. `sink` is called once with
     /// `token`, from another thread, possibly before this returns.
-    pub fn fetch(&self, vbid: Vbid, key: DocKey<'_>, sink: &Arc<dyn FetchSink>, token: u64) {
-        let counters = &self.memory.counters;
-        counters.fetches.fetch_add(1, Ordering::Relaxed);
-        let wanted = Wanted { vbid, collection: key.collection, key: key.key.into() };
-        let waiter = Waiter { sink: Arc::clone(sink), token };
-        let is_first = {
-            let mut state = self.fetches.state.lock();
-            let was_idle = state.order.is_empty() && state.turned_away.is_empty();
-            if state.is_closed || state.waiting >= WAITING_MAX {
-                if state.is_closed {
-                    drop(state);
-                    return waiter.tell(FetchOutcome::Failed);
-                }
-                state.turned_away.push(waiter);
-            } else {
-                state.waiting += 1;
-                if let Some(waiters) = state.waiters.get_mut(&wanted) {
-                    waiters.push(waiter);
-                    counters.fetches_joined.fetch_add(1, Ordering::Relaxed);
-                } else {
-                    state.waiters.insert(wanted.clone(), vec![waiter]);
-                    state.order.push_back(wanted);
-                }
-            }
-            was_idle
-        };
-        if is_first && let Some(thread) = self.fetches.thread.get() {
-            thread.unpark();
-        }
+    pub(crate) fn ask(&self, vbid: Vbid, key: DocKey<'_>, sink: &Arc<dyn FetchSink>, token: u64) {
+        self.queue.ask(Wanted::new(vbid, key), Waiter::new(sink, token));
     }
 
-    /// True when a read of the document would need a fetch first. Only a hint, for asking ahead.
-    pub fn needs_fetch(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
-        let context = self.context(oribi_types::Timestamp::default());
-        self.vbucket(vbid).is_some_and(|vbucket| vbucket.needs_fetch(&context, key))
+    /// The bucket is about to stop: reads end at once, and writes wait only a little longer for an
+    /// absent store.
+    pub(crate) fn end_waits(&self, core: &Core) {
+        self.is_ending.store(true, Ordering::Release);
+        core.store().end_waits();
     }
 
-    /// [`Bucket::fetch_step_timed`] by a clock that stands still.
-    pub fn fetch_step(&self) -> usize {
-        self.fetch_step_timed(&no_clock)
+    /// True after [`Fetcher::end_waits`]: a failed read is expected then, and not logged.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
     }
 
-    /// Reads a batch of what was asked for and tells who waits. Returns how many were told.
-    pub fn fetch_step_timed(&self, clock: StepClock<'_>) -> usize {
-        if self.fetches.is_empty() {
+    /// Fails all waiters because the bucket closes, and from now on every new one.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Fills in the figures of fetches.
+    pub(crate) fn add_stats(&self, stats: &mut MemoryStats) {
+        self.queue.add_stats(stats);
+    }
+
+    /// Reads a batch of fetches and tells their waiters. Returns how many it told. `pager` makes
+    /// room for the batch.
+    pub(crate) fn step(&self, core: &Core, pager: &ItemPager, clock: StepClock<'_>) -> usize {
+        if self.is_empty() {
             return 0;
         }
-        self.tasks.run(Task::Fetcher, clock, || self.fetch_batch(clock))
+        core.tasks().run(Task::Fetcher, clock, || {
+            make_room(core, pager, clock);
+            self.fetch_batch(core, clock)
+        })
     }
 
-    fn fetch_batch(&self, clock: StepClock<'_>) -> usize {
-        self.make_room(clock);
-        let (batch, turned_away) = self.fetches.take();
+    fn fetch_batch(&self, core: &Core, clock: StepClock<'_>) -> usize {
+        let Batch { wanted: batch, turned_away } = self.queue.take();
         let begun = clock();
         let wanted: Vec<&Wanted> = batch.iter().map(|(wanted, _)| wanted).collect();
-        let outcomes = self.bring_in(&wanted);
-        self.timings.lock().fetched(batch.len(), elapsed_us(begun, clock()));
+        let mut is_away = false;
+        let outcomes = self.bring_in(core, &wanted, &mut is_away);
+        core.timings().fetched(batch.len(), elapsed_us(begun, clock()));
         let mut told = turned_away.len();
         let mut failed = turned_away.len();
         turned_away.into_iter().for_each(|waiter| waiter.tell(FetchOutcome::Failed));
@@ -237,32 +129,23 @@ impl Bucket {
             failed += if outcome == FetchOutcome::Failed { waiters.len() } else { 0 };
             waiters.into_iter().for_each(|waiter| waiter.tell(outcome));
         }
-        self.memory.counters.fetch_failures.fetch_add(failed as u64, Ordering::Relaxed);
+        if is_away {
+            let given_up = self.queue.give_up();
+            (told, failed) = (told + given_up, failed + given_up);
+        }
+        self.queue.count_failed(failed);
         told
     }
 
-    /// What is read will be added to what is there, so above the quota something has to go first.
-    fn make_room(&self, clock: StepClock<'_>) {
-        for _ in 0..PAGER_STEPS_MAX {
-            if self.memory.used_bytes() <= self.memory.quota_bytes() {
-                return;
-            }
-            let report = self.page_items_step(clock);
-            if !report.more || report.is_stuck {
-                return;
-            }
-        }
-    }
-
-    /// Reads and installs until nothing was overtaken.
-    fn bring_in(&self, batch: &[&Wanted]) -> Vec<FetchOutcome> {
+    /// Reads and installs until no record was overtaken, or the store is away.
+    fn bring_in(&self, core: &Core, batch: &[&Wanted], is_away: &mut bool) -> Vec<FetchOutcome> {
         let mut outcomes = vec![FetchOutcome::Ready; batch.len()];
         let mut left: Vec<usize> = (0..batch.len()).collect();
         for _ in 0..TRIES {
-            let context = self.context(oribi_types::Timestamp::default());
+            let context = core.context(Timestamp::default());
             let mut readings: Vec<Reading> = Vec::with_capacity(left.len());
             for at in left.drain(..) {
-                let Some(vbucket) = self.vbucket(batch[at].vbid) else { continue };
+                let Some(vbucket) = core.vbucket(batch[at].vbid) else { continue };
                 if let Some(begun) = vbucket.begin_fetch(&context, batch[at].key()) {
                     readings.push(Reading { at, begun, read: None });
                 }
@@ -270,65 +153,96 @@ impl Bucket {
             if readings.is_empty() {
                 return outcomes;
             }
-            self.read(batch, &mut readings);
+            let answers = self.read(core, batch, &mut readings);
+            *is_away = answers == Answers::None;
             for Reading { at, begun, read } in readings {
-                let (Some(vbucket), Some(read)) = (self.vbucket(batch[at].vbid), read) else {
+                let (Some(vbucket), Some(read)) = (core.vbucket(batch[at].vbid), read) else {
                     outcomes[at] = FetchOutcome::Failed;
                     continue;
                 };
                 match vbucket.install(&context, batch[at].key(), begun, read) {
                     Installed::Done => {}
+                    // The store is away; there is no second read.
+                    Installed::Overtaken if answers != Answers::All => {
+                        outcomes[at] = FetchOutcome::Failed;
+                    }
                     Installed::Overtaken => left.push(at),
                     Installed::Differs => {
-                        let (bucket, vbid) = (&self.config().name, batch[at].vbid);
-                        tracing::error!(bucket, %vbid, "the store does not have what was evicted");
+                        let (bucket, vbid) = (core.name(), batch[at].vbid);
+                        tracing::error!(bucket, %vbid, "the store lacks the evicted version of a document");
                         outcomes[at] = FetchOutcome::Failed;
                     }
                 }
             }
         }
-        // What is overtaken again and again may be in memory by now; the operation asks once more if not.
+        // A record that is overtaken again and again may be in memory by now; if not, the operation
+        // asks once more.
         outcomes
     }
 
-    /// Reads what memory lacks. What the store fails to give stays unread.
-    fn read(&self, batch: &[&Wanted], readings: &mut [Reading]) {
+    /// Reads the batch. Records that the store fails to give stay unread.
+    fn read(&self, core: &Core, batch: &[&Wanted], readings: &mut [Reading]) -> Answers {
         let keys: Vec<(Vbid, DocKey<'_>)> = readings
             .iter()
             .map(|reading| (batch[reading.at].vbid, batch[reading.at].key()))
             .collect();
         let mut bytes = 0;
-        let result = self.store.get_many(&keys, &mut |index, record| {
+        let result = core.store().get_many(&keys, &mut |index, record| {
             bytes += record.map_or(0, |record| record.value.len());
-            readings[index].read = Some(record.map(|record| stored_item(&record)));
+            readings[index].read = Some(record.map(|record| record::to_item(&record)));
         });
-        if let Err(error) = result {
-            tracing::error!(bucket = self.config().name, %error, "documents could not be read; asking for them one by one");
-            for (index, (vbid, key)) in keys.iter().enumerate() {
-                if readings[index].read.is_some() {
-                    continue;
-                }
-                let mut found = None;
-                let visit = &mut |record: Record<'_>| found = Some(stored_item(&record));
-                if self.store.get(*vbid, *key, visit).is_ok() {
-                    readings[index].read = Some(found);
-                }
+        let is_away = matches!(result, Err(StoreError::Away(_)));
+        let failed = match result {
+            Ok(()) => None,
+            Err(error @ StoreError::Away(_)) => Some(error).filter(|_| !self.is_ending()),
+            Err(error) => {
+                tracing::error!(bucket = core.name(), %error, "a batch of evicted documents could not be read; reading them one by one");
+                read_one_by_one(core.store(), &keys, readings)
             }
+        };
+        match failed {
+            Some(error) => core.store_failed(StoreOperation::Read, &error),
+            None => _ = core.store_succeeded(StoreOperation::Read),
         }
-        self.fetches.adapt(keys.len(), bytes);
+        self.queue.adapt(keys.len(), bytes);
+        match is_away {
+            false => Answers::All,
+            true if readings.iter().any(|reading| reading.read.is_some()) => Answers::Some,
+            true => Answers::None,
+        }
     }
 }
 
-/// A version as the store has it.
-fn stored_item(record: &Record<'_>) -> ItemRef {
-    let fields = ItemFields {
-        flags: record.flags,
-        expiry: record.expiry,
-        datatype: record.datatype,
-        deleted: record.deleted,
-        ..ItemFields::default()
-    };
-    let mut new = NewItem::new(record.key, fields, &[record.value]);
-    new.set_version(record.cas, record.seqno, record.rev_seqno);
-    new.publish()
+/// Evicts while memory is above the quota, because the batch adds to it.
+fn make_room(core: &Core, pager: &ItemPager, clock: StepClock<'_>) {
+    for _ in 0..PAGER_STEPS_MAX {
+        if core.memory().used_bytes() <= core.memory().quota_bytes() {
+            return;
+        }
+        let report = pager.step(core, clock);
+        if !report.more || report.is_stuck {
+            return;
+        }
+    }
+}
+
+/// Reads the rest of a batch one by one, so that a damaged document hides no other; the last error.
+fn read_one_by_one(
+    store: &dyn KvStore,
+    keys: &[(Vbid, DocKey<'_>)],
+    readings: &mut [Reading],
+) -> Option<StoreError> {
+    let mut failed = None;
+    for (reading, (vbid, key)) in readings.iter_mut().zip(keys) {
+        if reading.read.is_some() {
+            continue;
+        }
+        let mut found = None;
+        let visit = &mut |record: Record<'_>| found = Some(record::to_item(&record));
+        match store.get(*vbid, *key, visit) {
+            Ok(_) => reading.read = Some(found),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed
 }

@@ -1,49 +1,64 @@
-//! The block arena: memory of items and of hash tables, on huge pages and without a word of overhead.
+//! The block arena: memory of items and of hash tables, on huge pages and without a word of
+//! overhead.
 //!
-//! Owns: size classes, slabs, chunks, the threads' magazines, and [`ZeroedMemory`] for tables. A server of
-//! many small documents reads memory at random, and then the pages decide: with 4 KiB pages half
-//! the time of a miss is the page walk. The system's allocator grows its heaps in steps too small for huge pages
-//! and puts 8 to 16 bytes before each block. Here blocks of one size lie side by side in slabs, slabs
-//! in chunks of one huge page, and whoever frees a block says how long it is, so nothing is written about it.
+//! Owns: size classes, slabs, chunks, the threads' magazines, and [`ZeroedMemory`] for tables. A
+//! server of many small documents reads memory at random, and then the pages decide: with 4 KiB
+//! pages half the time of a miss is the page walk. The system's allocator grows its heaps in steps
+//! too small for huge pages and puts 8 to 16 bytes before each block. Here blocks of one size lie
+//! side by side in slabs, slabs in chunks of one huge page, and the caller of `free` gives the
+//! block's length, so none is stored.
 //!
 //! ```text
 //! allocate ◀─ magazine of the thread and class ◀─ depot of the class ◀─ pool of chunks ◀─ the system
 //! free     ─▶  (an array of block addresses)    ─▶  (slabs, one bit a block) ─▶ (units of 64 KiB)
 //! ```
 //!
-//! A magazine is filled from its depot, and emptied into it, in batches; so a thread that only frees what
-//! others allocated, as the flusher does, keeps no more than one magazine of each class. A depot knows by
-//! bitmaps which blocks of a slab are free and never touches the blocks themselves. Slabs without a
-//! live block go back to the pool at once and serve any class, chunks without a slab go back to the system.
+//! A magazine is filled from its depot, and emptied into it, in batches; so a thread that only
+//! frees what others allocated, as the flusher does, keeps no more than one magazine of each class.
+//! A depot keeps bitmaps of the free blocks of its slabs and never touches the blocks themselves.
+//! Slabs without a live block go back to the pool at once and serve any class, chunks without a
+//! slab go back to the system.
 //!
-//! When the sizes of documents change, chunks are left of which little is used. A round of compaction marks the sparsest; they
-//! give nothing out, whoever has blocks there moves them, and what becomes empty goes back to the system.
+//! When the sizes of documents change, sparsely used chunks are left. A [`Round`] of compaction
+//! marks the sparsest whose blocks fit in free room elsewhere. A marked chunk gives nothing out
+//! while others have room, the owners of its blocks move them, and it goes back to the system when
+//! it is empty. Memory from the system is counted against bounds that the caller sets
+//! ([`set_bounds`]); the caller is told when memory grows beyond them.
 //!
-//! The first chunks are of ordinary pages, so that an idle server stays small. With
-//! `--cfg oribi_system_blocks` every block comes from the system's allocator, for the sanitizers.
+//! The first chunks are of ordinary pages, so that an idle server stays small. With `--cfg
+//! oribi_system_blocks` every block comes from the system's allocator, for the sanitizers.
 //!
-//! Locks: a depot's, the pool's; neither is held while the other is taken, nor across a system call.
-//! Callers: items and the hash table. It does not know what is in a block and counts no quota.
+//! Locks: a depot's, the pool's; neither is held while the other is taken, nor across a system
+//! call. Called by items and the hash table. It does not know what is in a block and counts no
+//! quota.
 //!
 //! Unsafe invariants, cited in this module's files by number:
-//! 1. A chunk is mapped at a multiple of `CHUNK_BYTES` and begins with its `Chunk` header, so clearing
-//!    the low bits of any address in it gives the header, and the pointer's provenance is the whole chunk.
-//! 2. A unit of a chunk has one owner at a time: the pool, a slab, or a piece of table memory. The owner changes under the
-//!    pool's lock, and only the owner reads or writes the unit's bytes and its `Slab` entry.
+//! 1. A chunk is mapped at a multiple of `CHUNK_BYTES` and begins with its `Chunk` header, so
+//!    clearing the low bits of any address in it gives the header, and the pointer's provenance is
+//!    the whole chunk.
+//! 2. A unit of a chunk has one owner at a time: the pool, a slab, or a piece of table memory. The
+//!    owner changes under the pool's lock, and only the owner reads or writes the unit's bytes and
+//!    its `Slab` entry.
 //! 3. A chunk's own fields and the pool's lists are read and written under the pool's lock only.
-//! 4. The entry of a slab in use is read and written under its class's depot lock only, or by the thread
-//!    that has just taken its units and not yet shown it to the depot.
-//! 5. A block's bit in its slab is set exactly while the block is in the depot; otherwise the block is in one
-//!    magazine or with one caller. Blocks of a slab do not overlap and lie inside its units, behind the header.
+//! 4. The entry of a slab in use is read and written under its class's depot lock only, or by the
+//!    thread that has just taken its units and not yet shown it to the depot.
+//! 5. A block's bit in its slab is set exactly while the block is in the depot; otherwise the block
+//!    is in one magazine or with one caller. Blocks of a slab do not overlap and lie inside its
+//!    units, behind the header.
 //! 6. Magazines are reached by their own thread only, and no code of theirs calls back into them.
 //! 7. A block is freed with the length it was allocated with; callers of [`free`] promise it.
-//! 10. A chunk's mark is an atomic of its own beside the parts that have locks. It is read by who has something in the chunk,
-//!     or holds the pool's lock, and written under that lock.
+//! 10. A chunk's mark is an atomic of its own beside the parts that have locks. It is read by an
+//!     owner of something in the chunk or under the pool's lock, and written under that lock.
+//! 11. Class and number of free blocks in a slab's entry are atomics. They are written like the
+//!     rest of the entry, but also read where the chunk is known to be mapped: under the pool's
+//!     lock, or by the round that has chosen it. A chunk that a round has chosen stays mapped until
+//!     the round lets go of it.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 mod arena;
+mod bound;
+mod choice;
 mod chunk;
 mod class;
 mod depot;
@@ -51,20 +66,24 @@ mod large;
 mod magazine;
 mod pages;
 mod pool;
+mod round;
+mod taken;
+mod units;
 mod zeroed;
 
 #[cfg(test)]
 mod tests;
 
 pub use arena::ArenaStats;
+pub use bound::{Pressure, pressure};
+pub use choice::Goal;
+pub use round::{CompactionStats, Round, compaction_stats, release_kept};
+pub use taken::{excess_bytes, set_bounds, taken_bytes, watch_growth};
 pub use zeroed::ZeroedMemory;
 
 use arena::ARENA;
-use chunk::{Chunk, chunk_of};
 use class::Class;
-
-/// True when every block comes from the system's allocator.
-const SYSTEM_BLOCKS: bool = cfg!(oribi_system_blocks);
+use units::SYSTEM_BLOCKS;
 
 /// An uninitialised block of at least `bytes` bytes, aligned to 8.
 #[inline]
@@ -78,7 +97,7 @@ pub fn allocate(bytes: usize) -> NonNull<u8> {
 /// Frees a block; any thread may.
 ///
 /// # Safety
-/// `block` came from [`allocate`] with the same `bytes`, and nobody uses it any more.
+/// `block` came from [`allocate`] with the same `bytes`, and is no longer used.
 #[inline]
 pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
     match Class::of(bytes) {
@@ -89,8 +108,8 @@ pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// What a block of `bytes` bytes really takes, for exact accounting: the size of its class, or for large
-/// blocks what the system's allocator rounds to.
+/// What a block of `bytes` bytes really takes, for exact accounting: the size of its class, or the
+/// rounded length of a large block.
 pub fn occupied_bytes(bytes: usize) -> usize {
     Class::of(bytes).map_or_else(|| large::occupied_bytes(bytes), Class::block_bytes)
 }
@@ -102,47 +121,16 @@ pub fn allocations_of_this_thread() -> u64 {
 
 /// What the process's arena holds now. Takes every depot's lock for a moment.
 pub fn stats() -> ArenaStats {
-    ARENA.stats()
+    ArenaStats { table_bytes: zeroed::bytes_now(), ..ARENA.stats() }
 }
 
-/// Chooses chunks of which so little is used that it pays to move it, and gives nothing out of them from now on;
-/// whoever has blocks there replaces them by others until [`end_compaction`]. False when
-/// it is not worth it, or when somebody is at it already.
-pub fn begin_compaction() -> bool {
-    if SYSTEM_BLOCKS || IS_COMPACTING.swap(true, Ordering::AcqRel) {
-        return false;
-    }
-    let has_marked = ARENA.mark_sparse();
-    if !has_marked {
-        end_compaction();
-    }
-    has_marked
-}
-
-/// Gives the free blocks that this thread keeps ready back to their slabs. Who moves documents calls it in between, or
-/// would put them into the blocks that it has just freed.
+/// Gives the free blocks that this thread keeps ready back to their slabs. A thread that will wait
+/// for long calls it.
 pub fn give_back_kept_blocks() {
     magazine::give_back();
 }
 
-/// Chunks that are not empty by now are used again like any other. Returns how many have become empty.
-pub fn end_compaction() -> usize {
-    let emptied = ARENA.unmark_all();
-    IS_COMPACTING.store(false, Ordering::Release);
-    emptied
+/// Does so if a round of compaction has begun since this thread did it last.
+pub fn join_round() {
+    magazine::join_round();
 }
-
-/// True when the block should be replaced by another, so that its chunk becomes empty.
-///
-/// # Safety
-/// `block` came from [`allocate`] with the same `bytes` and was not freed.
-pub unsafe fn is_to_move(block: NonNull<u8>, bytes: usize) -> bool {
-    if SYSTEM_BLOCKS || Class::of(bytes).is_none() {
-        return false;
-    }
-    // SAFETY: (10) a block of a class keeps its chunk mapped.
-    unsafe { Chunk::mark(chunk_of(block)) }.load(Ordering::Relaxed)
-}
-
-/// Only one round of moves at a time: marks are the arena's, not a bucket's.
-static IS_COMPACTING: AtomicBool = AtomicBool::new(false);

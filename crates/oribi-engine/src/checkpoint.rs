@@ -1,26 +1,30 @@
 //! The checkpoint manager: a vbucket's in-memory mutation queue.
 //!
-//! Owns: seqno and CAS assignment, the queue of items not yet read by every cursor, and the cursors.
-//! "Checkpoint" is this queue, never a disk act.
+//! Owns: seqno and CAS assignment, the queue of items not yet read by every cursor, and the
+//! cursors. "Checkpoint" is this queue, never a disk act.
 //!
-//! Shape. Every enqueue takes exactly one slot and one seqno, so the slot of a seqno follows from it by
-//! arithmetic and no key index is needed: the hash table knows a key's previous version, its seqno
-//! says where its slot is, and taking the item out of that slot is the whole deduplication. Slots
-//! belong to checkpoints. The last checkpoint is open: it takes mutations, and in it they are deduplicated.
-//! The others are closed: they never change, so a read hands out references to them and a removal
-//! takes references out of the list, both in a time that does not depend on how much is in them.
-//! Whoever reads closes the open checkpoint first. Whole checkpoints are the unit of a read: a cut at a
-//! checkpoint's end leaves no key whose older version was taken out in favour of one behind the cut.
+//! Shape. Every enqueue takes exactly one slot and one seqno, so the slot of a seqno follows from
+//! it by arithmetic and no key index is needed: the hash table knows a key's previous version, its
+//! seqno says where its slot is, and taking the item out of that slot is the whole deduplication.
+//! Slots belong to checkpoints. The last checkpoint is open: it takes mutations, and in it they are
+//! deduplicated. The others are closed: they never change, so a read hands out references to them
+//! and a removal takes references out of the list, both in a time that does not depend on how much
+//! is in them. A read closes the open checkpoint first. Whole checkpoints are the unit of a read: a
+//! cut at a checkpoint's end leaves no key whose older version was taken out in favour of one
+//! behind the cut. A flusher coalesces the checkpoints of one read ([`run`]). Streams have a second way to read ([`streaming`]), which leaves the open
+//! checkpoint open while they keep up.
 //!
 //! Invariants:
-//! 1. `high_seqno` and `max_cas` only grow, but for a restart; each enqueue raises the first, and unless it is given a
-//!    CAS the second.
+//! 1. `high_seqno` and `max_cas` only grow, except at a restart. Each enqueue raises `high_seqno`,
+//!    and `max_cas` unless it is given a CAS.
 //! 2. There is always exactly one open checkpoint, the last; ranges are contiguous.
 //! 3. Within one checkpoint a key has at most one live slot, its newest.
 //! 4. A checkpoint leaves only when every cursor has passed its end.
-//! 5. No cursor stands inside the open checkpoint or at its end, so deduplication moves no cursor.
-//! 6. `own_bytes` is the memory of all slots, and of the blocks that the queue holds and the table does
-//!    not, until the caller has freed what left and settled it.
+//! 5. Only a stream's cursor stands inside the open checkpoint or at its end. It has read
+//!    everything up to there, and no cursor counts items, so deduplication concerns no cursor.
+//! 6. `own_bytes` is the memory of all slots, and of the blocks that only the queue holds, until
+//!    the caller has freed and settled what left.
+//! 7. `has_idle_stream` is true whenever a stream waits to be woken.
 //!
 //! The caller holds the vbucket's queue lock. Items to be freed are handed back to the caller, who
 //! drops them after the lock is released. It knows neither the hash table nor the store.
@@ -37,23 +41,31 @@ mod batch;
 mod closed;
 mod cursor;
 mod expelled;
+mod invariants;
 mod open;
 mod reading;
 mod removal;
+mod run;
 mod slots;
 mod stats;
+mod streaming;
+mod sums;
 #[cfg(test)]
 mod tests;
+mod wake;
 
-pub use batch::{CursorBatch, ReadLimits};
+pub use batch::{CursorBatch, ReadLimits, StreamBatch};
 use closed::ClosedCheckpoint;
 use cursor::Cursors;
 pub use cursor::{CursorId, Registered};
 pub use expelled::{Expelled, Settlement};
 use open::OpenCheckpoint;
+pub use run::CheckpointRun;
 pub use stats::{CheckpointManagerStats, CheckpointStats, CursorStats};
+use sums::{Held, Sums};
+pub use wake::{StreamSink, StreamWaker};
 
-/// When the open checkpoint closes by itself. Reading closes it before that.
+/// Size at which the open checkpoint closes by itself; a read closes it earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointLimits {
     /// Items in it.
@@ -82,21 +94,6 @@ pub struct Enqueued {
     pub displaced: Option<ItemRef>,
 }
 
-/// Number of items that were queued and not deduplicated, and bytes of their blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Sums {
-    items: u64,
-    bytes: u64,
-}
-
-/// Memory that is the queue's alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Held {
-    slot_bytes: usize,
-    /// Blocks that the table has let go of.
-    orphan_bytes: usize,
-}
-
 /// Queue of one vbucket.
 pub struct CheckpointManager {
     limits: CheckpointLimits,
@@ -114,6 +111,12 @@ pub struct CheckpointManager {
     /// Memory of the closed checkpoints, until what left is settled.
     closed_held: Held,
     cursors: Cursors,
+    /// A stream has read to the end and waits to be woken.
+    has_idle_stream: bool,
+    /// Bytes that were reported to the bucket, and bytes of the open checkpoint at which it is told
+    /// again.
+    reported_bytes: usize,
+    report_from: usize,
 }
 
 impl CheckpointManager {
@@ -139,6 +142,9 @@ impl CheckpointManager {
             closed_sums: Sums::default(),
             closed_held: Held::default(),
             cursors: Cursors::default(),
+            has_idle_stream: false,
+            reported_bytes: 0,
+            report_from: 0,
         }
     }
 
@@ -162,14 +168,33 @@ impl CheckpointManager {
         self.closed.len() + 1
     }
 
-    /// Bytes of queued items and of everything around them: what the checkpoint quota limits. Most of
+    /// Bytes of queued items and of the queue itself: the checkpoint quota limits these. Most of
     /// the items are the hash table's as well.
     pub fn queue_bytes(&self) -> usize {
         let queued = self.queued();
         queued.bytes as usize + self.closed_held.slot_bytes + self.open.slots.bytes()
     }
 
-    /// Bytes of memory that are the queue's alone: slots, and blocks that the hash table has let go of.
+    /// By how much the queue has grown since the last call; `None` while the open checkpoint has
+    /// grown by less than `least` bytes, the error that the quota allows.
+    #[inline]
+    pub(crate) fn growth(&mut self, least: u64) -> Option<i64> {
+        (self.open.item_bytes >= self.report_from).then(|| self.change(least))
+    }
+
+    /// By how much the queue has grown or shrunk since the last call of this or of
+    /// [`CheckpointManager::growth`], which answers next after `least` more bytes.
+    #[cold]
+    pub(crate) fn change(&mut self, least: u64) -> i64 {
+        let bytes = self.queue_bytes();
+        let before = std::mem::replace(&mut self.reported_bytes, bytes);
+        let least = usize::try_from(least).unwrap_or(usize::MAX);
+        self.report_from = self.open.item_bytes.saturating_add(least);
+        bytes as i64 - before as i64
+    }
+
+    /// Bytes of memory that only the queue holds: slots, and blocks that the hash table has
+    /// released.
     pub fn own_bytes(&self) -> usize {
         let closed = self.closed_held;
         closed.slot_bytes + closed.orphan_bytes + self.open.slots.bytes()
@@ -180,13 +205,13 @@ impl CheckpointManager {
         self.open.item_bytes
     }
 
-    /// The first seqno whose slot may still be in the queue: everything below it was processed by all
-    /// cursors and has left.
+    /// The first seqno whose slot may still be in the queue: everything below it was processed by
+    /// all cursors and has left.
     pub fn lowest_needed(&self) -> Seqno {
         Seqno(self.first_start())
     }
 
-    /// What the next enqueue at this time will assign.
+    /// CAS and seqno that the next enqueue at this time will assign.
     pub fn next_version(&self, now: Timestamp) -> (Cas, Seqno) {
         // Hybrid logical clock: wall clock in the upper 48 bits, a counter below, never backwards.
         let cas = (now.unix_ns & !0xffff).max(self.max_cas + 1);
@@ -200,8 +225,9 @@ impl CheckpointManager {
         cas
     }
 
-    /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is the
-    /// version of the same key that the hash table holds (a tombstone counts) and lets go of now.
+    /// Assigns seqno and CAS to `new` and queues it, if there is a cursor to read it. `previous` is
+    /// the version of the same key that the hash table holds (a tombstone counts) and lets go of
+    /// now.
     pub fn enqueue(
         &mut self,
         new: NewItem,
@@ -212,8 +238,9 @@ impl CheckpointManager {
         self.enqueue_given(new, previous, rev, None, now)
     }
 
-    /// As [`CheckpointManager::enqueue`], with a CAS that was assigned elsewhere. It may be lower than others before
-    /// it; if it is higher than the clock, the CAS values after it count on from there.
+    /// As [`CheckpointManager::enqueue`], with a CAS that was assigned elsewhere. It may be lower
+    /// than others before it; if it is higher than the clock, the CAS values after it count on from
+    /// there.
     #[inline]
     pub fn enqueue_given(
         &mut self,
@@ -223,12 +250,17 @@ impl CheckpointManager {
         given: Option<Cas>,
         now: Timestamp,
     ) -> Enqueued {
-        // What a dropped cursor has left behind keeps the ranges going until it is expelled.
+        // Checkpoints that a dropped cursor left behind keep the ranges contiguous until they are
+        // expelled.
         let is_queued = !self.cursors.is_empty() || !self.is_empty();
         if is_queued {
             self.close_if_full();
         }
         let (cas, seqno) = self.next_version(now);
+        debug_assert!(
+            previous.is_none_or(|previous| previous.seqno() < seqno),
+            "versions in order"
+        );
         let cas = given.unwrap_or(cas);
         (self.max_cas, self.high_seqno) = (cas.0.max(self.max_cas), seqno.0);
         new.set_version(cas, seqno, rev);
@@ -242,12 +274,23 @@ impl CheckpointManager {
         Enqueued { item, displaced }
     }
 
-    /// Takes note that the hash table lets go of a version by other means than an overwrite. The
-    /// queue may still hold it, and its memory is then the queue's alone.
+    /// Queues a version that no table has, in a checkpoint of its own: a key may be in a checkpoint
+    /// once only, and the versions that there are before are not known.
+    pub fn enqueue_alone(&mut self, new: NewItem, rev: RevSeqno, now: Timestamp) -> ItemRef {
+        self.close_open();
+        let item = self.enqueue(new, None, rev, now).item;
+        if self.close_open() {
+            self.orphan(item.seqno().0);
+        }
+        item
+    }
+
+    /// Notes that the hash table releases a version without an overwrite. If the queue still holds
+    /// it, its memory is then the queue's.
     pub fn orphaned(&mut self, item: &ItemRef) {
         let seqno = item.seqno().0;
         if seqno >= self.open.start {
-            // Nothing that is in the table no more may stay where accounts are still kept by slot.
+            // The open checkpoint holds only versions of the table; a closed one counts the others.
             self.close_open();
         }
         self.orphan(seqno);
@@ -265,6 +308,8 @@ impl CheckpointManager {
         self.closed_held.slot_bytes += closed.slot_bytes();
         self.closed.push_back(Arc::new(closed));
         self.open_id += 1;
+        // The growth since the last report is no longer in the open checkpoint.
+        self.report_from = 0;
         true
     }
 
@@ -278,8 +323,8 @@ impl CheckpointManager {
         }
     }
 
-    /// A newer version takes the place of `previous` in the table. In the open checkpoint it leaves the
-    /// queue as well; elsewhere it stays, and the queue alone holds it.
+    /// A newer version takes the place of `previous` in the table. In the open checkpoint it leaves
+    /// the queue as well; elsewhere it stays, and only the queue holds it.
     #[inline]
     fn supersede(&mut self, previous: &ItemRef) -> Option<ItemRef> {
         let seqno = previous.seqno();
@@ -287,7 +332,9 @@ impl CheckpointManager {
             self.orphan(seqno.0);
             return None;
         }
-        self.open.take(seqno)
+        let displaced = self.open.take(seqno);
+        debug_assert!(displaced.as_ref().is_none_or(|item| item.same_block(previous)), "one block");
+        displaced
     }
 
     fn orphan(&mut self, seqno: u64) {
@@ -304,7 +351,12 @@ impl CheckpointManager {
         self.closed.front().map_or(self.open.start, |closed| closed.start)
     }
 
-    /// True when there is no slot, empty or not.
+    /// Items of the open checkpoint, in order.
+    pub(crate) fn open_items(&self) -> impl Iterator<Item = &ItemRef> {
+        self.open.slots.items_from(0)
+    }
+
+    /// True when the queue has no slot, empty or not.
     fn is_empty(&self) -> bool {
         self.closed.is_empty() && self.open.start > self.high_seqno
     }

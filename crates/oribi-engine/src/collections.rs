@@ -1,4 +1,5 @@
-//! Scopes and collections of one bucket: an immutable manifest and the changes that lead to the next.
+//! Scopes and collections of one bucket: an immutable manifest and the changes that lead to the
+//! next.
 //!
 //! Owns: names, ids and their rules, the JSON that clients read and the JSON that the store keeps.
 //! Invariants: `_default._default` (ids 0 and 0) is always there; ids 1 to 7 are never given out;
@@ -6,9 +7,12 @@
 //! may go on using it for minutes; every change raises the uid by exactly one.
 //! Callers: the data path asks [`Manifest::contains`] for each request; collection look-ups and the
 //! admin HTTP ask for names; `Bucket::update_manifest` applies changes and swaps snapshots.
-//! It does not know documents: purging those of a dropped collection is the bucket's work.
+//! It does not know documents: the flusher purges those of a dropped collection.
 
+mod announced;
 mod change;
+mod error;
+mod in_force;
 mod json;
 mod name;
 #[cfg(test)]
@@ -16,10 +20,11 @@ mod tests;
 
 use oribi_types::{CollectionId, ManifestUid, ScopeId};
 
+pub(crate) use announced::Announced;
 pub use change::ManifestChange;
-
-/// Name of the scope and of the collection that always exist.
-pub const DEFAULT_NAME: &str = "_default";
+pub use error::{LookupError, ManifestError};
+pub(crate) use in_force::Collections;
+pub use name::DEFAULT_NAME;
 
 /// Most scopes in a bucket, `_default` included. The number is the one that Couchbase's cluster
 /// manager enforces, so that tools written for it meet the same edge.
@@ -51,49 +56,6 @@ pub struct Scope {
     pub name: String,
     /// In order of creation.
     pub collections: Vec<Collection>,
-}
-
-/// Why a name could not be turned into an id.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum LookupError {
-    /// No scope has this name.
-    #[error("unknown scope")]
-    UnknownScope,
-    /// The scope has no collection of this name.
-    #[error("unknown collection")]
-    UnknownCollection,
-    /// The name could never exist: wrong length or characters.
-    #[error("invalid scope or collection name")]
-    InvalidName,
-}
-
-/// Why a change was refused or a manifest could not be read.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// Not 1 to 251 characters of `A-Za-z0-9_-%`, or it starts with `_` or `%`.
-    #[error("a name has 1 to 251 characters of A-Z a-z 0-9 _ - % and does not start with _ or %")]
-    InvalidName,
-    /// The scope is there already.
-    #[error("scope exists already")]
-    ScopeExists,
-    /// The collection is there already.
-    #[error("collection exists already")]
-    CollectionExists,
-    /// There is no such scope.
-    #[error("unknown scope")]
-    UnknownScope,
-    /// The scope has no such collection.
-    #[error("unknown collection")]
-    UnknownCollection,
-    /// The bucket has as many scopes or collections as it may have, or no id is left.
-    #[error("too many scopes or collections")]
-    TooMany,
-    /// `_default` cannot be dropped.
-    #[error("_default cannot be dropped")]
-    Reserved,
-    /// Not a manifest; the text says what is wrong with it.
-    #[error("corrupt manifest: {0}")]
-    Corrupt(String),
 }
 
 /// Where a collection stands in the tree of scopes.
@@ -136,10 +98,28 @@ impl Manifest {
         id == CollectionId::DEFAULT || self.position(id).is_some()
     }
 
-    /// True when there was a collection with this id and there never will be again. One that is neither here nor dropped
-    /// belongs to a newer manifest.
+    /// True when records of the collection are stored: documents while it exists, and system
+    /// events.
+    #[inline]
+    pub(crate) fn keeps(&self, id: CollectionId) -> bool {
+        id == CollectionId::SYSTEM || self.contains(id)
+    }
+
+    /// True when there was a collection with this id and there never will be again. One that is
+    /// neither here nor dropped belongs to a newer manifest.
     pub fn has_dropped(&self, id: CollectionId) -> bool {
         (FIRST_USER_ID..self.next_collection_id).contains(&id.0) && !self.contains(id)
+    }
+
+    /// The same of a scope.
+    pub(crate) fn has_dropped_scope(&self, id: ScopeId) -> bool {
+        let is_here = || self.scopes.iter().any(|scope| scope.id == id);
+        (FIRST_USER_ID..self.next_scope_id).contains(&id.0) && !is_here()
+    }
+
+    /// True when there was never another scope or collection than the default ones.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.uid == ManifestUid(0)
     }
 
     /// The collection with this id.
@@ -158,8 +138,9 @@ impl Manifest {
         &self.scopes
     }
 
-    /// What is left of the manifest for somebody who may not know of all of it. `_default._default` may be
-    /// missing there, so ask such a manifest with [`Manifest::collection`], not [`Manifest::contains`].
+    /// The part of the manifest that a user with few rights may see. `_default._default` may be
+    /// missing there, so ask such a manifest with [`Manifest::collection`], not
+    /// [`Manifest::contains`].
     pub fn restricted(
         &self,
         sees_scope: impl Fn(&Scope) -> bool,

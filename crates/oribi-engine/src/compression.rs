@@ -1,36 +1,43 @@
-//! Values compressed with Snappy: what is accepted, when compressing pays, and how values are inflated.
+//! Values compressed with Snappy: which are accepted, when compressing pays, and how they are
+//! inflated.
 //!
-//! Owns: the checks of what comes from clients, and the bucket's mode. In a stored value only the body is
-//! compressed; extended attributes stand before it as they are, so that they can be read and changed, and
-//! the body sent, without inflating anything.
+//! Owns: the checks of clients' values, and the bucket's mode. In a stored value only the body is
+//! compressed; extended attributes stand before it as they are, so that they can be read and
+//! changed, and the body sent, without inflating anything.
 //!
-//! Invariant: no memory is taken for a stream before the length that it announces was compared with the limit
-//! and with the most that its bytes could become, so a small input cannot make a large allocation.
+//! Invariant: no memory is taken for a stream before the length that it announces was compared with
+//! the limit and with the most that its bytes could become, so a small input cannot make a large
+//! allocation.
 //!
-//! In mode `active` the server compresses when it stores, not in the background: the smaller form is then the
-//! only one that memory, queue and disk ever hold, and one block is allocated instead of two, while a pass
-//! over the table would come after the flusher has written the plain form. It costs the worker some two
-//! microseconds a KiB of value that is written; reads do not pay. Callers: the vbuckets' operations,
-//! and the server for what it sends and receives.
+//! In mode `active` the server compresses when it stores, not in the background. Memory, queue and
+//! disk then hold the smaller form only, and one block is allocated instead of two; a background
+//! pass would come after the flusher has written the plain form. It costs a worker some two
+//! microseconds per KiB written; reads do not pay. Callers: the vbuckets' operations, and the
+//! server for what it sends and receives.
+
+mod inflating;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
 use crate::item::ItemRef;
 use oribi_types::Datatype;
 
-/// Values below this size are not worth the attempt: the block of an item has classes of 16 bytes and more,
-/// and Snappy saves next to nothing on texts this short.
+pub use inflating::Inflating;
+
+/// Values below this size are not worth the attempt: the block of an item has classes of 16 bytes
+/// and more, and Snappy saves next to nothing on texts this short.
 pub const COMPRESS_BYTES_MIN: usize = 128;
 
-/// A value is kept compressed when it is at least this many per cent larger when it is not; what Couchbase
-/// takes (a ratio of 1.2).
+/// A value is kept compressed when its plain form is at least this many per cent of the compressed
+/// one: Couchbase's ratio of 1.2.
 pub const RATIO_MIN_PERCENT: usize = 120;
 
-/// A long value is compressed when the first bytes of it are worth it: so that pictures and archives cost an
-/// attempt at this many bytes, not at all of them.
+/// A long value is compressed only if its first bytes compress well, so that pictures and archives
+/// cost an attempt at this many bytes.
 const SAMPLE_BYTES: usize = 4 << 10;
 
 /// Snappy's densest element copies 64 bytes and takes 3. Source: its format description.
@@ -39,6 +46,9 @@ const ELEMENT_BYTES: usize = 3;
 
 /// Scratch that a thread keeps; larger ones are given back after use.
 const SCRATCH_KEPT_BYTES_MAX: usize = 256 << 10;
+
+/// Scratch above this size is for one thread at a time: some milliseconds of work.
+const SHARED_SCRATCH_BYTES_MIN: usize = 2 << 20;
 
 /// What a bucket does about compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,13 +98,14 @@ pub enum Unusable {
     TooLarge,
 }
 
-/// How long a stream says it is when it is inflated; neither over `bytes_max` nor beyond what its bytes could become.
+/// The inflated length that a stream announces, if it is at most `bytes_max` and its bytes can
+/// become that many.
 ///
 /// # Errors
 /// [`Unusable`]; nothing was allocated.
 pub fn inflated_bytes(compressed: &[u8], bytes_max: usize) -> Result<usize, Unusable> {
     if compressed.is_empty() {
-        // The library takes nothing for the stream of nothing, which is one byte long.
+        // The library accepts no bytes as the stream of no bytes, which is one byte long.
         return Err(Unusable::Corrupt);
     }
     let bytes = decompress_len(compressed).map_err(|_| Unusable::Corrupt)?;
@@ -143,6 +154,16 @@ thread_local! {
     static COMPRESSED: RefCell<(Encoder, Vec<u8>)> = RefCell::new((Encoder::new(), Vec::new()));
 }
 
+/// Held while a thread has large scratch, so that there is scratch for one large value in the
+/// process and not for one in each worker. Nothing is waited for under it, and no other lock is
+/// taken.
+static LARGE_SCRATCH: Mutex<()> = Mutex::new(());
+
+/// Takes the turn at large scratch, if `bytes` are a large value.
+fn turn_at_scratch(bytes: usize) -> Option<MutexGuard<'static, ()>> {
+    (bytes > SHARED_SCRATCH_BYTES_MIN).then(|| LARGE_SCRATCH.lock())
+}
+
 /// Shows the inflated form of a stream, which lies in scratch of this thread.
 pub(crate) fn with_inflated<R>(
     compressed: &[u8],
@@ -150,6 +171,7 @@ pub(crate) fn with_inflated<R>(
     show: impl FnOnce(&[u8]) -> R,
 ) -> Result<R, Unusable> {
     let bytes = inflated_bytes(compressed, bytes_max)?;
+    let _turn = turn_at_scratch(bytes);
     INFLATED.with_borrow_mut(|scratch| {
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
@@ -166,11 +188,13 @@ pub(crate) fn with_inflated<R>(
     })
 }
 
-/// Makes something of the compressed form of `plain`, if that is enough smaller; the form lies in scratch of this thread.
-pub(crate) fn with_compressed<R>(plain: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<R> {
+/// Makes something of the compressed form of `plain`, if that is enough smaller; the form lies in
+/// scratch of this thread. `None` when it is not.
+pub fn with_compressed<R>(plain: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<R> {
     if plain.len() < COMPRESS_BYTES_MIN {
         return None;
     }
+    let _turn = turn_at_scratch(plain.len());
     COMPRESSED.with_borrow_mut(|(encoder, scratch)| {
         let mut attempt = |bytes: &[u8], scratch: &mut Vec<u8>| {
             let room = max_compress_len(bytes.len());
@@ -201,7 +225,7 @@ impl ItemRef {
     /// Length of the body for a client that does not read compressed ones.
     ///
     /// # Errors
-    /// [`Unusable`] when what is stored is damaged.
+    /// [`Unusable`] when the stored value is damaged.
     pub fn plain_body_bytes(&self) -> Result<usize, Unusable> {
         match self.is_compressed() {
             true => inflated_bytes(self.body(), crate::limits::VALUE_BYTES_MAX),
@@ -212,7 +236,7 @@ impl ItemRef {
     /// The body, inflated into `scratch` when it is compressed.
     ///
     /// # Errors
-    /// [`Unusable`] when what is stored is damaged.
+    /// [`Unusable`] when the stored value is damaged.
     pub fn plain_body<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Unusable> {
         if !self.is_compressed() {
             return Ok(self.body());
@@ -223,8 +247,8 @@ impl ItemRef {
     }
 }
 
-/// The check that the fuzz target and the tests share: arbitrary bytes are refused or inflated within the limit, in
-/// all ways alike, and what was inflated survives being compressed again.
+/// The check that the fuzz target and the tests share: arbitrary bytes are refused or inflated
+/// within the limit, in all ways alike, and what was inflated survives being compressed again.
 #[doc(hidden)]
 pub fn check(input: &[u8]) {
     const LIMIT: usize = 1 << 20;

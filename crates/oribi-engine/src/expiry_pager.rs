@@ -1,35 +1,39 @@
-//! The expiry pager: deletes documents that have expired and that nobody reads.
+//! The expiry pager: deletes expired documents that no client reads.
 //!
-//! Owns: when a pass over all tables begins, where it is, and one step of it. A reader that meets an expired document
-//! deletes it; this finds the others, so that their memory and disk come back and change streams learn of
-//! it. A step looks at a bounded number of table groups, under each vbucket's lock for some microseconds at a
-//! time, and deletes what it found by the rules of any other write. It stops for a while when writes are refused.
-//! Documents that were evicted whole have left the tables and are not found here; who asks for one does not
-//! get it either. Driven by the bucket's pager thread, and by tests.
+//! Owns: when a pass over all tables begins, its position, and one step of it. A reader that meets
+//! an expired document deletes it; the pager finds the others, so that their memory and disk are
+//! freed and change streams learn of it. A step scans a bounded number of table groups, under each
+//! vbucket's lock for some microseconds at a time, and deletes the expired documents by the rules
+//! of any other write. While the bucket refuses deletions, the pass stays where it is. Some
+//! documents are left to the next pass: those that changed meanwhile, whose collection is being
+//! purged, or whose vbucket is not served here. Documents that were evicted whole are not in the
+//! tables, so the pager does not find them; a read finds them expired. Driven by the bucket's pager
+//! thread, and by tests.
 
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-use crate::bucket::Bucket;
+use crate::core::Core;
+use crate::hash_table::ScanCursor;
 use crate::tasks::{StepClock, Task};
 
-/// Groups that are looked at under one hold of a table's lock: some hundred items, some microseconds.
+/// Groups under one hold of a table's lock: some hundred items, some microseconds.
 const GROUPS_PER_SLICE: usize = 64;
 /// Groups of one step: a millisecond or a few.
 const GROUPS_PER_STEP: usize = 8192;
 
-/// Where a pass is.
+/// The position of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
     vbucket: usize,
-    group: usize,
+    cursor: ScanCursor,
 }
 
 #[derive(Debug, Default)]
 struct Passes {
     /// `None` between two passes.
     hand: Option<Hand>,
-    /// When the last pass began, or the bucket was first looked at.
+    /// When the last pass began, or the first step ran.
     begun: Option<Timestamp>,
 }
 
@@ -46,12 +50,12 @@ pub struct ExpiryReport {
     pub more: bool,
 }
 
-impl Bucket {
-    /// Does a piece of the pass that is under way, or begins one if it is time. The first begins one interval
-    /// after the first call. An interval of 0 means never.
-    pub fn expiry_pager_step(&self, clock: StepClock<'_>) -> ExpiryReport {
-        let mut passes = self.expiry_pager.0.lock();
-        let interval_s = u64::from(self.config().upkeep.expiry_pager_interval_s);
+impl ExpiryPager {
+    /// Goes on with the pass, or begins one if it is time. The first begins one interval after the
+    /// first call. An interval of 0 means never.
+    pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> ExpiryReport {
+        let mut passes = self.0.lock();
+        let interval_s = u64::from(core.config().upkeep.expiry_pager_interval_s);
         if interval_s == 0 {
             return ExpiryReport::default();
         }
@@ -63,34 +67,32 @@ impl Bucket {
             }
             (passes.begun, passes.hand) = (Some(now), Some(Hand::default()));
         }
-        self.tasks.run(Task::ExpiryPager, clock, || self.expire_some(&mut passes, clock()))
+        core.tasks().run(Task::ExpiryPager, clock, || expire_some(core, &mut passes, clock()))
     }
+}
 
-    fn expire_some(&self, passes: &mut Passes, now: Timestamp) -> ExpiryReport {
-        let mut report = ExpiryReport::default();
-        let Some(mut hand) = passes.hand else { return report };
-        let mut looked = 0;
-        while let Some(vbucket) = self.vbuckets().get(hand.vbucket) {
-            if looked >= GROUPS_PER_STEP {
-                passes.hand = Some(hand);
-                report.more = true;
-                return report;
-            }
-            let context = self.context(now);
-            let slice = vbucket.expire_groups(&context, hand.group, GROUPS_PER_SLICE);
-            report.expired += slice.expired;
-            if slice.found > 0 && slice.expired == 0 {
-                // Writes are refused. The pass goes on where it is, when it is called again.
-                passes.hand = Some(hand);
-                return report;
-            }
-            looked += GROUPS_PER_SLICE;
-            hand.group += GROUPS_PER_SLICE;
-            if hand.group >= vbucket.group_count() {
-                hand = Hand { vbucket: hand.vbucket + 1, group: 0 };
-            }
+fn expire_some(core: &Core, passes: &mut Passes, now: Timestamp) -> ExpiryReport {
+    let mut report = ExpiryReport::default();
+    let Some(mut hand) = passes.hand else { return report };
+    let mut looked = 0;
+    while let Some(vbucket) = core.vbuckets().get(hand.vbucket) {
+        if looked >= GROUPS_PER_STEP {
+            passes.hand = Some(hand);
+            report.more = true;
+            return report;
         }
-        passes.hand = None;
-        report
+        let context = core.context(now);
+        let mut cursor = hand.cursor;
+        let slice = vbucket.expire_slice(&context, &mut cursor, GROUPS_PER_SLICE);
+        report.expired += slice.expired;
+        if slice.expired < slice.found && core.memory().refuses_deletions() {
+            // The pass goes on with the same slice when it is called again.
+            passes.hand = Some(hand);
+            return report;
+        }
+        looked += GROUPS_PER_SLICE;
+        hand = Hand { vbucket: hand.vbucket + usize::from(slice.is_last), cursor };
     }
+    passes.hand = None;
+    report
 }

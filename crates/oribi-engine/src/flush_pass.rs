@@ -1,21 +1,22 @@
-//! A flush pass: the vbuckets that are still to be visited before the flush interval counts again.
+//! A flush pass: the vbuckets that the flusher still visits before the flush interval counts again.
 //!
-//! Owns: their order. What is queued when a pass begins may be more than one commit should hold, and is taken in several
-//! steps. Each vbucket is visited once, with everything it has by then, so that what is written again behind
-//! the flusher's back stays in memory until the next pass and only the last of many writes of a
-//! document reaches the store. One that had more than a step takes is visited again, behind the others, so
-//! that none waits behind a busy one for ever.
+//! Owns: their order. A queue may be more than one commit should hold, so a pass takes several
+//! steps. It visits each vbucket once, with everything queued there by then. Later writes wait for
+//! the next pass, so of many writes of a document only the last reaches the store. If a pass picked
+//! them up, it would never end under load. A vbucket that had more than a step takes is visited
+//! again, behind the others, so none waits behind a busy one for ever.
 //!
-//! Invariant: while a pass is under way, a dirty vbucket is in it, or became dirty after its visit and
-//! has set the flusher's signal.
+//! Invariant: while a pass is under way, a dirty vbucket is in it, or became dirty after its visit
+//! and has set the flusher's signal.
 
 use std::collections::VecDeque;
 
-/// See the module text. Vbuckets are known by where they stand in the bucket.
+/// See the module text. Vbuckets are known by their index in the bucket.
 #[derive(Default)]
 pub(crate) struct FlushPass {
     left: VecDeque<usize>,
-    /// Where the next pass begins: behind the last visit, so that a pass that is cut short has favoured nobody.
+    /// Where the next pass begins: behind the last visit, so that a pass that is cut short favours
+    /// no vbucket.
     next: usize,
 }
 
@@ -33,7 +34,7 @@ impl FlushPass {
         Some(index)
     }
 
-    /// A vbucket of this step has more than one step may take.
+    /// A vbucket of this step has more than one step takes.
     pub fn visit_again(&mut self, index: usize) {
         self.left.push_back(index);
     }

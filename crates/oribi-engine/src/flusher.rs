@@ -1,27 +1,28 @@
-//! The flusher: makes queued mutations durable, in one commit for all vbuckets that have any.
+//! The flusher: makes queued mutations durable, in one commit for all dirty vbuckets.
 //!
-//! Owns: one step of that work, and the signal that wakes whoever drives it. The steps of one [`FlushPass`] follow each
-//! other without a pause; between passes lies the flush interval, unless somebody waits. A step reads whole
-//! checkpoints from the dirty vbuckets, commits them together with the vbuckets' states, and only
-//! then advances persisted seqnos and answers waiters. A failed commit acknowledges nothing: the
-//! cursors go back, waiters are told, and writes are refused until a later commit succeeds.
-//! The commit borrows the item blocks; no document is copied or re-serialised on the way down.
+//! Owns: the pass under way and one step of it. The steps of one [`FlushPass`] follow each other
+//! without a pause. Between passes lies the flush interval, unless an operation waits for
+//! durability. A step reads whole checkpoints from the dirty vbuckets, commits them together with
+//! the vbuckets' states, and only then advances persisted seqnos and answers waiters. A failed
+//! commit acknowledges nothing: the cursors go back, waiters are told, and writes are refused until
+//! a later commit succeeds (`failure.rs`). The commit borrows the item blocks; no document is
+//! copied or re-serialised on the way down.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread::Thread;
-
-use oribi_storage::{Record, StoreError, VbBatch, VbucketState};
+use oribi_storage::{StoreError, VbBatch, VbucketState};
 use oribi_types::{CollectionId, Seqno, Timestamp};
+use parking_lot::Mutex;
 
-use crate::bucket::Bucket;
 use crate::checkpoint::{CursorBatch, ReadLimits};
 use crate::collections::Manifest;
+use crate::core::Core;
+use crate::failure::StoreOperation;
 use crate::flush_pass::FlushPass;
-use crate::item::ItemRef;
-use crate::limits::{FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX};
+use crate::limits::{
+    CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX,
+};
 use crate::planted::{self, Bug};
-use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
+use crate::record;
+use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FlushRead, VBucket};
 
 /// What one step did.
@@ -33,61 +34,8 @@ pub struct FlushReport {
     pub items: usize,
     /// True when there is more to do.
     pub more: bool,
-    /// True when the pass is not over: what is left was due with the rest, and waits for no interval of its own.
+    /// True when the pass is not over: the rest is due at once, without an interval.
     pub is_mid_pass: bool,
-}
-
-/// Wakes the flusher's thread.
-#[derive(Default)]
-pub(crate) struct FlusherSignal {
-    work: AtomicBool,
-    urgent: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl FlusherSignal {
-    /// There is something to flush, soon.
-    pub(crate) fn notify(&self) {
-        // Between the caller's mark on a vbucket and the look at the signal, as in `reset` between the two the other way
-        // round: either this sees the signal taken away, or the flusher sees the mark.
-        fence(Ordering::SeqCst);
-        if !self.work.load(Ordering::Relaxed) && !self.work.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-    }
-
-    /// Somebody waits for the flush.
-    pub(crate) fn hurry(&self) {
-        if !self.urgent.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-    }
-
-    /// `thread` is the one to wake. Called before anybody can write.
-    pub(crate) fn attach(&self, thread: Thread) {
-        // A second driver of the same bucket would be a bug, and harmless: steps exclude each other.
-        let _ = self.thread.set(thread);
-    }
-
-    pub(crate) fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.work.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.urgent.load(Ordering::Acquire)
-    }
-
-    fn reset(&self) {
-        self.urgent.store(false, Ordering::Release);
-        self.work.store(false, Ordering::Release);
-        fence(Ordering::SeqCst);
-    }
 }
 
 /// What one vbucket brings into a commit.
@@ -101,49 +49,72 @@ struct Reading<'a> {
 /// The highest seqno of each collection that one vbucket brings into a commit.
 type NewestSeqnos = Vec<(CollectionId, Seqno)>;
 
-impl Bucket {
-    /// [`Bucket::flush_step_timed`] by a clock that stands still.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn flush_step(&self) -> Result<FlushReport, StoreError> {
-        self.flush_step_timed(&no_clock)
+/// The flusher of one bucket.
+#[derive(Default)]
+pub(crate) struct Flusher {
+    /// Held during a step, and by callers that exclude one.
+    pass: Mutex<FlushPass>,
+}
+
+impl Flusher {
+    /// Waits for the step under way and keeps the next from beginning.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.pass.lock()
     }
 
-    /// Flushes what is queued, up to a bounded amount, and purges dropped collections. What it
-    /// costs is measured by `clock` for tasks and timings.
+    /// Flushes a bounded part of the queue and purges dropped collections. Tasks and timings are
+    /// measured by `clock`.
     ///
     /// # Errors
     /// The store's error; the same items are tried again by the next step.
-    pub fn flush_step_timed(&self, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
-        let mut pass = self.flush_lock.lock();
-        let flushed = self.tasks.run(Task::Flusher, clock, || self.flush(&mut pass, clock));
+    pub(crate) fn step(
+        &self,
+        core: &Core,
+        clock: StepClock<'_>,
+    ) -> Result<FlushReport, StoreError> {
+        let mut pass = self.pass.lock();
+        let step = Step { core, clock };
+        let flushed = core.tasks().run(Task::Flusher, clock, || step.flush(&mut pass));
         if flushed.is_err() && pass.give_up() {
-            // Somebody may wait for what this pass did not come to.
-            self.signal.notify();
-            self.signal.hurry();
+            // An operation may wait for a vbucket that this pass did not reach.
+            core.signal().notify();
+            core.signal().hurry();
         }
         flushed
     }
+}
 
-    fn flush(&self, pass: &mut FlushPass, clock: StepClock<'_>) -> Result<FlushReport, StoreError> {
-        // Somebody who waits may wait for a vbucket that this pass has already visited.
-        if pass.is_over() || self.signal.is_urgent() {
-            // Before reading: a write that comes later sets the signal again. Not in mid-pass, where it would
-            // forget the vbuckets that were visited and became dirty again.
-            self.signal.reset();
-            pass.begin(self.vbuckets().len());
+/// One step under way.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    core: &'a Core,
+    clock: StepClock<'a>,
+}
+
+impl<'a> Step<'a> {
+    fn flush(self, pass: &mut FlushPass) -> Result<FlushReport, StoreError> {
+        let core = self.core;
+        // The operation that waits may need a vbucket that this pass has visited already.
+        if pass.is_over() || core.signal().is_urgent() {
+            // Before reading: a later write sets the signal again. Never in mid-pass: that would
+            // forget vbuckets that became dirty again after their visit.
+            core.signal().reset();
+            pass.begin(core.vbuckets().len());
         }
-        if let Err(error) = self.purge_dropped_collections(clock) {
-            self.step_failed(&[], &error);
+        if let Err(error) = self.purge_dropped_collections() {
+            self.step_failed(StoreOperation::CollectionPurge, &[], &error);
             return Err(error);
         }
-        let readings = self.read_dirty_vbuckets(pass, clock);
+        self.works_again(StoreOperation::CollectionPurge);
+        let readings = self.read_dirty_vbuckets(pass);
         if readings.is_empty() {
-            return Ok(FlushReport { more: self.signal.is_set(), ..Default::default() });
+            if core.needs_a_probe() && !planted::has(Bug::WaitsForWorkAfterAFailure) {
+                self.probe()?;
+            }
+            return Ok(FlushReport { more: core.signal().is_set(), ..Default::default() });
         }
-        let manifest = self.manifest();
-        let begun = clock();
+        let manifest = core.collections().manifest();
+        let begun = (self.clock)();
         let mut newest = Vec::with_capacity(readings.len());
         let mut batches = Vec::with_capacity(readings.len());
         for reading in &readings {
@@ -155,70 +126,95 @@ impl Bucket {
                 vbucket.waiters().persisted(batch.end);
             }
         }
-        if let Err(error) = self.store.commit(&batches)
+        if let Err(error) = core.store().commit(&batches)
             && !planted::has(Bug::IgnoresAFailedCommit)
         {
             drop(batches);
-            self.step_failed(&readings, &error);
+            self.step_failed(StoreOperation::Commit, &readings, &error);
             return Err(error);
         }
         drop(batches);
-        self.storage_failed.store(false, Ordering::Relaxed);
+        self.works_again(StoreOperation::Commit);
         let is_mid_pass = !pass.is_over();
-        let more = is_mid_pass || self.signal.is_set();
+        let more = is_mid_pass || core.signal().is_set();
         let report = FlushReport { vbuckets: readings.len(), items, more, is_mid_pass };
-        self.finish_flush(readings, &newest, items, begun, clock);
+        self.finish_flush(readings, &newest, items, begun);
         Ok(report)
     }
 
     /// The commit that began at `begun` was a success.
     fn finish_flush(
-        &self,
+        self,
         readings: Vec<Reading<'_>>,
         newest: &[NewestSeqnos],
         items: usize,
         begun: Timestamp,
-        clock: StepClock<'_>,
     ) {
+        let Step { core, clock } = self;
         let committed = clock();
         let mut before = committed;
         for (reading, newest) in readings.into_iter().zip(newest) {
-            self.timings.lock().flushed(reading.batch.items(), committed);
+            core.timings().flushed(reading.batch.items(), committed);
             reading.vbucket.flushed(reading.batch, reading.incarnation, newest);
+            // There is room in the queue: writes that it refused are taken again at once.
+            reading.vbucket.report_memory(&core.context(committed));
             let after = clock();
-            let took_us = elapsed_us(before, after);
-            self.timings.lock().checkpoint_remover.saturating_record(took_us);
+            core.timings().checkpoint_remover.saturating_record(elapsed_us(before, after));
             before = after;
         }
-        let mut timings = self.timings.lock();
+        let mut timings = core.timings();
         timings.disk_commit.saturating_record(elapsed_us(begun, committed));
         timings.flush_batch_items.saturating_record(items as u64);
     }
 
-    /// Nothing of the step counts: everything is to be tried again, and writes are refused until then. What another
-    /// node has taken over is given up instead.
-    fn step_failed(&self, readings: &[Reading<'_>], error: &StoreError) {
+    /// Finds out whether the store takes commits again when there is nothing to commit: writes one
+    /// vbucket's state unchanged.
+    fn probe(self) -> Result<(), StoreError> {
+        if let Some(vbucket) = self.core.vbuckets().iter().find(|vbucket| vbucket.is_owned()) {
+            let (vbid, state) = (vbucket.id(), vbucket.persisted_state());
+            let probed = self.core.store().commit(&[VbBatch { vbid, records: Vec::new(), state }]);
+            if let Err(error) = probed {
+                self.step_failed(StoreOperation::Commit, &[], &error);
+                return Err(error);
+            }
+        }
+        self.works_again(StoreOperation::Commit);
+        Ok(())
+    }
+
+    /// `operation` has succeeded. Writes that its failure refused are taken at once.
+    fn works_again(self, operation: StoreOperation) {
+        if self.core.store_succeeded(operation) {
+            self.core.review_pressure();
+        }
+    }
+
+    /// Nothing of the step counts: the next step tries everything again, and writes are refused
+    /// until then. Vbuckets that another node has taken over are given up instead.
+    fn step_failed(self, operation: StoreOperation, readings: &[Reading<'_>], error: &StoreError) {
+        let core = self.core;
         if matches!(error, StoreError::Fenced(_)) {
-            self.deactivate_fenced(error);
+            core.deactivate_fenced(error);
         } else {
-            self.storage_failed.store(true, Ordering::Relaxed);
-            self.review_pressure();
+            core.store_failed(operation, error);
+            core.review_pressure();
         }
         for reading in readings {
             reading.vbucket.flush_failed(reading.incarnation);
-            reading.vbucket.mark_dirty(&self.signal);
+            reading.vbucket.mark_dirty(core.signal());
         }
-        self.signal.notify();
+        core.signal().notify();
     }
 
     /// Whole checkpoints of the dirty vbuckets of the pass, until the batch is big enough.
-    fn read_dirty_vbuckets(&self, pass: &mut FlushPass, clock: StepClock<'_>) -> Vec<Reading<'_>> {
+    fn read_dirty_vbuckets(self, pass: &mut FlushPass) -> Vec<Reading<'a>> {
+        let Step { core, clock } = self;
         let (mut readings, mut with_more) = (Vec::new(), Vec::new());
-        let (mut bytes, bytes_max) = (0, self.config().upkeep.flush_bytes_max);
+        let (mut bytes, bytes_max) = (0, core.config().upkeep.flush_bytes_max);
         while bytes < bytes_max
             && let Some(index) = pass.visit()
         {
-            let vbucket = &self.vbuckets()[index];
+            let vbucket = &core.vbuckets()[index];
             if !vbucket.take_dirty() {
                 continue;
             }
@@ -233,10 +229,10 @@ impl Bucket {
             };
             let FlushRead { batch, state, incarnation } = read;
             let took_us = elapsed_us(begun, clock());
-            self.timings.lock().persistence_cursor_get_all_items.saturating_record(took_us);
+            core.timings().persistence_cursor_get_all_items.saturating_record(took_us);
             bytes += batch.item_bytes;
             if batch.more {
-                vbucket.mark_dirty(&self.signal);
+                vbucket.mark_dirty(core.signal());
                 with_more.push(index);
             }
             readings.push(Reading { vbucket, batch, state, incarnation });
@@ -249,43 +245,45 @@ impl Bucket {
         readings
     }
 
-    /// Documents of a collection that left the manifest: first out of memory, then out of the
-    /// store. No commit runs meanwhile, and later ones leave such documents out, so none comes back.
-    fn purge_dropped_collections(&self, clock: StepClock<'_>) -> Result<(), StoreError> {
-        let dropped = self.purges.lock().clone();
+    /// Removes documents of dropped collections, first from memory, then from the store. No commit
+    /// runs meanwhile, and later commits leave such documents out, so none comes back.
+    fn purge_dropped_collections(self) -> Result<(), StoreError> {
+        let dropped = self.core.collections().to_purge();
         if dropped.is_empty() {
             return Ok(());
         }
-        self.tasks.run(Task::CollectionPurge, clock, || self.purge(&dropped))
+        self.core.tasks().run(Task::CollectionPurge, self.clock, || self.purge(&dropped))
     }
 
-    fn purge(&self, dropped: &[CollectionId]) -> Result<(), StoreError> {
-        for vbucket in self.vbuckets().iter().filter(|vbucket| vbucket.is_owned()) {
+    fn purge(self, dropped: &[CollectionId]) -> Result<(), StoreError> {
+        for vbucket in self.core.vbuckets().iter().filter(|vbucket| vbucket.is_owned()) {
             vbucket.retain_collections(|collection| !dropped.contains(&collection));
             for collection in dropped {
-                self.store.purge_collection(vbucket.id(), *collection)?;
+                self.core.store().purge_collection(vbucket.id(), *collection)?;
             }
         }
-        self.purges.lock().retain(|collection| !dropped.contains(collection));
+        self.core.collections().purged(dropped);
         Ok(())
     }
 }
 
 impl<'a> Reading<'a> {
-    /// Adds one batch for each checkpoint, because a key is at most once in each; what stands in an
-    /// earlier batch is never durable without the batches before it.
+    /// Adds one batch for each run of checkpoints. A batch is never durable without the batches
+    /// before it.
     fn add_batches<'b>(
         &'b self,
         manifest: &Manifest,
         batches: &mut Vec<VbBatch<'b>>,
     ) -> NewestSeqnos {
         let mut newest = NewestSeqnos::new();
-        // Where the collection of the last item stands in `newest`: runs of one collection search once.
+        // The last item's collection and its index in `newest`: a run of one collection searches
+        // once.
         let mut last = None;
-        for (end, item_count, items) in self.batch.checkpoints() {
-            let mut records = Vec::with_capacity(item_count);
+        for run in self.batch.runs(CHECKPOINT_ITEMS_MAX, CHECKPOINT_BYTES_MAX) {
+            let items = run.newest_items();
+            let mut records = Vec::with_capacity(items.len());
             for item in items {
-                let record = to_record(item);
+                let record = record::of(item);
                 let collection = record.key.collection;
                 match last {
                     Some((known, at)) if known == collection => {
@@ -295,15 +293,14 @@ impl<'a> Reading<'a> {
                     _ => last = Some((collection, note(&mut newest, collection, record.seqno))),
                 }
                 let is_lost = record.deleted && planted::has(Bug::LosesTombstones);
-                if (collection == CollectionId::DEFAULT || manifest.contains(collection))
-                    && !is_lost
-                {
+                if manifest.keeps(collection) && !is_lost {
                     records.push(record);
                 }
             }
             if planted::has(Bug::DropsTheLastRecord) {
                 records.pop();
             }
+            let end = run.end();
             let end = if planted::has(Bug::WrongSeqnoInState) { Seqno(end.0 + 1) } else { end };
             let state = VbucketState { high_seqno: end, ..self.state.clone() };
             batches.push(VbBatch { vbid: self.vbucket.id(), records, state });
@@ -312,7 +309,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Sets the seqno of a collection; where it stands.
+/// Sets the seqno of a collection; its index.
 fn note(newest: &mut NewestSeqnos, collection: CollectionId, seqno: Seqno) -> usize {
     match newest.iter().position(|(known, _)| *known == collection) {
         Some(at) => {
@@ -323,19 +320,5 @@ fn note(newest: &mut NewestSeqnos, collection: CollectionId, seqno: Seqno) -> us
             newest.push((collection, seqno));
             newest.len() - 1
         }
-    }
-}
-
-fn to_record(item: &ItemRef) -> Record<'_> {
-    Record {
-        key: item.key(),
-        value: item.value(),
-        cas: item.cas(),
-        seqno: item.seqno(),
-        rev_seqno: item.rev_seqno(),
-        flags: item.flags(),
-        expiry: item.expiry(),
-        datatype: item.datatype(),
-        deleted: item.is_deleted(),
     }
 }

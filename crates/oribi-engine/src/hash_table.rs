@@ -6,28 +6,33 @@
 //! tags fit one 64-bit word, so the comparison is plain integer arithmetic on every architecture
 //! and needs no SIMD intrinsics.
 //!
-//! An insert that finds its group full moves to the next and raises the overflow count of each group
-//! it passed; a look-up stops at the first group whose count is zero. Removal lowers the same counts,
-//! so there are no tombstone slots and no rehash in place. (A count that reached 255 stays there.)
+//! An insert that finds its group full moves to the next and raises the overflow count of each
+//! group it passed; a look-up stops at the first group whose count is zero. Removal lowers the same
+//! counts, so there are no tombstone slots and no rehash in place. (A count that reached 255 stays
+//! there.)
 //!
 //! Growth is incremental: the doubled table starts empty (zeroed pages, untouched until used) and
-//! every insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all.
+//! every insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all. A
+//! pass over all items uses a [`ScanCursor`], which stays right while the table grows.
 //!
-//! The caller holds the vbucket's table lock; nothing here is shared. It does not know about expiry,
-//! tombstones or memory quotas.
+//! The caller holds the vbucket's table lock; nothing here is shared. It does not know about
+//! expiry, tombstones or memory quotas.
 
-use foldhash::fast::FixedState;
 use oribi_types::DocKey;
-use std::hash::{BuildHasher, Hasher};
 
 use crate::block_arena::ZeroedMemory;
 use crate::item::ItemRef;
 
 mod group;
+mod hash;
+mod invariants;
+mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use hash::{HashSeed, KeyHash};
+pub use scan::ScanCursor;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
 pub(crate) use group::GroupHint;
@@ -36,29 +41,6 @@ use group::{Groups, Position, SLOTS};
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
 /// before the next growth; two finish early.
 const MIGRATE_GROUPS: usize = 2;
-
-/// Hash of a key, computed once per operation, before any lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyHash(pub(crate) u64);
-
-/// Seed of the key hash, chosen at random per bucket so that clients cannot aim at one group.
-#[derive(Clone, Debug)]
-pub struct HashSeed(FixedState);
-
-impl HashSeed {
-    /// A seed from 64 random bits.
-    pub fn new(random: u64) -> HashSeed {
-        HashSeed(FixedState::with_seed(random))
-    }
-
-    /// Hashes collection and key.
-    pub fn hash(&self, key: DocKey<'_>) -> KeyHash {
-        let mut hasher = self.0.build_hasher();
-        hasher.write_u32(key.collection.0);
-        hasher.write(key.key);
-        KeyHash(hasher.finish())
-    }
-}
 
 /// Place of one item.
 #[derive(Clone, Copy, Debug)]
@@ -110,8 +92,8 @@ impl HashTable {
         self.bytes
     }
 
-    /// Memory that the table does not need any more, to be dropped after the lock: giving back some MiB
-    /// is a system call.
+    /// Memory that the table no longer needs, to be dropped after the lock: giving it back is a
+    /// system call.
     pub(crate) fn take_retired(&mut self) -> Option<ZeroedMemory> {
         self.retired.take()
     }
@@ -122,6 +104,7 @@ impl HashTable {
     }
 
     /// The item stored under `key`.
+    #[inline(always)]
     pub fn get(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
         self.current
             .find(hash, key)
@@ -133,7 +116,7 @@ impl HashTable {
         self.current.show_to(hint);
     }
 
-    /// The first item whose tag fits `hash`: most likely the one that is looked for, for a prefetch.
+    /// The first item whose tag fits `hash`: most likely the item under the key. For prefetches.
     pub(crate) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
         self.current.candidate(hash)
     }
@@ -155,8 +138,8 @@ impl HashTable {
         }
     }
 
-    /// Stores `item` under its key, which is at `place` or, without one, not in the table. Returns what
-    /// was there before.
+    /// Stores `item` under its key, which is at `place` or, without one, not in the table. Returns
+    /// the item that was there.
     pub(crate) fn put(
         &mut self,
         hash: KeyHash,
@@ -171,6 +154,7 @@ impl HashTable {
             (true, Some(old)) => old.groups.slot_mut(place.position),
             _ => self.current.slot_mut(place.position),
         };
+        debug_assert!(slot.as_ref().is_some_and(|slot| slot.has_key(item.key())), "a stale place");
         let replaced = slot.map(|slot| std::mem::replace(slot, item));
         self.migrate(MIGRATE_GROUPS);
         replaced
@@ -187,7 +171,7 @@ impl HashTable {
         }
     }
 
-    /// Stores `item` under its key and returns what was there before.
+    /// Stores `item` under its key and returns the item that was there.
     #[cfg(test)]
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let place = self.locate(hash, item.key());
@@ -195,6 +179,7 @@ impl HashTable {
     }
 
     fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
+        debug_assert!(self.get(hash, item.key()).is_none(), "the key is in the table already");
         self.migrate(MIGRATE_GROUPS);
         if (self.len + 1) * 5 > self.current.capacity() * 4 {
             self.grow();
@@ -213,25 +198,14 @@ impl HashTable {
         Some(removed)
     }
 
-    /// Number of steps that [`HashTable::visit_group`] takes to see every item. A growth in between
-    /// restarts the numbering, so a scan that releases the lock checks that the number is unchanged.
+    /// Number of groups, including those of a table that is being replaced.
     pub fn group_count(&self) -> usize {
         self.current.len() + self.old.as_ref().map_or(0, |old| old.groups.len())
     }
 
-    /// Calls `visit` for every item of group `index`, in no particular order.
-    pub fn visit_group(&self, index: usize, mut visit: impl FnMut(&ItemRef)) {
-        let current = self.current.len();
-        if index < current {
-            self.current.items(index).for_each(&mut visit);
-        } else if let Some(old) = &self.old {
-            old.groups.items(index - current).for_each(&mut visit);
-        }
-    }
-
     fn grow(&mut self) {
         // The old table is drained long before the new one fills up; finishing here keeps that true
-        // for a sequence of removals and inserts that nobody foresaw.
+        // for every sequence of removals and inserts.
         self.migrate(usize::MAX);
         self.resizes += 1;
         let doubled = Groups::with_groups((self.current.len() * 2).max(1));

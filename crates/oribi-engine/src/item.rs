@@ -1,8 +1,8 @@
 //! The item: one allocation that holds a version of a document, shared by everyone.
 //!
-//! Owns: the block layout and its reference count. The hash table, the checkpoint queue, the flusher
-//! and a connection's write queue hold [`ItemRef`]s to the same block; key and value are copied into
-//! it once, by [`NewItem::new`], and never out of it except into a response buffer.
+//! Owns: the block layout and its reference count. The hash table, the checkpoint queue, the
+//! flusher and a connection's write queue hold [`ItemRef`]s to the same block; key and value are
+//! copied into it once, by [`NewItem::new`], and never out of it except into a response buffer.
 //!
 //! Layout of a block, native endian, aligned to 8 bytes:
 //!
@@ -19,19 +19,21 @@
 //! | 29 | 1 | datatype (low bits), evicted, which optional fields follow, deleted (top bit) |
 //! | 30 | n | optional fields, key, then value |
 //!
-//! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most documents
-//! lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an addition per read.
-//! An evicted version has no value behind its key, but still tells how long it is.
+//! Flags, expiry and collection are optional, in this order, 4 bytes each and unaligned: most
+//! documents lack two of the three, and 30 to 34 bytes of header instead of 42 are worth an
+//! addition per read. An evicted version has no value behind its key, but still has the value's
+//! length. A tombstone of an expired document has room for flags, which are 0: no other block has
+//! that.
 //!
 //! Unsafe invariants, cited below by number:
 //! 1. A block is allocated by `NewItem::allocate` with `block_bytes` of what its header says: both
-//!    lengths and which optional fields there are never change, and it is freed with the same length.
-//!    It is aligned to 8 bytes, as the arena's blocks are.
-//! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value before
-//!    `NewItem::new` and `FillingItem::finish` return.
-//! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it has
-//!    become an `ItemRef` nothing but the reference count is ever written.
-//! 4. Each `ItemRef` owns one count; the block is freed by whoever takes the count to zero.
+//!    lengths and which optional fields there are never change, and it is freed with the same
+//!    length. It is aligned to 8 bytes, as the arena's blocks are.
+//! 2. Header, optional fields and key are written before `NewItem::allocate` returns, the value
+//!    before `NewItem::new` and `FillingItem::finish` return.
+//! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
+//!    has become an `ItemRef` nothing but the reference count is ever written.
+//! 4. Each `ItemRef` owns one count; the one that takes the count to zero frees the block.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -39,7 +41,7 @@ use std::sync::atomic;
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
-use crate::block_arena;
+use crate::block_arena::{self, Round};
 
 mod filling;
 mod reference_count;
@@ -62,7 +64,8 @@ struct Header {
     kind: u8,
 }
 
-/// Bytes of a block before optional fields and key. Source: the table above, compared with it by a test.
+/// Bytes of a block before optional fields and key. Source: the table above, compared with it by a
+/// test.
 pub const HEADER_BYTES: usize = 30;
 const DELETED: u8 = 0x80;
 const HAS_FLAGS: u8 = 0x40;
@@ -74,8 +77,8 @@ const EVICTED: u8 = 0x08;
 const DATATYPE_BITS: u8 = 0x07;
 const OPTIONAL_BYTES: usize = 4;
 const OPTIONAL_SHIFT: u32 = HAS_COLLECTION.trailing_zeros();
-/// Bytes of the optional fields by the three bits that say which there are. Every look at a key asks, and the
-/// instruction that counts bits is not one of every processor.
+/// Bytes of the optional fields by the three bits that say which there are. Every comparison of
+/// keys needs it, and not every processor has an instruction that counts bits.
 const OPTIONAL_BYTES_OF: [u8; 8] = {
     let mut bytes = [0; 8];
     let mut bits = 0;
@@ -131,6 +134,8 @@ pub struct ItemFields {
     pub deleted: bool,
     /// True for a document whose value is in the store only: the block has none.
     pub evicted: bool,
+    /// True for a tombstone of a document that has expired. It has no flags.
+    pub expired: bool,
     /// Make room for an expiry that [`NewItem::set_expiry`] will know.
     pub keeps_expiry: bool,
 }
@@ -141,7 +146,7 @@ fn block_bytes(kind: u8, key_bytes: usize, value_bytes: usize) -> usize {
     (HEADER_BYTES + Header::optional_bytes(kind) + key_bytes + value_bytes).max(size_of::<Header>())
 }
 
-/// A filled block that nobody else can see yet: the checkpoint manager still writes CAS and seqno.
+/// A filled block that is not shared yet: the checkpoint manager still writes CAS and seqno.
 pub struct NewItem(ItemRef);
 
 impl NewItem {
@@ -175,13 +180,15 @@ impl NewItem {
         NewItem::allocate(key, &ItemFields { evicted: true, ..fields }, value_bytes).0
     }
 
-    /// The same version as `item`, with its value or, for `evicted`, without. Its frequency begins anew.
+    /// The same version as `item`, with its value or, for `evicted`, without. Its frequency begins
+    /// anew.
     pub(crate) fn copy_of(item: &ItemRef, evicted: bool) -> NewItem {
         let fields = ItemFields {
             flags: item.flags(),
             expiry: item.expiry(),
             datatype: item.datatype(),
             deleted: item.is_deleted(),
+            expired: item.is_expiration(),
             evicted,
             keeps_expiry: false,
         };
@@ -195,6 +202,7 @@ impl NewItem {
 
     /// Begins with the frequency of the version before.
     pub(crate) fn inherit_frequency(&mut self, from: &ItemRef) {
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         self.0.header().refcount.inherit(&from.header().refcount);
     }
 
@@ -203,17 +211,20 @@ impl NewItem {
         let key_bytes = u8::try_from(key.key.len()).expect("the caller checked the key limit");
         let value_bytes = u32::try_from(value_len).expect("the caller checked the value limit");
         let given = |is_given: bool, bit: u8| if is_given { bit } else { 0 };
+        let is_expiration = fields.deleted && fields.expired;
+        let flags = if is_expiration { 0 } else { fields.flags };
         let kind = fields.datatype.0 & DATATYPE_BITS
             | given(fields.deleted, DELETED)
             | given(fields.evicted, EVICTED)
-            | given(fields.flags != 0, HAS_FLAGS)
+            | given(flags != 0 || is_expiration, HAS_FLAGS)
             | given(fields.expiry != 0 || fields.keeps_expiry, HAS_EXPIRY)
             | given(key.collection != CollectionId::DEFAULT, HAS_COLLECTION);
         let present_len = if fields.evicted { 0 } else { value_len };
         let block = block_arena::allocate(block_bytes(kind, key.key.len(), present_len));
         let header = block.cast::<Header>();
-        // SAFETY: (1) the block is large and aligned enough for the header, then optional fields, key
-        // and value from HEADER_BYTES on; the header goes first because its padding overlaps them.
+        // SAFETY: (1) the block is large and aligned enough for the header, then optional fields,
+        // key and value from HEADER_BYTES on; the header goes first because its padding overlaps
+        // them.
         unsafe {
             header.write(Header {
                 refcount: ReferenceCount::one(),
@@ -228,7 +239,7 @@ impl NewItem {
             });
             let mut at = block.add(HEADER_BYTES).as_ptr();
             let optional = [
-                (HAS_FLAGS, fields.flags),
+                (HAS_FLAGS, flags),
                 (HAS_EXPIRY, fields.expiry),
                 (HAS_COLLECTION, key.collection.0),
             ];
@@ -272,7 +283,7 @@ impl NewItem {
         unsafe { self.0.0.as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry) }
     }
 
-    /// Overwrites a part of the value, for what is only known when the version is.
+    /// Overwrites a part of the value that depends on the version.
     ///
     /// # Panics
     /// When the part is not inside the value.
@@ -297,6 +308,7 @@ impl NewItem {
 
     /// Gives up the right to write; from here on the block is immutable.
     pub fn publish(self) -> ItemRef {
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         self.0
     }
 
@@ -405,6 +417,11 @@ impl ItemRef {
         self.header().kind & DELETED != 0
     }
 
+    /// True for the tombstone of a document that has expired, rather than been deleted.
+    pub fn is_expiration(&self) -> bool {
+        self.is_deleted() && self.optional_at(HAS_FLAGS).is_some() && self.flags() == 0
+    }
+
     /// True for a document whose value is in the store only.
     pub fn is_evicted(&self) -> bool {
         self.header().kind & EVICTED != 0
@@ -448,24 +465,29 @@ impl ItemRef {
         self.header().refcount.age();
     }
 
-    /// Another reference for a reader of the document, which raises the frequency. The caller holds the
-    /// lock of the table that the item is in.
+    /// Another reference for a reader of the document, which raises the frequency. The caller holds
+    /// the lock of the table that the item is in.
     #[inline]
     pub(crate) fn clone_for_use(&self) -> ItemRef {
         self.header().refcount.acquire_for_use();
         ItemRef(self.0)
     }
 
-    /// How many references there are at this moment. Only who holds the table's lock, and finds none but
-    /// the table's and their own, can rely on it: every further one is made from one of these.
+    /// Number of references at this moment. It is reliable only under the table's lock, and only if
+    /// it counts no reference but the table's and the caller's: every further one is made from one
+    /// of these.
     pub(crate) fn references(&self) -> u32 {
         self.header().refcount.references()
     }
 
-    /// True when the block should be replaced by a copy, so that memory can be given back.
-    pub(crate) fn is_to_move(&self) -> bool {
-        // SAFETY: (1, 4) the block is live and has the length of its allocation.
-        unsafe { block_arena::is_to_move(self.0.cast(), self.header().block_bytes()) }
+    /// True when the block should be replaced by a copy, so that memory can be given back. Reads
+    /// only the address unless that is likely.
+    #[inline]
+    pub(crate) fn is_to_move(&self, round: &Round) -> bool {
+        round.may_hold(self.0.addr().get()) && {
+            // SAFETY: (1, 4) the block is live and has the length of its allocation.
+            unsafe { round.is_to_move(self.0.cast(), self.header().block_bytes()) }
+        }
     }
 
     /// Where the block is, for a prefetch.

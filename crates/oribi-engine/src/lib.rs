@@ -1,31 +1,41 @@
 //! The key-value engine: items in memory, queued once, flushed in batches, loaded back at start.
 //!
-//! Owns: buckets and all below them. Invariants, as absences: it never sees a wire byte other than
-//! keys and values, never reads the clock of the operating system or a configuration file (time,
-//! entropy and settings are handed in), never names a storage backend, and has no free-running loop:
-//! background work is steps, and [`BucketThreads`] is only the driver that production uses, with the
-//! clock that it hands to them. Statistics are structs and histograms; text is the server's.
-//! Caller: the server, and tests.
+//! Owns: buckets and all below them. From the top: [`BucketThreads`] drives steps; [`Bucket`] is
+//! the facade; the flusher, warmup, the fetcher and the pagers stand on one core; the core has the
+//! vbuckets; a vbucket has a hash table and a checkpoint queue of items. Files import downwards
+//! only.
+//!
+//! Invariants: the engine sees keys and values, and no other wire byte. Time, entropy and settings
+//! are handed in. It names no storage backend. Background work is steps; [`BucketThreads`] is the
+//! driver that production uses, and the one place that reads a clock. Statistics are structs and
+//! histograms; the server makes text of them. Callers: the server, and tests.
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "memory of items and tables; invariants in block_arena.rs")]
 pub mod block_arena;
+pub mod change_stream;
 pub mod checkpoint;
 pub mod collections;
 pub mod compression;
 pub mod limits;
 
 mod attributes;
+mod backfill;
 mod background_fetch;
 mod bucket;
 mod checkpoint_recovery;
+mod compaction;
+mod config;
+mod core;
 mod datatype;
-mod eviction;
+mod error;
 mod expiry;
 mod expiry_pager;
+mod failure;
 mod flush_pass;
 mod flusher;
+mod flusher_signal;
 #[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
 mod hash_table;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
@@ -41,45 +51,45 @@ mod persistence;
 mod planted;
 #[allow(unsafe_code, reason = "the prefetch instruction; invariant in prefetch.rs")]
 mod prefetch;
+mod record;
 #[cfg(test)]
 mod simulation;
-mod stats;
+mod system_event;
 mod tasks;
 mod threads;
 mod timings;
 mod tombstone_purge;
-mod upkeep;
 mod vbucket;
 mod warmup;
 
+pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
-pub use bucket::{
-    Bucket, BucketConfig, DiskState, FlushAllError, KeyOnDisk, ManifestUpdateError, OpenError,
-    Storage,
-};
+pub use bucket::{Bucket, BucketStats, DiskState, KeyOnDisk};
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
-pub use checkpoint_recovery::{CheckpointPressure, RecoveryReport};
-pub use eviction::EvictionPolicy;
+pub use checkpoint_recovery::RecoveryReport;
+pub use config::{BucketConfig, EvictionPolicy, Storage, Upkeep};
+pub use error::{FlushAllError, ManifestUpdateError, OpenError};
 pub use expiry_pager::ExpiryReport;
+pub use failure::{FailedOperations, StoreOperation};
 pub use flusher::FlushReport;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
 pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
 pub use item_pager::PagerReport;
+pub use memory::{CheckpointPressure, MemoryStats};
 pub use outcome::{
     ConcatMode, ConcatRequest, ConflictResolution, CounterOutcome, CounterRequest, GIVEN_CAS_END,
     GetOutcome, LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused,
-    StoreMode, StoreRequest, UnlockOutcome, WithMetaMode, WithMetaRequest,
+    RewriteOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome, WithMetaMode,
+    WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::KeyAhead;
-pub use stats::{BucketStats, MemoryStats, WarmupState, WarmupStats};
-pub use tasks::{StepClock, TaskState, TaskStats};
+pub use system_event::{SystemEvent, SystemEventKind};
+pub use tasks::{StepClock, TaskKind, TaskState, TaskStats};
 pub use threads::BucketThreads;
 pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
-pub use upkeep::Upkeep;
 pub use vbucket::{
-    CollectionStats, Current, KeyStats, NextVersion, RewriteOutcome, Sought, Stamp, VBucket,
-    VbucketStats, VersionFields, VersionOutcome,
+    CollectionStats, Current, KeyStats, NextVersion, Stamp, VBucket, VbucketStats, VersionFields,
 };
-pub use warmup::WarmupStep;
+pub use warmup::{WarmupState, WarmupStats, WarmupStep};

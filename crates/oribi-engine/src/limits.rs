@@ -1,24 +1,36 @@
 //! Every limit of the engine, each with where it comes from.
 
-/// Slots per chunk of a checkpoint: 2 KiB, so that what a chunk is too long is little next to what is
-/// in it, and adding one copies nothing that is queued.
+/// Slots per chunk of a checkpoint: 2 KiB, so that unused slots are few, and a new chunk copies no
+/// queued slot.
 pub const CHUNK_SLOTS: usize = 256;
 
-/// Bytes of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so this
-/// bounds what one vbucket can bring into a commit: 36 MiB with one of the largest values at its end, and so into
-/// one Write of Kudu, which takes 50. The more fits, the more versions of a document become one.
+/// Bytes of one checkpoint before it closes. A flush batch is at least one whole checkpoint, so
+/// this bounds the part of one vbucket in a commit: 36 MiB with one of the largest values at its
+/// end. A Write of Kudu takes
+/// 50. The larger a checkpoint, the more versions of a document coalesce.
 pub const CHECKPOINT_BYTES_MAX: usize = 16 << 20;
 
 /// Items of one checkpoint before it closes, for the same reason with small documents.
 pub const CHECKPOINT_ITEMS_MAX: usize = 1 << 16;
 
-/// Seqnos of one checkpoint before it closes. Slots of deduplicated mutations are freed by chunks, and
-/// this bounds the 32 bytes that are left of each: 128 KiB, which to enlarge takes a few microseconds at most.
+/// Seqnos of one checkpoint before it closes. Slots of deduplicated mutations are freed by chunks,
+/// and this bounds the 32 bytes that are left of each chunk: 128 KiB, which take a few microseconds
+/// at most to enlarge.
 pub const CHECKPOINT_SLOTS_MAX: u64 = 1 << 20;
 
-/// Checkpoints that one read takes: bounds the time under the queue lock to some two microseconds, when
-/// none of them is in a cache.
+/// Checkpoints that one read takes: bounds the time under the queue lock to some two microseconds
+/// with cold caches.
 pub const READ_CHECKPOINTS_MAX: usize = 16;
+
+/// Items that a stream copies from the open checkpoint under the queue lock: some ten microseconds
+/// with cold caches. If more wait, the stream's read closes the checkpoint.
+pub const STREAM_READ_ITEMS_MAX: usize = 256;
+
+/// Seqnos that such a read spans, deduplicated ones included: the slots that it looks at.
+pub const STREAM_READ_SEQNOS_MAX: u64 = 4 * CHUNK_SLOTS as u64;
+
+/// Bytes of the items' blocks. The queue may let go of them, so the stream may be the last holder.
+pub const STREAM_READ_BYTES_MAX: usize = 1 << 20;
 
 /// Items taken from one vbucket into one commit, as a soft limit at checkpoint boundaries.
 pub const FLUSH_ITEMS_PER_VBUCKET: usize = 8192;
@@ -26,7 +38,8 @@ pub const FLUSH_ITEMS_PER_VBUCKET: usize = 8192;
 /// Bytes gathered over all vbuckets before a commit is made: bounds memory pinned by one flush.
 pub const FLUSH_BYTES_MAX: usize = 32 << 20;
 
-/// Per cent of the quota beyond which the item pager evicts, and at which it stops, unless set.
+/// Per cent of the quota above which the item pager evicts, and at which it stops, unless
+/// configured.
 pub const HIGH_WATERMARK_PERCENT: u8 = 85;
 /// As above.
 pub const LOW_WATERMARK_PERCENT: u8 = 75;

@@ -1,32 +1,40 @@
-//! How much memory a bucket has, how much it uses, and which writes that refuses.
+//! A bucket's account of memory: its quota, its use, and the writes that it refuses.
 //!
-//! Owns: the sum over all vbuckets, the watermarks, the flags that refuse writes, and the wake-up of the item
-//! pager. A vbucket counts its own bytes exactly, under locks that it holds anyway, and reports a change to the
-//! shared sum only once it is larger than [`Memory::report_bytes`]: the sum is then wrong by less than
-//! [`UNREPORTED_BYTES_MAX`] over all vbuckets, and no operation pays for a shared counter. So the quota is
-//! enforced by bytes and not by how often somebody looks.
+//! Owns: the sum over all vbuckets, the watermarks, the flags that refuse writes, and the wake-up
+//! of the item pager. A vbucket counts its own bytes exactly, under locks that it holds anyway. It
+//! reports a change to the shared sum only once it is larger than [`Memory::report_bytes`]. The sum
+//! is then wrong by less than [`UNREPORTED_BYTES_MAX`] over all vbuckets, and no operation pays for
+//! a shared counter. So the quota is enforced in bytes, not by a poll. The bytes of the queues are
+//! summed up likewise, for the checkpoint quota: it holds while the flusher's thread is in a commit
+//! that does not end.
 //!
 //! Callers: vbuckets report, operations ask what is refused, pager and fetcher read the watermarks.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+mod checkpoint_quota;
+mod process;
+mod stats;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use oribi_storage::KvStore;
-use oribi_types::{DocKey, Timestamp, Vbid};
+use oribi_types::{DocKey, Vbid};
 
-use crate::block_arena;
-use crate::bucket::{Bucket, BucketConfig};
-use crate::checkpoint_recovery::CheckpointPressure;
-use crate::eviction::EvictionPolicy;
+use crate::config::{BucketConfig, EvictionPolicy};
 use crate::outcome::Refused;
-use crate::stats::MemoryStats;
 
-/// Bytes by which the shared sum may be wrong: all vbuckets together keep less than this to themselves. Of
-/// a small quota it is a part, so that small buckets keep to theirs as well.
+pub use checkpoint_quota::CheckpointPressure;
+pub(crate) use checkpoint_quota::CheckpointQuota;
+pub use stats::MemoryStats;
+
+/// Bytes by which the shared sums may be wrong: all vbuckets together keep less than this
+/// unreported. Small quotas allow a part of it, so that small buckets keep to theirs as well.
 const UNREPORTED_BYTES_MAX: u64 = 4 << 20;
 const UNREPORTED_PART: u64 = 64;
+
+/// Per cent of the quota above which streams read nothing more from the store.
+const BACKFILL_PERCENT: u8 = 96;
 
 /// Memory is above the quota.
 const OVER_QUOTA: u8 = 1;
@@ -34,122 +42,116 @@ const OVER_QUOTA: u8 = 1;
 const QUEUE_FULL: u8 = 2;
 /// Commits fail.
 const STORE_FAILING: u8 = 4;
-/// The item pager has looked everywhere and found nothing that it could take. Refuses nothing by itself.
+/// A whole round of the item pager met no document that it can ever evict. Refuses nothing by
+/// itself.
 const NOTHING_TO_EVICT: u8 = 8;
-/// Much memory is mapped that no document fits in; it is being given back.
-const SPARSE: u8 = 16;
-const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING | SPARSE;
-
-/// Memory that may be mapped and free before writes wait for it to be given back: a part of the quotas of all buckets of
-/// the process, and some. With the quotas it is what the process may have, less what connections and stores need.
-const FREE_PART_MAX: u64 = 16;
-const FREE_BYTES_MAX: u64 = 32 << 20;
-
-/// Quotas of all buckets of the process, which share one arena.
-static QUOTAS: AtomicU64 = AtomicU64::new(0);
-
-/// Counts since the bucket was opened.
-#[derive(Default)]
-pub(crate) struct MemoryCounters {
-    pub(crate) evictions: AtomicU64,
-    pub(crate) nru_deletions: AtomicU64,
-    pub(crate) pager_runs: AtomicU64,
-    pub(crate) fetches: AtomicU64,
-    pub(crate) fetches_joined: AtomicU64,
-    pub(crate) fetch_failures: AtomicU64,
-    pub(crate) blocks_moved: AtomicU64,
-    refused_temporarily: AtomicU64,
-    refused_no_memory: AtomicU64,
-}
-
-impl Bucket {
-    /// The quota.
-    pub fn memory_quota_bytes(&self) -> u64 {
-        self.memory.quota_bytes()
-    }
-
-    /// Changes the quota. Writes follow it at once; what is too much is evicted by the pager.
-    pub fn set_memory_quota(&self, bytes: u64) {
-        self.memory.set_quota(bytes);
-    }
-
-    /// Looks at store and queue and decides whether they refuse writes. Called by the flusher's
-    /// thread a few times a second; what memory refuses does not wait for it.
-    pub fn review_pressure(&self) {
-        let context = self.context(Timestamp::default());
-        for vbucket in self.vbuckets() {
-            vbucket.report_memory(&context);
-        }
-        let stats = self.memory_stats();
-        let queues = self.checkpoint_pressure(stats.queue_bytes as u64);
-        self.memory.review(stats.storage_failed, queues == CheckpointPressure::Full);
-        if queues != CheckpointPressure::Low {
-            self.memory.wake_pager();
-        }
-    }
-
-    /// True while some writes are refused, so that somebody keeps looking whether they still must be.
-    pub(crate) fn is_under_pressure(&self) -> bool {
-        self.memory.is_refusing()
-    }
-}
+/// The process is at the bound of all its buckets, and the next allocation would exceed it.
+const AT_BOUND: u8 = 16;
+const REFUSING: u8 = OVER_QUOTA | QUEUE_FULL | STORE_FAILING | AT_BOUND;
 
 /// Memory of one bucket.
 pub(crate) struct Memory {
     used: AtomicI64,
+    /// Bytes of all queues, items included, also those in flight to the store.
+    queued: AtomicI64,
+    /// Bytes of records that backfills hold for streams.
+    backfill: Arc<AtomicU64>,
     flags: AtomicU8,
-    pub(crate) policy: EvictionPolicy,
+    policy: EvictionPolicy,
     quota_bytes: AtomicU64,
     report_bytes: AtomicU64,
     high_percent: u8,
     low_percent: u8,
+    queue_percent: u8,
     vbuckets: u64,
     store: Arc<dyn KvStore>,
     /// The item pager's thread, and whether it was woken since it looked last.
     pager: OnceLock<Thread>,
     pager_woken: AtomicBool,
-    pub(crate) counters: MemoryCounters,
+    /// Counts since the bucket was opened.
+    refused_temporarily: AtomicU64,
+    refused_no_memory: AtomicU64,
+    refused_at_bound: AtomicU64,
+    blocks_moved: AtomicU64,
 }
 
 impl Memory {
     pub(crate) fn new(config: &BucketConfig, store: Arc<dyn KvStore>) -> Memory {
         let memory = Memory {
             used: AtomicI64::new(0),
+            queued: AtomicI64::new(0),
+            backfill: Arc::default(),
             flags: AtomicU8::new(0),
             policy: config.eviction,
             quota_bytes: AtomicU64::new(0),
             report_bytes: AtomicU64::new(0),
             high_percent: config.high_watermark_percent,
             low_percent: config.low_watermark_percent,
+            queue_percent: config.upkeep.checkpoint_quota_percent,
             vbuckets: u64::from(config.vbuckets),
             store,
             pager: OnceLock::new(),
             pager_woken: AtomicBool::new(false),
-            counters: MemoryCounters::default(),
+            refused_temporarily: AtomicU64::new(0),
+            refused_no_memory: AtomicU64::new(0),
+            refused_at_bound: AtomicU64::new(0),
+            blocks_moved: AtomicU64::new(0),
         };
         memory.set_quota(config.memory_quota_bytes);
         memory
     }
 
-    /// Bytes of all vbuckets, but for what they have not reported yet.
+    /// What leaves memory when it runs short.
+    #[inline]
+    pub(crate) fn policy(&self) -> EvictionPolicy {
+        self.policy
+    }
+
+    /// Bytes of all vbuckets, as far as they have reported them, and of backfills.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed).max(0) as u64
+        self.used.load(Ordering::Relaxed).max(0) as u64 + self.backfill_bytes()
+    }
+
+    /// Bytes of records that backfills hold for streams.
+    pub(crate) fn backfill_bytes(&self) -> u64 {
+        self.backfill.load(Ordering::Relaxed)
+    }
+
+    /// Where backfills count these bytes.
+    pub(crate) fn backfill_account(&self) -> &Arc<AtomicU64> {
+        &self.backfill
+    }
+
+    /// Backfills hold more than before.
+    pub(crate) fn backfill_grew(&self) {
+        self.report(0);
     }
 
     pub(crate) fn quota_bytes(&self) -> u64 {
         self.quota_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the quota; what is refused follows at once, what is evicted as soon as the pager runs.
+    /// Changes the quota. It refuses writes at once; the pager evicts as soon as it runs.
     pub(crate) fn set_quota(&self, bytes: u64) {
         let before = self.quota_bytes.swap(bytes, Ordering::Relaxed);
-        QUOTAS.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        process::change_quotas(before, bytes);
         let unreported = (bytes / UNREPORTED_PART).min(UNREPORTED_BYTES_MAX);
         self.report_bytes.store((unreported / self.vbuckets).max(1), Ordering::Relaxed);
         self.report(0);
+        self.report_queued(0);
     }
 
-    /// Beyond this the item pager begins.
+    /// The quota of all queues together, queued items included.
+    pub(crate) fn queue_quota(&self) -> CheckpointQuota {
+        CheckpointQuota { bytes: part(self.quota_bytes(), self.queue_percent) }
+    }
+
+    /// Bytes of all queues, as far as vbuckets have reported them.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Above this the item pager begins.
     pub(crate) fn high_watermark_bytes(&self) -> u64 {
         part(self.quota_bytes(), self.high_percent)
     }
@@ -159,7 +161,12 @@ impl Memory {
         part(self.quota_bytes(), self.low_percent)
     }
 
-    /// What one vbucket may keep to itself.
+    /// Above this no stream is opened and no backfill begins. Source of the share: Couchbase.
+    pub(crate) fn backfill_threshold_bytes(&self) -> u64 {
+        part(self.quota_bytes(), BACKFILL_PERCENT)
+    }
+
+    /// Bytes that one vbucket may leave unreported.
     #[inline]
     pub(crate) fn report_bytes(&self) -> u64 {
         self.report_bytes.load(Ordering::Relaxed)
@@ -168,10 +175,10 @@ impl Memory {
     /// A vbucket has grown by `bytes`, or shrunk.
     #[cold]
     pub(crate) fn report(&self, bytes: i64) {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let used = used.max(0) as u64;
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        let used = self.used_bytes();
         self.set_flag(OVER_QUOTA, used > self.quota_bytes());
-        // Somebody may have reported in between, and set the flag before.
+        // Another report may have come in between and set the flag first.
         self.set_flag(OVER_QUOTA, self.used_bytes() > self.quota_bytes());
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
@@ -181,33 +188,40 @@ impl Memory {
         }
     }
 
-    /// What the queue and the store say about writes.
-    pub(crate) fn review(&self, is_store_failing: bool, is_queue_full: bool) {
+    /// A vbucket's queue has grown by `bytes`, or shrunk. Queued items can only wait for the store,
+    /// so at the quota writes are refused, whatever the flusher does.
+    #[cold]
+    pub(crate) fn report_queued(&self, bytes: i64) {
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+        let pressure = || self.queue_quota().pressure(self.queued_bytes());
+        self.set_flag(QUEUE_FULL, pressure() == CheckpointPressure::Full);
+        // Another report may have come in between and set the flag first.
+        let pressure = pressure();
+        self.set_flag(QUEUE_FULL, pressure == CheckpointPressure::Full);
+        if pressure != CheckpointPressure::Low {
+            self.wake_pager();
+        }
+    }
+
+    /// Refuses writes while the store fails, and reviews the other reasons.
+    pub(crate) fn review(&self, is_store_failing: bool) {
         self.set_flag(STORE_FAILING, is_store_failing);
-        self.set_flag(QUEUE_FULL, is_queue_full);
         self.report(0);
+        self.report_queued(0);
     }
 
-    /// True when too much memory is mapped and free.
-    pub(crate) fn is_sparse(&self) -> bool {
-        let arena = block_arena::stats();
-        let free_bytes = (arena.free_block_bytes + arena.free_unit_bytes) as u64;
-        let quotas = QUOTAS.load(Ordering::Relaxed);
-        free_bytes > quotas / FREE_PART_MAX + FREE_BYTES_MAX
+    /// Whether the process's memory is at its bound.
+    pub(crate) fn set_at_bound(&self, is_at_bound: bool) {
+        self.set_flag(AT_BOUND, is_at_bound);
     }
 
-    /// Whether writes wait for memory to be given back.
-    pub(crate) fn set_sparse(&self, is_sparse: bool) {
-        self.set_flag(SPARSE, is_sparse);
-    }
-
-    /// The item pager has or has not found something that it could take now or later.
+    /// Whether the item pager met no document in a whole round that it can ever evict.
     pub(crate) fn set_nothing_to_evict(&self, nothing: bool) {
         self.set_flag(NOTHING_TO_EVICT, nothing);
     }
 
     fn set_flag(&self, flag: u8, on: bool) {
-        // Mostly nothing changes, and a load leaves the line with its readers.
+        // The flag mostly stays the same, and a load leaves the cache line shared.
         if (self.flags.load(Ordering::Relaxed) & flag != 0) == on {
             return;
         }
@@ -222,7 +236,12 @@ impl Memory {
         self.flags.load(Ordering::Relaxed) & REFUSING != 0
     }
 
-    /// Whether a write may not happen now. One that frees memory is not asked to wait for memory.
+    /// True while queue or store refuse even deletions.
+    pub(crate) fn refuses_deletions(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (QUEUE_FULL | STORE_FAILING) != 0
+    }
+
+    /// Why a write is refused now, if it is. A write that frees memory does not wait for memory.
     #[inline]
     pub(crate) fn refuses(&self, frees_memory: bool) -> Option<Refused> {
         match self.flags.load(Ordering::Relaxed) {
@@ -237,11 +256,14 @@ impl Memory {
         if only_memory && frees_memory {
             return None;
         }
+        if flags & REFUSING == AT_BOUND {
+            self.refused_at_bound.fetch_add(1, Ordering::Relaxed);
+        }
         let is_full = only_memory && flags & OVER_QUOTA != 0;
         let can_evict = self.policy != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
         let (counter, refused) = match can_evict || !is_full {
-            true => (&self.counters.refused_temporarily, Refused::TemporaryFailure),
-            false => (&self.counters.refused_no_memory, Refused::NoMemory),
+            true => (&self.refused_temporarily, Refused::TemporaryFailure),
+            false => (&self.refused_no_memory, Refused::NoMemory),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         Some(refused)
@@ -252,7 +274,7 @@ impl Memory {
         self.store.may_contain(vbid, key)
     }
 
-    /// True when documents may be in the store only.
+    /// True when the bucket evicts whole documents.
     #[inline]
     pub(crate) fn is_full_eviction(&self) -> bool {
         self.policy == EvictionPolicy::Full
@@ -260,11 +282,12 @@ impl Memory {
 
     /// From now on `thread` is woken when memory passes the high watermark.
     pub(crate) fn attach_pager(&self, thread: Thread) {
-        // A second driver of the same bucket would be a bug, and harmless: steps exclude each other.
+        // A second driver of the same bucket would be a bug, and harmless: steps exclude each
+        // other.
         let _ = self.pager.set(thread);
     }
 
-    /// Wakes the pager's thread unless that has been done since it looked last.
+    /// Wakes the pager's thread, once until it looks.
     pub(crate) fn wake_pager(&self) {
         if let Some(thread) = self.pager.get()
             && !self.pager_woken.swap(true, Ordering::AcqRel)
@@ -278,23 +301,23 @@ impl Memory {
         self.pager_woken.store(false, Ordering::Release);
     }
 
-    /// Watermarks and counts; what is summed over vbuckets is the caller's to fill in.
+    /// Counts blocks that compaction has moved.
+    pub(crate) fn count_moved(&self, blocks: u64) {
+        self.blocks_moved.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Watermarks and counts; pager, fetcher and vbuckets fill in the rest.
     pub(crate) fn stats(&self) -> MemoryStats {
-        let counters = &self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         MemoryStats {
             quota_bytes: self.quota_bytes(),
             high_watermark_bytes: self.high_watermark_bytes(),
             low_watermark_bytes: self.low_watermark_bytes(),
-            evictions: count(&counters.evictions),
-            nru_deletions: count(&counters.nru_deletions),
-            pager_runs: count(&counters.pager_runs),
-            fetches: count(&counters.fetches),
-            fetches_joined: count(&counters.fetches_joined),
-            fetch_failures: count(&counters.fetch_failures),
-            refused_temporarily: count(&counters.refused_temporarily),
-            refused_no_memory: count(&counters.refused_no_memory),
-            blocks_moved: count(&counters.blocks_moved),
+            refused_temporarily: count(&self.refused_temporarily),
+            refused_no_memory: count(&self.refused_no_memory),
+            refused_at_bound: count(&self.refused_at_bound),
+            blocks_moved: count(&self.blocks_moved),
+            backfill_bytes: self.backfill_bytes(),
             ..MemoryStats::default()
         }
     }
@@ -302,7 +325,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        QUOTAS.fetch_sub(self.quota_bytes(), Ordering::Relaxed);
+        process::change_quotas(self.quota_bytes(), 0);
     }
 }
 

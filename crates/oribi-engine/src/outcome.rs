@@ -1,4 +1,4 @@
-//! What the engine is asked and what it answers: one small enum per operation family.
+//! Requests to the engine and their outcomes: one small enum per operation family.
 //!
 //! A miss or a CAS mismatch is an outcome, not an error. Nothing here allocates or holds text; the
 //! server maps each variant to exactly one wire status.
@@ -18,10 +18,10 @@ pub enum Refused {
     TemporaryFailure,
     /// The bucket's memory quota is used up.
     NoMemory,
-    /// It needs something that is only in the store: the value of an evicted version, or certainty that
-    /// there is no such document. [`crate::Bucket::fetch`] brings it into memory; then it is to be tried again.
+    /// Memory lacks the value of an evicted version, or the certainty that there is no such
+    /// document. [`crate::Bucket::fetch`] brings it into memory; then the caller tries again.
     NeedsFetch,
-    /// Somebody has locked the document, and the request does not name the CAS of the lock.
+    /// The document is locked, and the request does not name the CAS of the lock.
     Locked,
 }
 
@@ -36,13 +36,13 @@ pub struct Mutation {
     pub vb_uuid: VbUuid,
 }
 
-/// What is shown as the CAS of a locked document; no version has it.
+/// The CAS that readers see of a locked document; no version has it.
 pub const LOCKED_CAS: Cas = Cas(u64::MAX);
 
 /// Answer of get-and-lock.
 #[derive(Debug)]
 pub enum LockOutcome {
-    /// The document, and the CAS that writes to it have to name while it is locked.
+    /// The document, and the CAS that writes to it must name while it is locked.
     Done {
         /// The document.
         item: ItemRef,
@@ -58,7 +58,7 @@ pub enum LockOutcome {
 /// Answer of unlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnlockOutcome {
-    /// It is not locked any more.
+    /// Unlocked.
     Done,
     /// No such document.
     NotFound,
@@ -73,7 +73,7 @@ pub enum UnlockOutcome {
 pub enum GetOutcome {
     /// The document.
     Hit(ItemRef),
-    /// The document, which somebody has locked: its CAS is not to be shown, see [`LOCKED_CAS`].
+    /// A locked document: readers see [`LOCKED_CAS`] instead of its CAS.
     HitLocked(ItemRef),
     /// No such document.
     Miss,
@@ -92,6 +92,38 @@ pub enum MetaOutcome {
     Refused(Refused),
 }
 
+/// What a read looks for, and must rule out in the store before it answers "nothing". It finds any
+/// version in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    /// Documents.
+    Document,
+    /// Tombstones as well, which are in the store only soon after the deletion.
+    Tombstone,
+}
+
+/// Answer of a read that sees tombstones.
+#[derive(Debug)]
+pub enum VersionOutcome {
+    /// The document or its tombstone, and the CAS that may be shown.
+    Found(ItemRef, Cas),
+    /// Neither is there.
+    Miss,
+    /// Not tried.
+    Refused(Refused),
+}
+
+/// Answer of a rewrite.
+#[derive(Debug)]
+pub enum RewriteOutcome<E> {
+    /// Done, in memory.
+    Done(Mutation),
+    /// The caller's `build` refused.
+    Rejected(E),
+    /// Not tried.
+    Refused(Refused),
+}
+
 /// Answer of set, add, replace, append, prepend, delete and touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MutationOutcome {
@@ -105,7 +137,7 @@ pub enum MutationOutcome {
     NotStored,
     /// The value would be longer than the bucket allows.
     TooLarge,
-    /// The value was to be compressed, and is not.
+    /// The request says that the value is compressed, and it is not.
     Corrupt,
     /// Not tried.
     Refused(Refused),
@@ -131,6 +163,30 @@ pub enum CounterOutcome {
     Refused(Refused),
 }
 
+impl From<Refused> for GetOutcome {
+    fn from(refused: Refused) -> GetOutcome {
+        GetOutcome::Refused(refused)
+    }
+}
+
+impl<E> From<Refused> for RewriteOutcome<E> {
+    fn from(refused: Refused) -> RewriteOutcome<E> {
+        RewriteOutcome::Refused(refused)
+    }
+}
+
+impl From<Refused> for MutationOutcome {
+    fn from(refused: Refused) -> MutationOutcome {
+        MutationOutcome::Refused(refused)
+    }
+}
+
+impl From<Refused> for CounterOutcome {
+    fn from(refused: Refused) -> CounterOutcome {
+        CounterOutcome::Refused(refused)
+    }
+}
+
 /// Condition under which a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreMode {
@@ -149,7 +205,7 @@ pub struct StoreRequest<'a> {
     pub mode: StoreMode,
     /// New value.
     pub value: &'a [u8],
-    /// The value is compressed with Snappy, says the client.
+    /// The client says that the value is compressed with Snappy.
     pub is_compressed: bool,
     /// Opaque client flags.
     pub flags: u32,
@@ -161,7 +217,22 @@ pub struct StoreRequest<'a> {
     pub preserve_expiry: bool,
 }
 
-/// What decides which of two versions of a document stays, when they were written in different places.
+impl<'a> StoreRequest<'a> {
+    /// Sets a document to a plain value: no condition, no flags, no expiry.
+    pub const fn set(value: &'a [u8]) -> StoreRequest<'a> {
+        StoreRequest {
+            mode: StoreMode::Set,
+            value,
+            is_compressed: false,
+            flags: 0,
+            expiry: 0,
+            cas: Cas(0),
+            preserve_expiry: false,
+        }
+    }
+}
+
+/// Which of two versions of a document wins when they were written in different places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ConflictResolution {
     /// The one that was changed more often.
@@ -189,12 +260,13 @@ pub struct WithMetaRequest<'a> {
     pub mode: WithMetaMode,
     /// Extended attributes, if the datatype says so, and body. A tombstone has no body.
     pub value: &'a [u8],
-    /// What the value is, which is not compressed. Attributes were checked by the caller; JSON is detected here.
+    /// What the value is, which is not compressed. Attributes were checked by the caller; JSON is
+    /// detected here.
     pub datatype: Datatype,
     /// Opaque client flags.
     pub flags: u32,
-    /// Absolute expiry in UNIX seconds, 0 for none, which the longest life in its collection may cut short; of a
-    /// tombstone the time of its deletion, 0 for now.
+    /// Absolute expiry in UNIX seconds, 0 for none, which the longest life in its collection may
+    /// cut short; of a tombstone the time of its deletion, 0 for now.
     pub expiry: u32,
     /// Its CAS, below [`GIVEN_CAS_END`]. With `None` it gets one of the vbucket's.
     pub given_cas: Option<Cas>,

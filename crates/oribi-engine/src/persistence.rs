@@ -1,15 +1,15 @@
-//! Who waits for a write to be durable, and how they are told.
+//! Waiters for durability.
 //!
 //! Owns: the list of waiters of one vbucket. A waiter is registered with the seqno of its write and
-//! is told exactly once: when the persisted seqno has reached it, or when a commit failed. The engine
-//! does not know what is behind a waiter: it calls a [`PersistenceSink`] with the caller's own token.
+//! is told exactly once: when the persisted seqno has reached it, or when a commit failed. The
+//! engine does not know its waiters: it calls a [`PersistenceSink`] with the caller's own token.
 
 use std::sync::Arc;
 
 use oribi_types::Seqno;
 use parking_lot::Mutex;
 
-/// What became of a write that somebody waited for.
+/// How a wait for a write ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistOutcome {
     /// It is durable.
@@ -35,9 +35,10 @@ struct Waiter {
 pub(crate) struct Waiters(Mutex<Vec<Waiter>>);
 
 impl Waiters {
-    /// Registers a waiter unless `standing` says that its wait is over already, and returns what it says. The caller's
-    /// closure is asked under the lock that [`Waiters::persisted`] and [`Waiters::fail_all`] take, so no wait is missed:
-    /// who tells waiters of something has to make it visible to the closure first.
+    /// Registers a waiter unless `standing` says that its wait is over already, and returns what it
+    /// says. The caller's closure is asked under the lock that [`Waiters::persisted`] and
+    /// [`Waiters::fail_all`] take, so no wait is missed: the callers of both make their news
+    /// visible to the closure first.
     pub(crate) fn register(
         &self,
         seqno: Seqno,
@@ -53,12 +54,12 @@ impl Waiters {
         outcome
     }
 
-    /// Tells everyone who waited for `end` or less.
+    /// Tells every waiter for `end` or less.
     pub(crate) fn persisted(&self, end: Seqno) {
         self.finish(|waiter| waiter.seqno <= end, PersistOutcome::Persisted);
     }
 
-    /// Tells everyone that the store failed.
+    /// Tells every waiter that the store failed.
     pub(crate) fn fail_all(&self) {
         self.finish(|_| true, PersistOutcome::Failed);
     }

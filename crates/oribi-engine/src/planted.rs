@@ -1,10 +1,10 @@
-//! Bugs that tests plant to prove that the suite finds them. Outside of tests there are none.
+//! Planted bugs, which prove that the suite finds bugs. Outside of tests there are none.
 //!
-//! Owns: the switch. A simulation runs on one thread and plants at most one bug there; the places that would
-//! have it ask for it by name, and in a build without tests the answer is known when compiling. The bugs of the
-//! log store have a switch of their own, in that crate. `simulation/canaries.rs` shows that each is found.
+//! Owns: the switch. A simulation runs on one thread and plants at most one bug there. The code
+//! that would have the bug asks for it by name; in a build without tests the answer is a constant.
+//! The log store has planted bugs of its own. `simulation/canaries.rs` shows that each is found.
 
-/// What an engine under test does wrong.
+/// A bug of an engine under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Bug {
     /// Nothing.
@@ -14,15 +14,19 @@ pub(crate) enum Bug {
     AcknowledgesBeforeTheCommit,
     /// A commit that failed counts as done.
     IgnoresAFailedCommit,
-    /// After a failed commit the cursor stays where it read to.
+    /// A failed commit does not take the cursor back.
     ForgetsTheRewind,
     /// A full commit costs a vbucket its visit.
     SkipsAVbucketOfAPass,
     /// Tombstones are not written to the store.
     LosesTombstones,
+    /// Of the versions of a key in one commit, the oldest is written.
+    CoalescesToTheOldest,
     /// The last record of a batch is not written.
     DropsTheLastRecord,
-    /// The persisted state says one seqno more than was written.
+    /// Events that a crash kept from the store are not added again.
+    ForgetsToReconcile,
+    /// The persisted state is one seqno ahead of the records.
     WrongSeqnoInState,
     /// The persisted state forgets the highest CAS.
     ForgetsTheHighestCas,
@@ -34,12 +38,46 @@ pub(crate) enum Bug {
     ExpelsOneTooMany,
     /// Tombstones leave the table while documents are still being loaded.
     RemovesTombstonesWhileLoading,
-    /// A stored record takes the place of what is in the table.
+    /// A stored record replaces the version in the table.
     LoadsOverNewer,
-    /// What is not durable yet is evicted.
+    /// Versions that are not durable yet are evicted.
     EvictsDirtyItems,
-    /// A fetched version is installed although a newer one has come and gone meanwhile.
+    /// A fetched version is installed although a newer one came and left meanwhile.
     InstallsStaleFetches,
+    /// A scan of a hash table does not notice that the table has grown.
+    ScansPastAGrowth,
+    /// A scan of a hash table takes items that moved to its current groups for visited.
+    ScansPastAMigration,
+    /// A failure stays until there is something to commit.
+    WaitsForWorkAfterAFailure,
+    /// A reader may go on beyond the end of its history.
+    ForgetsTheEndOfAHistory,
+    /// A reader is sent back further than it must go.
+    RollsBackTooDeep,
+    /// A reader that lacks purged tombstones may go on.
+    ForgetsPurgedTombstones,
+    /// A stream begins in memory although a part has left it.
+    ForgetsTheBackfill,
+    /// A backfill leaves out its first record.
+    SkipsTheFirstOfABackfill,
+    /// A stream goes on one seqno too far behind a backfill.
+    SkipsBehindABackfill,
+    /// What both a backfill and the queue have is sent twice.
+    RepeatsWhatABackfillSent,
+    /// A backfill announces an end that a commit has passed by the time of its scan.
+    TakesTheEndTooEarly,
+    /// A stream whose cursor was dropped goes on at the end.
+    ForgetsWhatADroppedCursorHeld,
+    /// Deletions are not streamed.
+    StreamsNoTombstones,
+    /// Every collection passes every filter.
+    LeaksThroughTheFilter,
+    /// A marker ends behind the last change of its snapshot.
+    AnnouncesTooMuch,
+    /// A snapshot whose last change is left out is not ended.
+    ForgetsTheEndOfASnapshot,
+    /// A stream ends in the middle of a snapshot.
+    EndsInsideASnapshot,
 }
 
 #[cfg(test)]

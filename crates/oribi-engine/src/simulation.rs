@@ -1,17 +1,19 @@
 //! Whole buckets, simulated: clients, background work and a disk that fails, decided by one seed.
 //!
-//! Owns: the runs. A run opens a bucket over the log store in simulated files and takes random steps
-//! (`steps.rs`): operations, flushes, fetches, evictions, warmup, compaction, time, and crashes at any step of the
-//! disk, with other steps nested in the middle of commits, reads and loads. An exact model (`model.rs`) says after each
-//! answer whether it was right, and after each crash whether what came back is a state that may come back. It is
-//! single-threaded, so a seed repeats a run exactly: `ORIBI_SIMULATION_SEED=0x.. cargo test -p oribi-engine
-//! simulation` runs that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
+//! Owns: the runs. A run opens a bucket over the log store in simulated files and takes random
+//! steps (`steps.rs`): operations, flushes, fetches, evictions, warmup, compaction, time, and
+//! crashes at any step of the disk, with other steps nested in the middle of commits, reads and
+//! loads. An exact model (`model.rs`) checks each answer, and after each crash whether the bucket
+//! came back in a state that it may have. It is single-threaded, so a seed
+//! repeats a run exactly: `ORIBI_SIMULATION_SEED=0x.. cargo test -p oribi-engine simulation` runs
+//! that one, `ORIBI_SIMULATION_SEEDS=N` as many as wanted.
 
 mod canaries;
 mod interrupts;
 mod model;
 mod operation;
 mod steps;
+mod streams;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +25,7 @@ use world::{Counts, Setup, World};
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 200;
 /// Steps of one run.
-const STEPS: u64 = 250;
+const STEPS: u64 = 400;
 
 /// One run from its seed, and a last look at everything.
 fn run(setup: Setup) -> Counts {
@@ -31,6 +33,7 @@ fn run(setup: Setup) -> Counts {
     for _ in 0..STEPS {
         world.step();
     }
+    world.recover_and_settle();
     world.crash();
     world.read_everything();
     let counts = *world.counts.borrow();

@@ -1,16 +1,16 @@
-//! Background work of a bucket: what ran, how often and for how long.
+//! Figures of background work: what ran, how often and for how long.
 //!
-//! Owns: one record per kind of work. A record is written when a step begins and ends, never by an
-//! operation of a client. Times come from the clock of whoever drives the steps. Called by the
+//! Owns: one record per kind of work, written when a step begins and ends, never by an
+//! operation of a client. Times come from the clock of the step's driver. Called by the
 //! steps and by their threads; read for stats.
 
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
-/// Clock of whoever drives a step. It must not go backwards during the step.
+/// The clock of a step's driver. It must not go backwards during the step.
 pub type StepClock<'a> = &'a dyn Fn() -> Timestamp;
 
-/// A clock that stands still, for steps whose driver does not care for times.
+/// A clock that stands still, for drivers that need no times.
 pub(crate) fn no_clock() -> Timestamp {
     Timestamp::default()
 }
@@ -31,6 +31,19 @@ pub enum TaskState {
     Dead,
 }
 
+/// What a task works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskKind {
+    /// It writes queued mutations to the store.
+    Writer,
+    /// It reads documents from the store that operations wait for.
+    Reader,
+    /// It walks the store, and no operation waits for it.
+    StoreUpkeep,
+    /// It needs no store.
+    Memory,
+}
+
 /// Figures of one task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskStats {
@@ -38,6 +51,8 @@ pub struct TaskStats {
     pub name: &'static str,
     /// What it does, for people.
     pub description: &'static str,
+    /// What it works on.
+    pub kind: TaskKind,
     /// Whether it is at work.
     pub state: TaskState,
     /// Steps that have ended.
@@ -63,19 +78,21 @@ pub(crate) enum Task {
     Fetcher,
     ExpiryPager,
     TombstonePurge,
+    Backfill,
 }
 
-/// Names and descriptions, by discriminant of [`Task`].
-const TEXTS: [(&str, &str); 9] = [
-    ("flusher", "Makes queued mutations durable"),
-    ("warmup", "Loads documents from the store"),
-    ("collection_purge", "Removes documents of dropped collections"),
-    ("pressure_review", "Decides whether memory or queue refuse writes"),
-    ("item_pager", "Evicts documents above the memory watermarks"),
-    ("memory_compaction", "Moves documents out of sparse memory"),
-    ("fetcher", "Reads evicted documents that operations wait for"),
-    ("expiry_pager", "Deletes documents that have expired"),
-    ("tombstone_purge", "Removes old tombstones from the store"),
+/// Names, descriptions and kinds, by discriminant of [`Task`].
+const TEXTS: [(&str, &str, TaskKind); 10] = [
+    ("flusher", "Makes queued mutations durable", TaskKind::Writer),
+    ("warmup", "Loads documents from the store", TaskKind::Reader),
+    ("collection_purge", "Removes documents of dropped collections", TaskKind::StoreUpkeep),
+    ("pressure_review", "Decides whether memory or queue refuse writes", TaskKind::Memory),
+    ("item_pager", "Evicts documents above the memory watermarks", TaskKind::Memory),
+    ("memory_compaction", "Moves documents out of sparse memory", TaskKind::Memory),
+    ("fetcher", "Reads evicted documents that operations wait for", TaskKind::Reader),
+    ("expiry_pager", "Deletes documents that have expired", TaskKind::Memory),
+    ("tombstone_purge", "Removes old tombstones from the store", TaskKind::StoreUpkeep),
+    ("backfill", "Reads older changes for change streams", TaskKind::Reader),
 ];
 
 #[derive(Clone, Copy, Default)]
@@ -104,6 +121,7 @@ impl Tasks {
         let result = step();
         let took_us = elapsed_us(begun, clock());
         let record = &mut self.0.lock()[task as usize];
+        debug_assert!(record.running > 0, "a step that ends has begun");
         record.running -= 1;
         record.runs += 1;
         record.total_us += took_us;
@@ -119,15 +137,17 @@ impl Tasks {
     /// Figures of all tasks.
     pub(crate) fn stats(&self) -> Vec<TaskStats> {
         let records = *self.0.lock();
-        let stats = records.iter().zip(TEXTS).map(|(record, (name, description))| TaskStats {
-            name,
-            description,
-            state: record.state(),
-            runs: record.runs,
-            total_runtime_us: record.total_us,
-            last_runtime_us: record.last_us,
-            last_start: record.last_start,
-        });
+        let stats =
+            records.iter().zip(TEXTS).map(|(record, (name, description, kind))| TaskStats {
+                name,
+                description,
+                kind,
+                state: record.state(),
+                runs: record.runs,
+                total_runtime_us: record.total_us,
+                last_runtime_us: record.last_us,
+                last_start: record.last_start,
+            });
         stats.collect()
     }
 }

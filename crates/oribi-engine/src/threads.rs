@@ -1,9 +1,11 @@
-//! The threads of a bucket: a flusher, a pager, a fetcher, and loaders while it warms up.
+//! The threads of a bucket: a flusher, a pager, a fetcher, a purger, backfillers, and loaders while
+//! it warms up.
 //!
-//! Owns: when steps run. Each step itself is in [`crate::flusher`] and [`crate::warmup`]. The flusher
-//! sleeps until there is something to write, lets writes gather for the bucket's flush interval
-//! unless somebody waits for durability, and backs off after a failed commit. This driver is the one
-//! place of the engine that reads a clock, and it hands the readings to the steps.
+//! Owns: when steps run. What a step does is told in the file of its work, [`crate::flusher`] and
+//! others. The flusher sleeps until there is something to write. Then it lets writes gather for the
+//! flush interval, unless an operation waits for durability. After a failed step it backs off and
+//! tries again. This driver is the one place of the engine that reads a clock; it hands the
+//! readings to the steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,32 +16,44 @@ use oribi_storage::StoreError;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
+use crate::backfill::{BackfillPause, BackfillReport};
+use crate::block_arena;
 use crate::bucket::Bucket;
-use crate::stats::WarmupStats;
+use crate::compaction::{self, NextStep};
 use crate::tasks::Task;
-use crate::warmup::WarmupStep;
+use crate::warmup::{WarmupStats, WarmupStep};
 
-/// How often memory and queue are looked at while there is traffic.
+/// Time between two reviews of memory and queue under traffic.
 const PRESSURE_REVIEW: Duration = Duration::from_millis(100);
 /// Pause after the first failed commit, doubled up to the last value.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
-/// How often the pager looks at memory when nobody wakes it.
+/// How often the pager looks at memory without being woken.
 const PAGER_IDLE: Duration = Duration::from_secs(1);
 /// Pause of a pager that found everything in use or not durable yet.
 const PAGER_STUCK: Duration = Duration::from_millis(10);
-/// How often the purger looks whether it is time.
+/// How often the purger checks whether it is time.
 const PURGER_IDLE: Duration = Duration::from_secs(10);
 /// Failed commits in a row after which a stopping bucket gives up.
 const STOP_TRIES: u32 = 3;
 /// Time between two lines about the progress of warmup.
 const WARMUP_REPORT: Duration = Duration::from_secs(1);
-/// Threads that load at the same time; more only contend for the same disk.
+/// Loaders that run at once; more only contend for the same disk.
 const LOADERS_MAX: usize = 4;
-/// How often a loader of a shared store looks for work when nobody wakes it.
+/// How often a loader of a shared store looks for work without being woken.
 const LOADER_IDLE: Duration = Duration::from_secs(1);
 /// Pause after a vbucket of a shared store could not be read.
 const LOADER_RETRY: Duration = Duration::from_millis(500);
+
+/// Threads that serve backfills: one slow reader does not hold up all others.
+const BACKFILLERS: usize = 2;
+/// How often a backfiller looks for work without being woken.
+const BACKFILL_IDLE: Duration = Duration::from_secs(1);
+/// Pause of a backfill that waits for a reader, for memory or for a commit.
+const BACKFILL_PAUSE: Duration = Duration::from_millis(10);
+/// Such pauses in which a reader takes nothing, before it is left behind: one second if other
+/// streams wait, thirty if not.
+const BACKFILL_PAUSES_MAX: [u32; 2] = [3000, 100];
 
 /// Running threads of one bucket.
 pub struct BucketThreads {
@@ -47,12 +61,12 @@ pub struct BucketThreads {
     stop: Arc<AtomicBool>,
     flusher: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
-    /// Pager, fetcher and purger.
+    /// Pager, fetcher, purger and backfillers.
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl BucketThreads {
-    /// Starts flusher, pager, fetcher and, if the bucket has documents to load, the loaders.
+    /// Starts flusher, pager, fetcher, purger, backfillers and, if the bucket has documents to load, the loaders.
     ///
     /// # Errors
     /// The operating system's, when it refuses a thread.
@@ -61,46 +75,51 @@ impl BucketThreads {
         let name = bucket.config().name.clone();
         let flusher = {
             let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
-            std::thread::Builder::new().name(format!("flusher {name}")).spawn(move || {
+            oribi_supervisor::spawn(format!("flusher {name}"), move || {
                 let result = run_flusher(&bucket, &stop);
-                bucket.tasks.finish(Task::Flusher);
+                bucket.core().tasks().finish(Task::Flusher);
                 result
             })?
         };
-        bucket.signal.attach(flusher.thread().clone());
-        let keepers = vec![
+        bucket.core().signal().attach(flusher.thread().clone());
+        let mut keepers = vec![
             spawn(&bucket, &stop, "pager", run_pager)?,
             spawn(&bucket, &stop, "fetcher", run_fetcher)?,
             spawn(&bucket, &stop, "purger", run_purger)?,
         ];
-        bucket.memory.attach_pager(keepers[0].thread().clone());
-        bucket.fetches.attach(keepers[1].thread().clone());
+        bucket.core().memory().attach_pager(keepers[0].thread().clone());
+        bucket.fetcher().attach(keepers[1].thread().clone());
+        for _ in 0..BACKFILLERS {
+            let keeper = spawn(&bucket, &stop, "backfill", run_backfiller)?;
+            bucket.backfiller().attach(keeper.thread().clone());
+            keepers.push(keeper);
+        }
         let mut loaders = Vec::new();
-        if !bucket.warmup.stats().done || bucket.store.is_shared() {
+        if !bucket.warmup().stats().done || bucket.core().store().is_shared() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             for number in 0..cores.min(LOADERS_MAX) {
                 let (bucket, stop) = (Arc::clone(&bucket), Arc::clone(&stop));
-                let builder = std::thread::Builder::new().name(format!("warmup {name}"));
-                let loader = builder.spawn({
+                let loader = oribi_supervisor::spawn(format!("warmup {name}"), {
                     let bucket = Arc::clone(&bucket);
                     move || run_loader(&bucket, &stop, number == 0)
                 })?;
-                bucket.warmup.attach(loader.thread().clone());
+                bucket.warmup().attach(loader.thread().clone());
                 loaders.push(loader);
             }
         }
         let (flusher, loaders) = (Mutex::new(Some(flusher)), Mutex::new(loaders));
+        compaction::join(&bucket);
         Ok(BucketThreads { bucket, stop, flusher, loaders, keepers: Mutex::new(keepers) })
     }
 
-    /// Flushes everything that is queued and ends the threads. A second call does nothing.
+    /// Flushes the whole queue and ends the threads. A second call does nothing.
     ///
     /// # Errors
-    /// The store's, when what is queued could not be made durable.
+    /// The store's, when the queue could not be made durable.
     pub fn stop(&self) -> Result<(), StoreError> {
         self.stop.store(true, Ordering::Release);
-        self.bucket.store.end_waits();
-        self.bucket.signal.wake();
+        self.bucket.end_waits();
+        self.bucket.core().signal().wake();
         for loader in self.loaders.lock().drain(..) {
             loader.thread().unpark();
             report_panic(loader.join());
@@ -109,10 +128,11 @@ impl BucketThreads {
             keeper.thread().unpark();
             report_panic(keeper.join());
         }
-        self.bucket.fetches.close();
+        compaction::leave(&self.bucket);
+        self.bucket.fetcher().close();
         let Some(flusher) = self.flusher.lock().take() else { return Ok(()) };
         match flusher.join() {
-            Ok(result) => result,
+            Ok(result) => result.and_then(|()| self.bucket.core().store().finish()),
             Err(panic) => {
                 report_panic(Err(panic));
                 Err(StoreError::Poisoned("the flusher's thread panicked".to_owned()))
@@ -124,7 +144,7 @@ impl BucketThreads {
 impl Drop for BucketThreads {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            tracing::error!(bucket = self.bucket.config().name, %error, "could not flush at the end");
+            tracing::error!(bucket = self.bucket.config().name, %error, "queued writes could not be flushed when the bucket was closed");
         }
     }
 }
@@ -135,8 +155,8 @@ fn report_panic(joined: std::thread::Result<()>) {
     }
 }
 
-/// A clock for one step: the wall clock at its beginning, and time since by the monotonic clock, so
-/// that it tells the time of day and still never goes backwards. A wall clock before 1970 is 1970.
+/// A clock for one step: the wall clock at its beginning plus the monotonic time since, so that it
+/// tells the time of day and never goes backwards. A wall clock before 1970 counts as 1970.
 fn step_clock() -> impl Fn() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = Instant::now();
@@ -154,22 +174,18 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
             wait_for_work(bucket, stop, interval);
         }
         is_mid_pass = false;
+        block_arena::join_round();
+        oribi_supervisor::plant("flusher");
         match bucket.flush_step_timed(&step_clock()) {
             Ok(report) => {
-                if failures > 0 {
-                    tracing::warn!(
-                        bucket = bucket.config().name,
-                        "the store accepts commits again"
-                    );
-                    bucket.review_pressure();
-                }
                 failures = 0;
                 is_mid_pass = report.is_mid_pass;
                 if stopping && !report.more && report.items == 0 {
                     return Ok(());
                 }
             }
-            // The store is well. What is another node's was given up, and the rest is not to wait because of it.
+            // The store works. Vbuckets of another node were given up, and the rest does not wait
+            // because of them.
             Err(StoreError::Fenced(why)) if !stopping => {
                 let bucket = bucket.config().name.as_str();
                 tracing::warn!(bucket, why, "what another node owns was not written");
@@ -177,7 +193,8 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
             }
             Err(error) => {
                 failures += 1;
-                tracing::error!(bucket = bucket.config().name, %error, failures, "commit failed; writes are refused until one succeeds");
+                // `failure.rs` logs it once for as long as it lasts.
+                tracing::debug!(bucket = bucket.config().name, %error, failures, "a flush failed");
                 if stopping && failures >= STOP_TRIES {
                     return Err(error);
                 }
@@ -185,8 +202,12 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
                 sleep_unless_stopped(stop, if stopping { RETRY_FIRST } else { pause });
             }
         }
-        if reviewed.elapsed() >= PRESSURE_REVIEW {
-            bucket.tasks.run(Task::PressureReview, &step_clock(), || bucket.review_pressure());
+        // A flush makes room, so refused writes do not wait for the next review.
+        if reviewed.elapsed() >= PRESSURE_REVIEW || bucket.core().memory().is_refusing() {
+            bucket
+                .core()
+                .tasks()
+                .run(Task::PressureReview, &step_clock(), || bucket.review_pressure());
             reviewed = Instant::now();
         }
     }
@@ -194,12 +215,13 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
 
 /// Sleeps until there is work, then until it is worth a commit.
 fn wait_for_work(bucket: &Bucket, stop: &AtomicBool, interval: Duration) {
-    let signal = &bucket.signal;
+    let signal = bucket.core().signal();
     while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {
-        if bucket.is_under_pressure() {
+        if bucket.core().memory().is_refusing() {
             std::thread::park_timeout(PRESSURE_REVIEW);
             return;
         }
+        block_arena::give_back_kept_blocks();
         std::thread::park();
     }
     let deadline = Instant::now() + interval;
@@ -230,8 +252,9 @@ fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
     while !stop.load(Ordering::Acquire) {
         match bucket.warmup_step_timed(&step_clock()) {
             WarmupStep::Loaded { .. } => {}
+            WarmupStep::Failed { .. } if bucket.is_ending() => return,
             WarmupStep::Failed { vbid: Some(vbid), error } => {
-                if bucket.store.is_shared() {
+                if bucket.core().store().is_shared() {
                     tracing::warn!(bucket = name, %vbid, %error, "documents could not be loaded; trying again");
                     sleep_unless_stopped(stop, LOADER_RETRY);
                 } else {
@@ -239,15 +262,15 @@ fn run_loader(bucket: &Bucket, stop: &AtomicBool, reports: bool) {
                 }
             }
             WarmupStep::Failed { vbid: None, error } => {
-                tracing::error!(bucket = name, %error, "warmup met damage; vbuckets will be scanned one by one");
+                tracing::error!(bucket = name, %error, "a part of the store could not be loaded; vbuckets are scanned one by one");
             }
-            WarmupStep::Done if bucket.store.is_shared() => {
+            WarmupStep::Done if bucket.core().store().is_shared() => {
                 std::thread::park_timeout(LOADER_IDLE);
                 continue;
             }
             WarmupStep::Done => return,
         }
-        let warmup = bucket.warmup.stats();
+        let warmup = bucket.warmup().stats();
         if warmup.done {
             report_warmup(name, &warmup, "warmup is done");
         } else if reports && reported.elapsed() >= WARMUP_REPORT {
@@ -277,48 +300,92 @@ fn spawn(
 ) -> std::io::Result<JoinHandle<()>> {
     let name = format!("{kind} {}", bucket.config().name);
     let (bucket, stop) = (Arc::clone(bucket), Arc::clone(stop));
-    std::thread::Builder::new().name(name).spawn(move || run(&bucket, &stop))
+    oribi_supervisor::spawn(name, move || run(&bucket, &stop))
 }
 
-/// Keeps memory between its watermarks and gives back what is free.
+/// Keeps memory between its watermarks and returns free memory to the system.
 fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
-        bucket.memory.pager_looks();
+        oribi_supervisor::plant("pager");
+        bucket.core().memory().pager_looks();
         bucket.recover_checkpoints_step();
         let report = bucket.page_items_step(&step_clock());
-        let is_compacting = bucket.compact_memory_step(&step_clock());
+        let compaction = compaction::step(bucket, &step_clock());
         let has_expired = bucket.expiry_pager_step(&step_clock()).more;
-        if is_compacting || has_expired || report.more && !report.is_stuck {
+        if compaction == NextStep::Now || has_expired || report.more && !report.is_stuck {
             continue;
         }
-        std::thread::park_timeout(if report.is_stuck { PAGER_STUCK } else { PAGER_IDLE });
+        let is_waiting = report.is_stuck || compaction == NextStep::Soon;
+        block_arena::give_back_kept_blocks();
+        std::thread::park_timeout(if is_waiting { PAGER_STUCK } else { PAGER_IDLE });
     }
-    bucket.tasks.finish(Task::ItemPager);
-    bucket.tasks.finish(Task::ExpiryPager);
-    bucket.tasks.finish(Task::MemoryCompaction);
+    bucket.core().tasks().finish(Task::ItemPager);
+    bucket.core().tasks().finish(Task::ExpiryPager);
+    bucket.core().tasks().finish(Task::MemoryCompaction);
 }
 
-/// Reads what operations wait for.
+/// Reads the documents that operations wait for.
 fn run_fetcher(bucket: &Bucket, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
-        if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetches.is_empty() {
+        oribi_supervisor::plant("fetcher");
+        if bucket.fetch_step_timed(&step_clock()) == 0 && bucket.fetcher().is_empty() {
+            block_arena::give_back_kept_blocks();
             std::thread::park_timeout(PAGER_IDLE);
         }
     }
-    bucket.tasks.finish(Task::Fetcher);
+    bucket.core().tasks().finish(Task::Fetcher);
 }
 
-/// Removes old tombstones from the store. On its own, because a step waits for the disk.
+/// Removes old tombstones from the store, on its own thread because a step waits for the disk.
 fn run_purger(bucket: &Bucket, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         match bucket.purge_tombstones_step(&step_clock()) {
             Ok(report) if report.more => continue,
             Ok(_) => {}
+            // `failure.rs` logs it, and the pass goes on with the next vbucket.
             Err(error) => {
-                tracing::error!(bucket = bucket.config().name, %error, "old tombstones could not be purged");
+                tracing::debug!(bucket = bucket.config().name, %error, "a vbucket was not purged");
             }
         }
         std::thread::park_timeout(PURGER_IDLE);
     }
-    bucket.tasks.finish(Task::TombstonePurge);
+    bucket.core().tasks().finish(Task::TombstonePurge);
+}
+
+/// Reads older changes for change streams.
+fn run_backfiller(bucket: &Bucket, stop: &AtomicBool) {
+    let mut failures: u32 = 0;
+    let pace = |pause: BackfillPause| {
+        let pauses_max = BACKFILL_PAUSES_MAX[usize::from(pause.others_wait)];
+        if stop.load(Ordering::Acquire) || pause.idle >= pauses_max {
+            return false;
+        }
+        std::thread::park_timeout(BACKFILL_PAUSE);
+        true
+    };
+    while !stop.load(Ordering::Acquire) {
+        oribi_supervisor::plant("backfill");
+        match bucket.backfill_step(&pace, &step_clock()) {
+            Ok(report) => {
+                failures = 0;
+                match report {
+                    BackfillReport { is_blocked: true, .. } => {
+                        sleep_unless_stopped(stop, BACKFILL_PAUSE);
+                    }
+                    BackfillReport { waiting: 1.., .. } => {}
+                    BackfillReport { .. } => {
+                        block_arena::give_back_kept_blocks();
+                        std::thread::park_timeout(BACKFILL_IDLE);
+                    }
+                }
+            }
+            // `failure.rs` logs it; streams that fail again and again end.
+            Err(error) => {
+                tracing::debug!(bucket = bucket.config().name, %error, "a backfill failed");
+                sleep_unless_stopped(stop, RETRY_FIRST.saturating_mul(1 << failures.min(5)));
+                failures += 1;
+            }
+        }
+    }
+    bucket.core().tasks().finish(Task::Backfill);
 }

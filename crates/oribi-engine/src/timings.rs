@@ -1,8 +1,8 @@
-//! Distributions of what the background work of a bucket costs.
+//! Histograms of a bucket's background work.
 //!
-//! Owns: one histogram per kind of event, with two significant digits. Recorded by the flusher
-//! only, once per step, vbucket or sampled item; no operation of a client comes near. Values beyond
-//! a histogram's range count as its greatest. Read as a copy for stats.
+//! Owns: one histogram per kind of event, with two significant digits. Flusher and fetcher record,
+//! once per step, vbucket or sampled item; operations of clients do not. A value beyond a
+//! histogram's range counts as its greatest. Stats read a copy.
 
 use hdrhistogram::Histogram;
 use oribi_types::Timestamp;
@@ -10,13 +10,13 @@ use oribi_types::Timestamp;
 use crate::item::ItemRef;
 use crate::tasks::elapsed_us;
 
-/// Longest time that is told apart: one hour, in microseconds.
+/// Longest time in range: one hour, in microseconds.
 const TIME_MAX_US: u64 = 3_600_000_000;
-/// Largest number of items of one commit that is told apart.
+/// Largest number of items of one commit in range.
 const ITEMS_MAX: u64 = 1 << 24;
-/// Largest block that is told apart: a value of 20 MiB with its key and header fits below.
+/// Largest block in range: a value of 20 MiB with its key and header fits below.
 const BLOCK_BYTES_MAX: u64 = 32 << 20;
-/// Significant decimal digits: values are told apart to one per cent, for about 10 KiB each.
+/// Significant decimal digits: a resolution of one per cent, for about 10 KiB a histogram.
 const DIGITS: u8 = 2;
 /// One flushed item in so many is sampled; the first of each vbucket's batch always is.
 const SAMPLE_EVERY: usize = 16;
@@ -28,13 +28,13 @@ pub struct BucketTimings {
     pub disk_commit: Histogram<u64>,
     /// Items of one commit.
     pub flush_batch_items: Histogram<u64>,
-    /// Time to read what one vbucket has queued, in microseconds.
+    /// Time to read one vbucket's queue, in microseconds.
     pub persistence_cursor_get_all_items: Histogram<u64>,
-    /// Time from the mutation of a document until it was known to be durable, in microseconds with a
+    /// Time from the mutation of a document until it is durable, in microseconds with a
     /// resolution of 65; one flushed item in sixteen is sampled.
     pub storage_age: Histogram<u64>,
-    /// Time to take one vbucket's persisted items out of the queue and to tell those who waited
-    /// for them, in microseconds.
+    /// Time to take one vbucket's persisted items out of the queue and to tell their waiters, in
+    /// microseconds.
     pub checkpoint_remover: Histogram<u64>,
     /// Time to read one batch of evicted documents and to put them into memory, in microseconds.
     pub bg_load: Histogram<u64>,
@@ -80,7 +80,7 @@ impl BucketTimings {
         self.bg_load_items.saturating_record(items as u64);
     }
 
-    /// Samples items that a commit which ended at `now` has made durable.
+    /// Samples items of a commit that ended at `now`.
     pub(crate) fn flushed<'a>(&mut self, items: impl Iterator<Item = &'a ItemRef>, now: Timestamp) {
         for item in items.step_by(SAMPLE_EVERY) {
             // The upper 48 bits of a CAS are the wall clock at the time of the mutation.

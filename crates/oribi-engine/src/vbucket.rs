@@ -1,7 +1,7 @@
 //! A vbucket: one partition of a bucket, with its index, its queue and its history.
 //!
 //! Owns: the hash table and the checkpoint manager of the partition, each behind its own lock, the
-//! failover table, the persisted seqno and whoever waits for it.
+//! failover table, the persisted seqno and the waiters for it.
 //!
 //! Invariants:
 //! 1. Lock order: table, then queue. The waiters' lock is never held together with either.
@@ -10,53 +10,66 @@
 //! 3. The table keeps an item or its tombstone at least until its slot has left the queue.
 //! 4. Nothing is freed, copied or parsed under a lock where it can be done before or after it.
 //!
-//! Sixty-four vbuckets (up to 1024) are the lock stripes of a bucket; a finer stripe inside one would
-//! have to be taken together with the queue lock anyway. Callers: the bucket. It never reads a clock.
+//! The vbuckets, 64 to 1024 of them, are the lock stripes of a bucket: a write needs the queue lock
+//! anyway, so a finer stripe would save nothing. Called by the bucket. It never reads a clock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
-use oribi_types::{CollectionId, DocKey, Seqno, VbUuid, Vbid};
+use oribi_types::{DocKey, Seqno, VbUuid, Vbid};
 use parking_lot::Mutex;
 
-use crate::bucket::Storage;
-use crate::checkpoint::{CheckpointManager, CursorId};
+use crate::checkpoint::{CheckpointManager, CursorId, StreamWaker};
+use crate::config::Storage;
 use crate::hash_table::{GroupHint, HashSeed, HashTable, KeyHash};
 use crate::item::ItemRef;
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
+use crate::system_event::SystemEvent;
 
+mod backfilling;
 mod collection_figures;
 mod compressed;
+mod context;
+mod event_list;
+mod events;
 mod expiring;
 mod fetching;
 mod flushing;
+mod invariants;
 mod loading;
+mod locking;
 mod locks;
+mod measuring;
+mod moving;
+mod next_version;
 mod operations;
 mod owning;
 mod paging;
+mod reading;
+mod removing;
 mod sampling;
 mod stats;
-mod sub_document;
+mod streaming;
 mod table;
-mod versions;
 mod with_meta;
+mod writing;
 
 pub use collection_figures::CollectionStats;
+pub(crate) use context::Context;
+use event_list::EventList;
 pub(crate) use fetching::{FetchBegun, Installed};
 pub(crate) use flushing::FlushRead;
-pub(crate) use operations::{Context, store_fields};
-pub(crate) use paging::{Sweep, SweepReport};
+pub use next_version::{Current, NextVersion, Stamp, VersionFields};
+pub(crate) use operations::store_fields;
+pub(crate) use paging::SweepReport;
 pub use stats::{KeyStats, VbucketStats};
-pub use sub_document::{
-    Current, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields, VersionOutcome,
-};
+pub(crate) use streaming::{StreamCursor, StreamRead};
 use table::Table;
 
 /// Phase values beyond [`VbucketPhase`]: the documents of an active vbucket are still being loaded.
 const LOADING: u8 = 0;
-/// They could not be loaded: nothing is served.
+/// The documents could not be loaded, so nothing is served.
 const FAILED: u8 = u8::MAX;
 /// This node has taken the vbucket over and does not serve it yet.
 const STARTING: u8 = u8::MAX - 1;
@@ -67,10 +80,10 @@ const RETIRING: u8 = u8::MAX - 2;
 pub struct VBucket {
     id: Vbid,
     phase: AtomicU8,
-    /// Raised whenever ownership begins or ends, so that what was begun before is known not to belong to
-    /// what is there now. Changes only while table and queue are locked.
+    /// Raised whenever ownership begins or ends, so that work of an earlier ownership is recognised
+    /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
-    /// Where the table's groups are, for who prefetches.
+    /// Where the table's groups are, for prefetches.
     groups: GroupHint,
     table: Mutex<Table>,
     queue: Mutex<CheckpointManager>,
@@ -80,6 +93,10 @@ pub struct VBucket {
     uuid: AtomicU64,
     persisted_seqno: AtomicU64,
     purge_seqno: AtomicU64,
+    /// The store may have records up to here by a commit that failed.
+    doubtful_seqno: AtomicU64,
+    /// Of a vbucket in memory only; otherwise the store has them.
+    events: Mutex<EventList>,
     /// Something may be waiting in the queue for the flusher.
     dirty: AtomicBool,
     /// Items persisted, and expired documents removed, since open.
@@ -101,7 +118,7 @@ impl VBucket {
     ) -> VBucket {
         let mut queue = CheckpointManager::new(state.high_seqno, state.max_cas);
         let persistence_cursor = (storage == Storage::Persistent)
-            .then(|| queue.register_cursor("persistence", state.high_seqno, false).id);
+            .then(|| queue.register_cursor("persistence", state.high_seqno).id);
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
         VBucket {
             id,
@@ -118,6 +135,8 @@ impl VBucket {
             uuid: AtomicU64::new(uuid.0),
             persisted_seqno: AtomicU64::new(state.high_seqno.0),
             purge_seqno: AtomicU64::new(state.purge_seqno.0),
+            doubtful_seqno: AtomicU64::new(0),
+            events: Mutex::default(),
             dirty: AtomicBool::new(false),
             drained: AtomicU64::new(0),
             expired: AtomicU64::new(0),
@@ -167,72 +186,54 @@ impl VBucket {
         &self.waiters
     }
 
-    /// Starts a new history, because the one before may have lost its end.
-    pub(crate) fn begin_history(&self, uuid: VbUuid) {
-        let mut table = self.failover_table.lock();
-        let seqno = self.queue.lock().high_seqno();
-        push_history(&mut table, FailoverEntry { uuid, seqno });
-        self.uuid.store(uuid.0, Ordering::Relaxed);
-    }
-
-    /// Forgets every document; seqno and CAS go on. Returns the state to persist.
-    pub(crate) fn clear(&self, uuid: VbUuid) -> VbucketState {
-        let (dropped, expelled, high_seqno, max_cas) = {
+    /// Forgets every document and every history before; seqno and CAS go on. The new history begins
+    /// with `events`. Returns the state to persist, in which these are not yet.
+    pub(crate) fn clear(
+        &self,
+        context: &Context<'_>,
+        uuid: VbUuid,
+        events: &[SystemEvent<'_>],
+    ) -> VbucketState {
+        let (streams, dropped, expelled, state) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
+            let streams = queue.end_streams();
             let (dropped, expelled) = (table.clear(), queue.clear());
-            // What is being fetched was there before, and is not any more.
+            // A fetch under way reads what was there before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             table.index.show_to(&self.groups);
-            (dropped, expelled, queue.high_seqno(), queue.max_cas())
+            let state = self.emptied_state(&table, &queue, uuid);
+            self.events.lock().clear();
+            self.queue_events(context, &mut queue, events);
+            (streams, dropped, expelled, state)
         };
         drop(dropped);
         self.settle(expelled);
-        self.begin_history(uuid);
-        self.persisted_seqno.store(high_seqno.0, Ordering::Release);
+        streams.iter().for_each(StreamWaker::wake);
+        self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
+        self.mark_dirty(context.signal);
+        state
+    }
+
+    /// A reader of an earlier history has documents that are gone, so no history but the new one is
+    /// known, and each reader begins anew.
+    fn emptied_state(
+        &self,
+        table: &Table,
+        queue: &CheckpointManager,
+        uuid: VbUuid,
+    ) -> VbucketState {
+        let high_seqno = queue.high_seqno();
+        *self.failover_table.lock() = vec![FailoverEntry { uuid, seqno: high_seqno }];
+        self.uuid.store(uuid.0, Ordering::Relaxed);
+        self.raise_purge_seqno(high_seqno);
         VbucketState {
             phase: VbucketPhase::Active,
             high_seqno,
-            max_cas,
-            max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
+            max_cas: queue.max_cas(),
+            max_deleted_rev_seqno: table.max_deleted_rev(),
             purge_seqno: high_seqno,
             failover_table: self.failover_table(),
-        }
-    }
-
-    /// Removes from memory every collection that `keep` refuses, some groups at a time so that other
-    /// operations on the vbucket get in between. Nobody can write to such a collection any more.
-    pub(crate) fn retain_collections(&self, keep: impl Fn(CollectionId) -> bool) {
-        const GROUPS_PER_SLICE: usize = 256;
-        let mut next = 0;
-        let mut seen_count = self.table.lock().index.group_count();
-        loop {
-            let mut table = self.table.lock();
-            let count = table.index.group_count();
-            if count != seen_count {
-                // The table grew or finished growing meanwhile, and groups have new numbers.
-                (next, seen_count) = (0, count);
-            }
-            if next >= count {
-                return table.retain_collections(keep);
-            }
-            let mut gone = Vec::new();
-            for group in next..(next + GROUPS_PER_SLICE).min(count) {
-                table.index.visit_group(group, |item| {
-                    if !keep(item.key().collection) {
-                        gone.push(item.clone());
-                    }
-                });
-            }
-            let mut queue = self.queue.lock();
-            for item in &gone {
-                table.remove_same(self.seed.hash(item.key()), item);
-                queue.orphaned(item);
-            }
-            drop(queue);
-            next += GROUPS_PER_SLICE;
-            drop(table);
-            drop(gone);
         }
     }
 }

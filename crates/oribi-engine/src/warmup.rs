@@ -1,43 +1,42 @@
 //! Warmup: brings the store's documents back into memory, while clients are served.
 //!
-//! Owns: the plan of one load for all vbuckets, what of each record goes into memory, and the figures.
-//! A step loads one part of the plan; steps may run on several threads. The parts come newest first
-//! where the store knows, so values are there by recency: with eviction they are loaded until memory
-//! reaches the low watermark, then keys and metadata only. That is so with full eviction, too, where
-//! the item pager takes them out again when everything is loaded: until then a key in the table is the only
-//! sign that its record was seen.
+//! Owns: the plan of one load for all vbuckets, its progress, and the figures. A step loads one
+//! part of the plan; several threads may run steps. The parts come newest first where the store
+//! knows, so values come by recency. With eviction they are loaded until memory reaches the low
+//! watermark, then keys and metadata only. This holds for full eviction, too: until everything is
+//! loaded, a key in the table is the only sign that its record was seen. After that the item pager
+//! evicts it.
 //!
-//! Vbuckets serve meanwhile. What an operation does not find may still be in the store, so it is fetched
-//! first; a stored record enters the table only if nothing is there under its key, and no tombstone leaves
-//! the table before loading ends. Revisions of re-created documents continue from the highest
-//! revision of a deletion, which the vbucket's state carries.
+//! Vbuckets serve meanwhile. A key that an operation misses may still be in the store, so it is
+//! fetched first. A stored record enters the table only if nothing is there under its key, and no
+//! tombstone leaves the table before loading ends. Revisions of re-created documents continue from
+//! the highest revision of a deletion, which the vbucket's state carries.
 //!
-//! When a part cannot be read, nothing says which vbuckets have records in the rest of it. So every vbucket
-//! that is not loaded is then scanned by itself; one whose scan fails stays in temporary failure, and
-//! the others serve. Documents of collections that left the manifest are purged afterwards, those that had not been
-//! purged when the last owner ended, and those that were dropped while they were loaded. A collection that is not in the
-//! manifest is not always a dropped one: what a load reads may be newer than the manifest that it began with.
+//! When a part cannot be read, the vbuckets with records in the rest of it are unknown. Every
+//! vbucket that is not loaded is then scanned by itself; one whose scan fails stays in temporary
+//! failure, and the others serve. Documents of collections that were dropped, before the load or
+//! during it, are purged afterwards. A collection that is missing in the manifest was not always
+//! dropped: a load may read records newer than the manifest that it began with.
 //!
-//! On a store that several nodes share vbuckets come one by one, each as a part of its own, for as long as the bucket is
-//! open; a part that cannot be read is tried again.
+//! On a store that several nodes share, vbuckets come one by one, each as a part of its own, for as
+//! long as the bucket is open. A part that cannot be read is tried again.
+
+mod part;
+mod stats;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::Thread;
 
 use oribi_storage::{LoadPart, LoadPlan, StoreError};
-use oribi_types::{CollectionId, ManifestUid, Timestamp, Vbid};
+use oribi_types::{ManifestUid, Timestamp, Vbid};
 use parking_lot::Mutex;
 
-use crate::bucket::Bucket;
-use crate::eviction::EvictionPolicy;
-use crate::stats::{WarmupState, WarmupStats};
-use crate::tasks::{StepClock, Task, elapsed_us, no_clock};
+use crate::core::Core;
+use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::VBucket;
 
-mod part;
-
-use part::{Extent, PartLoad};
+use part::{Counts, Extent, PartLoad};
+pub use stats::{WarmupState, WarmupStats};
 
 /// What one step did.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ pub enum WarmupStep {
         /// Documents among them.
         items: u64,
     },
-    /// Could not read one.
+    /// Could not read a part.
     Failed {
         /// The vbucket that stays in temporary failure; `None` when vbuckets will be scanned one by
         /// one to find out.
@@ -55,7 +54,7 @@ pub enum WarmupStep {
         /// Why.
         error: StoreError,
     },
-    /// Every part was taken by this or another thread.
+    /// No part is left.
     Done,
 }
 
@@ -63,8 +62,7 @@ pub enum WarmupStep {
 pub(crate) struct Warmup {
     stats: Mutex<WarmupStats>,
     work: Mutex<Work>,
-    /// How much of a document goes into memory, as [`Extent`].
-    extent: AtomicU8,
+    extent: Extent,
     /// Threads that wait for more to load.
     loaders: Mutex<Vec<Thread>>,
 }
@@ -85,16 +83,13 @@ struct Work {
 }
 
 impl Warmup {
-    /// Warmup of a bucket of which this many vbuckets have something to load.
+    /// Warmup of a bucket that has this many vbuckets to load.
     pub(crate) fn of(vbuckets: usize) -> Warmup {
-        let done = vbuckets == 0;
-        let state = if done { WarmupState::Done } else { WarmupState::Values };
-        let stats = WarmupStats { vbuckets, done, state, ..WarmupStats::default() };
-        let extent = AtomicU8::new(Extent::Values as u8);
+        let stats = WarmupStats { vbuckets, done: vbuckets == 0, ..WarmupStats::default() };
         Warmup {
             stats: Mutex::new(stats),
             work: Mutex::default(),
-            extent,
+            extent: Extent::default(),
             loaders: Mutex::default(),
         }
     }
@@ -106,57 +101,52 @@ impl Warmup {
 
     /// Progress so far.
     pub(crate) fn stats(&self) -> WarmupStats {
-        *self.stats.lock()
+        let stats = *self.stats.lock();
+        let state = match (stats.done, self.extent.keeps_values()) {
+            (true, _) => WarmupState::Done,
+            (false, true) => WarmupState::Values,
+            (false, false) => WarmupState::Metadata,
+        };
+        WarmupStats { state, ..stats }
     }
 
-    fn extent(&self) -> Extent {
-        Extent::of(self.extent.load(Ordering::Relaxed))
-    }
-}
-
-impl Bucket {
-    /// [`Bucket::warmup_step_timed`] by a clock that stands still.
-    pub fn warmup_step(&self) -> WarmupStep {
-        self.warmup_step_timed(&no_clock)
-    }
-
-    /// Loads the next part that nobody has taken.
-    pub fn warmup_step_timed(&self, clock: StepClock<'_>) -> WarmupStep {
-        if self.warmup.stats().done {
+    /// Loads the next part that no loader has taken.
+    pub(crate) fn step(&self, core: &Core, clock: StepClock<'_>) -> WarmupStep {
+        if self.stats().done {
             return WarmupStep::Done;
         }
-        let Some(part) = self.next_part(clock) else { return WarmupStep::Done };
-        let step = self.tasks.run(Task::Warmup, clock, || self.load_part(part));
-        self.part_ended(clock);
+        let Some(part) = self.next_part(core, clock) else { return WarmupStep::Done };
+        let step = core.tasks().run(Task::Warmup, clock, || self.load_part(core, part));
+        self.part_ended(core, clock);
         step
     }
 
     /// Takes a part; the first call makes the plan.
-    fn next_part(&self, clock: StepClock<'_>) -> Option<LoadPart> {
-        let mut work = self.warmup.work.lock();
+    fn next_part(&self, core: &Core, clock: StepClock<'_>) -> Option<LoadPart> {
+        let mut work = self.work.lock();
         if !work.is_planned {
             work.is_planned = true;
             work.begun = clock();
-            work.manifest_uid = self.manifest().uid();
-            work.parts = self.plan_warmup().into();
+            work.manifest_uid = core.collections().manifest().uid();
+            work.parts = self.plan(core).into();
         }
         let part = work.parts.pop_front()?;
         if std::mem::take(&mut work.is_resumed) {
             work.begun = clock();
-            work.manifest_uid = self.manifest().uid();
+            work.manifest_uid = core.collections().manifest().uid();
         }
         work.running += 1;
         Some(part)
     }
 
-    /// Begins to serve these vbuckets, which were claimed, and has their documents loaded meanwhile.
-    pub(crate) fn serve_and_load(&self, vbuckets: &[Vbid]) {
-        // Until the parts are queued nobody may take the loading for complete.
-        let mut work = self.warmup.work.lock();
+    /// Begins to serve these claimed vbuckets and queues them for loading.
+    pub(crate) fn serve_and_load(&self, core: &Core, vbuckets: &[Vbid]) {
+        // Held until the parts are queued, so that no loader takes the load for complete.
+        let mut work = self.work.lock();
         let was_idle = work.parts.is_empty() && work.running == 0;
         work.is_planned = true;
         let mut added = 0;
-        for vbucket in vbuckets.iter().filter_map(|vbid| self.vbucket(*vbid)) {
+        for vbucket in vbuckets.iter().filter_map(|vbid| core.vbucket(*vbid)) {
             vbucket.begin_serving();
             if vbucket.is_loading() {
                 work.parts.push_back(LoadPart::vbucket(vbucket.id()));
@@ -168,166 +158,146 @@ impl Bucket {
         }
         if was_idle {
             work.is_resumed = true;
-            *self.warmup.stats.lock() =
-                WarmupStats { state: WarmupState::Values, ..WarmupStats::default() };
-            self.warmup.extent.store(Extent::Values as u8, Ordering::Relaxed);
+            *self.stats.lock() = WarmupStats::default();
+            self.extent.reset();
         }
-        let mut stats = self.warmup.stats.lock();
+        let mut stats = self.stats.lock();
         stats.vbuckets += added;
         stats.done = false;
         drop(stats);
         drop(work);
-        self.warmup.loaders.lock().iter().for_each(Thread::unpark);
+        self.loaders.lock().iter().for_each(Thread::unpark);
     }
 
-    fn plan_warmup(&self) -> Vec<LoadPart> {
-        let plan = self.store.plan_load().unwrap_or_else(|error| {
-            tracing::warn!(bucket = self.config().name, %error, "no plan for loading; vbuckets are scanned one by one");
-            LoadPlan::by_vbucket(self.loading().map(VBucket::id))
+    fn plan(&self, core: &Core) -> Vec<LoadPart> {
+        let plan = core.store().plan_load().unwrap_or_else(|error| {
+            tracing::warn!(bucket = core.name(), %error, "no plan for loading; vbuckets are scanned one by one");
+            LoadPlan::by_vbucket(loading(core).map(VBucket::id))
         });
-        self.warmup.stats.lock().items_estimate = plan.records_estimate;
-        // Every key will be in memory, so no table has to grow on the way.
+        self.stats.lock().items_estimate = plan.records_estimate;
+        // Every key will be in memory; a table of the right size does not grow on the way.
         for (vbid, records) in &plan.records {
-            if let Some(vbucket) = self.vbucket(*vbid) {
+            if let Some(vbucket) = core.vbucket(*vbid) {
                 vbucket.reserve(*records);
             }
         }
         let is_wanted = |part: &LoadPart| match part.whole_vbucket() {
-            Some(vbid) => self.vbucket(vbid).is_some_and(VBucket::is_loading),
+            Some(vbid) => core.vbucket(vbid).is_some_and(VBucket::is_loading),
             None => true,
         };
         let mut parts: Vec<LoadPart> = plan.parts.into_iter().filter(is_wanted).collect();
         if parts.is_empty() {
-            // Nothing but tombstones that were purged: the scans find that out.
-            parts = self.loading().map(VBucket::id).map(LoadPart::vbucket).collect();
+            // There are only purged tombstones; the scans find that out.
+            parts = loading(core).map(VBucket::id).map(LoadPart::vbucket).collect();
         }
         parts
     }
 
-    fn loading(&self) -> impl Iterator<Item = &VBucket> {
-        self.vbuckets().iter().filter(|vbucket| vbucket.is_loading())
-    }
-
-    fn load_part(&self, part: LoadPart) -> WarmupStep {
-        let whole = part.whole_vbucket().and_then(|vbid| self.vbucket(vbid));
+    fn load_part(&self, core: &Core, part: LoadPart) -> WarmupStep {
+        let whole = part.whole_vbucket().and_then(|vbid| core.vbucket(vbid));
         // Before the first record is read.
         let incarnation = whole.map(VBucket::incarnation);
         if whole.is_some_and(|vbucket| !vbucket.is_loading()) {
-            // It is another node's by now.
+            // Another node owns it by now.
             return WarmupStep::Loaded { items: 0 };
         }
-        // Small vbuckets have too few documents for a look on the way.
-        self.review_extent();
-        let mut load = PartLoad::new(self, incarnation);
+        // Small vbuckets have too few documents for a review on the way.
+        self.extent.review(core.memory());
+        let mut load = PartLoad::new(core, &self.extent, incarnation);
         let loaded = match load.keeps_values() {
-            true => self.store.load_part(part, &mut |vbid, record| load.take(vbid, &record, None)),
-            false => self.store.load_metadata(part, &mut |vbid, record, value_bytes| {
+            true => {
+                core.store().load_part(part, &mut |vbid, record| load.take(vbid, &record, None))
+            }
+            false => core.store().load_metadata(part, &mut |vbid, record, value_bytes| {
                 load.take(vbid, &record, Some(value_bytes))
             }),
         };
         let (counts, unknown) = load.finish();
-        let incarnation = incarnation.unwrap_or_default();
-        self.schedule_purges(&unknown);
-        let mut stats = self.warmup.stats.lock();
+        core.collections().purge_if_dropped(&unknown, core.signal());
+        self.count(counts);
+        let whole = whole.zip(incarnation);
+        match loaded {
+            Ok(()) => {
+                if let Some((vbucket, incarnation)) = whole {
+                    self.stats.lock().vbuckets_done += 1;
+                    vbucket.finish_loading(incarnation);
+                }
+                WarmupStep::Loaded { items: counts.items }
+            }
+            Err(error) => {
+                let vbid = whole.map(|(vbucket, _)| vbucket.id());
+                self.part_failed(core, whole);
+                WarmupStep::Failed { vbid, error }
+            }
+        }
+    }
+
+    fn count(&self, counts: Counts) {
+        let mut stats = self.stats.lock();
         stats.items += counts.items;
         stats.values += counts.values;
         stats.tombstones += counts.tombstones;
         stats.overtaken += counts.overtaken;
-        match (loaded, whole) {
-            (Ok(()), Some(_)) => {
-                stats.vbuckets_done += 1;
-                drop(stats);
-                whole.into_iter().for_each(|vbucket| vbucket.finish_loading(incarnation));
-                WarmupStep::Loaded { items: counts.items }
+    }
+
+    /// A part could not be read. `whole` is its vbucket and incarnation; `None` for a part of
+    /// several vbuckets.
+    fn part_failed(&self, core: &Core, whole: Option<(&VBucket, u64)>) {
+        match whole {
+            Some((vbucket, _)) if core.store().is_shared() => {
+                // The cluster behind the store may be back in a moment, and no other node serves
+                // the vbucket.
+                self.work.lock().parts.push_back(LoadPart::vbucket(vbucket.id()));
             }
-            (Ok(()), None) => WarmupStep::Loaded { items: counts.items },
-            (Err(error), Some(vbucket)) if self.store.is_shared() => {
-                drop(stats);
-                // The cluster behind the store may be back in a moment, and nobody else serves the vbucket.
-                self.warmup.work.lock().parts.push_back(LoadPart::vbucket(vbucket.id()));
-                WarmupStep::Failed { vbid: Some(vbucket.id()), error }
-            }
-            (Err(error), Some(vbucket)) => {
-                stats.failed += 1;
+            Some((vbucket, incarnation)) => {
+                self.stats.lock().failed += 1;
                 vbucket.fail_loading(incarnation);
-                WarmupStep::Failed { vbid: Some(vbucket.id()), error }
             }
-            (Err(error), None) => {
-                drop(stats);
-                self.warmup.work.lock().has_failed = true;
-                WarmupStep::Failed { vbid: None, error }
-            }
+            None => self.work.lock().has_failed = true,
         }
     }
 
-    /// A part is loaded or given up. After the last one vbuckets serve with certainty, or are scanned
-    /// one by one.
-    fn part_ended(&self, clock: StepClock<'_>) {
-        let mut work = self.warmup.work.lock();
+    /// A part is loaded or given up. After the last one the load is complete, or vbuckets are
+    /// scanned one by one.
+    fn part_ended(&self, core: &Core, clock: StepClock<'_>) {
+        let mut work = self.work.lock();
+        debug_assert!(work.running > 0, "a part ends that a loader has taken");
         work.running -= 1;
         let elapsed_us = elapsed_us(work.begun, clock());
         let is_last = work.running == 0 && work.parts.is_empty();
         if is_last && std::mem::take(&mut work.has_failed) {
-            // What was loaded stays; counting begins anew.
-            work.parts = self.loading().map(VBucket::id).map(LoadPart::vbucket).collect();
-            let mut stats = self.warmup.stats.lock();
+            // Loaded documents stay; counting begins anew.
+            work.parts = loading(core).map(VBucket::id).map(LoadPart::vbucket).collect();
+            let mut stats = self.stats.lock();
             let (vbuckets, items_estimate) = (stats.vbuckets, stats.items_estimate);
-            let state = stats.state;
-            *stats = WarmupStats { vbuckets, items_estimate, state, ..WarmupStats::default() };
+            *stats = WarmupStats { vbuckets, items_estimate, ..WarmupStats::default() };
         }
         let is_over = is_last && work.parts.is_empty();
         if is_over {
-            self.end_warmup(&work);
+            end_loading(core, work.manifest_uid);
         }
-        let mut stats = self.warmup.stats.lock();
+        let mut stats = self.stats.lock();
         stats.elapsed_us = elapsed_us;
         if is_over {
             stats.vbuckets_done = stats.vbuckets - stats.failed;
-            stats.state = WarmupState::Done;
             stats.done = true;
-            self.tasks.finish(Task::Warmup);
+            core.tasks().finish(Task::Warmup);
         }
     }
+}
 
-    fn end_warmup(&self, work: &Work) {
-        let current = self.manifest();
-        if current.uid() != work.manifest_uid {
-            // A collection may have been dropped, and purged from memory, while it was loaded.
-            for vbucket in self.vbuckets() {
-                vbucket.retain_collections(|collection| current.contains(collection));
-            }
-        }
-        self.loading().for_each(|vbucket| vbucket.finish_loading(vbucket.incarnation()));
-    }
+fn loading(core: &Core) -> impl Iterator<Item = &VBucket> {
+    core.vbuckets().iter().filter(|vbucket| vbucket.is_loading())
+}
 
-    /// Decides how much of the documents that follow goes into memory.
-    fn review_extent(&self) {
-        if matches!(self.config().eviction, EvictionPolicy::None | EvictionPolicy::Nru) {
-            return;
-        }
-        if self.warmup.extent() == Extent::Values
-            && self.memory.used_bytes() >= self.memory.low_watermark_bytes()
-        {
-            self.warmup.extent.store(Extent::Metadata as u8, Ordering::Relaxed);
-            self.warmup.stats.lock().state = WarmupState::Metadata;
+/// Everything is loaded, by a manifest that may have changed since then.
+fn end_loading(core: &Core, manifest_uid: ManifestUid) {
+    let current = core.collections().manifest();
+    if current.uid() != manifest_uid {
+        // A collection may have been dropped, and purged from memory, while it was loaded.
+        for vbucket in core.vbuckets() {
+            vbucket.retain_collections(|collection| current.contains(collection));
         }
     }
-
-    /// Has documents of collections purged that were not in the manifest, as far as they were dropped: which is for ever,
-    /// so that no later manifest has to be asked.
-    fn schedule_purges(&self, unknown: &[CollectionId]) {
-        let manifest = self.manifest();
-        let mut purges = self.purges.lock();
-        let known = purges.len();
-        for collection in unknown.iter().filter(|collection| manifest.has_dropped(**collection)) {
-            if !purges.contains(collection) {
-                purges.push(*collection);
-            }
-        }
-        let has_new = purges.len() > known;
-        drop(purges);
-        if has_new {
-            self.signal.notify();
-        }
-    }
+    loading(core).for_each(|vbucket| vbucket.finish_loading(vbucket.incarnation()));
 }

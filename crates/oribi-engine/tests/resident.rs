@@ -1,18 +1,18 @@
 //! Resident memory at a full quota, while the size of documents changes.
 //!
-//! One process of its own, because it looks at what the process has: a bucket whose quota is filled several times over with
-//! documents of 512 bytes, then of 4 KiB, then of 100 bytes. The store takes everything and keeps nothing, so all
-//! that is resident is the engine's.
+//! A process of its own, because it measures the process: the quota of a bucket is filled several
+//! times over with documents of 512 bytes, then of 4 KiB, then of 100 bytes. The store keeps
+//! nothing, so all resident memory is the engine's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oribi_engine::{
     Bucket, BucketConfig, BucketThreads, EvictionPolicy, MutationOutcome, Refused, Storage,
-    StoreMode, StoreRequest, Upkeep,
+    StoreRequest,
 };
 use oribi_storage::testing::NullStore;
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 const MIB: u64 = 1 << 20;
 const VBUCKETS: u16 = 16;
@@ -46,15 +46,7 @@ impl Run {
 
     fn store(&mut self, vbid: Vbid, name: &str, value: &[u8]) {
         let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value,
-            is_compressed: false,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = StoreRequest::set(value);
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match self.bucket.store(vbid, key, &request, Timestamp::from_unix_s(1_700_000_000)) {
@@ -77,18 +69,13 @@ impl Run {
 
 fn run(eviction: EvictionPolicy, storage: Storage, quota: u64) {
     let config = BucketConfig {
-        name: "default".to_owned(),
-        uuid: "0".repeat(32),
         vbuckets: VBUCKETS,
         memory_quota_bytes: quota,
-        flush_enabled: false,
         value_bytes_max: 1 << 20,
         flush_interval_ms: 5,
         storage,
         eviction,
-        high_watermark_percent: 85,
-        low_watermark_percent: 75,
-        upkeep: Upkeep::default(),
+        ..BucketConfig::default()
     };
     let mut next = 1;
     let entropy = Box::new(move || {

@@ -29,11 +29,7 @@ pub async fn run(masters: &str) -> Result<(), Box<dyn std::error::Error>> {
         .num_replicas(1);
     let table = client.create_table(creator).await?;
 
-    let options = SessionOptions {
-        flush_mode: FlushMode::Background,
-        buffer_bytes_max: 4 << 20,
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::new().flush_mode(FlushMode::Background).buffer_bytes_max(4 << 20);
     let mut session = Session::new(&table, options);
     for id in 0..50_000 {
         let mut row = session.insert();

@@ -1,7 +1,6 @@
 //! Ways to read: one row, many rows by key, all rows in parallel, some columns of some rows.
 //! `cargo run -p oribi-kudu --example read_rows -- MASTERS`
 
-use futures_util::StreamExt;
 use oribi_kudu::{
     ClientBuilder, ColumnSchema, DataType, HashPartition, Predicate, ReadMode, ReplicaSelection,
     Schema, Session, SessionOptions, Table, TableCreator, TokenOptions, Value,

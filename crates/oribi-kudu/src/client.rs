@@ -1,10 +1,10 @@
 //! The client of one cluster.
 //!
-//! Owns what all tables, sessions and scanners of a client share: connections, the leading master, the
-//! cache of tablets, the identities of writes and the newest timestamp seen. Invariant: the timestamp only
-//! grows, and every write and scan carries it, so that what this client has seen happened before what it
-//! does next. A [`Client`] is cheap to clone and every clone is the same client. The operations on tables are
-//! in `table/`.
+//! It owns what all tables, sessions and scanners of a client share: connections, the leading
+//! master, the cache of tablets, the identities of writes and the newest timestamp. Invariant: the
+//! timestamp only grows, and every write and scan carries it. Everything that this client has seen
+//! therefore happened before its next operation. A [`Client`] is cheap to clone, and every clone is
+//! the same client. The operations on tables are in `table/`.
 
 mod builder;
 
@@ -39,14 +39,15 @@ pub struct Client {
     shared: Arc<ClientShared>,
 }
 
-/// What everything that belongs to a client shares.
+/// The state that everything of one client shares.
 #[derive(Debug)]
 pub(crate) struct ClientShared {
     messenger: Messenger,
     masters: Masters,
     meta_cache: MetaCache,
     requests: RequestTracker,
-    /// A hybrid time: microseconds since 1970-01-01T00:00:00Z shifted left by 12 bits, and a counter. 0 is none.
+    /// A hybrid time: microseconds since 1970-01-01T00:00:00Z shifted left by 12 bits, and a
+    /// counter. 0 is none.
     last_observed_timestamp: AtomicU64,
     rpc_timeout: Duration,
     admin_timeout: Duration,
@@ -76,13 +77,13 @@ impl Client {
         self.shared.last_observed_timestamp()
     }
 
-    /// Makes this client see what another one has seen up to this hybrid time: its reads of the kind
-    /// "read your writes" then include the other's writes.
+    /// Makes this client see everything that another client has seen up to this hybrid time. Its
+    /// "read your writes" reads then include the writes of the other client.
     pub fn observe(&self, timestamp: u64) {
         self.shared.observe(timestamp);
     }
 
-    /// How long a write or a read takes at most unless told otherwise.
+    /// The default timeout of a write or a read.
     pub fn rpc_timeout(&self) -> Duration {
         self.shared.rpc_timeout
     }
@@ -116,7 +117,7 @@ impl ClientShared {
         self.last_observed_timestamp.fetch_max(timestamp, Ordering::AcqRel);
     }
 
-    /// When a change of a table that starts now has to end.
+    /// The deadline of a table change that starts now.
     pub(crate) fn admin_deadline(&self) -> Instant {
         Instant::now() + self.admin_timeout
     }

@@ -1,11 +1,11 @@
-//! What can go wrong, from a caller's point of view.
+//! The errors of the crate, from a caller's point of view.
 //!
-//! One enum for the crate. A variant says who refused (server, table, tablet), during which operation and
-//! with which of Kudu's codes; text from a server is kept beside the code and never decides anything.
-//! Errors are cheap to clone, because one lost connection fails every call that is in flight on it, and
-//! one failed batch is the fate of all its rows. A row that a tablet server refused is no error of this
-//! kind: the batch succeeded, and the session reports the row.
-//! What the client can retry it has retried before an error reaches the caller.
+//! One enum serves the crate. A variant says which server, table or tablet refused, during which
+//! operation, and with which Kudu code. The client keeps a server's text beside the code and never
+//! decides by it. Errors are cheap to clone: one lost connection fails every call in flight on it,
+//! and one failed batch fails all its rows. A row that a tablet server refused is not an error of
+//! this kind. The batch succeeded, and the session reports the row. The client has retried every
+//! retryable failure before an error reaches the caller.
 
 mod codes;
 mod from_rpc;
@@ -19,11 +19,11 @@ pub(crate) use from_rpc::refusal_code;
 pub use operation::Operation;
 
 use crate::row_operation::RowError;
-use crate::scanner::ScanError;
+use crate::scanner::error::ScanError;
 use crate::schema::{SchemaError, ValueError};
 use crate::types::HostPort;
 
-/// Why an operation of the client gave no result.
+/// Why an operation of the client failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,7 +32,7 @@ pub enum Error {
     Network {
         /// The server at the other end.
         server: HostPort,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The server can be reached, but the two sides cannot agree on how to talk.
@@ -42,7 +42,7 @@ pub enum Error {
         server: HostPort,
         /// The server's code, if it sent one.
         code: Option<RpcErrorCode>,
-        /// What did not fit.
+        /// What did not match.
         reason: String,
     },
     /// The RPC layer of the server refused the call before any handler saw it.
@@ -52,20 +52,20 @@ pub enum Error {
         server: HostPort,
         /// Its reason.
         code: RpcErrorCode,
-        /// Its words.
+        /// Its message.
         message: String,
-        /// Features that the call needs and that the server does not have, by Kudu's numbers.
+        /// Features that the call needs and the server lacks, by Kudu's numbers.
         unsupported_flags: Vec<u32>,
     },
-    /// One server did not answer in the time that one attempt has.
+    /// One server did not answer within the time of one attempt.
     #[error("{server} did not answer {method} in time")]
     NoAnswer {
-        /// The silent server.
+        /// The server that did not answer.
         server: HostPort,
         /// The method that was called.
         method: &'static str,
     },
-    /// The server's answer is not what the protocol says.
+    /// The server's answer violates the protocol.
     #[error("{server} sent a malformed answer: {reason}")]
     Malformed {
         /// The server that answered.
@@ -73,7 +73,8 @@ pub enum Error {
         /// What is wrong with the answer.
         reason: String,
     },
-    /// The request is larger than a server accepts. Nothing was sent, and the connection stays usable.
+    /// The request is larger than a server accepts. The client sent nothing, and the connection
+    /// stays usable.
     #[error("a request has at most {bytes_max} bytes, this one has {bytes}")]
     RequestTooLarge {
         /// Bytes of the request, with its headers.
@@ -84,14 +85,14 @@ pub enum Error {
     /// The deadline passed. A write may or may not have been applied.
     #[error("{operation} {subject}: deadline passed{}", after(.last))]
     Timeout {
-        /// What was to be done.
+        /// The operation.
         operation: Operation,
         /// The table, tablet or server that it was about.
         subject: String,
-        /// The failure that was being retried when time ran out.
+        /// The failure that the client was retrying at the deadline.
         last: Option<Box<Error>>,
     },
-    /// None of the configured masters is a leader that answers.
+    /// None of the configured masters answers as the leader.
     #[error("no leader among the masters {}{}", list(.masters), after(.last))]
     NoLeaderMaster {
         /// The masters that were asked.
@@ -102,7 +103,7 @@ pub enum Error {
     /// There is no such table.
     #[error("{operation}: there is no table {table:?}")]
     TableNotFound {
-        /// What was to be done.
+        /// The operation.
         operation: Operation,
         /// Name or id of the table.
         table: String,
@@ -110,7 +111,7 @@ pub enum Error {
     /// A table of this name exists already.
     #[error("{operation}: table {table:?} exists already")]
     TableAlreadyPresent {
-        /// What was to be done.
+        /// The operation.
         operation: Operation,
         /// Name of the table.
         table: String,
@@ -118,7 +119,7 @@ pub enum Error {
     /// The master refused.
     #[error("{operation} {subject:?}: master said {code:?}, {status:?}: {message}")]
     Master {
-        /// What was to be done.
+        /// The operation.
         operation: Operation,
         /// The table that it was about, or empty.
         subject: String,
@@ -126,7 +127,7 @@ pub enum Error {
         code: MasterErrorCode,
         /// The general status beside it.
         status: StatusCode,
-        /// The master's words.
+        /// The master's message.
         message: String,
     },
     /// A tablet server refused a whole request.
@@ -134,7 +135,7 @@ pub enum Error {
         "{operation} tablet {tablet_id} of table {table:?} at {server}: {code:?}, {status:?}: {message}"
     )]
     TabletServer {
-        /// What was to be done.
+        /// The operation.
         operation: Operation,
         /// The server that refused.
         server: HostPort,
@@ -146,7 +147,7 @@ pub enum Error {
         code: TabletServerErrorCode,
         /// The general status beside it.
         status: StatusCode,
-        /// The server's words.
+        /// The server's message.
         message: Box<str>,
     },
     /// No range partition of the table covers the key.
@@ -155,7 +156,7 @@ pub enum Error {
         /// Name of the table.
         table: String,
     },
-    /// The tablet does not exist any more, for instance because its range partition was dropped.
+    /// The tablet no longer exists, for instance because its range partition was dropped.
     #[error("tablet {tablet_id} of table {table:?} is gone")]
     TabletGone {
         /// Name of the table.
@@ -166,7 +167,7 @@ pub enum Error {
     /// A row or a bound is not valid.
     #[error(transparent)]
     Row(#[from] RowError),
-    /// A scan does not fit its table, or its rows were not read as what they are.
+    /// A scan does not match its table, or the caller read a cell as a wrong type.
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// A schema is not valid.
@@ -175,18 +176,18 @@ pub enum Error {
     /// A column cannot hold a value.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// The caller asked for something that makes no sense. Nothing was sent.
+    /// The caller's request is not valid. The client sent nothing.
     #[error("{0}")]
     InvalidArgument(String),
 }
 
-/// Every result of the crate has room for an error, so it stays below what clippy calls large, with some
-/// room for the errors that wrap it.
+/// Every result of the crate has room for an error. The size stays below clippy's limit for a large
+/// error, with some room for the errors that wrap it.
 const _: () = assert!(size_of::<Error>() <= 112);
 
 impl Error {
-    /// Whether doing the same again later may succeed: the fault is one of time or of the network, not of
-    /// the request. The client has already retried until its deadline.
+    /// Whether the same operation may succeed later: the cause is time or the network, not the
+    /// request. The client has already retried until its deadline.
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Network { .. }
@@ -217,13 +218,13 @@ impl Error {
         }
     }
 
-    /// Whether a tablet server refused a whole request because the table has other columns by now. Nothing
-    /// of it was applied, and nothing will be.
+    /// Whether a tablet server refused a whole request because the table's columns have changed.
+    /// The server has applied none of it, and never will.
     pub fn is_schema_mismatch(&self) -> bool {
         matches!(self, Error::TabletServer { code: TabletServerErrorCode::MismatchedSchema, .. })
     }
 
-    /// The general status that says most about this error, for callers that count errors by kind.
+    /// The general status that describes this error best, for callers that count errors by kind.
     pub fn status(&self) -> StatusCode {
         match self {
             Error::Network { .. } => StatusCode::NetworkError,
@@ -248,7 +249,7 @@ impl Error {
 }
 
 impl Error {
-    /// The deadline passed while `last` was being retried.
+    /// The deadline passed while the client was retrying `last`.
     pub(crate) fn timeout(operation: Operation, subject: &str, last: Option<Error>) -> Error {
         Error::Timeout { operation, subject: subject.to_owned(), last: last.map(Box::new) }
     }
@@ -261,7 +262,7 @@ fn is_retryable_rpc(code: RpcErrorCode) -> bool {
     )
 }
 
-/// The failure that was being retried, as the end of a sentence.
+/// The failure that the client was retrying, as the end of a sentence.
 fn after(last: &Option<Box<Error>>) -> String {
     last.as_ref().map(|error| format!(", last failure: {error}")).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Checks of the decoders against themselves, shared by unit tests and the fuzz targets.
 //!
-//! Each check takes arbitrary bytes, as a broken or hostile server might send them, and panics when an
-//! invariant of this crate does not hold; that a decoder refuses bytes is no violation. Compiled for tests
-//! and under the `harness` feature only.
+//! Each check takes arbitrary bytes, as a broken or hostile server might send them, and panics when
+//! an invariant of this crate does not hold. A decoder that refuses bytes violates none. Compiled
+//! only for tests and under the `harness` feature.
 
 mod frames;
 mod input;

@@ -1,6 +1,7 @@
-//! Which tablet holds the row with a key: for people who look into a cluster, and for tests.
+//! Finds the tablet that holds the row with a key, for operators and for tests.
 //!
-//! What `kudu table locate_row` answers. Sessions, scans and lookups find their tablets on their own.
+//! The answer is that of `kudu table locate_row`. Sessions, scans and lookups find their tablets on
+//! their own.
 
 use tokio::time::Instant;
 
@@ -11,10 +12,11 @@ use crate::schema::Value;
 use crate::table::Table;
 
 impl Table {
-    /// The id of the tablet that holds the row with this primary key, if it exists: 32 hexadecimal digits.
+    /// The id of the tablet that holds the row with this primary key, if it exists: 32 hexadecimal
+    /// digits.
     ///
-    /// Fails with [`Error::NonCoveredRange`] when no partition covers the key, and when the key does not fit the
-    /// table.
+    /// It fails with [`Error::NonCoveredRange`] when no partition covers the key, and when the key
+    /// does not match the table.
     pub async fn tablet_id_of(&self, key: &[Value<'_>]) -> Result<String, Error> {
         let columns = self.schema().key_columns();
         if key.len() != columns.len() {

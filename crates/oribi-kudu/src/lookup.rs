@@ -1,21 +1,23 @@
 //! Reading single rows by their primary keys, in one round trip each.
 //!
-//! Kudu has no call for this. A scan that is bounded to one key, limited to one row and told to close itself
-//! returns the row with its first answer and leaves nothing behind on the server; servers look such a key up in
-//! their index. Predicates on the key columns would do the same slower, and a list of keys as a predicate
-//! would read everything between the least and the greatest of them. Many rows are therefore many calls,
-//! pipelined over one connection per server.
+//! Kudu has no call for this. The client opens a scan that is bounded to one key, limited to one
+//! row and closes itself. Such a scan returns the row with its first answer and leaves no state on
+//! the server; servers find the key in their index. Predicates on the key columns would do the same
+//! more slowly. A list of keys as a predicate would read every row between the least and the
+//! greatest of them. Many rows are therefore many calls, pipelined over one connection per server.
 //!
-//! Invariants: everything that is the same for all keys is encoded once; a call encodes its key in place, finds the
-//! tablet without a lock on the cache and sends one piece of memory; the row is a view of the answer. A key
-//! that no partition covers is a row that does not exist. Kept apart from scans, which it uses only when a server
-//! could not answer in time.
+//! Invariants: the fields that are the same for all keys are encoded once. A call encodes its key
+//! in place, finds the tablet without a lock on the cache and sends one piece of memory. The row is
+//! a view of the answer. A key that no partition covers means a row that does not exist. Lookups
+//! are separate from scans; they use a scan only when a server could not answer in time.
 
 mod key;
 mod request;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ use crate::table::Table;
 use key::LookupKey;
 use request::RequestTemplate;
 
-/// Describes how rows are looked up.
+/// Describes how to look rows up.
 #[derive(Clone, Debug)]
 pub struct PointLookupBuilder {
     table: Table,
@@ -74,11 +76,11 @@ struct Inner {
     read_mode: ReadMode,
     timeout: Duration,
     template: RequestTemplate,
-    /// The tablets as last seen; replaced as a whole.
+    /// The tablets as last seen; a lookup replaces the list as a whole.
     tablets: RwLock<Arc<Tablets>>,
 }
 
-/// The tablets of a table at one moment, and which rows are in which.
+/// The tablets of a table at one moment, and the index from rows to them.
 #[derive(Debug, Default)]
 struct Tablets {
     list: Vec<Arc<Tablet>>,
@@ -89,6 +91,12 @@ struct Tablets {
 #[derive(Clone, Debug)]
 pub struct FoundRow {
     batch: ScanBatch,
+}
+
+/// Lookups in progress; see [`PointLookup::get_many`].
+#[must_use = "nothing is looked up before `next` is called"]
+pub struct FoundRows<'a> {
+    lookups: Pin<Box<dyn Stream<Item = Result<Option<FoundRow>, Error>> + Send + 'a>>,
 }
 
 impl FoundRow {
@@ -104,7 +112,7 @@ impl FoundRow {
 }
 
 impl Table {
-    /// Starts to describe how rows are looked up by their primary keys.
+    /// Starts to describe lookups of rows by their primary keys.
     pub fn point_lookup(&self) -> PointLookupBuilder {
         PointLookupBuilder {
             table: self.clone(),
@@ -117,7 +125,7 @@ impl Table {
 }
 
 impl PointLookupBuilder {
-    /// Returns these columns only, in this order; none at all only tells whether there is a row.
+    /// Returns only these columns, in this order. An empty list tells only whether the row exists.
     pub fn columns<T: Into<String>>(
         mut self,
         columns: impl IntoIterator<Item = T>,
@@ -126,25 +134,25 @@ impl PointLookupBuilder {
         self
     }
 
-    /// Which replicas are asked. The default is the leader, which has every acknowledged write.
+    /// Which replicas to ask. The default is the leader, which has every acknowledged write.
     pub fn replica_selection(mut self, selection: ReplicaSelection) -> PointLookupBuilder {
         self.selection = selection;
         self
     }
 
-    /// Which version of the row is returned.
+    /// Which version of the row to return.
     pub fn read_mode(mut self, read_mode: ReadMode) -> PointLookupBuilder {
         self.read_mode = read_mode;
         self
     }
 
-    /// How long one lookup may take, with all that is tried again. The default is that of the client.
+    /// The timeout of one lookup with all its attempts; the client's timeout by default.
     pub fn timeout(mut self, timeout: Duration) -> PointLookupBuilder {
         self.timeout = timeout;
         self
     }
 
-    /// The lookup, or what is wrong with the description.
+    /// Builds the lookup, or says what is wrong with the description.
     pub fn build(self) -> Result<PointLookup, Error> {
         let projection =
             Arc::new(Projection::of_table(self.table.schema(), self.columns.as_deref())?);
@@ -164,21 +172,22 @@ impl PointLookupBuilder {
 
 impl PointLookup {
     /// The columns of the rows.
-    pub fn projection(&self) -> &Arc<Projection> {
+    pub fn projection(&self) -> &Projection {
         &self.inner.projection
     }
 
-    /// The row with this key, which has a value for every key column. `None` if there is none.
+    /// The row with this key, which needs a value for every key column. `None` if the row does not
+    /// exist.
     pub async fn get(&self, key: &[Value<'_>]) -> Result<Option<FoundRow>, Error> {
         let key = LookupKey::new(self.inner.table.schema(), key)?;
         self.inner.find(&key).await
     }
 
-    /// The rows with these keys, in their order, with at most this many lookups under way at a time.
+    /// The rows with these keys, in their order, with at most this many lookups under way at a
+    /// time.
     ///
     /// ```no_run
     /// # async fn example(lookup: oribi_kudu::PointLookup) -> Result<(), Box<dyn std::error::Error>> {
-    /// use futures_util::StreamExt;
     /// use oribi_kudu::Value;
     ///
     /// let mut rows = lookup.get_many((0..1000).map(|id| [Value::Int64(id)]), 64);
@@ -188,24 +197,45 @@ impl PointLookup {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn get_many<'v, K, I>(
-        &self,
-        keys: I,
-        concurrency: usize,
-    ) -> impl Stream<Item = Result<Option<FoundRow>, Error>> + use<'v, K, I>
+    pub fn get_many<'a, 'v, K, I>(&self, keys: I, concurrency: usize) -> FoundRows<'a>
     where
         K: AsRef<[Value<'v>]>,
         I: IntoIterator<Item = K>,
+        I::IntoIter: Send + 'a,
     {
         let inner = self.inner.clone();
-        stream::iter(keys)
+        let lookups = stream::iter(keys)
             .map(move |key| {
                 // Encoded now, so that the values need not outlive the lookup.
                 let key = LookupKey::new(inner.table.schema(), key.as_ref());
                 let inner = inner.clone();
                 async move { inner.find(&key?).await }
             })
-            .buffered(concurrency.max(1))
+            .buffered(concurrency.max(1));
+        FoundRows { lookups: Box::pin(lookups) }
+    }
+}
+
+impl FoundRows<'_> {
+    /// The outcome of the next key, `Ok(None)` if the row does not exist; `None` after the last
+    /// key. Dropping the future before it is ready loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Option<FoundRow>, Error>> {
+        self.lookups.next().await
+    }
+
+    /// All remaining outcomes, or the first error.
+    pub async fn collect(mut self) -> Result<Vec<Option<FoundRow>>, Error> {
+        let mut rows = Vec::with_capacity(self.lookups.size_hint().0);
+        while let Some(row) = self.next().await {
+            rows.push(row?);
+        }
+        Ok(rows)
+    }
+}
+
+impl fmt::Debug for FoundRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FoundRows").finish_non_exhaustive()
     }
 }
 
@@ -285,8 +315,8 @@ impl Inner {
         }
     }
 
-    /// The server ran out of the time that it gives one request before it came to the row: a real scan goes on
-    /// as long as it takes.
+    /// Finds the row with a real scan, which runs as long as it takes. The server used up the time
+    /// that it gives one request before it reached the row.
     async fn scan_for(&self, tablet: &Tablet, key: &LookupKey) -> Result<Option<FoundRow>, Error> {
         let spec = ScanSpec {
             table: self.table.clone(),

@@ -1,13 +1,14 @@
 //! Calls to the master that leads.
 //!
-//! Owns: finding the leader, the retry of calls that failed for a reason that passes, and the translation of
-//! a master's refusals. Called by the table operations and the meta cache. Invariant: a call is repeated only
-//! while the failure may pass: another leader, a busy master, a lost connection, an expired token. Whether
-//! a lost attempt may have been executed is told to the caller, because tables are created and deleted
-//! without request ids. It deliberately knows nothing of what the requests mean.
+//! It owns the search for the leader, the retry of transient failures and the mapping of a master's
+//! refusals to errors. The table operations and the meta cache call it. Invariant: it repeats a
+//! call only while the failure may pass: another leader, a busy master, a lost connection, an
+//! expired token. It tells the caller whether a lost attempt may have run, because Kudu creates and
+//! deletes tables without request ids. It deliberately does not know what the requests mean.
 
 mod credentials;
 mod leader;
+mod refusal;
 mod response;
 
 use std::time::Duration;
@@ -17,17 +18,18 @@ use tokio::time::Instant;
 pub(crate) use leader::{Authentication, Masters};
 pub(crate) use response::MasterResponse;
 
-use crate::client::ClientShared;
-use crate::error::{Error, MasterErrorCode, Operation, RpcErrorCode, StatusCode, refusal_code};
-use crate::proto::master::{MasterErrorPb, SERVICE_NAME};
+use crate::error::{Error, Operation};
+use crate::proto::master::SERVICE_NAME;
 use crate::retry::backoff::{Backoff, pause};
-use crate::rpc::{CallOptions, Method, RpcError};
+use crate::rpc::{CallOptions, Method};
 use crate::types::HostPort;
+use refusal::{Remedy, refusal, remedy_for_answer, remedy_for_rpc};
 
-/// How long one question may take; a paused master must not cost the whole deadline.
+/// The timeout of one question; a paused master must not cost the whole deadline.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one attempt at a change may take. It is longer, because a change that is sent twice may be refused
-/// as done already, and a table with thousands of tablets takes the master seconds to create.
+/// The timeout of one attempt at a change. It is longer for two reasons: a master may refuse a
+/// repeated change as already done, and it needs seconds to create a table with thousands of
+/// tablets.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The method of the master service with this name.
@@ -35,34 +37,22 @@ pub(crate) const fn method(name: &'static str) -> Method {
     Method { service: SERVICE_NAME, name }
 }
 
-/// What a call is about, for errors, and how long it may take.
+/// The subject of a call, for errors, and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MasterCall<'a> {
     pub(crate) operation: Operation,
     /// Name of the table, or empty.
     pub(crate) subject: &'a str,
     pub(crate) deadline: Instant,
-    /// What the master has to know; see [`crate::proto::master::feature`].
+    /// Features that the master must have; see [`crate::proto::master::feature`].
     pub(crate) features: &'static [u32],
 }
 
 /// How a call ended.
 pub(crate) struct MasterOutcome<R> {
     pub(crate) result: Result<R, Error>,
-    /// An earlier attempt was lost after it may have been executed.
+    /// An earlier attempt was lost, and the master may have executed it.
     pub(crate) may_have_run_before: bool,
-}
-
-/// What to do after an attempt that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remedy {
-    /// Wait and send again.
-    Again,
-    /// Find the leader, then send again.
-    FindLeader,
-    /// Get a new authentication token by finding the leader without one, then send again.
-    RenewAuthnToken,
-    GiveUp,
 }
 
 /// Why an attempt failed.
@@ -73,9 +63,9 @@ struct Failure {
     is_unsent: bool,
 }
 
-impl ClientShared {
-    /// Sends a request to the leader until it is decided.
-    pub(crate) async fn call_master<Q, R>(
+impl Masters {
+    /// Sends a request to the leader and retries until it has an outcome.
+    pub(crate) async fn call<Q, R>(
         &self,
         method: &Method,
         request: &Q,
@@ -85,11 +75,11 @@ impl ClientShared {
         Q: prost::Message,
         R: MasterResponse,
     {
-        self.call_master_for_outcome(method, request, call).await.result
+        self.call_for_outcome(method, request, call).await.result
     }
 
-    /// Like [`ClientShared::call_master`], and tells whether an attempt was lost.
-    pub(crate) async fn call_master_for_outcome<Q, R>(
+    /// Like [`Masters::call`], and tells whether an attempt was lost.
+    pub(crate) async fn call_for_outcome<Q, R>(
         &self,
         method: &Method,
         request: &Q,
@@ -99,13 +89,12 @@ impl ClientShared {
         Q: prost::Message,
         R: MasterResponse,
     {
-        let masters = self.masters();
         let mut may_have_run_before = false;
         let mut disappointed = None;
         let mut authentication = Authentication::Any;
-        masters.renew_if_due(call.deadline).await;
+        self.renew_if_due(call.deadline).await;
         for attempt in 1.. {
-            let leader = match masters.leader(disappointed, authentication, call.deadline).await {
+            let leader = match self.leader(disappointed, authentication, call.deadline).await {
                 Ok(leader) => leader,
                 Err(error) => return MasterOutcome { result: Err(error), may_have_run_before },
             };
@@ -150,7 +139,7 @@ impl ClientShared {
         let mut options =
             CallOptions::new(call.deadline.min(Instant::now() + attempt_timeout(call.operation)));
         options.required_feature_flags = call.features;
-        match self.messenger().call::<Q, R>(leader, method, request, &options).await {
+        match self.messenger.call::<Q, R>(leader, method, request, &options).await {
             Err(error) => {
                 let remedy = remedy_for_rpc(&error);
                 Err(Failure { is_unsent: error.is_unsent(), remedy, error: error.into() })
@@ -174,52 +163,6 @@ fn attempt_timeout(operation: Operation) -> Duration {
         | Operation::DeleteTable
         | Operation::RecallTable => CHANGE_TIMEOUT,
         _ => QUESTION_TIMEOUT,
-    }
-}
-
-fn remedy_for_rpc(error: &RpcError) -> Remedy {
-    match error {
-        RpcError::Network { .. } | RpcError::Timeout { .. } => Remedy::FindLeader,
-        RpcError::Negotiation { source, .. } => match refusal_code(source) {
-            Some(RpcErrorCode::InvalidAuthenticationToken) => Remedy::RenewAuthnToken,
-            // The server refused what this client is; trying again does not change it.
-            Some(_) => Remedy::GiveUp,
-            None => Remedy::FindLeader,
-        },
-        RpcError::Remote { code, .. } => match RpcErrorCode::from(*code) {
-            RpcErrorCode::ServerTooBusy => Remedy::Again,
-            RpcErrorCode::Unavailable | RpcErrorCode::ServerShuttingDown => Remedy::FindLeader,
-            RpcErrorCode::InvalidAuthenticationToken => Remedy::RenewAuthnToken,
-            _ => Remedy::GiveUp,
-        },
-        RpcError::Malformed { .. } | RpcError::TooLarge { .. } => Remedy::GiveUp,
-    }
-}
-
-fn remedy_for_answer(error: &MasterErrorPb) -> Remedy {
-    if leader::has_lost_leadership(MasterErrorCode::from_wire(error.code)) {
-        Remedy::FindLeader
-    } else if leader::is_transient(StatusCode::from_wire(error.status.code)) {
-        Remedy::Again
-    } else {
-        Remedy::GiveUp
-    }
-}
-
-/// A master's refusal as the caller sees it.
-fn refusal(error: &MasterErrorPb, operation: Operation, subject: &str) -> Error {
-    let code = MasterErrorCode::from_wire(error.code);
-    let table = subject.to_owned();
-    match code {
-        MasterErrorCode::TableNotFound => Error::TableNotFound { operation, table },
-        MasterErrorCode::TableAlreadyPresent => Error::TableAlreadyPresent { operation, table },
-        _ => Error::Master {
-            operation,
-            subject: table,
-            code,
-            status: StatusCode::from_wire(error.status.code),
-            message: error.status.message.clone().unwrap_or_default(),
-        },
     }
 }
 

@@ -1,15 +1,15 @@
-//! How a table is divided into tablets, and which of them a row belongs to.
+//! How a table is divided into tablets, and to which of them a row belongs.
 //!
-//! Owns: hash dimensions, range columns, hash schemas of single ranges, the encoding of partition keys and
-//! their order. Rule: a row's range columns say which range it is in, the range says how it is hashed, and
-//! the buckets with the range say the tablet. Invariants: columns of a hash dimension are sorted by their
-//! id, whatever order the table's creator named them in; the number of buckets of a range is small enough
-//! for a table of them. Called by the session, the cache of tablets, lookups and pruning of scans. It does
-//! not know where tablets are.
+//! It owns hash dimensions, range columns, hash schemas of single ranges, the encoding of partition
+//! keys and their order. A row's range columns select the range, the range selects the hash schema,
+//! and the buckets with the range select the tablet. Invariants: the columns of a hash dimension
+//! are sorted by id, in whatever order the table's creator named them. The number of buckets of a
+//! range is small enough for a table of them. Sessions, the cache of tablets, lookups and the
+//! pruning of scans call it. It does not know where tablets are.
 
 mod key_encoding;
 mod murmur2;
-#[cfg(any(test, feature = "harness"))]
+#[cfg(test)]
 mod partition_key;
 mod tablet_map;
 mod tablet_partition;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub(crate) use key_encoding::{KeyCells, encode_key_cell, encode_least};
 pub(crate) use murmur2::murmur2_64a;
-#[cfg(any(test, feature = "harness"))]
+#[cfg(test)]
 pub(crate) use partition_key::PartitionKey;
 pub(crate) use tablet_map::TabletMap;
 pub(crate) use tablet_partition::{BUCKET_BYTES, Partition};
@@ -32,11 +32,11 @@ use crate::proto::common::{
 use crate::row_operation::{BoundKind, RangeBound, decode_bounds};
 use crate::schema::{DataType, Schema, SchemaError};
 
-/// Most tablets of one range that a client keeps a table of. Kudu advises against more than some thousands
-/// of tablets for a whole table.
+/// Most tablets of one range that the client keeps in a table. Kudu advises against more than some
+/// thousands of tablets for a whole table.
 const BUCKETS_MAX: u32 = 1 << 20;
 
-/// The rules by which a table's rows are assigned to tablets.
+/// The rules that assign a table's rows to tablets.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct PartitionSchema {
     hash: Arc<[HashDimension]>,
@@ -81,10 +81,10 @@ pub(crate) fn bucket_of(encoded: &[u8], seed: u32, num_buckets: u32) -> u32 {
 }
 
 impl HashDimension {
-    /// The bucket of a row. `scratch` is overwritten.
+    /// The bucket of a row. It overwrites `scratch`.
     #[inline]
     pub(crate) fn bucket(&self, cells: &impl KeyCells, scratch: &mut Vec<u8>) -> u32 {
-        // One 64-bit integer is by far the most common key, and needs no memory for its encoding.
+        // One 64-bit integer is by far the most common key, and its encoding needs no memory.
         if let [KeyColumn { index, data_type: DataType::Int64 | DataType::UnixtimeMicros }] =
             *self.columns
             && let Some(cell) = cells.cell(index).and_then(|cell| cell.first_chunk::<8>())
@@ -98,22 +98,22 @@ impl HashDimension {
 }
 
 impl PartitionSchema {
-    /// The hash dimensions of every range that has none of its own.
+    /// The hash dimensions of every range without its own.
     pub(crate) fn hash_dimensions(&self) -> &[HashDimension] {
         &self.hash
     }
 
-    /// The hash dimensions of the range in which an encoded range key lies.
+    /// The hash dimensions of the range that contains an encoded range key.
     pub(crate) fn hash_dimensions_of_range(&self, range_key: &[u8]) -> &[HashDimension] {
         self.hash_schema_of_range(range_key)
     }
 
-    /// The columns by which ranges are compared, in their order.
+    /// The range columns, in the order of comparison.
     pub(crate) fn range_columns(&self) -> &[KeyColumn] {
         &self.range_columns
     }
 
-    /// Every column on which a row's tablet depends.
+    /// Every column that determines a row's tablet.
     pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
         let custom = self.custom.iter().flat_map(|range| range.hash.iter());
         let hashed = self.hash.iter().chain(custom).flat_map(|dimension| dimension.columns.iter());
@@ -125,8 +125,9 @@ impl PartitionSchema {
         encode_columns(&self.range_columns, cells, key);
     }
 
-    /// The partition key of a row. Sessions and lookups find tablets without it, by their [`TabletMap`].
-    #[cfg(any(test, feature = "harness"))]
+    /// The partition key of a row. Sessions and lookups find tablets without it, through their
+    /// [`TabletMap`].
+    #[cfg(test)]
     pub(crate) fn partition_key_of(&self, cells: &impl KeyCells) -> PartitionKey {
         let mut range_key = Vec::new();
         self.encode_range_key(cells, &mut range_key);
@@ -144,7 +145,7 @@ impl PartitionSchema {
     ) -> Result<PartitionSchema, SchemaError> {
         let range_columns: Arc<[KeyColumn]> = match &pb.range_schema {
             Some(range) => key_columns(&range.columns, schema)?.into(),
-            // What the server assumes as well.
+            // The server assumes the same.
             None => schema
                 .key_columns()
                 .iter()
@@ -186,7 +187,7 @@ impl CustomRange {
         let [lower, upper] = &rows[..] else { return Err(bad("a range has not two bounds")) };
         let encode = |bound: &RangeBound| {
             let mut key = Vec::new();
-            // No column at all means no bound, and not the least value of each.
+            // A bound without columns is no bound; it is not the least value of each column.
             if range_columns.iter().any(|column| bound.cell(column.index).is_some()) {
                 encode_columns(range_columns, bound, &mut key);
             }
@@ -203,7 +204,7 @@ impl CustomRange {
     }
 }
 
-/// Appends a group of columns. Only the last one of a group goes without an end mark.
+/// Appends a group of columns. Every column except the last gets an end mark.
 fn encode_columns(columns: &[KeyColumn], cells: &impl KeyCells, key: &mut Vec<u8>) {
     for (place, column) in columns.iter().enumerate() {
         let is_last = place + 1 == columns.len();
@@ -227,7 +228,7 @@ fn hash_dimensions(
                 return Err(bad(&format!("a range cannot have {} buckets", dimension.num_buckets)));
             }
             let mut columns = key_columns(&dimension.columns, schema)?;
-            // The order of ids; before a table has ids, that of its columns.
+            // In the order of ids; before a table has ids, in the order of its columns.
             columns.sort_by_key(|column| (schema.columns()[column.index].id(), column.index));
             Ok(HashDimension {
                 columns: columns.into(),

@@ -1,10 +1,11 @@
-//! Calls to tablets, repeated until they are decided.
+//! Calls to tablets, with retries until they have an outcome.
 //!
-//! Owns: the one executor that sessions, scanners and lookups use. It chooses a replica, sends, judges the
-//! outcome by the table in [`remedy`], and does what the table says: waits, goes to another replica, asks the
-//! master, renews a token. Invariants: an attempt is bounded, so that one silent server does not cost the
-//! whole deadline; a write keeps its request id over all attempts, so that it is applied once; the request is laid
-//! out anew for each attempt, because its token and timestamp change. It does not know what a request means.
+//! It owns the one executor of sessions, scanners and lookups. The executor chooses a replica,
+//! sends, and judges the result by the table in [`remedy`]. Then it does what the table says: it
+//! waits, moves to another replica, asks the master, or renews a token. Invariants: an attempt is
+//! bounded, so one silent server does not cost the whole deadline. A write keeps its request id
+//! over all attempts, so the server applies it once. Each attempt lays out the request again,
+//! because its token and timestamp change. The executor does not know what a request means.
 
 pub(crate) mod backoff;
 pub(crate) mod remedy;
@@ -38,13 +39,13 @@ use crate::rpc::{CallOptions, Method, Reply, RpcError};
 use crate::table::Table;
 use crate::types::HostPort;
 
-/// How long the first attempt of a small request may take.
+/// The timeout of the first attempt of a small request.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often that time is doubled at most.
+/// How often the executor doubles that timeout at most.
 const DOUBLINGS_MAX: u32 = 3;
-/// A silence that lasted less than this says nothing about the server: the caller had no time to wait.
+/// A shorter silence says nothing about the server: the caller had no time to wait.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
-/// A slow network must have time to carry a large request: the least throughput that is waited for.
+/// The least throughput to wait for: a slow network must have time to carry a large request.
 const BYTES_PER_SECOND_MIN: usize = 4 << 20;
 
 /// A call to one tablet.
@@ -56,11 +57,12 @@ pub(crate) struct TabletCall<'a> {
     pub(crate) method: &'a Method,
     pub(crate) selection: ReplicaSelection,
     pub(crate) deadline: Instant,
-    /// The server executes the call once, however often it arrives. Only for methods that support it.
+    /// The server executes the call once, however often it arrives. Only for methods that support
+    /// it.
     pub(crate) exactly_once: bool,
-    /// What the server has to know.
+    /// Features that the server must have.
     pub(crate) features: &'static [u32],
-    /// About how large the request is; it bounds the time of an attempt.
+    /// The approximate size of the request; it bounds the time of an attempt.
     pub(crate) body_bytes: usize,
 }
 
@@ -73,12 +75,12 @@ impl TabletCall<'_> {
     }
 }
 
-/// What a request has to say in this attempt.
+/// The parts of a request that differ between attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt<'a> {
     /// 32 hexadecimal digits.
     pub(crate) tablet_id: &'a str,
-    /// The right to do this to the table, if the cluster controls access.
+    /// The authorization token for the table, if the cluster controls access.
     pub(crate) authz_token: Option<&'a SignedTokenPb>,
     /// The newest hybrid time that this client has seen, if any.
     pub(crate) propagated_timestamp: Option<u64>,
@@ -89,11 +91,12 @@ pub(crate) struct Attempt<'a> {
 pub(crate) struct TabletReply<R> {
     pub(crate) message: R,
     pub(crate) sidecars: Vec<Bytes>,
-    /// Who answered; a scanner goes on there.
+    /// The server that answered; a scanner continues there.
     pub(crate) server: HostPort,
 }
 
-/// Sends the call until it is decided. `build` lays out the body of one attempt, to be sent end to end.
+/// Sends the call until it has an outcome. `build` lays out the body of one attempt, in pieces to
+/// send end to end.
 pub(crate) async fn call_tablet<R>(
     call: TabletCall<'_>,
     mut build: impl FnMut(&Attempt<'_>) -> Vec<Bytes>,
@@ -184,7 +187,7 @@ impl Failure {
     }
 }
 
-/// A call while it is being decided.
+/// The state of a call in progress.
 struct Execution<'a> {
     call: TabletCall<'a>,
     picker: ReplicaPicker,
@@ -195,12 +198,12 @@ struct Execution<'a> {
     began: Instant,
     /// How many of them ended without an answer.
     silences: u32,
-    /// The last failure, for the error that says that time ran out.
+    /// The last failure, for the error at the deadline.
     last: Option<Error>,
 }
 
 impl Execution<'_> {
-    /// The replica to try next, after asking the master if there is none.
+    /// The next replica to try, from the master if no replica is left.
     async fn next_replica(&mut self) -> Result<(Arc<ReplicaSet>, usize), Error> {
         let Execution { call, .. } = *self;
         loop {
@@ -216,7 +219,8 @@ impl Execution<'_> {
                     return Ok((replicas, index));
                 }
             }
-            // The first question is free; a tablet that has no leader yet is not asked for in a tight loop.
+            // The first question is free; later ones wait, so that a tablet without a leader causes
+            // no tight loop.
             if self.attempt > 0 && !pause(Backoff::Linear.delay(self.attempt), call.deadline).await
             {
                 return Err(self.out_of_time());
@@ -227,7 +231,7 @@ impl Execution<'_> {
         }
     }
 
-    /// How long the next attempt may take, and under which id it runs.
+    /// The timeout and the request id of the next attempt.
     fn options(&mut self) -> CallOptions {
         self.began = Instant::now();
         let bounded = self.began + attempt_timeout(self.call.body_bytes, self.silences);
@@ -237,7 +241,7 @@ impl Execution<'_> {
         options
     }
 
-    /// Does what makes the next attempt better than the last one, or says that nothing does.
+    /// Applies the remedy for the last failure, or returns the error if there is none.
     async fn recover(
         &mut self,
         failure: Failure,
@@ -265,7 +269,7 @@ impl Execution<'_> {
             }
         }
         self.remember(failure.error);
-        // The first new token is used at once; one that is refused again is no reason to hurry.
+        // The first new token is used at once; if it is refused too, there is no hurry.
         let waits = match failure.remedy {
             Remedy::SameReplica => true,
             Remedy::RenewAuthnToken | Remedy::RenewAuthzToken => self.attempt > 1,
@@ -277,12 +281,13 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Whether the failure is only that the caller's deadline ended the attempt soon after it began.
+    /// Whether the failure only means that the caller's deadline cut the attempt short.
     fn was_cut_short(&self, error: &Error) -> bool {
         matches!(error, Error::NoAnswer { .. }) && self.began.elapsed() < SILENCE_MIN
     }
 
-    /// Keeps the failure, unless the deadline cut the attempt short: then what was said before tells more.
+    /// Keeps the failure, unless the deadline cut the attempt short: then the previous failure says
+    /// more.
     fn remember(&mut self, error: Error) {
         if self.last.is_none() || !self.was_cut_short(&error) {
             self.last = Some(error);
@@ -296,7 +301,7 @@ impl Execution<'_> {
     }
 }
 
-/// How long an attempt may take. After each silence it is twice as long: a server that is only slow must not
+/// The timeout of an attempt. It doubles after each silence: a server that is only slow must not
 /// get the same large request every few seconds.
 fn attempt_timeout(body_bytes: usize, silences: u32) -> Duration {
     let carried = Duration::from_secs((body_bytes / BYTES_PER_SECOND_MIN) as u64);

@@ -1,13 +1,13 @@
-//! Rows as tablet servers want them: encoded once, end to end, with the bytes of strings apart.
+//! Rows in the tablet servers' format: encoded once, end to end, with the bytes of strings apart.
 //!
-//! Layout of a row: one byte that says what to do; a bit for each column of the schema that says whether the
-//! row has a cell for it; a bit for each column that says whether that cell is NULL, only if some column
-//! can be; then the cells that are there and not NULL, without padding, little-endian. A string's cell is
-//! its offset in the indirect data and its length, eight bytes each.
+//! Layout of a row: one byte with the operation. Then a bit per column of the schema: whether the
+//! row has a cell for it. If any column is nullable, another bit per column: whether that cell is
+//! NULL. Then the present cells that are not NULL, without padding, little-endian. A string's cell
+//! is its offset in the indirect data and its length, eight bytes each.
 //!
-//! Owns: the precomputed layout of a schema's rows, the encoder, the way back from bytes to cells (for rows
-//! that failed, and for range bounds that a server sends), range bounds. It knows no tablets and does no I/O;
-//! the session decides into which buffers a row goes.
+//! It owns the precomputed layout of a schema's rows, the encoder, range bounds, and the decoder
+//! from bytes to cells (for failed rows, and for range bounds from a server). It does not know
+//! tablets and does no I/O; the session selects a row's buffers.
 
 mod bounds;
 mod encoder;
@@ -27,24 +27,25 @@ pub(crate) use reader::{EncodedRow, EncodedRows};
 
 use crate::proto::common::RowOperationTypePb;
 
-/// What a row asks a tablet server to do.
+/// The operation of a row on a tablet server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RowOperation {
     /// Add the row; its key must be new.
     Insert,
-    /// Add the row unless its key is there.
+    /// Add the row, unless its key exists.
     InsertIgnore,
-    /// Add the row, or change the cells that are given.
+    /// Add the row, or change the given cells.
     Upsert,
-    /// The same, but cells that must not change are left alone without an error.
+    /// The same, but leave immutable cells unchanged without an error.
     UpsertIgnore,
-    /// Change the cells that are given; the key must be there.
+    /// Change the given cells; the key must exist.
     Update,
-    /// Change the cells that are given, if the key is there.
+    /// Change the given cells, if the key exists.
     UpdateIgnore,
-    /// Remove the row; its key must be there.
+    /// Remove the row; its key must exist.
     Delete,
-    /// Remove the row, if its key is there.
+    /// Remove the row, if its key exists.
     DeleteIgnore,
 }
 

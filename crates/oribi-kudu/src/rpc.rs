@@ -1,11 +1,11 @@
 //! Calls to Kudu's servers: the wire protocol, connections, and the messenger that hands them out.
 //!
-//! Owns everything between an encoded request and a decoded reply. The codec ([`frame`]) and the
-//! negotiation are free of I/O; one task per server ([`connection`]) owns the socket, and
-//! the [`Messenger`] is what the rest of the client sees. Invariants: a request's body goes to the socket
-//! from the buffers it was given in, and a reply's sidecars are slices of the block it was read into; a
-//! call ends by its deadline, whatever the server does; a call is sent at most once. Retries, leaders and
-//! the meaning of a reply's own error field belong to the callers.
+//! It owns everything between an encoded request and a decoded reply. The codec ([`frame`]) and the
+//! negotiation do no I/O; one task per server ([`connection`]) owns the socket. The rest of the
+//! client sees the [`Messenger`]. Invariants: a request's body goes to the socket from the caller's
+//! buffers, and a reply's sidecars are slices of the block it was read into. A call ends by its
+//! deadline, whatever the server does. A call is sent at most once. Retries, leaders and the
+//! meaning of a reply's own error field belong to the callers.
 
 mod connection;
 mod error;
@@ -17,6 +17,7 @@ mod messenger;
 pub(crate) mod negotiation;
 mod options;
 pub(crate) mod read_block;
+mod shared;
 pub(crate) mod tls;
 mod write_queue;
 
@@ -39,23 +40,23 @@ pub(crate) struct Method {
     pub name: &'static str,
 }
 
-/// What a call says about itself besides its body.
+/// The properties of a call besides its body.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOptions {
-    /// When the call ends with [`RpcError::Timeout`]. The server is told what is left when the call is
-    /// sent.
+    /// When the call ends with [`RpcError::Timeout`]. The client sends the server the remaining
+    /// time.
     pub deadline: Instant,
-    /// What the server must know to serve the call.
+    /// Features that the server must have to serve the call.
     pub required_feature_flags: &'static [u32],
     /// Lets the server recognise another attempt of the same request.
     pub request_id: Option<RequestIdPb>,
-    /// Goes over a connection that was authenticated by the user's name and not by a token: a master
-    /// gives a new token only there.
+    /// Use a connection that was authenticated by the user's name instead of a token: a master
+    /// issues a new token only there.
     pub primary_credentials: bool,
 }
 
 impl CallOptions {
-    /// A call with a deadline and nothing else.
+    /// A call with a deadline only.
     pub(crate) fn new(deadline: Instant) -> Self {
         Self { deadline, required_feature_flags: &[], request_id: None, primary_credentials: false }
     }

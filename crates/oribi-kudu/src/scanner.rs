@@ -1,10 +1,12 @@
-//! Reading many rows: scans with projections, predicates and bounds, over all tablets that can have a row.
+//! Scans: read many rows with projections, predicates and bounds, over all tablets that can have a
+//! row.
 //!
-//! [`ScannerBuilder`] describes a scan, [`Scanner`] returns its rows in batches, [`ScanToken`] is a part of a scan
-//! that can be sent elsewhere. Inside, [`tablet_scan`] goes through the tablets; [`rowwise`] and [`columnar`] decode
-//! what comes back, without copying; [`pruning`] leaves tablets out. Invariants: a batch borrows the frame in
-//! which it came; while the caller looks at a batch the next one is on its way (unless told otherwise); a
-//! scanner that is dropped is closed on its server. Single rows by their keys are the business of lookups.
+//! [`ScannerBuilder`] describes a scan, [`Scanner`] returns its rows in batches, and [`ScanToken`]
+//! is a part of a scan for another task or machine. Inside, [`tablet_scan`] walks the tablets,
+//! [`rowwise`] and [`columnar`] decode answers without copying, and [`pruning`] skips tablets.
+//! Invariants: a batch borrows the frame of its answer. By default the scanner prefetches the next
+//! batch while the caller reads the last one. A dropped scanner is closed on its server. Lookups
+//! read single rows by their keys.
 
 #[cfg(feature = "arrow")]
 mod arrow;
@@ -14,7 +16,7 @@ mod bloom_filter;
 mod builder;
 mod cell;
 mod columnar;
-mod error;
+pub(crate) mod error;
 #[cfg(any(test, feature = "harness"))]
 pub(crate) mod harness;
 mod key_bound;
@@ -55,7 +57,7 @@ pub(crate) use spec::{ScanSpec, TabletFilter};
 pub(crate) use tablet_scan::SCAN;
 use tablet_scan::TabletScan;
 
-/// A scan under way.
+/// A scan in progress.
 ///
 /// ```no_run
 /// # async fn example(table: oribi_kudu::Table) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,12 +81,13 @@ pub struct Scanner {
     snapshot: Option<u64>,
 }
 
-/// Where the scan is. It moves into a task for every request, so that a caller who stops waiting loses nothing.
+/// The state of the scan. It moves into a task for every request, so a cancelled caller loses
+/// nothing.
 #[derive(Debug)]
 enum State {
     Idle(Box<TabletScan>),
     Fetching(JoinHandle<Fetched>),
-    /// The next batch has been waited for, but not been taken.
+    /// The next batch has arrived, but the caller has not taken it.
     Fetched(Box<Fetched>),
     /// It ended or failed.
     Done,
@@ -104,23 +107,23 @@ impl Scanner {
     }
 
     /// The columns of its rows.
-    pub fn projection(&self) -> &Arc<Projection> {
+    pub fn projection(&self) -> &Projection {
         &self.projection
     }
 
-    /// What the batches so far have cost.
+    /// The cost of the batches so far.
     pub fn metrics(&self) -> ScanMetrics {
         self.metrics
     }
 
-    /// The hybrid time at which a snapshot scan reads: the one that was asked for, or, from the first batch on, the
-    /// one that a server chose.
+    /// The hybrid time at which a snapshot scan reads: the requested one, or, from the first batch
+    /// on, the one that a server chose.
     pub fn snapshot(&self) -> Option<u64> {
         self.snapshot
     }
 
-    /// The next rows, at least one; `None` at the end. A caller who stops waiting may call it again and gets the same
-    /// rows. After an error the scan is over.
+    /// The next rows, at least one; `None` at the end. The call is cancellation-safe: the next call
+    /// gets the same rows. After an error the scan is over.
     pub async fn next_batch(&mut self) -> Result<Option<ScanBatch>, Error> {
         if let State::Idle(_) = self.state {
             self.fetch();
@@ -147,7 +150,7 @@ impl Scanner {
         }
     }
 
-    /// Reads to the end and returns how many rows came.
+    /// Reads to the end and returns the number of rows.
     pub async fn count(mut self) -> Result<u64, Error> {
         let mut rows = 0;
         while let Some(batch) = self.next_batch().await? {
@@ -156,8 +159,8 @@ impl Scanner {
         Ok(rows)
     }
 
-    /// Tells the server that the scan goes on, although nothing was read for a while. Scanners that nobody reads
-    /// from expire after a minute, by the server's default.
+    /// Keeps an idle scan open on the server. By the server's default, a scanner expires after a
+    /// minute without a read.
     pub async fn keep_alive(&mut self) -> Result<(), Error> {
         self.wait().await;
         match &self.state {
@@ -167,8 +170,8 @@ impl Scanner {
         }
     }
 
-    /// Ends the scan and frees what the server holds for it, at latest after a few seconds. Dropping a scanner does the
-    /// same in the background.
+    /// Ends the scan and frees its state on the server, at the latest after a few seconds. Dropping
+    /// a scanner does the same in the background.
     pub async fn close(mut self) {
         self.wait().await;
         match std::mem::replace(&mut self.state, State::Done) {
@@ -178,7 +181,7 @@ impl Scanner {
         }
     }
 
-    /// Starts to get the next batch.
+    /// Starts to fetch the next batch.
     fn fetch(&mut self) {
         self.state = match std::mem::replace(&mut self.state, State::Done) {
             State::Idle(mut scan) => State::Fetching(tokio::spawn(async move {
@@ -189,13 +192,13 @@ impl Scanner {
         };
     }
 
-    /// Waits for the batch that is on its way, if there is one.
+    /// Waits for the batch in flight, if there is one.
     async fn wait(&mut self) {
         let State::Fetching(task) = &mut self.state else { return };
         self.state = match task.await {
             Ok(fetched) => State::Fetched(Box::new(fetched)),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime of the task is shutting down, and with it whoever would read on.
+            // The task's runtime is shutting down, and the caller with it.
             Err(_) => State::Done,
         };
     }
@@ -220,7 +223,7 @@ impl Drop for Scanner {
     }
 }
 
-/// Frees what a server holds for a scan. Outside of a runtime the server does so itself after a minute.
+/// Frees a scan's state on the server. Outside a runtime the server frees it itself after a minute.
 fn close_in_background(mut scan: Box<TabletScan>) {
     if let (true, Ok(runtime)) = (scan.has_open_scanner(), Handle::try_current()) {
         runtime.spawn(async move { scan.close().await });

@@ -1,12 +1,15 @@
 //! The columns of a table, in the order in which rows are encoded.
 //!
-//! Owns: what a schema must satisfy before a server sees it, and its forms on the wire. Invariants: key
-//! columns come first and cannot be NULL; names are unique. A `Schema` is a shared immutable value, cheap
-//! to clone: a table, its sessions and its scanners look at the same one. Callers are tables, sessions and
-//! scanners. How rows are laid out for it is the business of `row_operation`.
+//! It owns the rules that a schema must satisfy before a server sees it, and its wire forms.
+//! Invariants: key columns come first and cannot be NULL; names are unique. A `Schema` is a shared
+//! immutable value, cheap to clone; a table, its sessions and its scanners share one. Tables,
+//! sessions and scanners call it. `row_operation` lays out its rows.
 
+mod cell;
 mod column;
+mod column_builder;
 mod data_type;
+mod error;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -14,10 +17,12 @@ mod value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use column::{ColumnSchema, ColumnSchemaBuilder};
+pub(crate) use cell::{check_date, check_decimal, truncate_to_characters};
+pub use column::ColumnSchema;
+pub use column_builder::ColumnSchemaBuilder;
 pub use data_type::{ColumnTypeAttributes, Compression, DataType, Encoding};
+pub use error::SchemaError;
 pub use value::{Value, ValueError};
-pub(crate) use value::{check_date, check_decimal, truncate_to_characters};
 
 use crate::proto::common::SchemaPb;
 
@@ -31,71 +36,6 @@ struct Shared {
     columns: Box<[ColumnSchema]>,
     key_columns: usize,
     index_by_name: HashMap<Box<str>, usize>,
-}
-
-/// What is wrong with a description of columns.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SchemaError {
-    /// There is no key column.
-    #[error("a schema needs at least one key column")]
-    NoKey,
-    /// A column has no name.
-    #[error("a column needs a name")]
-    EmptyName,
-    /// Two columns have the same name.
-    #[error("there are two columns {column:?}")]
-    DuplicateColumn {
-        /// The name.
-        column: String,
-    },
-    /// A key column stands behind one that is not.
-    #[error("key column {column:?} stands behind a column that is not part of the key")]
-    KeyNotFirst {
-        /// Name of the key column.
-        column: String,
-    },
-    /// A key column cannot be NULL, immutable or of this type.
-    #[error("column {column:?} cannot be part of the key: {reason}")]
-    BadKey {
-        /// Name of the column.
-        column: String,
-        /// Why not.
-        reason: &'static str,
-    },
-    /// Precision, scale or length do not fit the type.
-    #[error("column {column:?}: {reason}")]
-    BadAttributes {
-        /// Name of the column.
-        column: String,
-        /// What does not fit.
-        reason: String,
-    },
-    /// The column cannot hold its default.
-    #[error("default: {0}")]
-    BadDefault(ValueError),
-    /// The auto-incrementing column is not a 64-bit integer at the end of the key.
-    #[error(
-        "auto-incrementing column {column:?} must be INT64, the last of the key and without a default"
-    )]
-    BadAutoIncrementing {
-        /// Name of the column.
-        column: String,
-    },
-    /// The server has a column of a type that clients do not know.
-    #[error("column {column:?} has type {number}, which this client does not know")]
-    UnsupportedType {
-        /// Name of the column.
-        column: String,
-        /// The type's number in the protocol.
-        number: i32,
-    },
-    /// A partition schema names a column or a number that cannot be.
-    #[error("partition schema: {reason}")]
-    BadPartitioning {
-        /// What cannot be.
-        reason: String,
-    },
 }
 
 impl Schema {
@@ -119,7 +59,7 @@ impl Schema {
         &self.shared.columns[..self.shared.key_columns]
     }
 
-    /// Where the column of this name stands.
+    /// The index of the column with this name.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.shared.index_by_name.get(name).copied()
     }
@@ -129,12 +69,12 @@ impl Schema {
         self.column_index(name).map(|index| &self.shared.columns[index])
     }
 
-    /// Where the column with this id stands.
+    /// The index of the column with this id.
     pub(crate) fn column_index_of_id(&self, id: u32) -> Option<usize> {
         self.shared.columns.iter().position(|column| column.id() == Some(id))
     }
 
-    /// The schema as requests send it, without ids.
+    /// The schema in a request, without ids.
     pub(crate) fn to_pb(&self) -> SchemaPb {
         SchemaPb { columns: self.shared.columns.iter().map(ColumnSchema::to_pb).collect() }
     }
@@ -163,7 +103,7 @@ impl Schema {
     }
 }
 
-/// What depends on where a column stands.
+/// Checks the rules that depend on a column's position.
 fn check_position(
     column: &ColumnSchema,
     index: usize,
@@ -217,21 +157,21 @@ pub struct SchemaBuilder {
 }
 
 impl SchemaBuilder {
-    /// Adds a column behind those that are there. Key columns come first.
+    /// Adds a column after the existing ones. Key columns come first.
     pub fn column(mut self, column: ColumnSchemaBuilder) -> Self {
         self.columns.push(column);
         self
     }
 
-    /// Ends a key that is not unique with the column in which the server numbers the rows, under the name
-    /// that Kudu's other clients give it. Call it behind the last key column.
+    /// Completes a key that is not unique with an auto-incrementing column, under the name that
+    /// Kudu's other clients give it. Call it after the last key column.
     pub fn non_unique_key(self) -> Self {
         self.column(
             ColumnSchema::builder("auto_incrementing_id", DataType::Int64).auto_incrementing(),
         )
     }
 
-    /// The schema, or the first thing that is wrong with it.
+    /// Builds the schema, or returns the first error in it.
     pub fn build(self) -> Result<Schema, SchemaError> {
         Schema::new(
             self.columns

@@ -1,14 +1,15 @@
-//! Writing rows: described cell by cell, encoded once into the request of their tablet, sent in batches.
+//! Writes rows: encodes each cell once, into the request of the row's tablet, and sends batches.
 //!
-//! Invariants: rows with the same key are applied in the order in which they were handed over, because a
-//! tablet gets one Write at a time; a Write that is repeated is applied once; every row that was taken is
-//! either written or found among the errors, with its cells. Memory beyond the rows' own bytes does not grow
-//! with the number of rows, and freeing a batch is freeing two buffers.
+//! Invariants: rows with the same key are applied in the order of `apply`, because a tablet gets
+//! one Write at a time. The server applies a repeated Write once. Every row that the session took
+//! is either written or among the errors, with its cells. Memory beyond the rows' own bytes does
+//! not grow with the number of rows, and freeing a batch means freeing two buffers.
 //!
-//! How rows flow: [`RowWriter`] encodes into `filling`, which has buffers for each tablet. When a tablet has
-//! enough rows, or the program flushes, or the timer fires, they go to the tablet's lane, whose task writes one
-//! batch after the other. Tablets do not wait for each other; the program waits when all buffers together are
-//! full. The size from which a tablet's rows are worth a request is its share of the watermark.
+//! How rows flow: [`RowWriter`] encodes into `filling`, which has buffers for each tablet. They
+//! move to the tablet's lane when the tablet has enough rows, the program flushes, or the timer
+//! fires. The lane's task writes one batch after the other. Tablets do not wait for each other; the
+//! program waits when all buffers together are full. A tablet's rows are worth a request from its
+//! share of the watermark on.
 //!
 //! Not here: leaders, retries, tokens (the executor behind `write_target`), and transactions.
 
@@ -26,6 +27,7 @@ mod row_errors;
 mod row_writer;
 mod sent_schema;
 mod shared;
+mod statistics;
 #[cfg(test)]
 mod tests;
 mod write_request;
@@ -33,32 +35,34 @@ mod write_target;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 pub use error::SessionError;
-pub use options::{FlushMode, SchemaChange, SessionOptions, WriteObserver, WriteReport};
+pub use options::{FlushMode, SchemaChange, SessionOptions, WriteReport};
 pub use row_errors::{FailedRow, RowErrors, RowFailure};
 pub use row_writer::{ColumnReference, RowWriter};
+pub use statistics::{FlushSummary, SessionStatistics};
 
 use crate::partition::PartitionSchema;
-use crate::row_operation::{RowEncoder, RowLayout, RowOperation};
+use crate::row_operation::{RowEncoder, RowError, RowLayout, RowOperation};
 use crate::schema::{Schema, SchemaError};
 use crate::table::Table;
+use crate::typed_row::FieldColumns;
 use dry_run::DryRunTarget;
 use filling::{Filling, FillingLimits};
 use sent_schema::SentSchema;
 use shared::SessionShared;
 use write_request::OVERHEAD_BYTES_MAX;
 use write_target::{ClusterTarget, WriteTarget};
+use writing::Writing;
 
 /// Writes rows of one table.
 ///
-/// Rows that are buffered when a session is dropped are not written: flush before.
+/// A dropped session loses its buffered rows: flush first.
 ///
 /// ```no_run
 /// # async fn example(table: oribi_kudu::Table) -> Result<(), Box<dyn std::error::Error>> {
@@ -67,7 +71,7 @@ use write_target::{ClusterTarget, WriteTarget};
 /// let mut session = Session::new(&table, SessionOptions::default());
 /// for id in 0..1_000_000 {
 ///     let mut row = session.upsert();
-///     row.set_i64("id", id)?.set_string("name", "somebody")?;
+///     row.set_i64("id", id)?.set_string("name", "Ada")?;
 ///     row.apply().await?;
 /// }
 /// if session.flush().await.is_err() {
@@ -82,41 +86,15 @@ use write_target::{ClusterTarget, WriteTarget};
 pub struct Session {
     shared: Arc<SessionShared>,
     timer: Option<AbortHandle>,
-    /// The statistics when rows were last flushed.
+    /// The statistics at the last flush.
     at_last_flush: SessionStatistics,
-}
-
-/// What a session has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionStatistics {
-    /// Rows that were written.
-    pub rows_written: u64,
-    /// Rows that failed.
-    pub rows_failed: u64,
-    /// Rows among those written that changed nothing, as an operation of the ignoring kind allows.
-    pub rows_ignored: u64,
-    /// Requests, without their repetitions.
-    pub writes: u64,
-    /// Bytes of the rows in them.
-    pub bytes_written: u64,
-}
-
-/// What was written since the last flush, in the background or by this one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlushSummary {
-    /// Rows that were written.
-    pub rows: u64,
-    /// Rows among them that changed nothing, as an operation of the ignoring kind allows.
-    pub ignored_rows: u64,
-    /// Requests.
-    pub writes: u64,
-    /// Bytes of the rows in them.
-    pub bytes: u64,
+    /// The columns of the last written struct.
+    field_columns: FieldColumns,
 }
 
 impl Session {
-    /// A session that writes to `table`. It starts tasks, and so must be created within a Tokio runtime, which
-    /// has to live as long as the session is used.
+    /// A session that writes to `table`. It starts tasks, so create it within a Tokio runtime that
+    /// lives as long as the session is in use.
     ///
     /// # Panics
     ///
@@ -126,8 +104,8 @@ impl Session {
         Session::with_target(table.schema(), table.partition_schema(), target, options)
     }
 
-    /// A session without a cluster: rows are encoded and batched as for a table of these columns that is hashed
-    /// by its key, and then thrown away. It shows what writing costs the client itself.
+    /// A session without a cluster. It encodes and batches rows as for a table of these columns
+    /// that is hashed by its key, then drops them. It shows the client's own cost of writing.
     ///
     /// # Panics
     ///
@@ -163,93 +141,101 @@ impl Session {
         };
         let encoder =
             RowEncoder::new(layout.clone(), partition_schema.columns(), options.cell_bytes_max);
+        let writing = Arc::new(Writing::new(layout, target, sent_schema, options));
         let shared = Arc::new(SessionShared {
-            timeout: options.timeout.unwrap_or_else(|| target.timeout()),
-            layout,
-            target,
-            runtime: Handle::current(),
+            writing: writing.clone(),
             filling: Mutex::new(Filling::new(encoder, limits)),
-            outstanding_bytes: AtomicUsize::new(0),
-            outstanding_batches: AtomicUsize::new(0),
-            progress: Notify::new(),
             timer: Notify::new(),
-            errors: Mutex::default(),
-            statistics: Mutex::default(),
-            sent_schema: Mutex::new(Arc::new(sent_schema)),
-            view_is_stale: AtomicBool::new(false),
-            options,
         });
-        let is_background = shared.options.flush_mode == FlushMode::Background;
+        let is_background = writing.options.flush_mode == FlushMode::Background;
         let timer = is_background
-            .then(|| shared.runtime.spawn(flush_timer::run(shared.clone())).abort_handle());
-        Session { shared, timer, at_last_flush: SessionStatistics::default() }
+            .then(|| writing.runtime.spawn(flush_timer::run(shared.clone())).abort_handle());
+        Session {
+            shared,
+            timer,
+            at_last_flush: SessionStatistics::default(),
+            field_columns: FieldColumns::default(),
+        }
     }
 
-    /// Starts a row that is added; its key must be new.
+    /// Starts an insert; the row's key must be new.
     #[inline]
     pub fn insert(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::Insert)
     }
 
-    /// Starts a row that is added unless its key is there.
+    /// Starts an insert that has no effect if the row's key exists.
     #[inline]
     pub fn insert_ignore(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::InsertIgnore)
     }
 
-    /// Starts a row that is added, or whose given cells are changed.
+    /// Starts an upsert: it adds the row, or changes the given cells.
     #[inline]
     pub fn upsert(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::Upsert)
     }
 
-    /// Starts a row that is added, or whose given cells are changed as far as they may be.
+    /// Starts an upsert that leaves immutable cells of an existing row unchanged.
     #[inline]
     pub fn upsert_ignore(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::UpsertIgnore)
     }
 
-    /// Starts a row whose given cells are changed; its key must be there.
+    /// Starts an update of the given cells; the row's key must exist.
     #[inline]
     pub fn update(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::Update)
     }
 
-    /// Starts a row whose given cells are changed if its key is there.
+    /// Starts an update of the given cells that has no effect if the row's key does not exist.
     #[inline]
     pub fn update_ignore(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::UpdateIgnore)
     }
 
-    /// Starts a row that is removed; its key must be there. Only the key is set.
+    /// Starts a delete; the row's key must exist. Set only the key.
     #[inline]
     pub fn delete(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::Delete)
     }
 
-    /// Starts a row that is removed if its key is there. Only the key is set.
+    /// Starts a delete that has no effect if the row's key does not exist. Set only the key.
     #[inline]
     pub fn delete_ignore(&mut self) -> RowWriter<'_> {
         self.row(RowOperation::DeleteIgnore)
     }
 
-    /// Starts a row with an operation that is known only now.
+    /// Starts a row with an operation that is known only at run time.
     #[inline]
     pub fn row(&mut self, operation: RowOperation) -> RowWriter<'_> {
         RowWriter::new(&self.shared, operation)
     }
 
-    /// Sends what is buffered and waits until all rows that were ever taken are decided.
+    /// Starts a row of a struct whose fields are columns of these names, and says where those are.
+    #[inline]
+    pub(crate) fn row_of_fields(
+        &mut self,
+        operation: RowOperation,
+        names: &'static [&'static str],
+    ) -> Result<(&FieldColumns, RowWriter<'_>), RowError> {
+        if !self.field_columns.are_of(names) {
+            self.field_columns = FieldColumns::in_schema(names, self.schema())?;
+        }
+        Ok((&self.field_columns, RowWriter::new(&self.shared, operation)))
+    }
+
+    /// Sends all buffered rows and waits until every row that the session ever took has an outcome.
     ///
-    /// Fails with [`SessionError::RowsFailed`] when there are failed rows, be they of this flush or of an
-    /// earlier one: as long as they are not taken by [`Session::take_errors`].
+    /// It fails with [`SessionError::RowsFailed`] while there are failed rows, of this flush or of
+    /// an earlier one. [`Session::take_errors`] removes them.
     pub async fn flush(&mut self) -> Result<FlushSummary, SessionError> {
         self.start_flush();
-        self.shared.wait_until_idle().await;
+        self.shared.writing.wait_until_idle().await;
         self.shared.renew_stale_view().await?;
         let now = self.statistics();
         let before = std::mem::replace(&mut self.at_last_flush, now);
-        self.shared.check_errors()?;
+        self.shared.writing.check_errors()?;
         Ok(FlushSummary {
             rows: now.rows_written - before.rows_written,
             ignored_rows: now.rows_ignored - before.rows_ignored,
@@ -258,36 +244,38 @@ impl Session {
         })
     }
 
-    /// Sends what is buffered without waiting for anything. Later rows can be applied meanwhile.
+    /// Starts to send all buffered rows and does not wait. The program can apply more rows
+    /// meanwhile.
     pub fn start_flush(&mut self) {
         let mut filling = self.shared.filling.lock();
         let sealed = filling.seal_all();
-        self.shared.send(sealed);
+        self.shared.writing.send(sealed);
     }
 
-    /// The rows that failed since errors were last taken.
+    /// The rows that failed since the last call.
     pub fn take_errors(&mut self) -> RowErrors {
-        std::mem::take(&mut self.shared.errors.lock())
+        std::mem::take(&mut self.shared.writing.errors.lock())
     }
 
     /// What the session has done so far.
     pub fn statistics(&self) -> SessionStatistics {
-        *self.shared.statistics.lock()
+        *self.shared.writing.statistics.lock()
     }
 
-    /// Rows that were taken so far, sent or not.
+    /// Rows that the session has taken so far, sent or not.
     pub fn rows_taken(&self) -> u64 {
         self.shared.filling.lock().rows_taken()
     }
 
-    /// Bytes of rows that are buffered or under way.
+    /// Bytes of rows that are buffered or in flight.
     pub fn buffered_bytes(&self) -> usize {
-        self.shared.filling.lock().bytes() + self.shared.outstanding_bytes.load(Ordering::Acquire)
+        self.shared.filling.lock().bytes()
+            + self.shared.writing.outstanding_bytes.load(Ordering::Acquire)
     }
 
-    /// The columns by which rows are described.
+    /// The table's columns as the session knows them.
     pub fn schema(&self) -> &Schema {
-        &self.shared.layout.schema
+        &self.shared.writing.layout.schema
     }
 }
 

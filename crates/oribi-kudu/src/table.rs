@@ -1,14 +1,17 @@
 //! Tables: opening, creating, altering, deleting and listing them.
 //!
-//! Owns the [`Table`] that sessions and scanners are made from: its schema as it was when it was opened, its
-//! partitioning, and the token that gives the right to use it. Invariant: a `Table` does not change; after an
-//! `ALTER TABLE` that drops or renames a column it has to be opened again, because rows encoded by the old schema
-//! are refused. Only the token is renewed in place. The tablets are the meta cache's.
+//! It owns the [`Table`] that sessions and scanners start from: its schema at the time of opening,
+//! its partitioning, and the authorization token. Invariant: a `Table` does not change; only the
+//! token is renewed in place. After an `ALTER TABLE` that drops or renames a column, the program
+//! has to open it again, because servers refuse rows in the old schema. The tablets are in the meta
+//! cache.
 
 mod alterer;
 mod creator;
+mod hash_partition;
 mod list;
 mod range_partition;
+mod tablets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +21,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use alterer::{ColumnChange, TableAlterer};
-pub use creator::{HashPartition, TableCreator};
+pub use creator::TableCreator;
+pub use hash_partition::HashPartition;
 pub use list::{TableStatistics, TableSummary, TabletServer};
 pub use range_partition::RangePartition;
 
@@ -54,12 +58,12 @@ struct TableInner {
     comment: String,
     extra_configs: BTreeMap<String, String>,
     authz_token: Mutex<Option<Arc<SignedTokenPb>>>,
-    /// Held while the master is asked for a new token.
+    /// Held during a request for a new token.
     renewal: tokio::sync::Mutex<()>,
 }
 
 impl Table {
-    /// The id of the table, 32 hexadecimal digits; it stays when the table is renamed.
+    /// The id of the table, 32 hexadecimal digits; a rename does not change it.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
@@ -84,7 +88,7 @@ impl Table {
         &self.inner.owner
     }
 
-    /// What its creator had to say about it.
+    /// The comment that the master keeps with the table.
     pub fn comment(&self) -> &str {
         &self.inner.comment
     }
@@ -111,12 +115,12 @@ impl Table {
         &self.inner.cache
     }
 
-    /// The right to use the table, as long as the cluster controls access.
+    /// The authorization token, if the cluster controls access.
     pub(crate) fn authz_token(&self) -> Option<Arc<SignedTokenPb>> {
         self.inner.authz_token.lock().clone()
     }
 
-    /// Gets a new token, unless `refused` is not the newest one any more.
+    /// Gets a new token, unless a newer one than `refused` is already here.
     pub(crate) async fn renew_authz_token(
         &self,
         refused: Option<Arc<SignedTokenPb>>,
@@ -142,21 +146,21 @@ impl Table {
 impl Client {
     /// Opens a table.
     ///
-    /// Fails with [`Error::TableNotFound`] when there is none of this name.
+    /// It fails with [`Error::TableNotFound`] when there is no table of this name.
     pub async fn open_table(&self, name: &str) -> Result<Table, Error> {
         let deadline = self.shared().admin_deadline();
         let response = self.shared().get_table_schema(by_name(name), name, deadline).await?;
         self.table_from(response)
     }
 
-    /// Opens a table by its id, which stays when the table is renamed.
+    /// Opens a table by its id, which a rename does not change.
     pub async fn open_table_by_id(&self, id: &str) -> Result<Table, Error> {
         let deadline = self.shared().admin_deadline();
         let response = self.shared().get_table_schema(by_id(id), id, deadline).await?;
         self.table_from(response)
     }
 
-    /// Whether there is a table of this name.
+    /// Whether a table of this name exists.
     pub async fn table_exists(&self, name: &str) -> Result<bool, Error> {
         let deadline = self.shared().admin_deadline();
         match self.shared().get_table_schema(by_name(name), name, deadline).await {
@@ -173,7 +177,7 @@ impl Client {
             PartitionSchema::from_pb(&response.partition_schema.unwrap_or_default(), &schema)?;
         let id = String::from_utf8_lossy(&response.table_id.unwrap_or_default()).into_owned();
         let cache = shared.meta_cache().table(&id);
-        // Whoever opens a table expects partitions that were added meanwhile.
+        // A caller that opens a table expects to see recently added partitions.
         cache.forget_gaps();
         let inner = TableInner {
             shared,
@@ -204,11 +208,11 @@ impl ClientShared {
         deadline: Instant,
     ) -> Result<GetTableSchemaResponsePb, Error> {
         let call = MasterCall { operation: Operation::OpenTable, subject, deadline, features: &[] };
-        self.call_master(&GET_TABLE_SCHEMA, &GetTableSchemaRequestPb { table }, call).await
+        self.masters().call(&GET_TABLE_SCHEMA, &GetTableSchemaRequestPb { table }, call).await
     }
 }
 
-/// Names a table by its id, which no renaming changes.
+/// Names a table by its id, which a rename does not change.
 pub(crate) fn by_id(id: &str) -> TableIdentifierPb {
     TableIdentifierPb { table_id: Some(Bytes::copy_from_slice(id.as_bytes())), table_name: None }
 }

@@ -1,6 +1,6 @@
 //! Small value types that several parts of the client share and users see.
 //!
-//! Each type has a file of its own; this module only names them.
+//! Each type has its own file; this module only names them.
 
 mod host_port;
 

@@ -64,7 +64,7 @@ struct Load {
 impl Load {
     fn start(table: &Table) -> Load {
         let (acknowledged, stop) = (Arc::<AtomicI64>::default(), Arc::<AtomicBool>::default());
-        let options = SessionOptions { timeout: Some(PATIENCE), ..SessionOptions::default() };
+        let options = SessionOptions::new().timeout(PATIENCE);
         let mut session = Session::new(table, options);
         let (counter, flag) = (acknowledged.clone(), stop.clone());
         let writer = tokio::spawn(async move {
@@ -207,12 +207,8 @@ async fn what_is_too_large_is_said_and_the_session_goes_on() {
     let client = connect(&cluster).await;
     let creator = TableCreator::new("large", schema()).num_replicas(1);
     let table = client.create_table(creator).await.unwrap();
-    let options = SessionOptions {
-        buffer_bytes_max: 80 << 20,
-        flush_watermark: 1.0,
-        timeout: Some(PATIENCE),
-        ..SessionOptions::default()
-    };
+    let options =
+        SessionOptions::new().buffer_bytes_max(80 << 20).flush_watermark(1.0).timeout(PATIENCE);
     let mut session = Session::new(&table, options.clone());
     // A cell that the client knows to be too large.
     let oversize = vec![7; (64 << 10) + 1];
@@ -227,7 +223,7 @@ async fn what_is_too_large_is_said_and_the_session_goes_on() {
     }
     session.flush().await.unwrap();
     // A cell that only the server knows to be too large.
-    let mut bold = Session::new(&table, SessionOptions { cell_bytes_max: 1 << 20, ..options });
+    let mut bold = Session::new(&table, options.cell_bytes_max(1 << 20));
     for (key, bytes) in [(rows, 10), (rows + 1, (64 << 10) + 1), (rows + 2, 10)] {
         let mut row = bold.insert();
         row.set_i64(0, key).unwrap().set_binary(1, &oversize[..bytes]).unwrap();
@@ -250,8 +246,7 @@ async fn without_tablet_servers_a_write_ends_by_its_deadline() {
     let client = connect(&cluster).await;
     let table = create(&client, "lost", 1).await;
     cluster.kill(KuduServer::TabletServer(0)).unwrap();
-    let options =
-        SessionOptions { timeout: Some(Duration::from_millis(500)), ..SessionOptions::default() };
+    let options = SessionOptions::new().timeout(Duration::from_millis(500));
     let mut session = Session::new(&table, options);
     let mut row = session.insert();
     row.set_i64(0, 1).unwrap();

@@ -1,4 +1,4 @@
-//! The programs of `docs/kudu-from-rust.md` and the bench of lookups, run against a real cluster.
+//! The examples and the bench of lookups, run against a real cluster.
 
 #![allow(dead_code, reason = "the programs have a main function of their own")]
 
@@ -10,6 +10,9 @@ mod first_steps;
 mod lookups;
 #[path = "../examples/read_rows.rs"]
 mod read_rows;
+#[cfg(feature = "derive")]
+#[path = "../examples/typed_rows.rs"]
+mod typed_rows;
 
 use oribi_testkit::SharedKuduCluster;
 
@@ -40,6 +43,14 @@ async fn reading_rows_runs() {
     let Some(cluster) = CLUSTER.get() else { return };
     read_rows::run(&cluster.master_addresses()).await.expect("it runs");
     assert!(!tables().contains(&"read_rows".to_owned()));
+}
+
+#[cfg(feature = "derive")]
+#[tokio::test]
+async fn typed_rows_run() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    typed_rows::run(&cluster.master_addresses()).await.expect("it runs");
+    assert!(!tables().contains(&"typed_rows".to_owned()));
 }
 
 #[test]

@@ -24,7 +24,7 @@ async fn connect() -> Option<(&'static KuduCluster, Client)> {
 }
 
 fn options(flush_mode: FlushMode) -> SessionOptions {
-    SessionOptions { flush_mode, ..SessionOptions::default() }
+    SessionOptions::new().flush_mode(flush_mode)
 }
 
 /// The rows of a table as the C++ tool prints them, sorted.

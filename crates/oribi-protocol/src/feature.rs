@@ -1,15 +1,14 @@
-//! Features that a client asks for and a server grants with HELLO.
+//! Features that a client requests and a server grants with HELLO.
 //!
-//! Owns: codes and names. The request and the reply are lists of big-endian 16-bit codes; codes that
-//! are not listed here are skipped by whoever reads such a list. Which of them a server grants is
-//! the server's decision.
+//! It owns codes and names. The request and the reply are lists of big-endian 16-bit codes; reading
+//! a list skips codes that are not listed here. The server decides which of them it grants.
 
 /// One negotiable feature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u16)]
 #[non_exhaustive]
 pub enum Feature {
-    /// The connection speaks TLS; asked for by some clients, granted by no server.
+    /// The connection speaks TLS; some clients request it, no server grants it.
     Tls = 0x02,
     /// Small packets are sent at once. Informational.
     TcpNoDelay = 0x03,
@@ -29,17 +28,17 @@ pub enum Feature {
     Duplex = 0x0c,
     /// Those requests include whole cluster maps.
     ClustermapChangeNotification = 0x0d,
-    /// Answers may come in another order than the requests.
+    /// Responses may be out of order.
     UnorderedExecution = 0x0e,
-    /// Answers carry the time spent in the server.
+    /// Responses carry the server's processing time.
     Tracing = 0x0f,
     /// Requests may carry framing extras.
     AltRequest = 0x10,
-    /// Durability frames are understood.
+    /// The server understands durability frames.
     SyncReplication = 0x11,
     /// Keys are prefixed with a collection id, in both directions.
     Collections = 0x12,
-    /// Any answer may be compressed, not only documents.
+    /// Any response may be compressed, not only documents.
     SnappyEverywhere = 0x13,
     /// A mutation may keep the document's expiry.
     PreserveTtl = 0x14,
@@ -49,17 +48,17 @@ pub enum Feature {
     SubdocCreateAsDeleted = 0x17,
     /// Macros that expand to properties of the document.
     SubdocDocumentMacroSupport = 0x18,
-    /// A body may be replaced by one of its extended attributes.
+    /// Replaces a body with one of its extended attributes.
     SubdocReplaceBodyWithXattr = 0x19,
-    /// Answers carry read and write units.
+    /// Responses carry read and write units.
     ReportUnitUsage = 0x1a,
-    /// Throttled requests are refused at once.
+    /// The server refuses throttled requests at once.
     NonBlockingThrottling = 0x1b,
     /// Sub-document lookups on a replica.
     SubdocReplicaRead = 0x1c,
-    /// A request for the cluster map may name the version that the client has.
+    /// A request for the cluster map may name the client's version.
     GetClusterConfigWithKnownVersion = 0x1d,
-    /// Not-my-vbucket answers leave the map out when the connection already got it.
+    /// Not-my-vbucket responses omit a map that the connection already got.
     DedupeNotMyVbucketClustermap = 0x1e,
     /// Cluster map notifications without the map.
     ClustermapChangeNotificationBrief = 0x1f,
@@ -73,7 +72,7 @@ pub enum Feature {
     SubdocAllowReplicaReadOnDeletedDocs = 0x23,
     /// A random document may come with its extended attributes.
     GetRandomKeyIncludeXattr = 0x24,
-    /// The mutate-with-meta command is there.
+    /// The server has the mutate-with-meta command.
     MutateWithMeta = 0x25,
 }
 

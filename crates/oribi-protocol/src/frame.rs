@@ -16,15 +16,16 @@
 //! | 12 | 4 | OPAQUE |
 //! | 16 | 8 | CAS |
 //!
-//! Body order is framing extras, extras, key, value; the value is whatever the other three leave.
+//! The body order is framing extras, extras, key, value; the value is the rest after the other
+//! three.
 //!
-//! Decoding and encoding are inlined into their callers: a header that is returned through memory is
-//! written field by field and then copied in wider pieces, which stalls the processor for longer than
+//! Decoding and encoding are inlined into their callers. A header returned through memory is
+//! written field by field and then copied in wider pieces, and that stalls the CPU for longer than
 //! decoding takes.
 //!
-//! Invariants: decoding borrows and never allocates; every length is checked before it is used, so a
-//! [`Frame`]'s parts always add up to the header's body length. No limit on the body is applied here:
-//! the caller compares [`Header::frame_bytes`] with the limit of its connection.
+//! Invariants: decoding borrows and never allocates. Every length is checked before its use, so a
+//! [`Frame`]'s parts always add up to the header's body length. This module applies no limit to the
+//! body: the caller compares [`Header::frame_bytes`] with the limit of its connection.
 
 use crate::limits::HEADER_BYTES;
 use crate::magic::Magic;
@@ -49,7 +50,7 @@ mod offset {
 pub struct Header {
     /// Kind of the frame.
     pub magic: Magic,
-    /// Operation; kept as a byte because the peer may send one that is not known here.
+    /// Operation; kept as a byte because the peer may send an unknown one.
     pub opcode: u8,
     /// Length of the framing extras; always 0 in the plain layout.
     pub framing_bytes: u8,
@@ -69,17 +70,17 @@ pub struct Header {
     pub cas: u64,
 }
 
-/// Why bytes are not a frame. Neither case can be recovered from: the stream is out of step.
+/// Why bytes are not a frame. No case is recoverable: the stream is out of step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// The first byte is no magic.
+    /// The first byte is not a magic.
     UnknownMagic(u8),
     /// The body is shorter than framing extras, extras and key together.
     BodyTooShort(Header),
 }
 
 impl FrameError {
-    /// The header, as far as it was understood.
+    /// The header, as far as it is decoded.
     pub const fn header(&self) -> Option<&Header> {
         match self {
             FrameError::UnknownMagic(_) => None,
@@ -132,11 +133,11 @@ impl Header {
         Ok(header)
     }
 
-    /// Encodes the header in the layout that its magic asks for.
+    /// Encodes the header in the layout that its magic requires.
     ///
     /// # Panics
     /// When the lengths do not fit the layout: a key over 255 bytes next to framing extras, or
-    /// framing extras in a plain header. Both are mistakes of the caller, never of a peer.
+    /// framing extras in a plain header. Both are caller's mistakes, never a peer's.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -192,13 +193,13 @@ pub struct Frame<'a> {
     pub value: &'a [u8],
 }
 
-/// What [`decode`] found at the start of its input.
+/// The result of [`decode`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<'a> {
     /// More bytes are needed.
     Incomplete {
-        /// Total bytes from the frame's start: 24 while the header is not there, then the frame's
-        /// whole length. The caller checks it against its limit before it makes room.
+        /// Total bytes from the frame's start: 24 while the header is incomplete, then the whole
+        /// frame's length. The caller checks it against its limit before it makes room.
         needed: usize,
     },
     /// One frame.
@@ -210,9 +211,9 @@ pub enum Decoded<'a> {
     },
 }
 
-/// Decodes the frame at the start of `bytes`; what follows it is left alone.
+/// Decodes the frame at the start of `bytes` and ignores the bytes after it.
 ///
-/// A wrong first byte is reported as soon as it is there, without waiting for a whole header.
+/// It reports a wrong first byte at once, without waiting for a whole header.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
     let Some((header_bytes, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -230,15 +231,16 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, FrameError> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at the start of `bytes`; `None` when it is not complete or none, which [`decode`] tells apart.
+    /// The frame at the start of `bytes`; `None` when it is incomplete or invalid, which [`decode`]
+    /// distinguishes.
     #[inline]
     pub fn whole(bytes: &'a [u8]) -> Option<Frame<'a>> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         Frame::from_body(Header::decode(header).ok()?, rest)
     }
 
-    /// Cuts the bytes after a header into the parts of its body; `None` when they are fewer than the
-    /// header announces. What follows the body is left alone.
+    /// Splits the bytes after a header into the parts of its body; `None` when they are fewer than
+    /// the header announces. It ignores the bytes after the body.
     #[inline]
     pub fn from_body(header: Header, rest: &'a [u8]) -> Option<Frame<'a>> {
         let body = rest.get(..header.body_bytes as usize)?;

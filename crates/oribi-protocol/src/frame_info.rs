@@ -1,10 +1,14 @@
 //! Framing extras: a list of tagged options in front of a request's own extras.
 //!
-//! Each frame info starts with one byte, id in the high and length in the low four bits. A nibble of
-//! 15 means that a byte follows which holds the number minus 15; the id's byte comes before the
-//! length's. Owns decoding of those that a server acts on and encoding of those that a client sends.
+//! Each frame info starts with one byte, id in the high and length in the low four bits. A nibble
+//! of 15 means that another byte follows, which holds the number minus 15; the id's byte comes
+//! before the length's. The module decodes the frame infos that a server acts on and encodes those
+//! that a client sends.
 //!
-//! Does not decide which operation may carry which frame info.
+//! Invariant: of several frame infos with one id the first counts, and the others must be
+//! well-formed. Clients append the same one again at each retry.
+//!
+//! It does not decide which operation may carry which frame info.
 
 use oribi_types::DurabilityLevel;
 
@@ -13,40 +17,41 @@ const ID_DURABILITY: u16 = 1;
 const ID_STREAM_ID: u16 = 2;
 const ID_PRESERVE_EXPIRY: u16 = 5;
 
-/// Nibble value that says that one more byte follows.
+/// Nibble value that announces one more byte.
 const ESCAPE: u8 = 15;
 
-/// What a client asked for with a durability frame.
+/// A client's request in a durability frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Durability {
     /// Level; never [`DurabilityLevel::None`].
     pub level: DurabilityLevel,
-    /// How long the client is willing to wait, if it said so.
+    /// How long the client is willing to wait, if it sent a timeout.
     pub timeout_ms: Option<u16>,
 }
 
 /// All frame infos of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestFrames {
-    /// Everything received before must be done before this, and this before everything after.
+    /// Barrier: everything received before completes before this, and this before everything after.
     pub barrier: bool,
-    /// Durability, if any was asked for.
+    /// Durability, if the client requested any.
     pub durability: Option<Durability>,
-    /// Keep the document's present expiry.
+    /// Keep the document's current expiry.
     pub preserve_expiry: bool,
-    /// DCP stream that the request is about.
+    /// The request's DCP stream.
     pub stream_id: Option<u16>,
 }
 
-/// Why framing extras were not understood.
+/// Why framing extras were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameInfoError {
-    /// Cut short, repeated, or of the wrong length. Answered with `Einval`.
+    /// Truncated, or of the wrong length. Answered with `Einval`.
     Malformed,
-    /// An id that is not acted on here. Answered with `UnknownFrameInfo`.
+    /// An id that this module does not act on. Answered with `UnknownFrameInfo`.
     Unknown(u16),
-    /// A durability level that does not exist. Answered with `DurabilityInvalidLevel`.
-    InvalidDurabilityLevel,
+    /// A durability level that does not exist, or a reserved timeout. Answered with
+    /// `DurabilityInvalidLevel`.
+    InvalidDurability,
 }
 
 /// Decodes all frame infos of a request; an empty input is valid and sets nothing.
@@ -61,7 +66,7 @@ pub fn decode(framing: &[u8]) -> Result<RequestFrames, FrameInfoError> {
     Ok(frames)
 }
 
-/// Cuts off one frame info: id, value, rest.
+/// Splits off one frame info: id, value, rest.
 fn split_first(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (id, rest) = unescape(tag >> 4, rest)?;
@@ -80,30 +85,26 @@ fn unescape(nibble: u8, rest: &[u8]) -> Option<(u16, &[u8])> {
 
 fn apply(frames: &mut RequestFrames, id: u16, value: &[u8]) -> Result<(), FrameInfoError> {
     match id {
-        ID_BARRIER => set_flag(&mut frames.barrier, value),
-        ID_DURABILITY => set_once(&mut frames.durability, decode_durability(value)?),
+        ID_BARRIER => set_flag(&mut frames.barrier, value)?,
+        ID_DURABILITY => {
+            frames.durability.get_or_insert(decode_durability(value)?);
+        }
         ID_STREAM_ID => {
             let bytes = value.try_into().map_err(|_| FrameInfoError::Malformed)?;
-            set_once(&mut frames.stream_id, u16::from_be_bytes(bytes))
+            frames.stream_id.get_or_insert(u16::from_be_bytes(bytes));
         }
-        ID_PRESERVE_EXPIRY => set_flag(&mut frames.preserve_expiry, value),
-        _ => Err(FrameInfoError::Unknown(id)),
+        ID_PRESERVE_EXPIRY => set_flag(&mut frames.preserve_expiry, value)?,
+        _ => return Err(FrameInfoError::Unknown(id)),
     }
+    Ok(())
 }
 
 fn set_flag(flag: &mut bool, value: &[u8]) -> Result<(), FrameInfoError> {
-    if *flag || !value.is_empty() {
+    if !value.is_empty() {
         return Err(FrameInfoError::Malformed);
     }
     *flag = true;
     Ok(())
-}
-
-fn set_once<T>(field: &mut Option<T>, value: T) -> Result<(), FrameInfoError> {
-    match field.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(FrameInfoError::Malformed),
-    }
 }
 
 fn decode_durability(value: &[u8]) -> Result<Durability, FrameInfoError> {
@@ -112,7 +113,7 @@ fn decode_durability(value: &[u8]) -> Result<Durability, FrameInfoError> {
         [] => None,
         [high, low] => match u16::from_be_bytes([high, low]) {
             // Both ends of the range are reserved: "no timeout" and "never" are not offered.
-            0 | u16::MAX => return Err(FrameInfoError::Malformed),
+            0 | u16::MAX => return Err(FrameInfoError::InvalidDurability),
             timeout_ms => Some(timeout_ms),
         },
         _ => return Err(FrameInfoError::Malformed),
@@ -121,7 +122,7 @@ fn decode_durability(value: &[u8]) -> Result<Durability, FrameInfoError> {
         1 => DurabilityLevel::Majority,
         2 => DurabilityLevel::MajorityAndPersistOnMaster,
         3 => DurabilityLevel::PersistToMajority,
-        _ => return Err(FrameInfoError::InvalidDurabilityLevel),
+        _ => return Err(FrameInfoError::InvalidDurability),
     };
     Ok(Durability { level, timeout_ms })
 }
@@ -148,6 +149,15 @@ pub fn encode_durability(level: DurabilityLevel, timeout_ms: Option<u16>, out: &
 /// Appends the frame that keeps a document's expiry.
 pub fn encode_preserve_expiry(out: &mut Vec<u8>) {
     out.push(tag(ID_PRESERVE_EXPIRY, 0));
+}
+
+/// Bytes of the frame info of a stream id.
+pub const STREAM_ID_BYTES: usize = 3;
+
+/// Appends the frame of a DCP stream's id.
+pub fn encode_stream_id(stream_id: u16, out: &mut Vec<u8>) {
+    let [high, low] = stream_id.to_be_bytes();
+    out.extend_from_slice(&[tag(ID_STREAM_ID, 2), high, low]);
 }
 
 /// The tag byte of a frame info whose id and length both need no escape.

@@ -1,9 +1,15 @@
 //! One check of the codec against itself, shared by unit tests, property tests and the fuzz target.
 //!
 //! [`check`] takes arbitrary bytes and panics when an invariant of this crate does not hold. The
-//! first two bytes choose the size of the read buffer's first block and the sizes of the chunks; the
-//! rest is what a peer sends. Compiled for tests and under the `harness` feature only.
+//! first two bytes choose the size of the read buffer's first block and the sizes of the chunks;
+//! the rest is what a peer sends. Compiled for tests and under the `harness` feature only.
 
+mod text;
+
+use crate::dcp::decode_buffer_ack;
+use crate::dcp::open::OpenExtras;
+use crate::dcp::stream_request::StreamRequestExtras;
+use crate::dcp::vb_seqnos::VbSeqnosExtras;
 use crate::frame::{self, Decoded, Frame, FrameError, Header};
 use crate::frame_info;
 use crate::leb128;
@@ -11,6 +17,10 @@ use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES, READ_BLOCK_BYTES};
 use crate::read_buffer::ReadBuffer;
 use crate::request::{ConfigVersion, CounterExtras, ExpiryExtras, SetExtras};
 use crate::response::{CollectionIdExtras, MutationExtras};
+
+pub use text::check_text;
+#[cfg(test)]
+pub(crate) use text::read as read_text;
 
 /// How a stream of frames ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +46,7 @@ pub fn check(input: &[u8]) {
     check_with(input, |spare, chunk| spare.copy_from_slice(chunk));
 }
 
-/// [`check`] with the step that puts a chunk into the buffer handed in, so that a test can plant a
-/// bug there.
+/// [`check`] with the delivery step as an argument, so that a test can plant a bug there.
 fn check_with(input: &[u8], deliver: impl Fn(&mut [u8], &[u8])) {
     let (&[block_seed, chunk_seed], stream) = match input.split_first_chunk() {
         Some((seeds, stream)) => (seeds, stream),
@@ -64,7 +73,7 @@ fn read_whole(stream: &[u8]) -> Reading {
     }
 }
 
-/// Decodes as a connection does: chunks into a read buffer, frames out of it.
+/// Decodes like a connection: chunks into a read buffer, frames out of it.
 fn read_chunked(
     stream: &[u8],
     block_seed: u8,
@@ -95,7 +104,7 @@ fn read_chunked(
         if let Ok(Decoded::Incomplete { needed }) = frame::decode(buffer.unread()) {
             buffer.reserve_frame(needed);
         }
-        // Any generator does, as long as the same input gives the same chunks.
+        // Any generator will do, as long as the same input gives the same chunks.
         chunk_state = chunk_state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let wanted = 1 + (chunk_state >> 24) as usize;
         let spare = buffer.spare(1);
@@ -154,7 +163,7 @@ fn hash_parts(frame: &Frame<'_>) -> u32 {
     hasher.finalize()
 }
 
-/// Everything that decodes a part of a frame, on any bytes.
+/// All decoders of a part of a frame, on any bytes.
 fn check_parts(bytes: &[u8]) {
     check_frame_infos(bytes);
     check_prefix(bytes);
@@ -164,6 +173,24 @@ fn check_parts(bytes: &[u8]) {
     assert!(ConfigVersion::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(MutationExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
     assert!(CollectionIdExtras::decode(bytes).is_none_or(|extras| extras.encode() == bytes));
+    check_dcp_requests(bytes);
+}
+
+/// The decoders of a DCP consumer's requests. Two of them ignore four bytes.
+fn check_dcp_requests(bytes: &[u8]) {
+    if let Some(extras) = OpenExtras::decode(bytes) {
+        assert_eq!(extras.encode()[4..], bytes[4..]);
+    }
+    if let Some(extras) = StreamRequestExtras::decode(bytes) {
+        let encoded = extras.encode();
+        assert_eq!((&encoded[..4], &encoded[8..]), (&bytes[..4], &bytes[8..]));
+    }
+    if let Some(extras) = VbSeqnosExtras::decode(bytes) {
+        let mut encoded = Vec::new();
+        extras.write(&mut encoded);
+        assert_eq!(encoded, bytes);
+    }
+    assert!(decode_buffer_ack(bytes).is_none_or(|count| count.to_be_bytes() == bytes));
 }
 
 fn check_frame_infos(bytes: &[u8]) {

@@ -1,13 +1,13 @@
-//! Which vbucket a key belongs to.
+//! The vbucket of a key.
 //!
-//! Owns the one formula that every client and the server must agree on. The logical key is hashed,
+//! It owns the one formula that every client and the server must share. It hashes the logical key
 //! without its collection prefix, so equal keys of different collections share a vbucket.
 
 use oribi_types::Vbid;
 
 /// The vbucket of a logical key: bits 16 to 30 of its CRC-32 (IEEE polynomial), modulo the count.
 ///
-/// A count of zero is answered with vbucket 0, because the count may come from a peer's document.
+/// A count of zero gives vbucket 0, because the count may come from a peer's document.
 pub fn vbucket_of(key: &[u8], vbucket_count: u16) -> Vbid {
     vbucket_of_crc(crc32fast::hash(key), vbucket_count)
 }

@@ -1,7 +1,8 @@
 //! Collection ids in front of keys: unsigned LEB128, least significant seven bits first.
 //!
 //! Invariant: only the shortest encoding of a number is accepted, so equal documents have equal key
-//! bytes. At most five bytes, as ids have 32 bits. Whether a collection exists is not known here.
+//! bytes. An encoding has at most five bytes, because ids have 32 bits. The module does not know
+//! whether a collection exists.
 
 use oribi_types::{CollectionId, DocKey};
 
@@ -10,10 +11,10 @@ use crate::limits::{COLLECTION_KEY_BYTES_MAX, COLLECTION_PREFIX_BYTES_MAX, KEY_B
 /// Ids from 1 up to this one are reserved and name no collection.
 const RESERVED_ID_MAX: u32 = 7;
 
-/// Why a key field is no document key. All are answered with `Einval`.
+/// Why a key field is not a document key. All are answered with `Einval`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyError {
-    /// The prefix is cut short, too long, or not the shortest encoding.
+    /// The prefix is truncated, too long, or not the shortest encoding.
     MalformedPrefix,
     /// The prefix is one of the reserved ids.
     ReservedCollection,

@@ -1,17 +1,21 @@
-//! Sans-I/O codec for the memcached binary protocol as Couchbase clients speak it.
+//! Sans-I/O codec for the memcached binary protocol as Couchbase clients speak it, and for
+//! memcached's text protocol ([`text`]).
 //!
-//! Owns: every fact about bytes on the wire, that is header layout, opcodes, statuses, HELLO features,
-//! frame infos, collection prefixes, extras, the key hash, limits, and the buffers that frames are
-//! read from and written to.
+//! It owns every fact about bytes on the wire: header layout, opcodes, statuses, HELLO features,
+//! frame infos, collection prefixes, extras, the key hash and limits. It also owns the buffers for
+//! reading and writing frames.
 //!
-//! Invariants: no function here does I/O; decoding borrows from its input and never allocates;
-//! no sequence of input bytes makes anything here panic. Encoders append to a buffer of the caller.
+//! Invariants: no function here does I/O. Decoding borrows from its input and never allocates. No
+//! input makes a function here panic. Encoders append to the caller's buffer.
 //!
-//! Used by the server and by the client. What an operation means, who may do it and which status
-//! answers which outcome is decided elsewhere.
+//! The server and the client use it. Other crates decide what an operation means, its permissions,
+//! and which status answers which outcome.
 
 #![forbid(unsafe_code)]
 
+pub mod change_line;
+pub mod change_token;
+pub mod dcp;
 pub mod feature;
 pub mod frame;
 pub mod frame_info;
@@ -27,4 +31,10 @@ pub mod request;
 pub mod response;
 pub mod status;
 pub mod sub_document;
+pub mod text;
 pub mod write_buffer;
+
+/// The README's example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

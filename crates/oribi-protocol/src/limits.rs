@@ -11,8 +11,8 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// Longest collection prefix: a 32-bit id in groups of seven bits.
 pub const COLLECTION_PREFIX_BYTES_MAX: usize = 5;
 
-/// Longest logical key in a named collection. With the shortest such prefix less than the longest
-/// possible, clients use one figure for all of them: 251 minus the five bytes of a prefix.
+/// Longest logical key in a named collection. Clients use one figure for all collections: 251 minus
+/// the five bytes of the longest prefix.
 pub const COLLECTION_KEY_BYTES_MAX: usize = 246;
 
 /// Longest key field of a data request: a default-collection key with its one-byte prefix, or a
@@ -22,17 +22,17 @@ pub const KEY_FIELD_BYTES_MAX: usize = 251;
 /// Largest document value.
 pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-/// Largest frame that is read at all; a peer that announces more is disconnected. Half as much
-/// again as a value, so that an oversized SET can still be answered with a status.
+/// Largest frame that is read at all; a peer that announces more is disconnected. It is one and a
+/// half times a value, so a server can still answer an oversized SET with a status.
 pub const FRAME_BYTES_MAX: usize = 30 * 1024 * 1024;
 
 /// Largest frame accepted before authentication: the handshake's messages are far smaller.
 pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize = 16 * 1024;
 
-/// Values of this size and more are sent by scatter-gather; smaller ones are cheaper to copy.
+/// Values of at least this size are sent by scatter-gather; smaller ones are cheaper to copy.
 pub const GATHER_VALUE_BYTES_MIN: usize = 8 * 1024;
 
-/// First block of a read buffer, and how far it may grow ahead of bytes that have arrived.
+/// First block of a read buffer, and how far it may grow ahead of arrived bytes.
 pub const READ_BLOCK_BYTES: usize = 64 * 1024;
 
 /// Most vbuckets a bucket may have.

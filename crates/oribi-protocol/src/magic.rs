@@ -1,4 +1,4 @@
-//! The first byte of a frame: who sent it and which header layout follows.
+//! The first byte of a frame: the sender, and the layout of the header.
 //!
 //! Invariant: exactly the two `Alt` forms carry framing extras and a one-byte key length.
 
@@ -39,7 +39,8 @@ impl Magic {
         matches!(self, Magic::AltClientRequest | Magic::AltClientResponse)
     }
 
-    /// True for a frame that asks, whoever sent it: bytes 6 and 7 are a vbucket, not a status.
+    /// True for a request, from a client or from a server: bytes 6 and 7 are a vbucket, not a
+    /// status.
     pub const fn is_request(self) -> bool {
         matches!(self, Magic::ClientRequest | Magic::AltClientRequest | Magic::ServerRequest)
     }

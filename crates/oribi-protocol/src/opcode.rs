@@ -1,8 +1,8 @@
 //! Operations by their code on the wire.
 //!
-//! Owns: the list. It is complete for requests of clients, withdrawn codes included, because a server
-//! answers a known but unimplemented opcode otherwise than an unknown one. The enum, the list of all
-//! and the names come from one table, so that they cannot disagree.
+//! It owns the list of opcodes. The list is complete for requests of clients, including withdrawn
+//! codes, because a server answers a known but unimplemented opcode differently from an unknown
+//! one. The enum, the list of all and the names come from one table, so they cannot disagree.
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -21,9 +21,9 @@ opcodes! {
     Get = 0x00,
     /// Writes a document whether it is there or not.
     Set = 0x01,
-    /// Writes a document that must not be there.
+    /// Writes a document that must not exist.
     Add = 0x02,
-    /// Writes a document that must be there.
+    /// Writes a document that must exist.
     Replace = 0x03,
     /// Removes a document.
     Delete = 0x04,
@@ -201,7 +201,7 @@ opcodes! {
     DcpControl = 0x5e,
     /// Carries a change of collections.
     DcpSystemEvent = 0x5f,
-    /// Carries a durable write that is not decided.
+    /// Carries an undecided durable write.
     DcpPrepare = 0x60,
     /// Says up to where a replica has prepared.
     DcpSeqnoAcknowledged = 0x61,
@@ -445,7 +445,13 @@ impl Opcode {
         ALL.iter().map(|(opcode, _)| *opcode)
     }
 
-    /// True for operations that leave out the usual answer: reads on a miss, the rest on success.
+    /// True for requests of memcached's binary protocol, whose clients know no other requests
+    /// except SASL's.
+    pub const fn is_of_memcached(self) -> bool {
+        self as u8 <= Opcode::Gatq as u8
+    }
+
+    /// True for operations that omit the usual response: reads on a miss, the rest on success.
     pub const fn is_quiet(self) -> bool {
         use Opcode::*;
         matches!(

@@ -1,30 +1,30 @@
-//! The block of memory that frames are read into and decoded from.
+//! The block of memory for reading and decoding frames.
 //!
-//! Bytes arrive at the tail and are consumed at the head. When both meet, both go back to the
-//! block's start for free. Otherwise bytes move to the front only when a partial frame stands at the
-//! end and no room is left. A caller that consumes every complete frame before it reads again moves
-//! each byte at most once, however long the stream: after the move the frame stands at the front and
-//! is completed there. Should a caller leave complete frames unread, the buffer grows rather than
+//! Bytes arrive at the tail and are consumed at the head. When both meet, both return to the
+//! block's start for free. Otherwise bytes move to the front only when a partial frame is at the
+//! end and there is no room left. A caller that consumes every complete frame before it reads again
+//! moves each byte at most once, however long the stream. After the move the frame is at the front
+//! and is completed there. If a caller leaves complete frames unread, the buffer grows rather than
 //! move a byte twice. Hence `moved_bytes() <= received_bytes()`, always.
 //!
-//! Growth: a frame that does not fit gets a larger block, copied once per growth (counted apart, in
-//! `regrown_bytes`). The block reaches ahead of the bytes that have arrived by at most twice their
-//! number and [`READ_BLOCK_BYTES`], so a header that promises 20 MiB costs nothing until the bytes
-//! come. An idle connection gives its block back with [`ReadBuffer::release`] or pools it with
-//! [`ReadBuffer::take_block`].
+//! Growth: a frame that does not fit gets a larger block, copied once per growth (counted
+//! separately, in `regrown_bytes`). The block reaches ahead of the arrived bytes by at most twice
+//! their number and [`READ_BLOCK_BYTES`]. A header that promises 20 MiB therefore costs nothing
+//! until the bytes come. An idle connection returns its block with [`ReadBuffer::release`] or pools
+//! it with [`ReadBuffer::take_block`].
 //!
-//! Used by the server's connections and by the client. Does no I/O and knows no frame.
+//! The server's connections and the client use it. It does no I/O and does not know frames.
 
 use crate::limits::READ_BLOCK_BYTES;
 
-/// A frame that needs more gets more room when less than this is left: late enough that blocks grow
-/// geometrically, early enough that reads stay large.
+/// A frame that needs more gets more room when less than this is left. That is late enough for
+/// geometric growth, and early enough for large reads.
 const GROW_BELOW_BYTES: usize = READ_BLOCK_BYTES / 4;
 
-/// Received bytes that were not consumed yet, and room for more.
+/// Received bytes that are not consumed yet, and room for more.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
-    /// Always initialised to its whole length, so that a socket can read into any of it.
+    /// Initialised to its whole length, so a socket can read into any part of it.
     block: Vec<u8>,
     /// Start of the bytes not consumed.
     head: usize,
@@ -41,7 +41,7 @@ impl ReadBuffer {
         ReadBuffer::default()
     }
 
-    /// A buffer that uses the whole capacity of `block`; what the block holds is forgotten.
+    /// A buffer that uses the whole capacity of `block` and forgets its content.
     pub fn with_block(mut block: Vec<u8>) -> ReadBuffer {
         block.resize(block.capacity(), 0);
         ReadBuffer { block, ..ReadBuffer::default() }
@@ -65,10 +65,10 @@ impl ReadBuffer {
         self.block.len()
     }
 
-    /// Marks the first `bytes` of [`ReadBuffer::unread`] as done.
+    /// Consumes the first `bytes` of [`ReadBuffer::unread`].
     ///
     /// # Panics
-    /// When that many are not there.
+    /// When there are fewer unread bytes.
     #[inline]
     pub fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.tail - self.head, "consumed more than was received");
@@ -84,17 +84,17 @@ impl ReadBuffer {
     pub fn spare(&mut self, bytes_min: usize) -> &mut [u8] {
         let bytes_min = bytes_min.max(1);
         if self.block.len() - self.tail < bytes_min {
-            // Without a frame's length to go by, doubling keeps the number of copies low.
+            // Without a frame's length as a guide, doubling keeps the number of copies low.
             let unread_bytes = self.tail - self.head;
             self.make_room(bytes_min, unread_bytes.max(bytes_min));
         }
         &mut self.block[self.tail..]
     }
 
-    /// Says that the first `bytes` of the room returned by [`ReadBuffer::spare`] were filled.
+    /// Confirms that the first `bytes` of the room from [`ReadBuffer::spare`] are filled.
     ///
     /// # Panics
-    /// When there was not that much room.
+    /// When there was less room.
     pub fn commit(&mut self, bytes: usize) {
         assert!(bytes <= self.block.len() - self.tail, "committed more than there was room for");
         self.tail += bytes;
@@ -103,9 +103,9 @@ impl ReadBuffer {
 
     /// Prepares for a frame of `frame_bytes` in total that starts at the head.
     ///
-    /// Called whenever decoding says that more is needed. The room grows with what has arrived, so
-    /// one call need not make room for the whole frame; the caller has checked `frame_bytes`
-    /// against its limit.
+    /// Call it whenever decoding needs more bytes. The room grows with the arrived bytes, so one
+    /// call need not make room for the whole frame. The caller has checked `frame_bytes` against
+    /// its limit.
     pub fn reserve_frame(&mut self, frame_bytes: usize) {
         let unread_bytes = self.tail - self.head;
         let missing_bytes = frame_bytes.saturating_sub(unread_bytes);
@@ -117,12 +117,33 @@ impl ReadBuffer {
         }
     }
 
-    /// Frees the block if nothing is unread in it; returns whether it did.
+    /// Makes room at once for the rest of a frame of `frame_bytes` in total at the head, so that it
+    /// is received without a copy. For a caller that has reserved memory for all of it.
+    pub fn reserve_whole(&mut self, frame_bytes: usize) {
+        let missing_bytes = frame_bytes.saturating_sub(self.tail - self.head);
+        if self.block.len() - self.tail < missing_bytes {
+            self.make_room(missing_bytes, missing_bytes);
+        }
+    }
+
+    /// Moves the unread bytes into a block of nearly their size if that at least halves the buffer.
+    /// For a buffer that will wait.
+    pub fn shrink(&mut self) {
+        let unread = &self.block[self.head..self.tail];
+        if unread.is_empty() || unread.len() > self.block.len() / 2 {
+            return;
+        }
+        self.regrown_bytes += unread.len() as u64;
+        self.block = unread.to_vec();
+        (self.head, self.tail) = (0, self.block.len());
+    }
+
+    /// Frees the block if it has no unread bytes; returns whether it did.
     pub fn release(&mut self) -> bool {
         self.take_block().is_some()
     }
 
-    /// Takes the block, for a pool, if nothing is unread in it. The counters stay.
+    /// Takes the block, for a pool, if it has no unread bytes. The counters stay.
     pub fn take_block(&mut self) -> Option<Vec<u8>> {
         if !self.is_empty() {
             return None;
@@ -132,7 +153,7 @@ impl ReadBuffer {
         Some(std::mem::take(&mut self.block))
     }
 
-    /// Gives a block to a buffer that has none; ignored by one that has.
+    /// Gives a block to a buffer without one; ignored otherwise.
     pub fn put_block(&mut self, mut block: Vec<u8>) {
         if self.block.is_empty() {
             block.resize(block.capacity(), 0);
@@ -150,13 +171,13 @@ impl ReadBuffer {
         self.moved_bytes
     }
 
-    /// Bytes copied into larger blocks in the buffer's life; none when the first block is enough.
+    /// Bytes copied into larger blocks in the buffer's life; 0 while the first block suffices.
     pub fn regrown_bytes(&self) -> u64 {
         self.regrown_bytes
     }
 
-    /// Makes the tail have room for `bytes_min` by moving to the front, or else for `growth_bytes`
-    /// in a larger block.
+    /// Ensures room for `bytes_min` at the tail, by moving to the front or else by a larger block
+    /// with room for `growth_bytes`.
     fn make_room(&mut self, bytes_min: usize, growth_bytes: usize) {
         let unread_bytes = self.tail - self.head;
         let fits = self.block.len() - unread_bytes >= bytes_min;
@@ -166,7 +187,7 @@ impl ReadBuffer {
             self.moved_bytes += unread_bytes as u64;
         } else {
             let block_bytes = (unread_bytes + growth_bytes).max(READ_BLOCK_BYTES);
-            // Zeroed pages are mapped when first written, so room that no byte reaches is free.
+            // Zeroed pages are mapped on first write, so unused room is free.
             let mut block = vec![0; block_bytes];
             block[..unread_bytes].copy_from_slice(self.unread());
             self.regrown_bytes += unread_bytes as u64;

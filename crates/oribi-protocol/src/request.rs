@@ -1,4 +1,4 @@
-//! Requests: how they are put together, and the fixed extras of the operations that have some.
+//! Requests: their encoding, and the fixed extras of some operations.
 //!
 //! Extras are decoded into plain structs; a wrong length gives `None`, which a server answers with
 //! `Einval`. Encoders append to a buffer that the caller reuses.
@@ -9,7 +9,7 @@ use crate::frame::Header;
 use crate::magic::Magic;
 use crate::opcode::Opcode;
 
-/// Expiry of a counter request that says: do not create the document.
+/// Expiry of a counter request that must not create the document.
 pub const COUNTER_DO_NOT_CREATE: u32 = u32::MAX;
 
 /// Extras of SET, ADD and REPLACE.
@@ -44,7 +44,7 @@ impl SetExtras {
 /// Extras of INCREMENT and DECREMENT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CounterExtras {
-    /// What is added or subtracted.
+    /// The amount to add or subtract.
     pub delta: u64,
     /// Value of a document that is created.
     pub initial: u64,
@@ -97,8 +97,8 @@ impl ExpiryExtras {
     }
 }
 
-/// Version of a cluster map: extras of GET_CLUSTER_CONFIG (what the client has) and of the
-/// notification that announces a new one. Compared as (epoch, revision).
+/// Version of a cluster map: extras of GET_CLUSTER_CONFIG (the client's version) and of the
+/// notification of a new one. Compared as (epoch, revision).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct ConfigVersion {
     /// Epoch: rises when a cluster's history was overridden.
@@ -127,7 +127,7 @@ impl ConfigVersion {
     }
 }
 
-/// Everything that goes into one request.
+/// All parts of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestParts<'a> {
     /// Operation.
@@ -140,7 +140,7 @@ pub struct RequestParts<'a> {
     pub cas: u64,
     /// Datatype bits of the value.
     pub datatype: u8,
-    /// Frame infos, at most 255 bytes; the header layout follows from whether there are any.
+    /// Frame infos, at most 255 bytes; their presence selects the header layout.
     pub framing: &'a [u8],
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
@@ -151,7 +151,7 @@ pub struct RequestParts<'a> {
 }
 
 impl RequestParts<'_> {
-    /// A request without anything but its opcode; the other fields are set by struct update.
+    /// A request with only its opcode; struct update sets the other fields.
     pub const fn new(opcode: Opcode) -> RequestParts<'static> {
         RequestParts {
             opcode,
@@ -170,15 +170,15 @@ impl RequestParts<'_> {
 /// Appends a whole request.
 ///
 /// # Panics
-/// When a part is longer than its length field can say; callers check keys and values first.
+/// When a part exceeds its length field; callers check keys and values first.
 #[inline]
 pub fn encode_request(out: &mut Vec<u8>, parts: &RequestParts<'_>) {
     encode_request_head(out, parts, parts.value.len());
     out.extend_from_slice(parts.value);
 }
 
-/// Appends a request without its value, for a value of `value_bytes` that is sent separately;
-/// `parts.value` is not looked at.
+/// Appends a request without its value, for a value of `value_bytes` that is sent separately; it
+/// ignores `parts.value`.
 ///
 /// # Panics
 /// As [`encode_request`].
@@ -204,12 +204,12 @@ pub fn encode_request_head(out: &mut Vec<u8>, parts: &RequestParts<'_>, value_by
     out.extend_from_slice(parts.key);
 }
 
-fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+pub(crate) fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (first, rest) = bytes.split_first_chunk()?;
     Some((u32::from_be_bytes(*first), rest))
 }
 
-fn split_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn split_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first_chunk()?;
     Some((u64::from_be_bytes(*first), rest))
 }

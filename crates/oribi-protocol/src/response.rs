@@ -1,8 +1,8 @@
-//! Responses: how they are put together, and the extras that they carry.
+//! Responses: their encoding, and their extras.
 //!
-//! Encoders append to a buffer of the caller. A value may be left out and sent separately, which is
-//! how large values go out without being copied. The one frame info that a response carries here is
-//! the server's duration.
+//! Encoders append to the caller's buffer. A value may be omitted and sent separately, so that
+//! large values go out without a copy. The only frame info in a response here is the server's
+//! duration.
 
 use oribi_types::{CollectionId, ManifestUid, Seqno, VbUuid};
 
@@ -12,13 +12,13 @@ use crate::magic::Magic;
 use crate::request::ConfigVersion;
 use crate::status::Status;
 
-/// Opcode of the request by which a server announces a new cluster map (magic 0x82).
+/// Opcode of the server's request that announces a new cluster map (magic 0x82).
 pub const SERVER_CLUSTERMAP_CHANGE: u8 = 0x01;
 
-/// Everything that goes into one response.
+/// All parts of one response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseParts<'a> {
-    /// Opcode of the request, also when it is not a known one.
+    /// Opcode of the request, even an unknown one.
     pub opcode: u8,
     /// Outcome.
     pub status: Status,
@@ -28,7 +28,8 @@ pub struct ResponseParts<'a> {
     pub cas: u64,
     /// Datatype bits of the value.
     pub datatype: u8,
-    /// How long the server took, for a client that negotiated to be told. The key then has at most 255 bytes.
+    /// The server's processing time, for a client that negotiated it. The key then has at most 255
+    /// bytes.
     pub duration: Option<ServerDuration>,
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
@@ -39,7 +40,7 @@ pub struct ResponseParts<'a> {
 }
 
 impl ResponseParts<'_> {
-    /// An empty response; the other fields are set by struct update.
+    /// An empty response; struct update sets the other fields.
     pub const fn new(opcode: u8, status: Status, opaque: u32) -> ResponseParts<'static> {
         ResponseParts {
             opcode,
@@ -55,10 +56,10 @@ impl ResponseParts<'_> {
     }
 }
 
-/// The header of a response whose value has `value_bytes`; `parts.value` is not looked at.
+/// The header of a response whose value has `value_bytes`; it ignores `parts.value`.
 ///
 /// # Panics
-/// When a part is longer than its length field can say; the server never builds such a response.
+/// When a part exceeds its length field; the server never builds such a response.
 pub fn encode_response_header(parts: &ResponseParts<'_>, value_bytes: usize) -> [u8; HEADER_BYTES] {
     let magic = match parts.duration {
         None => Magic::ClientResponse,
@@ -76,8 +77,8 @@ pub fn write_response(out: &mut Vec<u8>, parts: &ResponseParts<'_>) {
     out.extend_from_slice(parts.value);
 }
 
-/// Appends header, extras and key of a response whose value of `value_bytes` is sent separately;
-/// `parts.value` is not looked at.
+/// Appends header, extras and key of a response whose value of `value_bytes` is sent separately; it
+/// ignores `parts.value`.
 ///
 /// # Panics
 /// As [`encode_response_header`].
@@ -87,7 +88,8 @@ pub fn write_response_head(out: &mut Vec<u8>, parts: &ResponseParts<'_>, value_b
         out.extend_from_slice(&header);
         out.extend_from_slice(&duration.encode());
     } else if let ([a, b, c, d], []) = (parts.extras, parts.key) {
-        // The answer to a GET that hits, as one piece: appending three costs two more checks for room.
+        // The response to a GET hit is appended as one piece: appending three costs two more checks
+        // for room.
         let mut head = [0; HEADER_BYTES + 4];
         head[..HEADER_BYTES].copy_from_slice(&header);
         head[HEADER_BYTES..].copy_from_slice(&[*a, *b, *c, *d]);
@@ -155,8 +157,8 @@ fn header(magic: Magic, status: u16, parts: &ResponseParts<'_>, value_bytes: usi
     }
 }
 
-/// How long a server took for a request, as frame info 0 of a response says it: a number `e` that stands
-/// for `e^1.74 / 2` microseconds, so that 16 bits hold two minutes with a precision of some 0.1 %.
+/// A server's processing time as frame info 0 of a response: a number `e` that stands for `e^1.74 /
+/// 2` microseconds. So 16 bits hold two minutes with a precision of about 0.1 %.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerDuration(pub u16);
 
@@ -166,7 +168,7 @@ impl ServerDuration {
 
     const EXPONENT: f64 = 1.74;
 
-    /// The nearest duration that can be said; longer ones than two minutes are cut.
+    /// The nearest encodable duration; it caps durations beyond two minutes.
     pub fn of_ns(ns: u64) -> ServerDuration {
         let encoded = (ns as f64 / 1_000.0 * 2.0).powf(1.0 / Self::EXPONENT).round();
         ServerDuration(encoded.min(f64::from(u16::MAX)) as u16)
@@ -195,7 +197,7 @@ impl ServerDuration {
 /// Extras of a successful mutation when `MutationSeqno` was negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MutationExtras {
-    /// History that the seqno belongs to.
+    /// History (failover table entry) of the seqno.
     pub vb_uuid: VbUuid,
     /// Seqno of the mutation.
     pub seqno: Seqno,
@@ -227,7 +229,7 @@ impl MutationExtras {
 /// Extras of the answer to a collection (or scope) id lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectionIdExtras {
-    /// Manifest that the answer was read from.
+    /// Manifest that answered the lookup.
     pub manifest_uid: ManifestUid,
     /// Id of the collection; for a scope lookup, the number of the scope.
     pub collection: CollectionId,

@@ -1,7 +1,7 @@
 //! Outcomes by their code on the wire.
 //!
-//! Owns: the list of codes with a name and a short description each, all from one table, so that they
-//! cannot disagree. Which outcome of which operation has which status is decided by the server.
+//! It owns the list of codes with a name and a short description each. All come from one table, so
+//! they cannot disagree. The server decides which outcome of which operation has which status.
 
 macro_rules! statuses {
     ($($name:ident = $code:literal, $description:literal;)*) => {
@@ -29,7 +29,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What it means, for people.
+            /// A description for people.
             pub const fn description(self) -> &'static str {
                 match self {
                     $(Status::$name => $description,)*

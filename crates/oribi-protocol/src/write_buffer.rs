@@ -1,30 +1,65 @@
 //! Output of one connection: contiguous bytes with large values pinned between them.
 //!
-//! Owns: the bytes that are not yet accepted by the socket. Small frames are encoded straight into one
-//! block; a value of at least `GATHER_VALUE_BYTES_MIN` is not copied, it is held by reference and sent
-//! from where it lies, by one scatter-gather write together with the bytes around it (at 512 bytes a
-//! gather pair costs more than the copy, at 8 KiB it is the other way round).
+//! It owns the bytes that the socket has not accepted yet. Small frames are encoded straight into
+//! one block. A value of at least `GATHER_VALUE_BYTES_MIN` is held by reference instead of copied,
+//! and sent in place with the bytes around it by one scatter-gather write. At 512 bytes a gather
+//! pair costs more than the copy; at 8 KiB the copy costs more.
 //!
-//! How it works: every byte of the contiguous block has a position in the stream of contiguous bytes;
-//! `base` is the position of `bytes[0]`, `sent` that of the first unsent byte. A pinned value stands
-//! *before* the contiguous byte at its position. Sending walks both in order, and `advance` may stop
-//! anywhere, inside a value too.
+//! How it works: every byte of the contiguous block has a position in the stream of contiguous
+//! bytes. `base` is the position of `bytes[0]`, `sent` that of the first unsent byte. A pinned
+//! value precedes the contiguous byte at its position. Sending walks both in order, and `advance`
+//! may stop anywhere, even inside a value.
 //!
-//! Invariants: `base <= sent <= base + bytes.len()`; positions in `pinned` never decrease and none is
-//! below `sent`; bytes already sent are dropped before they outnumber the unsent ones, so memory is
-//! bounded by twice what is pending. Used for the server's responses and for the client's requests. It
-//! does no I/O itself and knows no frame.
+//! Invariants: `base <= sent <= base + bytes.len()`. Positions in `pinned` never decrease and none
+//! is below `sent`. Sent bytes are dropped before they outnumber the unsent ones, so memory is
+//! bounded by twice the pending bytes. A pinned value that is produced while sending is produced in
+//! order, and only its first unsent bytes are in memory. The server uses it for responses and the
+//! client for requests. It does no I/O itself and does not know frames.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Most slices in one scatter-gather write; far below IOV_MAX (1024), and 64 values of 8 KiB already
-/// fill a socket buffer.
+/// Most slices in one scatter-gather write; far below IOV_MAX (1024), and 64 values of 8 KiB
+/// already fill a socket buffer.
 pub const SLICES_MAX: usize = 64;
 
-/// A block that grew beyond this is given back to the allocator once it is drained, unless the buffer was
-/// told otherwise.
+/// A block beyond this size is returned to the allocator once it is drained, unless the buffer was
+/// created with another limit.
 const BLOCK_KEPT_BYTES_MAX: usize = 256 * 1024;
+
+/// A value that is sent without a copy into the buffer's block.
+///
+/// A value in memory only needs `AsRef<[u8]>`. A value that is produced in pieces, as the socket
+/// takes them, implements the three methods: only one piece of it is in memory at a time.
+pub trait PinnedBytes {
+    /// All of its bytes, including sent ones. Never changes.
+    fn total_bytes(&self) -> usize;
+
+    /// The bytes in memory after the first `sent` ones; empty when they are not produced yet.
+    fn ready(&self, sent: usize) -> &[u8];
+
+    /// Produces the bytes after the first `sent` ones, if any remain and they are not in memory.
+    ///
+    /// # Errors
+    /// [`Broken`]: the rest can never be produced.
+    fn make_ready(&mut self, _sent: usize) -> Result<(), Broken> {
+        Ok(())
+    }
+}
+
+impl<V: AsRef<[u8]>> PinnedBytes for V {
+    fn total_bytes(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn ready(&self, sent: usize) -> &[u8] {
+        &self.as_ref()[sent..]
+    }
+}
+
+/// The rest of an announced value cannot be produced, so the stream cannot continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
 
 #[derive(Debug)]
 struct Pinned<V> {
@@ -32,7 +67,7 @@ struct Pinned<V> {
     value: V,
 }
 
-/// See the module text. `V` is what keeps a large value alive until it is sent.
+/// See the module text. `V` keeps a large value alive until it is sent.
 #[derive(Debug)]
 pub struct WriteBuffer<V> {
     bytes: Vec<u8>,
@@ -60,41 +95,41 @@ impl<V> Default for WriteBuffer<V> {
     }
 }
 
-impl<V: AsRef<[u8]>> WriteBuffer<V> {
+impl<V: PinnedBytes> WriteBuffer<V> {
     /// An empty buffer without a block.
     pub fn new() -> WriteBuffer<V> {
         WriteBuffer::default()
     }
 
-    /// An empty buffer that keeps its block, once it is drained, unless it grew beyond `bytes`: for a sender
-    /// whose batches are larger than usual and who would otherwise grow a block anew for each.
+    /// An empty buffer that keeps its block once it is drained, unless it grew beyond `bytes`. For
+    /// a sender with large batches, which would otherwise grow a block for each.
     pub fn keeping(bytes: usize) -> WriteBuffer<V> {
         WriteBuffer { block_kept_bytes_max: bytes, ..WriteBuffer::default() }
     }
 
-    /// Bytes answered and not yet sent, pinned values included.
+    /// Unsent bytes, including pinned values.
     pub fn pending_bytes(&self) -> usize {
         self.unsent_contiguous() + self.pinned_bytes
     }
 
-    /// True when there is nothing to send.
+    /// True when the buffer is drained.
     pub fn is_empty(&self) -> bool {
         self.pending_bytes() == 0
     }
 
-    /// True while a value that was not copied waits to be sent.
+    /// True while a pinned value is unsent.
     pub fn holds_pinned(&self) -> bool {
         !self.pinned.is_empty()
     }
 
-    /// The block to encode a frame into; whatever is appended is sent after everything before it.
+    /// The block to encode a frame into; appended bytes are sent after everything before them.
     pub fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// Appends `value` without copying it.
     pub fn pin(&mut self, value: V) {
-        let bytes = value.as_ref().len();
+        let bytes = value.total_bytes();
         if bytes == 0 {
             return;
         }
@@ -103,15 +138,38 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         self.pinned.push_back(Pinned { position, value });
     }
 
-    /// Fills `slices` with what is to be sent next, in order, and returns how many were filled.
+    /// Produces the next piece of a value that is produced while sending. Call it before each
+    /// gather.
+    ///
+    /// # Errors
+    /// [`Broken`]: an announced value cannot be sent.
+    #[inline]
+    pub fn make_ready(&mut self) -> Result<(), Broken> {
+        match self.pinned.front_mut() {
+            Some(front) => front.value.make_ready(self.front_sent),
+            None => Ok(()),
+        }
+    }
+
+    /// The pinned values that are not fully sent, in order.
+    pub fn pinned(&self) -> impl Iterator<Item = &V> {
+        self.pinned.iter().map(|pinned| &pinned.value)
+    }
+
+    /// Size of the block of contiguous bytes.
+    pub fn block_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Fills `slices` with the next bytes to send, in order, and returns how many it filled.
     pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.gather_up_to(slices, usize::MAX)
     }
 
-    /// [`WriteBuffer::gather`] of at most `bytes_max` bytes: for who sends in slices.
+    /// [`WriteBuffer::gather`] of at most `bytes_max` bytes, for senders with time slices.
     pub fn gather_up_to<'a>(&'a self, slices: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
         let (mut filled, mut left) = (0, bytes_max);
-        // Takes what fits of `bytes`; false when there is no room for more.
+        // Takes as much of `bytes` as fits; false when there is no room for more.
         let mut take = |bytes: &'a [u8]| {
             let bytes = &bytes[..bytes.len().min(left)];
             if bytes.is_empty() || filled == slices.len() {
@@ -127,7 +185,9 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         for pinned in &self.pinned {
             let before = self.range(position, pinned.position);
             position = pinned.position;
-            if !take(before) || !take(&pinned.value.as_ref()[skip..]) {
+            let ready = pinned.value.ready(skip);
+            let is_whole = ready.len() == pinned.value.total_bytes() - skip;
+            if !take(before) || !take(ready) || !is_whole {
                 return filled;
             }
             skip = 0;
@@ -136,7 +196,7 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         filled
     }
 
-    /// Forgets the next `count` bytes because the socket took them.
+    /// Drops the next `count` bytes, which the socket took.
     pub fn advance(&mut self, mut count: usize) {
         assert!(count <= self.pending_bytes(), "a socket cannot take more than it was offered");
         while count > 0 {
@@ -156,7 +216,8 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         self.reclaim();
     }
 
-    /// Hands the block to the caller's pool, leaving this buffer without one. Only when drained.
+    /// Gives the block to the caller's pool, which leaves this buffer without one. Only when
+    /// drained.
     pub fn take_block(&mut self) -> Option<Vec<u8>> {
         if !self.is_empty() || self.bytes.capacity() == 0 {
             return None;
@@ -168,7 +229,7 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         (block.capacity() <= self.block_kept_bytes_max).then_some(block)
     }
 
-    /// Gives a pooled block to a buffer that has none.
+    /// Gives a pooled block to a buffer without one.
     pub fn give_block(&mut self, block: Vec<u8>) {
         if self.bytes.capacity() == 0 {
             self.bytes = block;
@@ -188,10 +249,10 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         &self.bytes[(from - self.base) as usize..(to - self.base) as usize]
     }
 
-    /// Takes up to `count` bytes from the first pinned value and drops it when it is finished.
+    /// Takes up to `count` bytes from the first pinned value and drops it at its end.
     fn advance_front(&mut self, count: usize) -> usize {
         let front = self.pinned.front().expect("bytes are pending and none are contiguous");
-        let left = front.value.as_ref().len() - self.front_sent;
+        let left = front.value.total_bytes() - self.front_sent;
         let taken = left.min(count);
         self.pinned_bytes -= taken;
         if taken == left {
@@ -203,7 +264,7 @@ impl<V: AsRef<[u8]>> WriteBuffer<V> {
         taken
     }
 
-    /// Drops sent bytes once they are at least as many as the unsent ones: each byte moves at most
+    /// Drops sent bytes once they are at least as many as the unsent ones. Each byte moves at most
     /// once on average, and a slow reader cannot make the block grow without bound.
     fn reclaim(&mut self) {
         let gone = (self.sent - self.base) as usize;

@@ -1,15 +1,23 @@
-//! The admin HTTP: what client libraries ask a node besides documents, and what operators ask.
+//! The admin HTTP, which serves management requests of client libraries and of operators.
 //!
-//! Owns: the thread, its runtime, and the limits on connections. The parts are `routes` (which path
-//! goes where), `pools`, `health`, `buckets`, `collections` and `config_stream` (the answers), `login` (Basic),
-//! `audit` (what of it is recorded), `message` and `body` (requests and responses as values). Invariants: nothing here runs on a worker
-//! thread; calls that wait for the disk or derive keys run on blocking threads, so that one slow
-//! request delays no other; every request has a bounded size and time. Caller: `Server::start`, which
-//! binds the listener first, so that a taken port is a start error. It deliberately is not a general
-//! HTTP server: no HTTP/2, no user interface. With TLS the same is served on a second port, where a client's
-//! certificate may say who asks.
+//! Owns: the thread, its runtime, and the deadlines of connections. The parts:
+//! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
+//!   `login` is Basic;
+//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `node` and
+//!   `config_stream`;
+//! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
+//!   requests and responses.
+//!
+//! Invariants: no worker thread runs any of this; calls that wait for the disk or derive keys run
+//! on blocking threads, so one slow request delays no other; every request has a bounded size and
+//! time. Caller: `Server::start`, which binds the listener first, so a taken port is a start error.
+//! A second port serves the same with TLS, where a client's certificate may identify the user.
+//! There is no HTTP/2 and no user interface.
 
+mod admission;
+mod asker;
 mod audit;
+mod blocking;
 mod body;
 mod buckets;
 mod collections;
@@ -18,8 +26,10 @@ mod health;
 mod login;
 mod message;
 mod node;
+mod origin;
 mod pools;
 mod routes;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -34,19 +44,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::limits::{ADMIN_FIRST_REQUEST_DEADLINE, ADMIN_HEADER_DEADLINE};
 use crate::metrics::MetricsRegistry;
 use crate::server_context::ServerContext;
 use crate::tls::Certified;
+pub(crate) use admission::Admission;
+use admission::Place;
 use audit::Client;
-
-/// Connections at the same time. Each client library keeps a few per node, most of them idle.
-const CONNECTIONS_MAX: usize = 256;
-
-/// Time for a request's header to arrive, also the longest a connection stays idle.
-const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+use state::AdminState;
 
 /// Bytes of a request's header.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -57,24 +65,13 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What every request handler can reach.
-pub(crate) struct AdminState {
-    pub(crate) server: Arc<ServerContext>,
-    pub(crate) metrics: MetricsRegistry,
-    pub(crate) logins: login::LoginGate,
-    pub(crate) audit: audit::AdminAudit,
-    pub(crate) health: health::Health,
-    /// Becomes true when the server stops; ends streams.
-    pub(crate) stopping: watch::Receiver<bool>,
-}
-
 /// A running admin HTTP.
 pub struct AdminHandle {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts serving on a bound listener, and on another one with TLS.
+/// Starts serving on a bound listener, and on a second one with TLS.
 pub fn start(
     listener: std::net::TcpListener,
     tls_listener: Option<std::net::TcpListener>,
@@ -91,15 +88,17 @@ pub fn start(
         let _entered = runtime.enter();
         (adopt(listener)?, tls_listener.map(adopt).transpose()?)
     };
+    let admission = Arc::new(Admission::default());
     let state = Arc::new(AdminState {
-        metrics: MetricsRegistry::new(Arc::clone(&server)),
+        metrics: MetricsRegistry::new(Arc::clone(&server), Arc::clone(&admission)),
+        admission,
         server,
         logins: login::LoginGate::new(),
         audit: audit::AdminAudit::default(),
         health: health::Health::default(),
         stopping,
     });
-    let thread = std::thread::Builder::new().name("oribi-admin".to_owned()).spawn(move || {
+    let thread = oribi_supervisor::spawn("oribi-admin", move || {
         runtime.block_on(async {
             let tls_accepting = async {
                 if let Some(listener) = tls_listener {
@@ -114,7 +113,7 @@ pub fn start(
 }
 
 impl AdminHandle {
-    /// Stops accepting, lets calls that have begun to change something finish, and joins the thread.
+    /// Stops accepting, lets changes in progress finish, and joins the thread.
     pub fn stop(mut self) {
         self.stop_and_join();
     }
@@ -144,7 +143,6 @@ async fn accept_until_stopped(
     state: Arc<AdminState>,
     with_tls: bool,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut stopping = state.stopping.clone();
     loop {
         let accepted = tokio::select! {
@@ -152,21 +150,7 @@ async fn accept_until_stopped(
             _ = stopping.wait_for(|stop| *stop) => return,
         };
         match accepted {
-            Ok((stream, peer)) => match Arc::clone(&places).try_acquire_owned() {
-                Ok(place) => {
-                    let state = Arc::clone(&state);
-                    tokio::spawn(async move {
-                        match with_tls {
-                            false => serve_connection(stream, state, Client::new(peer)).await,
-                            true => serve_tls_connection(stream, peer, state).await,
-                        }
-                        drop(place);
-                    });
-                }
-                Err(_) => {
-                    tracing::info!(%peer, "closed an admin connection: there are too many");
-                }
-            },
+            Ok((stream, peer)) => admit(stream, peer, &state, with_tls),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -175,30 +159,63 @@ async fn accept_until_stopped(
     }
 }
 
+/// Serves a connection, if there is a place for it, until another connection needs the place.
+fn admit(stream: tokio::net::TcpStream, peer: SocketAddr, state: &Arc<AdminState>, with_tls: bool) {
+    let before = state.admission.turnover();
+    let place = state.admission.enter(peer.ip());
+    let turnover = state.admission.turnover();
+    if turnover != before && state.admission.may_log() {
+        let (evicted, refused) = (turnover.evicted, turnover.refused);
+        tracing::info!(%peer, evicted, refused, "there are too many admin connections");
+    }
+    let Some(place) = place else { return };
+    let state = Arc::clone(state);
+    tokio::spawn(async move {
+        let served = async {
+            match with_tls {
+                false => serve_connection(stream, state, Client::new(peer, &place)).await,
+                true => serve_tls_connection(stream, peer, &place, state).await,
+            }
+        };
+        tokio::select! {
+            () = served => {}
+            () = place.ended() => {}
+            () = is_silent(&place) => tracing::debug!(%peer, "no request in time"),
+        }
+    });
+}
+
+/// Returns when the first request is overdue.
+async fn is_silent(place: &Place) {
+    tokio::time::sleep(ADMIN_FIRST_REQUEST_DEADLINE).await;
+    if place.has_asked() {
+        std::future::pending::<()>().await;
+    }
+}
+
 async fn serve_tls_connection(
     stream: tokio::net::TcpStream,
     peer: SocketAddr,
+    place: &Arc<Place>,
     state: Arc<AdminState>,
 ) {
     let Some(tls) = state.server.tls().cloned() else { return };
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
-    let accepted = tokio::time::timeout(HEADER_DEADLINE, acceptor.accept(stream)).await;
-    let stream = match accepted {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
+    let stream = match acceptor.accept(stream).await {
+        Ok(stream) => stream,
+        Err(error) => {
             if let Some(suppressed) = tls.may_log_failure() {
                 tracing::info!(%peer, %error, suppressed, "TLS of an admin connection failed");
             }
             return;
         }
-        Err(_) => return,
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(AsRef::as_ref);
     match tls.certified(certificate, &state.server.users) {
-        Certified::Nobody => serve_connection(stream, state, Client::new(peer)).await,
+        Certified::Nobody => serve_connection(stream, state, Client::new(peer, place)).await,
         Certified::User(identity) => {
-            serve_connection(stream, state, Client::certified(peer, identity)).await;
+            serve_connection(stream, state, Client::certified(peer, place, identity)).await;
         }
         Certified::Refused => {
             tracing::info!(%peer, "closed an admin connection: its certificate names no user");
@@ -215,11 +232,15 @@ async fn serve_connection(
     let client = Arc::new(client);
     let service = service_fn(|request| {
         let (state, client) = (Arc::clone(&state), Arc::clone(&client));
-        async move { Ok::<_, Infallible>(routes::answer(state, request, client).await) }
+        async move {
+            let answer = routes::answer(state, request, client);
+            let answered = oribi_supervisor::job_future("http", answer).await;
+            Ok::<_, Infallible>(answered.unwrap_or_else(|_| message::panicked()))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE)
+        .header_read_timeout(ADMIN_HEADER_DEADLINE)
         .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {

@@ -1,12 +1,16 @@
-//! The audit log: who got in and who did not, what was refused, and what administrators changed.
+//! The audit log: logins, failed logins, refusals, and changes by administrators.
 //!
-//! Owns: a thread, a file of JSON lines, and its rotation by size and age. Off unless a file is named.
-//! Invariants: nobody waits for it, least of all a worker: events go through a bounded queue, what does not
-//! fit is dropped and counted, and the count is the first thing that is written when there is room again;
-//! names of users stand between `<ud>` and `</ud>`; no password, key or value comes here; what everybody can
-//! cause at will, refusals and failed logins, passes an [`AuditGate`] first, so that nobody pushes the rest out of
-//! the files that are kept. A write that fails is reported in the server's log and tried again with the next event.
-//! Callers: the SASL handshake, the dispatcher, the admin HTTP, the server's start, the workers' scans for changed
+//! Owns: a thread, a file of JSON lines, and its rotation by size and age. The log is off unless a
+//! file is configured. Invariants:
+//! - no caller waits, least of all a worker: events go through a bounded queue; events that do not
+//!   fit are dropped and counted, and the thread writes that count first when there is room again;
+//! - names of users stand between `<ud>` and `</ud>`; passwords, keys and values never reach the
+//!   log;
+//! - unauthenticated events (refusals, failed logins) pass an [`AuditGate`] first, so they cannot
+//!   push other events out of the kept files.
+//!
+//! The server's log reports a failed write, and the next event repeats it. Callers: the SASL
+//! handshake, the dispatcher, the admin HTTP, the server's start, the workers' scans for changed
 //! users.
 
 mod gate;
@@ -25,33 +29,33 @@ use std::time::{Duration, SystemTime};
 use oribi_types::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::clock::wall_clock;
 use crate::slow_operation_log::redacted;
-use crate::worker::wall_clock;
 pub(crate) use gate::AuditGate;
 
 /// Events that wait to be written, some 200 bytes each.
 const QUEUE_MAX: usize = 8 * 1024;
 
-/// Events that are written with one system call.
+/// Events written with one system call.
 const BATCH_MAX: usize = 64;
 
-/// Where to write, and how long a file gets.
+/// Place and limits of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AuditOptions {
-    /// The file that is written; older ones have `.1`, `.2` and so on behind its name.
+    /// The current file; older files have the suffix `.1`, `.2` and so on.
     pub path: PathBuf,
-    /// Bytes of a file.
+    /// Largest size of a file.
     pub file_bytes_max: u64,
-    /// Age of a file.
+    /// Largest age of a file.
     pub file_age_max: Duration,
-    /// Older files that are kept.
+    /// Older files to keep.
     pub files_max: usize,
 }
 
-/// Who did something, and from where.
+/// The origin of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Actor {
-    /// The user; empty when it is not known.
+    /// The user; empty when unknown.
     pub user: String,
     /// Number of the connection, as in the statistics; `None` over HTTP.
     pub connection: Option<u64>,
@@ -59,18 +63,18 @@ pub(crate) struct Actor {
     pub peer: Option<SocketAddr>,
 }
 
-/// What happened.
+/// An audited event.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Somebody proved who they are.
+    /// A login succeeded.
     Authenticated,
-    /// Somebody did not.
+    /// A login failed.
     AuthenticationFailed,
-    /// A request was refused because of who asked.
+    /// A request was refused for lack of rights.
     Refused {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What was missing.
+        /// The missing right.
         context: String,
     },
     /// A request that changes something over the admin HTTP.
@@ -80,9 +84,10 @@ pub(crate) enum Event {
         /// Status of the answer.
         status: u16,
     },
-    /// So many refusals and failed logins were not written, because there were others in the same second.
+    /// Number of refusals and failed logins that were left out because of others in the same
+    /// second.
     LeftOut(u64),
-    /// The users file was read again.
+    /// The users file was reloaded.
     UsersChanged,
     /// The server started with these settings.
     Started(Map<String, Value>),
@@ -95,7 +100,7 @@ enum Message {
     Stop,
 }
 
-/// Takes events; does nothing with them when the log is off.
+/// Accepts events; ignores them when the log is off.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     sender: Option<SyncSender<Message>>,
@@ -103,7 +108,7 @@ pub(crate) struct AuditLog {
     users_generation: AtomicU64,
 }
 
-/// The thread that writes.
+/// The thread that writes the log.
 #[derive(Debug)]
 pub(crate) struct AuditThread {
     sender: SyncSender<Message>,
@@ -117,18 +122,17 @@ impl AuditLog {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let log = AuditLog { sender: Some(sender.clone()), ..AuditLog::default() };
         let dropped = Arc::clone(&log.dropped);
-        let thread = std::thread::Builder::new()
-            .name("oribi-audit".to_owned())
-            .spawn(move || write_all(file, &receiver, &dropped))?;
+        let write = move || write_all(file, &receiver, &dropped);
+        let thread = oribi_supervisor::spawn("oribi-audit", write)?;
         Ok((log, AuditThread { sender, thread }))
     }
 
-    /// True when events are written; else it is not worth making one.
+    /// True when events are written; otherwise callers need not build them.
     pub fn is_on(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Hands an event to the thread, or drops it.
+    /// Hands an event to the thread, or drops it when the queue is full.
     pub fn record(&self, actor: Actor, event: Event) {
         let Some(sender) = &self.sender else { return };
         if sender.try_send(Message::Event(wall_clock(), actor, event)).is_err() {
@@ -136,7 +140,7 @@ impl AuditLog {
         }
     }
 
-    /// Records, once for all workers that notice it, that the users have changed.
+    /// Records a change of the users, once for all workers that notice it.
     pub fn note_users(&self, generation: u64) {
         if self.users_generation.swap(generation, Ordering::Relaxed) != generation {
             self.record(Actor::default(), Event::UsersChanged);
@@ -150,9 +154,9 @@ impl AuditLog {
 }
 
 impl AuditThread {
-    /// Writes what is waiting and ends the thread.
+    /// Writes the queued events and ends the thread.
     pub fn stop(self) {
-        // The thread ends only when told, so that there is somebody to receive this.
+        // The thread ends only on this message, so it receives it.
         let is_told = self.sender.send(Message::Stop).is_ok();
         if !is_told || self.thread.join().is_err() {
             tracing::error!("the audit log ended early");
@@ -202,7 +206,7 @@ fn push_line(lines: &mut String, event: &Value) {
     lines.push('\n');
 }
 
-/// Seconds since 1970 with milliseconds, which every tool can read.
+/// Seconds since 1970 with milliseconds, which every tool can parse.
 fn time_of(at: Timestamp) -> f64 {
     (at.unix_ns / 1_000_000) as f64 / 1_000.0
 }
@@ -251,7 +255,7 @@ fn describe(at: Timestamp, actor: &Actor, event: Event) -> Value {
     line.into()
 }
 
-/// The file in use.
+/// The current file.
 struct AuditFile {
     options: AuditOptions,
     file: File,
@@ -263,7 +267,7 @@ impl AuditFile {
     fn open(options: AuditOptions) -> io::Result<AuditFile> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&options.path)?;
         let metadata = file.metadata()?;
-        // Where the file system does not know when a file was made, it is as old as this process.
+        // If the file system has no creation time, the file counts as old as this process.
         let since = metadata.created().unwrap_or_else(|_| SystemTime::now());
         Ok(AuditFile { options, file, bytes: metadata.len(), since })
     }
@@ -279,7 +283,8 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Moves the file and the older ones one number up, the oldest away, and begins anew.
+    /// Renames the file and the older ones to the next number, deletes the oldest, and starts a new
+    /// file.
     fn rotate(&mut self) -> io::Result<()> {
         let path = &self.options.path;
         for number in (0..self.options.files_max).rev() {
@@ -298,7 +303,7 @@ impl AuditFile {
     }
 }
 
-/// The file itself, or the one that was rotated so many times.
+/// Path of the current file (0), or of the one rotated `number` times.
 fn numbered(path: &Path, number: usize) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     if number > 0 {

@@ -1,17 +1,17 @@
-//! Who may connect: users, roles, SASL and HTTP Basic.
+//! Authentication and authorization: users, roles, SASL and HTTP Basic.
 //!
 //! Owns: the list of mechanisms and the re-exports that the rest of the server uses. The parts are
-//! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password), `user_file` (the
-//! file `users.json`), `user_store` (the users of a running server), `scram` (RFC 5802 and RFC 7677,
-//! server side) and `sasl` (one exchange of one connection).
+//! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password),
+//! `user_file` (the file `users.json`), `user_store` (the users of a running server), `scram` (RFC
+//! 5802 and RFC 7677, server side) and `sasl` (one exchange of one connection).
 //!
-//! Invariants: a password is never stored, logged or compared byte by byte; an unknown user takes the
-//! same path as a known one with a wrong password; no input from the network panics. Key derivation
-//! (PBKDF2) runs only inside [`SaslStep::Slow`] or [`UserStore::verify_basic`], so that a worker
-//! thread never computes it by accident.
+//! Invariants: the server never stores or logs a password, and never compares one byte by byte. An
+//! unknown user takes the same path as a known user with a wrong password. No input from the
+//! network panics. Key derivation (PBKDF2) runs only inside [`SaslStep::Slow`] or
+//! [`UserStore::verify_basic`], so a worker thread never runs it by accident.
 //!
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
-//! (`user_file`). It deliberately does not know about sockets, frames or wire statuses.
+//! (`user_file`). This module deliberately knows nothing about sockets, frames or wire statuses.
 
 mod privilege;
 mod role;
@@ -30,7 +30,7 @@ pub(crate) use user_file::NAME_BYTES_MAX;
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
 
-/// Mechanisms offered by SASL_LIST_MECHS, best first. Clients split at single spaces and some of them
+/// Mechanisms offered by SASL_LIST_MECHS, best first. Clients split at single spaces, and some
 /// refuse an unknown or empty word, so there is no trailing space.
 pub fn mechanisms() -> &'static str {
     "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"

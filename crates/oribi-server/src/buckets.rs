@@ -1,20 +1,33 @@
-//! The buckets of a server: which there are, and where they live on disk.
+//! The buckets of a server: the registry, and their place on disk.
 //!
-//! Owns: the registry by name, `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings chosen at
-//! creation), the `store` directory and the `clean-shutdown` marker. Invariants: a bucket's name,
-//! uuid and number of vbuckets never change; the uuid of a bucket over a shared store is the store's; `bucket.json`
-//! is there, complete, before a store is created in the directory; a directory with a store but without that file is reported, never cleared; a deleted
-//! bucket leaves by one rename, to a name that no bucket can have, before anything in it is removed;
-//! the marker exists only while no server has the bucket open and the last one stopped cleanly. Called by the server (open, stop), the
-//! dispatcher (look-up, once per SELECT_BUCKET) and the admin HTTP (create, delete, list).
+//! Owns: the registry by name, and `DATA_DIR/buckets/NAME/` with `bucket.json` (the settings), the
+//! `store` directory and the `clean-shutdown` marker. Invariants:
+//! - a bucket's name, uuid and number of vbuckets never change; over a shared store the uuid is the
+//!   store's;
+//! - `bucket.json` is complete before a store is created beside it; a store without that file is
+//!   reported, never cleared;
+//! - a deleted bucket is renamed to a name that no bucket can have before anything in it is
+//!   removed;
+//! - the marker exists only while no server has the bucket open and the last one stopped cleanly.
+//!
+//! Callers: the server (open, stop), the dispatcher (look-up, once per SELECT_BUCKET), the admin
+//! HTTP (create, delete, list).
 
 pub(crate) mod compression;
 pub(crate) mod conflict;
+mod durability;
+mod error;
 pub(crate) mod eviction;
 mod file;
 mod handle;
+#[cfg(feature = "kudu")]
+mod kudu;
+mod memcached;
+#[cfg(not(feature = "kudu"))]
+mod no_kudu;
 mod options;
 mod storage;
+mod store_place;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +36,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use oribi_engine::compression::CompressionMode;
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, OpenError, VBucket};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
 use oribi_types::Vbid;
@@ -32,89 +45,40 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::{Settings, is_bucket_name};
 use crate::counters::OperationTotals;
 use crate::counters::bucket::BucketOperations;
+use crate::file_error::FileError;
 
-use file::{BUCKET_FILE, BucketFile};
+use durability::DurabilityMinCell;
+use file::{BUCKET_FILE, BucketFile, MIB};
+use handle::CLEAN_SHUTDOWN_FILE;
 
 pub use compression::COMPRESSION_NAMES;
 pub use conflict::CONFLICT_RESOLUTION_NAMES;
+pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
+pub use error::BucketError;
+use error::io_error;
 pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
 pub use options::{BucketOptions, Watermarks};
-pub use storage::{BucketStorage, StorePlace};
+pub use storage::BucketStorage;
+pub use store_place::StorePlace;
 
 pub(crate) const BUCKETS_DIR: &str = "buckets";
 pub(crate) const STORE_DIR: &str = "store";
-const MIB: u64 = 1 << 20;
-const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
-/// Begins the name of a directory whose bucket is deleted. Bucket names never begin with a dot.
+/// Prefix of the directory of a deleted bucket. Bucket names never begin with a dot.
 const DELETED_PREFIX: &str = ".deleted-";
 
-/// What is to be changed of an open bucket; `None` stays as it is.
+/// Changes to an open bucket; a field that is `None` stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BucketChange {
     /// Memory for items, in MiB.
     pub memory_quota_mib: Option<u64>,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: Option<bool>,
-    /// What is done about compression.
+    /// When values are compressed.
     pub compression: Option<CompressionMode>,
-}
-
-/// Why a bucket could not be opened, created or deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum BucketError {
-    /// Not a name that a bucket may have.
-    #[error("{0:?} is not a bucket name")]
-    BadName(String),
-    /// There is one already.
-    #[error("bucket {0:?} exists already")]
-    Exists(String),
-    /// There is none.
-    #[error("there is no bucket {0:?}")]
-    Unknown(String),
-    /// The bucket's settings cannot be understood; nothing was changed.
-    #[error("{path}: {detail}; nothing was changed")]
-    Corrupt {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        detail: String,
-    },
-    /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The store refused.
-    #[error("bucket {name:?}: {source}")]
-    Store {
-        /// Which bucket.
-        name: String,
-        /// Why.
-        source: StoreError,
-    },
-    /// The other nodes could not be told.
-    #[error("bucket {name:?}: {source}")]
-    Cluster {
-        /// Which bucket.
-        name: String,
-        /// Why.
-        source: crate::cluster::EtcdError,
-    },
-    /// The engine refused.
-    #[error("bucket {name:?}: {source}")]
-    Open {
-        /// Which bucket.
-        name: String,
-        /// Why.
-        source: OpenError,
-    },
+    /// The minimum durability that the bucket reports.
+    pub durability_min: Option<DurabilityMin>,
 }
 
 /// See the module text.
@@ -122,16 +86,18 @@ pub struct Buckets {
     /// `None` when buckets live in memory only (tests, fuzzing).
     directory: Option<PathBuf>,
     by_name: RwLock<BTreeMap<String, Arc<BucketHandle>>>,
-    /// Held while the set of buckets changes, which takes disk I/O.
+    /// Held while the set of buckets changes, which involves disk I/O.
     changes: Mutex<()>,
-    /// What was done to buckets that are deleted, so that sums never go back.
+    /// Operations on deleted buckets, so that sums never decrease.
     deleted_operations: Mutex<OperationTotals>,
-    /// A cluster says which vbuckets of shared buckets are this node's; alone, all are.
+    /// In a cluster, the cluster decides which vbuckets of shared buckets this node owns; alone,
+    /// the node owns all.
     is_clustered: bool,
 }
 
 impl Buckets {
-    /// Opens every bucket of the data directory, and creates those of the settings that are missing.
+    /// Opens every bucket of the data directory, and creates those of the settings that are
+    /// missing.
     ///
     /// # Errors
     /// The first bucket that cannot be opened; nothing is overwritten.
@@ -157,7 +123,7 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// A registry whose buckets live over stores of the caller's and leave no trace on disk.
+    /// A registry whose buckets use the caller's stores and leave no trace on disk.
     #[doc(hidden)]
     pub fn in_memory() -> Buckets {
         Buckets {
@@ -177,6 +143,11 @@ impl Buckets {
     /// All buckets by name.
     pub fn list(&self) -> Vec<Arc<BucketHandle>> {
         self.by_name.read().values().cloned().collect()
+    }
+
+    /// Memory that all buckets may use together.
+    pub fn quota_bytes(&self) -> u64 {
+        self.by_name.read().values().map(|handle| handle.bucket.memory_quota_bytes()).sum()
     }
 
     /// Operations on all buckets since the start, deleted ones included.
@@ -207,36 +178,35 @@ impl Buckets {
         };
         let directory = buckets.join(name);
         if directory.join(STORE_DIR).exists() {
-            let detail = "the file is missing beside a store with documents".to_owned();
-            return Err(BucketError::Corrupt { path: BucketFile::path(&directory), detail });
+            return Err(missing_beside_store(&BucketFile::path(&directory)).into());
         }
-        // It may be there without a store, when an earlier creation was cut short.
+        // The directory may exist without a store after an interrupted creation.
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
         let mut file = BucketFile::new(name, new_uuid(), options);
         match options.storage.remote() {
             None => file.write(&directory)?,
-            // Written when the store has said what it is.
+            // The store determines the uuid; it is written afterwards.
             Some(_) => file.uuid.clear(),
         }
         let opened = self.open_directory(directory.clone(), file, options);
         if opened.is_err() && options.storage.remote().is_some() {
-            // Nothing of the bucket is here but its name, at which the next start would wait.
+            // Only the bucket's name is here, and the next start would wait for its store.
             std::fs::remove_dir_all(&directory).map_err(|e| io_error("remove", &directory, e))?;
         }
         opened
     }
 
-    /// [`Buckets::in_memory`] for a node that is one of a cluster.
+    /// [`Buckets::in_memory`] for a node in a cluster.
     #[cfg(test)]
     pub(crate) fn in_memory_of_cluster() -> Buckets {
         Buckets { is_clustered: true, ..Buckets::in_memory() }
     }
 
-    /// The settings of a bucket as they stand in its file, or would.
+    /// The settings of a bucket as its file holds them, or would hold them.
     ///
     /// # Errors
-    /// An unknown name, or the disk's.
+    /// An unknown name, or an I/O error.
     pub(crate) fn settings_text(&self, name: &str) -> Result<Vec<u8>, BucketError> {
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
         let Some(directory) = &handle.directory else {
@@ -246,10 +216,10 @@ impl Buckets {
         std::fs::read(&path).map_err(|e| io_error("read", &path, e))
     }
 
-    /// Opens a bucket that another node has created, by its settings there.
+    /// Opens a bucket that another node has created, with the settings it has there.
     ///
     /// # Errors
-    /// Settings that this version cannot read, a taken name, or the disk's.
+    /// Settings that this version cannot read, a taken name, or an I/O error.
     pub(crate) fn adopt(
         &self,
         name: &str,
@@ -266,8 +236,8 @@ impl Buckets {
         let directory = buckets.join(name);
         let file = BucketFile::parse(settings, name, &directory)?;
         if directory.join(STORE_DIR).exists() {
-            let detail = "a store that is not the cluster's has the bucket's place".to_owned();
-            return Err(BucketError::Corrupt { path: directory, detail });
+            let detail = "a store that is not the cluster's has the bucket's place";
+            return Err(FileError::corrupt(&directory, detail).into());
         }
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         sync_directory(buckets)?;
@@ -275,10 +245,11 @@ impl Buckets {
         self.open_directory(directory, file, options)
     }
 
-    /// Changes what can be changed while a bucket is open. Durable, and in force, when it returns.
+    /// Changes the settings that can change while a bucket is open. Durable, and in force, when it
+    /// returns.
     ///
     /// # Errors
-    /// An unknown name, or the disk's; nothing is changed then.
+    /// An unknown name, or an I/O error; in both cases nothing changes.
     pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
         let _one_at_a_time = self.changes.lock();
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
@@ -291,10 +262,14 @@ impl Buckets {
             if let Some(mode) = change.compression {
                 file.set_compression(mode);
             }
+            file.durability_min = change.durability_min.unwrap_or(file.durability_min);
             file.write(directory)?;
         }
         if let Some(mode) = change.compression {
             handle.bucket.set_compression_mode(mode);
+        }
+        if let Some(level) = change.durability_min {
+            handle.durability_min.set(level);
         }
         if let Some(enabled) = change.flush_enabled {
             handle.bucket.set_flush_enabled(enabled);
@@ -308,25 +283,25 @@ impl Buckets {
     /// Deletes a bucket and its documents. Connections that have it selected lose it.
     ///
     /// # Errors
-    /// An unknown name, or the disk's.
+    /// An unknown name, or an I/O error.
     pub fn delete(&self, name: &str) -> Result<(), BucketError> {
         let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
         self.delete_open(&handle)
     }
 
-    /// [`Buckets::delete`] for this very bucket, whichever has its name by now.
+    /// [`Buckets::delete`] for exactly this bucket, even if another one has its name by now.
     ///
     /// # Errors
-    /// It is closed already, or the disk's.
+    /// The bucket is closed already, or an I/O error.
     pub(crate) fn delete_open(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
         self.close_for_good(handle, true)
     }
 
-    /// Closes a shared bucket that the cluster does not have any more, and forgets its settings. The documents
-    /// are whoever's who deletes them.
+    /// Closes a shared bucket that is no longer in the cluster, and removes its settings. The
+    /// documents remain.
     ///
     /// # Errors
-    /// It is closed already, or the disk's.
+    /// The bucket is closed already, or an I/O error.
     pub(crate) fn forget(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
         self.close_for_good(handle, false)
     }
@@ -358,10 +333,10 @@ impl Buckets {
         std::fs::remove_dir_all(&deleted).map_err(|e| io_error("remove", &deleted, e))
     }
 
-    /// Takes a bucket off the list; what was done to it stays in the sums.
+    /// Removes a bucket from the registry; its operations stay in the sums.
     fn unlist(&self, handle: &Arc<BucketHandle>) -> Result<(), BucketError> {
         let (mut by_name, name) = (self.by_name.write(), handle.name());
-        // Another one may have the name by now.
+        // Another bucket may have the name by now.
         if !by_name.get(name).is_some_and(|listed| Arc::ptr_eq(listed, handle)) {
             return Err(BucketError::Unknown(name.to_owned()));
         }
@@ -371,11 +346,24 @@ impl Buckets {
         Ok(())
     }
 
-    /// Flushes and stops every bucket; returns the first error but stops all.
+    /// Announces that the buckets will be stopped: from now on nothing waits long for a store that
+    /// does not answer.
+    pub fn end_waits(&self) {
+        self.list().iter().for_each(|handle| handle.end_waits());
+    }
+
+    /// Flushes and stops all buckets in parallel. Stops every bucket even after an error, and
+    /// returns the first error.
     pub fn stop_all(&self) -> Result<(), BucketError> {
+        let handles = self.list();
+        let died = |_| Err(StoreError::Poisoned("the stop of the bucket panicked".to_owned()));
+        let stopped: Vec<Result<(), StoreError>> = std::thread::scope(|scope| {
+            let stops: Vec<_> = handles.iter().map(|one| scope.spawn(|| one.stop())).collect();
+            stops.into_iter().map(|stop| stop.join().unwrap_or_else(died)).collect()
+        });
         let mut first = Ok(());
-        for handle in self.list() {
-            if let Err(source) = handle.stop() {
+        for (handle, stopped) in handles.iter().zip(stopped) {
+            if let Err(source) = stopped {
                 let error = BucketError::Store { name: handle.name().to_owned(), source };
                 tracing::error!(%error, "a bucket could not be flushed at the end");
                 first = first.and(Err(error));
@@ -384,7 +372,7 @@ impl Buckets {
         first
     }
 
-    /// Opens a bucket over a store of the caller's, with its threads if `runs` is set.
+    /// Opens a bucket over the caller's store, with its threads if `runs` is set.
     #[doc(hidden)]
     pub fn open_over(
         &self,
@@ -393,7 +381,7 @@ impl Buckets {
         was_clean: bool,
         runs: bool,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        self.register(config, (store, BucketStorage::Embedded), None, was_clean, runs)
+        self.register(config, (store, BucketStorage::Log), None, was_clean, runs)
     }
 
     fn open_existing(
@@ -407,13 +395,12 @@ impl Buckets {
         let json = match std::fs::read(&path) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A creation was cut short: there was no store yet, and so no document.
+                // An interrupted creation: there was no store yet, and so no document.
                 if !directory.join(STORE_DIR).exists() {
                     tracing::warn!(path = %directory.display(), "directory without {BUCKET_FILE} is ignored");
                     return Ok(());
                 }
-                let detail = "the file is missing beside a store with documents".to_owned();
-                return Err(BucketError::Corrupt { path, detail });
+                return Err(missing_beside_store(&path).into());
             }
             Err(error) => return Err(io_error("read", &path, error)),
         };
@@ -428,11 +415,12 @@ impl Buckets {
         mut file: BucketFile,
         options: &BucketOptions,
     ) -> Result<Arc<BucketHandle>, BucketError> {
-        let corrupt = |detail| BucketError::Corrupt { path: directory.join(BUCKET_FILE), detail };
+        let corrupt = |detail: String| FileError::corrupt(&directory.join(BUCKET_FILE), detail);
         let eviction = file.eviction().map_err(corrupt)?;
         let compression = file.compression().map_err(corrupt)?;
         let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
-        // A store that does not exist yet has no history that could have been lost.
+        let durability_min = file.durability_min;
+        // A store that does not exist yet has no history to lose.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
         let was_clean = marker.exists() || !store_dir.exists();
@@ -441,16 +429,26 @@ impl Buckets {
             path: &store_dir,
             bucket: &file.name,
             vbuckets: file.vbuckets,
-            memory_quota_bytes,
-            accepts_damage: options.accepts_damaged_journal,
+            accepts_damage: options.accepts_damaged_log,
             waits: options.waits_for_store,
         };
         let store = file
             .storage
             .open(&place)
             .map_err(|source| BucketError::Store { name: file.name.clone(), source })?;
+        let is_whole = store.ended_in_order();
+        if marker.exists() && !is_whole {
+            tracing::error!(
+                bucket = file.name,
+                "the bucket was stopped in order, but its log does not end where it was closed: \
+                 what was written last is gone. Was a file replaced, cut off or restored? Compare \
+                 with a backup; every vbucket begins a new history"
+            );
+        }
+        let was_clean = was_clean && (is_whole || !marker.exists());
         if file.uuid.is_empty() {
-            // Nodes that create a bucket at the same time, over one table, have to call it the same.
+            // Nodes that create a bucket at the same time, over one table, have to agree on its
+            // uuid.
             file.uuid = store.shared_id().filter(|id| is_uuid(id)).unwrap_or_else(new_uuid);
             file.write(&directory)?;
         }
@@ -476,6 +474,7 @@ impl Buckets {
         let handle = self.register(config, (store, kind), Some(directory), was_clean, true)?;
         handle.bucket.set_compression_mode(compression);
         handle.set_conflict_resolution(conflict_resolution);
+        handle.durability_min.set(durability_min);
         Ok(handle)
     }
 
@@ -491,16 +490,17 @@ impl Buckets {
         let bucket = Bucket::open(config, store, Box::new(random_u64), was_clean)
             .map_err(|source| BucketError::Open { name: name.clone(), source })?;
         if bucket.is_shared() && !self.is_clustered {
-            // Nobody assigns its vbuckets to nodes, so all are this one's; whoever had them is fenced.
+            // This node is alone, so it owns all vbuckets and fences an earlier owner.
             let all: Vec<Vbid> = bucket.vbuckets().iter().map(VBucket::id).collect();
             bucket
                 .take_over(&all)
                 .map_err(|source| BucketError::Store { name: name.clone(), source })?;
         }
         let threads = match runs {
-            true => Some(BucketThreads::start(Arc::clone(&bucket)).map_err(|source| {
-                BucketError::Io { action: "start threads of", path: name.clone().into(), source }
-            })?),
+            true => Some(
+                BucketThreads::start(Arc::clone(&bucket))
+                    .map_err(|source| BucketError::Threads { name: name.clone(), source })?,
+            ),
             false => None,
         };
         let handle = Arc::new(BucketHandle {
@@ -511,12 +511,18 @@ impl Buckets {
             fetches_fail: AtomicBool::new(false),
             operations: BucketOperations::default(),
             range_scans: Default::default(),
+            producers: Default::default(),
             conflict_resolution: OnceLock::new(),
+            durability_min: DurabilityMinCell::default(),
             directory,
         });
         self.by_name.write().insert(name, Arc::clone(&handle));
         Ok(handle)
     }
+}
+
+fn missing_beside_store(path: &Path) -> FileError {
+    FileError::corrupt(path, "the file is missing beside a store with documents")
 }
 
 /// Names of the bucket directories, in order.
@@ -529,7 +535,8 @@ fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
         match name.to_str() {
             Some(name) if is_bucket_name(name) => names.push(name.to_owned()),
             Some(name) if name.starts_with(DELETED_PREFIX) => {
-                // The deletion was answered or cut short; either way the bucket is gone.
+                // The deletion was either acknowledged or interrupted; in both cases the bucket is
+                // gone.
                 let path = entry.path();
                 std::fs::remove_dir_all(&path).map_err(|e| io_error("remove", &path, e))?;
             }
@@ -546,15 +553,11 @@ fn sync_directory(path: &Path) -> Result<(), BucketError> {
     synced.map_err(|e| io_error("sync", path, e))
 }
 
-fn io_error(action: &'static str, path: &Path, source: io::Error) -> BucketError {
-    BucketError::Io { action, path: path.to_owned(), source }
-}
-
 fn random_u64() -> u64 {
     getrandom::u64().expect("the system call blocks until there is entropy and does not fail then")
 }
 
-/// Whether a text can be a bucket's uuid.
+/// True for a possible uuid of a bucket.
 fn is_uuid(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

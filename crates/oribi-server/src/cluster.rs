@@ -1,17 +1,19 @@
-//! Several nodes that serve the same buckets.
+//! A cluster: several nodes that serve the same buckets.
 //!
-//! Owns: membership of this node in a cluster that agrees through etcd. The parts are `etcd` (the client), `lease`
-//! (until when this node may serve), `renewal` (which keeps it, on a thread of its own), `assignment` (who gets what),
-//! `records` (what stands in etcd), and the agent, one thread, with `buckets` (which buckets and collections there
-//! are), `leading` (the map), `deletions` (what deleted buckets have left), `ownership` (taking over and handing over) and `taking` (what of that waits for a
-//! store). Invariants:
-//! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in etcd is this
-//!   session's, and that key goes away with the lease;
-//! - before a vbucket is taken over the manifest of its bucket is read anew, so that no document is taken for
-//!   one of a dropped collection;
-//! - only buckets whose store several nodes can share take part; others stay this node's alone.
+//! Owns: this node's membership in a cluster that agrees through etcd. The parts are `etcd` (the
+//! client), `lease` (until when this node may serve), `renewal` (its thread), `assignment` (which
+//! node gets what), `records` (the layout in etcd) and the agent, one thread, with `buckets`
+//! (buckets and collections), `leading` (the map), `deletions` (remains of deleted buckets),
+//! `ownership` (take-over and hand-over) and `taking` (take-overs that wait for a store).
+//! Invariants:
+//! - a vbucket is served here only while this node's lease holds and `held/BUCKET/UUID/VBUCKET` in
+//!   etcd is this session's; that key disappears with the lease;
+//! - before a take-over of a vbucket the node reads its bucket's manifest again, so it never
+//!   attributes a document to a dropped collection;
+//! - only buckets on a store that several nodes can share take part; other buckets stay local to
+//!   their node.
 //!
-//! The argument why no older owner can do harm is in docs/cluster.md. Called by the server (start, stop) and the
+//! docs/cluster.md argues why no stale owner can do harm. Callers: the server (start, stop) and the
 //! admin HTTP (changes that all nodes have to see).
 
 mod agent;
@@ -24,6 +26,8 @@ pub(crate) mod lease;
 mod ownership;
 mod records;
 mod renewal;
+mod settings;
+mod signals;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -40,58 +44,29 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-use crate::cluster_config::{ClusterConfig, TopologyNode};
+use crate::cluster_config::ClusterConfig;
+use crate::cluster_identity::ClusterIdentity;
 use agent::Agent;
 use etcd::{Change, Condition, Etcd};
 use lease::NodeLease;
 use records::{Keys, Remains};
 use renewal::{Renewal, Renewed};
+use signals::{Signals, Stage};
 
 pub use etcd::EtcdError;
-pub use etcd::access::EtcdSettings;
+pub use etcd::EtcdSettings;
+pub use settings::ClusterSettings;
 
 /// Longest time that a change waits for etcd.
 const CHANGE_LIMIT: Duration = Duration::from_secs(5);
-/// Times that a change of a manifest is tried again because somebody else was faster.
+/// Attempts at changing a manifest while other nodes change it concurrently.
 const CHANGE_TRIES: usize = 16;
-/// Longest time that a stopping node takes to hand over.
+/// Longest time that a stopping node takes for the hand-over.
 const LEAVE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Threads that wait for stores at the same time, at most: a few for each bucket whose store is away.
+/// Maximum number of threads that wait for stores at the same time: a few for each bucket whose
+/// store is unreachable.
 const BLOCKING_THREADS_MAX: usize = 256;
-
-/// What a node has to know to be one of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterSettings {
-    /// Where etcd is.
-    pub etcd: EtcdSettings,
-    /// Name of the cluster; clusters of different names can share an etcd.
-    pub name: String,
-    /// Seconds that a node's lease lasts.
-    pub lease_s: u64,
-    /// This node, as clients and other nodes know it.
-    pub node: TopologyNode,
-}
-
-/// How far a node that stops has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Stage {
-    /// It does not stop.
-    Serving,
-    /// Others are to take over what it has.
-    Leaving,
-    /// Nothing is left to hand over, or nobody to take it.
-    Left,
-    /// Its lease is to be given back.
-    Ending,
-}
-
-/// How the agent is woken and stopped, and how it has its lease renewed.
-struct Signals {
-    wake: Arc<Notify>,
-    stage: watch::Sender<Stage>,
-    renewed: watch::Sender<Option<Renewed>>,
-}
 
 /// This node's part in a cluster.
 pub struct Cluster {
@@ -104,22 +79,22 @@ pub struct Cluster {
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Why a node could not become one of a cluster.
+/// Why a node could not join a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The settings are not possible.
+    /// The settings are invalid.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The operating system refused.
+    /// The operating system refused a thread.
     #[error("cannot start the cluster's thread: {0}")]
     Thread(#[from] io::Error),
 }
 
 impl Cluster {
-    /// Starts the agent. The node becomes one of the cluster when etcd answers.
+    /// Starts the agent. The node joins the cluster when etcd answers.
     ///
     /// # Errors
-    /// Impossible settings, or a thread that the operating system refuses.
+    /// Invalid settings, or a thread that the operating system refuses.
     pub fn start(
         settings: ClusterSettings,
         buckets: Arc<Buckets>,
@@ -145,28 +120,28 @@ impl Cluster {
         let signals = Signals { wake, stage, renewed };
         let shown = (config, bucket_defaults);
         let agent = Agent::new(settings, (etcd, keys), lease, buckets, shown, signals);
-        let thread =
-            std::thread::Builder::new().name("oribi-cluster".to_owned()).spawn(move || {
-                runtime.block_on(agent.run());
-                // What still waits for a store is not waited for.
-                runtime.shutdown_background();
-            })?;
+        let thread = oribi_supervisor::spawn("oribi-cluster", move || {
+            runtime.block_on(agent.run());
+            // Do not wait for threads that are still blocked on a store.
+            runtime.shutdown_background();
+        })?;
         *cluster.thread.lock() = Some(thread);
         Ok(cluster)
     }
 
-    /// The lease that workers look at.
+    /// The lease that workers check.
     pub(crate) fn lease(&self) -> &Arc<NodeLease> {
         &self.lease
     }
 
-    /// A bucket was created here, or removed: the others are to know.
+    /// Tells the agent that a bucket was created or removed here, so that it notifies the other
+    /// nodes.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Changes the collections of a shared bucket for all nodes; in force here when it returns. Blocks; not to be
-    /// called from an event loop.
+    /// Changes the collections of a shared bucket for all nodes; in force on this node when it
+    /// returns. Blocks; do not call it from an event loop.
     pub(crate) fn update_manifest(
         &self,
         handle: &BucketHandle,
@@ -176,7 +151,8 @@ impl Cluster {
         let installed = handle.bucket().install_manifest(&text);
         self.wake();
         if let Err(error) = handle.bucket().store_manifest() {
-            // The cluster has it; the store's copy is for a cluster that has lost its etcd.
+            // The cluster has the manifest; the store's copy is for a cluster that has lost its
+            // etcd.
             tracing::info!(bucket = handle.name(), %error, "the store gets its copy of the collections with the next take-over");
         }
         installed
@@ -210,8 +186,35 @@ impl Cluster {
         Err(ManifestUpdateError::Change(ManifestError::Corrupt(text)))
     }
 
-    /// Removes a bucket from the cluster, before it is deleted here. Other nodes follow, and should this one not come
-    /// to delete the documents, the one that leads does. Blocks.
+    /// Names the cluster, for all nodes; they show the name after their next read of etcd. Blocks.
+    pub(crate) fn set_name(&self, name: &str) -> Result<(), EtcdError> {
+        let changed = self.runtime.block_on(self.agree_on_name(name));
+        self.wake();
+        changed
+    }
+
+    async fn agree_on_name(&self, name: &str) -> Result<(), EtcdError> {
+        let key = self.keys.identity();
+        let unsettled =
+            |detail: &str| EtcdError::Answer { path: "c/identity", detail: detail.to_owned() };
+        for _ in 0..CHANGE_TRIES {
+            let found = self.etcd.get(&key, CHANGE_LIMIT).await?;
+            let found = found.ok_or_else(|| unsettled("the cluster is not made yet"))?;
+            let before: ClusterIdentity = serde_json::from_slice(&found.value)
+                .map_err(|error| unsettled(&error.to_string()))?;
+            let after = ClusterIdentity { name: name.to_owned(), ..before };
+            let after = serde_json::to_vec(&after).expect("a plain struct");
+            let unchanged = [Condition::Unchanged(key.clone(), found.mod_revision)];
+            let put = [Change::Put(key.clone(), after, 0)];
+            if self.etcd.transact(&unchanged, &put, CHANGE_LIMIT).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(unsettled("others change the name again and again"))
+    }
+
+    /// Removes a bucket from the cluster, before it is deleted here. Other nodes follow. If this
+    /// node fails to delete the documents, the leading node does. Blocks.
     pub(crate) fn remove_bucket(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
         let (name, uuid) = (handle.name(), &handle.bucket().config().uuid);
         let remains = handle.bucket().shared_id().map(|id| {
@@ -228,7 +231,8 @@ impl Cluster {
         removed.map(drop)
     }
 
-    /// Hands everything over to other nodes if there are any. Clients are still served meanwhile, and sent on.
+    /// Hands everything over to other nodes, if there are any. The node continues to serve clients
+    /// meanwhile, and redirects them.
     pub fn leave(&self) {
         self.stage.send_replace(Stage::Leaving);
         self.wake();
@@ -238,11 +242,14 @@ impl Cluster {
             tokio::time::timeout(LEAVE_LIMIT, done).await.is_ok()
         };
         if !self.runtime.block_on(left) {
-            tracing::warn!("could not hand over in time; other nodes take over without");
+            tracing::warn!(
+                "could not hand over in time; other nodes take over after the lease ends"
+            );
         }
     }
 
-    /// Gives the lease back, after buckets have flushed what was left, and ends the agent.
+    /// Revokes the lease, after the buckets have flushed their remaining writes, and ends the
+    /// agent.
     pub fn stop(&self) {
         self.stage.send_replace(Stage::Ending);
         self.wake();
@@ -253,7 +260,8 @@ impl Cluster {
     }
 }
 
-/// Starts the thread that renews leases. It ends with the agent, which tells it what to renew.
+/// Starts the thread that renews leases. The agent tells it what to renew, and it ends with the
+/// agent.
 fn start_renewal(
     etcd: &Arc<Etcd>,
     lease: &Arc<NodeLease>,
@@ -263,8 +271,7 @@ fn start_renewal(
     let renewal =
         Renewal { etcd: Arc::clone(etcd), lease: Arc::clone(lease), wake: Arc::clone(wake) };
     let runtime = runtime("oribi-renewal-io")?;
-    let thread = std::thread::Builder::new().name("oribi-renewal".to_owned());
-    thread.spawn(move || runtime.block_on(renewal.run(told))).map(drop)
+    oribi_supervisor::spawn("oribi-renewal", move || runtime.block_on(renewal.run(told))).map(drop)
 }
 
 fn runtime(io_threads: &str) -> io::Result<Runtime> {

@@ -1,93 +1,43 @@
-//! Cluster configuration documents: what tells a client where each vbucket lives.
+//! Cluster configuration documents, which tell clients where each vbucket lives.
 //!
-//! Owns: the version and the text of the documents, one per bucket and one for connections without a bucket, and
-//! who is told that they have changed. Invariants: a version only grows, over restarts too (alone, a node's
-//! revisions start at the wall clock's second; nodes of a cluster have the revisions of what they agreed on, in an
-//! epoch of the cluster), because clients ignore a document that is older than the one they have; the document
-//! without bucket carries neither `name`, `uuid`, `nodeLocator` nor `nodes`, by which clients tell it from a
-//! bucket's. Called by the dispatcher for each GET_CLUSTER_CONFIG and NotMyVbucket, therefore each
-//! text is made once per version. It does not decide anything about placement.
+//! Owns: the version and the text of the documents, one per bucket and one for connections without
+//! a bucket, and the list of workers to notify of changes. Invariants:
+//! - A version only grows, even over restarts, because clients ignore a document that is older than
+//!   theirs. The revisions of a node that is alone start at the wall clock's second. Nodes of a
+//!   cluster use the revisions that the cluster agreed on, in an epoch of the cluster.
+//! - The document without bucket carries neither `name`, `uuid`, `nodeLocator` nor `nodes`, because
+//!   clients recognize it by their absence.
+//!
+//! The dispatcher calls this module for each GET_CLUSTER_CONFIG and NotMyVbucket, so each text is
+//! built once per version. It makes no decision about placement.
 
 mod document;
 mod topology;
+mod version;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
+use crate::cluster_identity::ClusterIdentity;
 use crate::mailbox::{Mailbox, Message};
 use document::{NodeExt, Services};
 
+pub use document::BucketFacts;
+pub(crate) use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
 pub use topology::{Placement, Topology, TopologyNode};
-
-/// Generation of the revision numbers of a node that is alone.
-pub const REV_EPOCH: i64 = 1;
-
-/// Version of a document. Later ones are greater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct ConfigVersion {
-    /// Generation of the revisions.
-    pub epoch: i64,
-    /// Revision in it.
-    pub rev: u64,
-}
-
-impl ConfigVersion {
-    /// As it goes over the wire.
-    pub fn to_wire(self) -> oribi_protocol::request::ConfigVersion {
-        let revision = i64::try_from(self.rev).unwrap_or(i64::MAX);
-        oribi_protocol::request::ConfigVersion { epoch: self.epoch, revision }
-    }
-}
-
-/// What a node can do, in the words that clients look for. `preserve_expiry` and
-/// `preserveExpiry` are the same capability as spelled by different clients.
-pub(crate) const BUCKET_CAPABILITIES: [&str; 17] = [
-    "collections",
-    "durableWrite",
-    "tombstonedUserXAttrs",
-    "cbhello",
-    "touch",
-    "cccp",
-    "nodesExt",
-    "xattr",
-    "rangeScan",
-    "subdoc.ReplaceBodyWithXattr",
-    "subdoc.ReviveDocument",
-    // Clients do not even ask for a part of a document from any copy without this one.
-    "subdoc.ReplicaRead",
-    "subdoc.DocumentMacroSupport",
-    "subdoc.AccessDeleted",
-    "subdoc.BinaryXattr",
-    "preserveExpiry",
-    "preserve_expiry",
-];
+pub use version::{ConfigVersion, REV_EPOCH};
 
 /// One rendered document.
 #[derive(Debug)]
 pub struct Document {
-    /// Version that it shows.
+    /// Version of the document.
     pub version: ConfigVersion,
     /// JSON text.
     pub json: Arc<str>,
-}
-
-/// The facts of a bucket that its document shows.
-#[derive(Debug, Clone, Copy)]
-pub struct BucketFacts<'a> {
-    /// Bucket name.
-    pub name: &'a str,
-    /// 32 hexadecimal digits.
-    pub uuid: &'a str,
-    /// What clients call its kind.
-    pub bucket_type: &'static str,
-    /// Power of two.
-    pub vbuckets: u16,
-    /// Version of the collections manifest.
-    pub manifest_uid: u64,
 }
 
 /// Ports with TLS.
@@ -106,10 +56,11 @@ pub struct ClusterConfig {
     mgmt_port: u16,
     tls_ports: Option<TlsPorts>,
     rev: AtomicU64,
+    identity: ArcSwap<ClusterIdentity>,
     topology: ArcSwapOption<Topology>,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
     rendered: Mutex<HashMap<String, Arc<Document>>>,
-    /// Workers, which tell their connections when something has changed.
+    /// Workers, which notify their connections of a change.
     listeners: Mutex<Vec<Arc<Mailbox>>>,
 }
 
@@ -121,15 +72,31 @@ impl ClusterConfig {
             mgmt_port,
             tls_ports: None,
             rev: AtomicU64::new(u64::from(unix_s).max(1)),
+            identity: ArcSwap::from_pointee(ClusterIdentity::default()),
             topology: ArcSwapOption::empty(),
             rendered: Mutex::new(HashMap::new()),
             listeners: Mutex::default(),
         }
     }
 
-    /// The same with ports for clients that speak TLS.
+    /// The same with ports for TLS clients.
     pub fn with_tls(self, tls_ports: Option<TlsPorts>) -> ClusterConfig {
         ClusterConfig { tls_ports, ..self }
+    }
+
+    /// The uuid and the name that documents show.
+    pub fn identity(&self) -> Arc<ClusterIdentity> {
+        self.identity.load_full()
+    }
+
+    /// Sets the uuid and name that documents show. A node that is alone has to call
+    /// [`ClusterConfig::advance`] as well; in a cluster the revision of the next topology covers
+    /// it.
+    pub fn set_identity(&self, identity: ClusterIdentity) {
+        if **self.identity.load() != identity {
+            self.identity.store(Arc::new(identity));
+            self.rendered.lock().clear();
+        }
     }
 
     /// Ports of the memcached binary protocol and of the admin HTTP.
@@ -137,28 +104,35 @@ impl ClusterConfig {
         (self.kv_port, self.mgmt_port)
     }
 
-    /// The same with TLS, where it is spoken.
+    /// The same ports with TLS, if TLS is enabled.
     pub fn tls_ports(&self) -> Option<TlsPorts> {
         self.tls_ports
     }
 
-    /// From now on these workers are told of changes.
+    /// The host under which the cluster knows this node, in the form that precedes a port.
+    pub(crate) fn advertised_host(&self) -> Option<String> {
+        let topology = self.topology()?;
+        document::nodes_of(&topology).into_iter().find(|node| node.this_node)?.hostname
+    }
+
+    /// Registers the workers to notify of changes.
     pub(crate) fn listen(&self, workers: Vec<Arc<Mailbox>>) {
         *self.listeners.lock() = workers;
     }
 
-    /// To be called after a bucket or a manifest changed: later documents carry a higher revision.
+    /// Call after a bucket or a manifest has changed: later documents carry a higher revision.
     pub fn advance(&self) {
         self.rev.fetch_add(1, Ordering::AcqRel);
         self.changed();
     }
 
-    /// What the cluster has agreed on, if this node is in one and knows it.
+    /// The topology that the cluster has agreed on, if this node is in a cluster and has received
+    /// one.
     pub fn topology(&self) -> Option<Arc<Topology>> {
         self.topology.load_full()
     }
 
-    /// Shows what the cluster has agreed on; nothing happens when it is what is shown already.
+    /// Publishes the topology that the cluster has agreed on; does nothing when it is unchanged.
     pub fn set_topology(&self, topology: Topology) {
         if self.topology.load().as_deref() != Some(&topology) {
             self.topology.store(Some(Arc::new(topology)));
@@ -186,12 +160,19 @@ impl ClusterConfig {
                 let version = ConfigVersion { epoch: topology.epoch, rev: placement.rev };
                 self.rendered_or(facts.name, version, || {
                     let owners = document::owners_of(placement);
-                    document::bucket(facts, version, &document::nodes_of(topology), owners)
+                    let nodes = document::nodes_of(topology);
+                    document::bucket(facts, version, &self.identity(), &nodes, owners)
                 })
             }
             None => self.rendered_or(facts.name, self.own_version(), || {
                 let owners = vec![[0]; usize::from(facts.vbuckets)];
-                document::bucket(facts, self.own_version(), &[self.node()], owners)
+                document::bucket(
+                    facts,
+                    self.own_version(),
+                    &self.identity(),
+                    &[self.node()],
+                    owners,
+                )
             }),
         }
     }
@@ -202,12 +183,14 @@ impl ClusterConfig {
             Some(topology) => {
                 let version = ConfigVersion { epoch: topology.epoch, rev: topology.rev };
                 self.rendered_or("", version, || {
-                    document::global(version, &document::nodes_of(topology))
+                    document::global(version, &self.identity(), &document::nodes_of(topology))
                 })
             }
             None => {
                 let version = self.own_version();
-                self.rendered_or("", version, || document::global(version, &[self.node()]))
+                self.rendered_or("", version, || {
+                    document::global(version, &self.identity(), &[self.node()])
+                })
             }
         }
     }
@@ -235,6 +218,7 @@ impl ClusterConfig {
         NodeExt {
             this_node: true,
             hostname: None,
+            server_group: SERVER_GROUP,
             services: Services {
                 kv: self.kv_port,
                 mgmt: self.mgmt_port,
@@ -350,7 +334,7 @@ mod tests {
         let global: serde_json::Value =
             serde_json::from_str(&config.global_document().json).unwrap();
         assert_eq!((&global["rev"], global["nodesExt"].as_array().unwrap().len()), (&5.into(), 2));
-        // A bucket that is this node's alone is shown as ever.
+        // The document of a bucket that only this node has stays as it was.
         let local = BucketFacts { name: "local", ..facts() };
         assert!(config.bucket_document(&local).json.contains("$HOST"));
     }

@@ -1,62 +1,62 @@
 //! One client connection as a state machine without I/O: bytes in, bytes out.
 //!
-//! Owns: the received bytes that are not yet served ([`ReadBuffer`]), the answers that are not yet sent
-//! ([`WriteBuffer`]), what was negotiated, and what is waited for. The driver (a worker, the in-memory
-//! harness, a fuzzer) reads a socket into the one, writes the other to it, and calls [`Connection::process`]
-//! in between until it reports that there is nothing to do.
+//! Owns: the received bytes that are not yet served ([`ReadBuffer`]), the answers that are not yet
+//! sent ([`WriteBuffer`]), the negotiated features, and the current wait. The driver is a worker,
+//! the in-memory harness or a fuzzer. It reads a socket into the one buffer and writes the other to
+//! the socket. In between it calls [`Connection::process`] until there is nothing left to do.
 //!
 //! Invariants:
-//! - a STAT is answered in slices; between two of them the driver may send and serve others;
-//! - frames are served strictly in order; only what waits for the store, writes to be persisted and
-//!   requests whose document is fetched, is overtaken, and only when the client negotiated that;
-//! - no frame is served while something is waited for, while too much output is pending, or after the
-//!   connection began to close;
-//! - a frame is buffered only after its announced size passed the limits; a value over the limit is
-//!   answered and skipped without being stored, a large one within it is received into its item;
-//! - whatever ends the connection is one [`CloseReason`], reported once.
+//! - a STAT is answered in slices; between two slices the driver may send output and serve other
+//!   connections;
+//! - frames are served strictly in order, with one exception: if the client negotiated it, later
+//!   frames overtake writes that wait to be persisted and requests whose document is being fetched;
+//! - no frame is served during a wait, while too much output is pending, or after the connection
+//!   began to close;
+//! - a frame is buffered only after its announced size passed the limits. A value over the limit is
+//!   answered and skipped without being stored; a large value within it is received into its item;
+//! - every end of the connection has one [`CloseReason`], reported once.
 //!
-//! It deliberately knows no socket and reads no clock.
+//! A connection that was opened for change streams sends them after its requests.
+//!
+//! The connection knows no socket and reads no clock.
 
 mod admission;
 mod announcing;
-pub mod close_reason;
-pub(crate) mod features;
-pub(crate) mod fetches;
+mod changes;
 mod fetching;
 mod incoming;
 mod lookahead;
-pub(crate) mod parked;
+mod memory;
 mod refusing;
-pub(crate) mod rights;
 mod serving;
-pub(crate) mod state;
-pub mod write_buffer;
+mod text;
 
 use std::sync::Arc;
 
 use oribi_engine::{FillingItem, PersistOutcome};
 use oribi_protocol::read_buffer::ReadBuffer;
-use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
+use oribi_protocol::text::Decoder;
 
 use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
-use crate::blocking_thread::JobResult;
 use crate::connection_registry::ConnectionRecord;
-use crate::dispatch::{self, Served, write_answer, write_context};
+use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::parked::{ParkToken, Parked};
+use crate::connection_state::{ConnectionState, Wait};
+use crate::dispatch::{self, Served};
 use crate::environment::Environment;
+use crate::job::JobResult;
 use crate::limits::{
-    FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES, OUTPUT_FLUSH_BYTES,
+    DCP_IDLE_TIMEOUT_MS, FRAME_DEADLINE_BYTES_PER_SECOND, FRAMES_PER_TURN, HEAD_ROOM_BYTES,
+    OUTPUT_FLUSH_BYTES,
 };
 use crate::mailbox::ConnectionId;
 use crate::server_context::ConnectionLimits;
 use crate::status;
-use close_reason::CloseReason;
+use crate::write_buffer::WriteBuffer;
 use incoming::Incoming;
 use lookahead::Lookahead;
-use parked::{ParkToken, Parked};
-use state::{ConnectionState, Wait};
-use write_buffer::WriteBuffer;
 
 /// Why [`Connection::process`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,48 +65,53 @@ pub(crate) enum Progress {
     NeedInput,
     /// Output should be sent before more frames are served.
     OutputFull,
-    /// Others should get their turn; there are more frames.
+    /// Other connections should get their turn; there are more frames.
     TurnOver,
-    /// Something is waited for.
+    /// The connection waits for something.
     Waiting,
-    /// Send what is pending, then end.
+    /// Send the pending output, then end.
     Closing,
 }
 
-/// Times that deadlines are counted from, on the driver's clock; 0 for none.
+/// Start times of deadlines, on the driver's clock; 0 for none.
 #[derive(Debug, Default)]
 struct Timing {
     /// Its last turn.
     active_ms: u64,
-    /// When the frame at the head of the buffer was first seen to be partial.
+    /// When the connection first saw that the frame at the head of the buffer is partial. Bytes of
+    /// a large frame that arrive later move it on.
     partial_since_ms: u64,
     /// Its announced size.
     partial_bytes: usize,
-    /// When the socket last took no more, moved on by what it took since.
+    /// When the socket last took no more. Bytes that it took since then move it on.
     stalled_since_ms: u64,
 }
 
-/// See the module text.
+/// One client connection as a state machine without I/O.
 pub(crate) struct Connection {
     id: ConnectionId,
     reader: ReadBuffer,
     writer: WriteBuffer,
     state: ConnectionState,
     timing: Timing,
-    /// Answers that are not sent, from which on requests wait.
+    /// Unsent bytes of answers from which on requests wait.
     send_queue_bytes_max: usize,
-    /// Bytes of an oversized body that are still to be passed over.
+    /// Bytes of an oversized body that are still to be skipped.
     skip_bytes: usize,
+    /// Where in the stream of a client of the text protocol the next byte is.
+    decoder: Decoder,
     /// A store request whose value is being received into its item.
     incoming: Option<Box<Incoming>>,
-    /// Requests to come that may well be such a one, because one was not long ago.
+    /// How many of the next requests may also have a large value, because a recent one had.
     expects_incoming: u8,
     /// See [`Lookahead::value_bytes`].
     value_bytes_read: u16,
+    /// Bytes that the worker's ledger counts for this connection.
+    held_bytes: usize,
 }
 
 impl Connection {
-    /// A connection that nothing was received on.
+    /// Creates a connection that has received nothing.
     pub fn new(
         id: ConnectionId,
         record: Arc<ConnectionRecord>,
@@ -121,63 +126,59 @@ impl Connection {
             timing: Timing { active_ms: now_ms, ..Timing::default() },
             send_queue_bytes_max: limits.send_queue_bytes_max,
             skip_bytes: 0,
+            decoder: Decoder::default(),
             incoming: None,
             expects_incoming: 0,
             value_bytes_read: 0,
+            held_bytes: 0,
         }
     }
 
-    /// Which connection this is.
+    /// The connection's id.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// What others can know of it.
+    /// What other threads can see of the connection.
     pub fn record(&self) -> &ConnectionRecord {
         &self.state.record
     }
 
-    /// Where received bytes go.
+    /// The buffer for received bytes.
     pub fn reader(&mut self) -> &mut ReadBuffer {
         &mut self.reader
     }
 
-    /// The item that received bytes go into instead, while the value of a large store request comes.
+    /// The item that receives bytes instead, while the value of a large store request arrives.
     pub fn incoming(&mut self) -> Option<&mut FillingItem> {
-        self.incoming.as_mut().map(|incoming| &mut incoming.item)
+        let incoming = self.incoming.as_mut()?;
+        // The end of its data block is received as usual.
+        (incoming.item.missing_bytes() > 0).then_some(&mut incoming.item)
     }
 
-    /// Most bytes to receive at once while no item is waiting for them. Behind a large value another one is
-    /// likely: then only its head is received here, and all of its value straight into its item.
+    /// Most bytes to receive at once while no item is being filled. After a large value another one
+    /// is likely: then only its head is received here, and its whole value straight into its item.
     pub fn receive_bytes_max(&self) -> usize {
         if self.expects_incoming > 0 { HEAD_ROOM_BYTES } else { usize::MAX }
     }
 
-    /// True while a large value is on its way in or out, as its own transfer.
+    /// True while a large value is being received or sent as its own transfer.
     pub fn is_moving_large_value(&self) -> bool {
         self.incoming.is_some() || self.writer.holds_pinned()
     }
 
-    /// Where answers come from.
+    /// The buffer of answers.
     pub fn writer(&mut self) -> &mut WriteBuffer {
         &mut self.writer
     }
 
-    /// Bytes that are held for this connection alone: what is received and not served, parked requests,
-    /// a value on its way into its item, and the block of answers.
-    pub fn buffer_bytes(&mut self) -> usize {
-        let parked = self.state.fetches.as_ref().map_or(0, |fetches| fetches.parked_bytes());
-        let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.header.frame_bytes());
-        self.reader.capacity() + parked + incoming + self.writer.tail().capacity()
-    }
-
-    /// Makes `identity` the user of the connection, proved by other means than a request.
+    /// Makes `identity` the user of the connection, proved by means other than a request.
     pub fn authenticate(&mut self, identity: Arc<Identity>) {
         self.state.authenticate(identity);
     }
 
-    /// Records a user who was proved by a certificate, and ends the connection when only administrators get
-    /// one now.
+    /// Records in the audit log a user who was proved by a certificate. Ends the connection when
+    /// only administrators may still connect.
     pub fn audit_certified(&mut self, env: &Environment) {
         let is_admin = self.state.rights.is_admin();
         if env.server.audit.is_on() {
@@ -188,9 +189,14 @@ impl Connection {
         }
     }
 
-    /// Brings the user's rights up to date; false when there is no such user any more.
+    /// Updates the user's rights; false when the user no longer exists.
     pub fn refresh_user(&mut self, users: &UserStore) -> bool {
         self.state.refresh_user(users)
+    }
+
+    /// True once the first byte has begun the text protocol.
+    pub fn is_text(&self) -> bool {
+        self.state.is_text
     }
 
     /// Why the connection ends, once it does.
@@ -203,8 +209,8 @@ impl Connection {
         self.state.close(reason);
     }
 
-    /// False while reading would only fill memory: something is waited for, a STAT is being answered,
-    /// output is not taken, or the connection ends.
+    /// False while more input would only fill memory: during a wait, while a STAT is being
+    /// answered, while the client does not take output, or when the connection ends.
     pub fn wants_input(&self) -> bool {
         !self.is_halted() && !self.state.is_streaming()
     }
@@ -219,21 +225,33 @@ impl Connection {
         self.state.has_parked_writes()
     }
 
-    /// True while some request is parked, and something will be answered without more input.
+    /// True while some request is parked, so that an answer will follow without more input.
     pub fn has_parked(&self) -> bool {
         self.state.has_parked()
     }
 
-    /// Serves complete frames until there is a reason to stop. Parked requests that can go on come before
-    /// everything else, a STAT that is being answered before the next frame, and one slice of it is a whole
-    /// turn's work.
+    /// Serves complete frames until there is a reason to stop. Parked requests that can go on come
+    /// first, then the STAT that is being answered, then the next frame. One slice of a STAT is a
+    /// whole turn's work.
     pub fn process(&mut self, env: &mut Environment) -> Progress {
         let mut served = 0;
         self.timing.active_ms = env.now_ms;
+        if self.state.wait == Wait::Drain && self.writer.is_empty() {
+            self.state.wait = Wait::Nothing;
+        }
+        let room_since_ms = self.state.room_since_ms;
         let goes_on = self.state.is_streaming() || self.state.has_ready();
-        let progress = self.serve_frames(env, &mut served);
+        let mut progress = self.serve_frames(env, &mut served);
+        if self.state.producer.is_some() {
+            progress = self.send_changes(env, progress, served > 0);
+        }
         if goes_on || !env.stretch.opcodes().is_empty() {
             dispatch::end_stretch(&self.state, env);
+        }
+        // The write that waited is done, and another one waits no longer than since now.
+        if room_since_ms != 0 && served > 0 {
+            let waits = self.state.wait == Wait::Room;
+            self.state.room_since_ms = if waits { env.now_ms } else { 0 };
         }
         let record = &self.state.record;
         record.requests.add(served);
@@ -246,7 +264,10 @@ impl Connection {
             return progress;
         }
         let mut ahead = Lookahead::new(env.server.limits.prefetch_keys, self.value_bytes_read);
-        let progress = self.serve_ahead(env, &mut ahead, served);
+        let progress = match self.state.is_text || self.begins_as_text() {
+            false => self.serve_ahead(env, &mut ahead, served),
+            true => self.serve_text(env, &mut ahead, served),
+        };
         self.value_bytes_read = ahead.value_bytes();
         progress
     }
@@ -279,14 +300,14 @@ impl Connection {
                 }
                 match self.serve_incoming(env) {
                     Served::Done => *served += 1,
-                    Served::Later | Served::Fetch { .. } => return Progress::Waiting,
+                    Served::Later | Served::Fetch { .. } => return self.waiting(),
                 }
                 continue;
             }
             ahead.advance(&self.state, self.reader.unread());
             match self.process_frame(env, ahead) {
                 Some(Served::Done) => *served += 1,
-                Some(Served::Later | Served::Fetch { .. }) => return Progress::Waiting,
+                Some(Served::Later | Served::Fetch { .. }) => return self.waiting(),
                 None if self.state.closing.is_some() => return Progress::Closing,
                 None => return Progress::NeedInput,
             }
@@ -298,90 +319,95 @@ impl Connection {
         if self.state.closing.is_some() {
             return Some(Progress::Closing);
         }
-        if self.state.wait != Wait::Nothing && !self.state.has_ready() {
-            return Some(Progress::Waiting);
+        if self.state.wait != Wait::Nothing
+            && let Some(progress) = self.wait_progress()
+        {
+            return Some(progress);
         }
         self.output_is_full().then_some(Progress::OutputFull)
     }
 
+    /// Why a request was left at the head of the input.
+    fn waiting(&self) -> Progress {
+        self.halted().unwrap_or(Progress::Waiting)
+    }
+
     fn output_is_full(&self) -> bool {
-        // While the socket takes everything, output goes out in pieces that amortise a system call;
-        // once it does not, a little more is collected before requests have to wait.
-        // A STAT knows no end of output, so it waits at once.
+        // While the socket takes everything, output goes out in pieces that amortise a system call.
+        // Once it does not, a little more output is collected before requests have to wait. The
+        // output of a STAT has no bound, so a STAT waits at once.
         let collects = self.timing.stalled_since_ms != 0 && !self.state.is_streaming();
         let limit = if collects { self.send_queue_bytes_max } else { OUTPUT_FLUSH_BYTES };
         self.writer.pending_bytes() >= limit
     }
 
-    /// A write that waited for the store is decided. Late or foreign tokens are ignored.
+    /// Completes a write that waited for the store. Late or foreign tokens are ignored.
     pub fn persisted(&mut self, env: &mut Environment, token: ParkToken, outcome: PersistOutcome) {
         let parked = self.state.parked.as_mut();
         let Some(parked) = parked.and_then(|all| all.take(token.position, token.serial)) else {
             return;
         };
-        let context = "the store failed; whether it has the write is not known";
-        self.answer_parked(env, &parked, (status::of_persist(outcome), context));
+        let outcome = match outcome {
+            PersistOutcome::Persisted => Ok(()),
+            PersistOutcome::Failed => {
+                let context = "the store failed; whether it has the write is not known";
+                Err((status::of_persist(outcome), context))
+            }
+        };
+        self.answer_parked(env, &parked, outcome);
     }
 
-    /// Answers a write that is decided; the context is for one that is not known to be durable.
+    /// Answers a write whose persistence is decided. `context` is the text for a write that is not
+    /// known to be durable.
     fn answer_parked(
         &mut self,
         env: &mut Environment,
         parked: &Parked,
-        (status, context): (Status, &'static str),
+        outcome: Result<(), (Status, &'static str)>,
     ) {
-        let features = self.state.features;
-        parked.note_if_slow(&self.state, env);
-        let parts = ResponseParts {
-            duration: parked.duration(&env.latency_clock),
-            ..ResponseParts::new(parked.opcode, status, parked.opaque)
-        };
-        if status == Status::Success {
-            write_answer(&mut self.writer, features, parts, &parked.answer);
-        } else {
-            if let Some(operations) = &self.state.operations {
-                operations.counters().durable_ambiguous.add(1);
-            }
-            let parts = ResponseParts { status: self.state.wire_status(status), ..parts };
-            write_context(&mut self.writer, features, &parts, context);
+        if let (Err(_), Some(operations)) = (outcome, &self.state.operations) {
+            operations.counters().durable_ambiguous.add(1);
         }
+        dispatch::answer_parked(&self.state, &mut self.writer, env, parked, outcome);
         self.state.release_parked();
     }
 
-    /// The blocking thread has a result for the request that this connection waits with. What it has found out in
-    /// another `session` of the node may not be true any more.
-    pub fn job_done(&mut self, env: &mut Environment, session: u64, result: JobResult) {
-        let is_of_documents = !matches!(result, JobResult::Sasl(_) | JobResult::Refused);
-        if is_of_documents && !env.still_holds(session) {
-            return self.close(CloseReason::LeaseLost);
-        }
-        let Wait::Job { opcode, opaque } = std::mem::take(&mut self.state.wait) else { return };
-        let request = (opcode, opaque);
-        let (state, out) = (&mut self.state, &mut self.writer);
-        match result {
-            JobResult::Sasl(step) => {
-                dispatch::finish_sasl(state, out, env, request, step);
-            }
-            JobResult::FlushAll(result) => dispatch::finish_flush(out, request, &result),
-            JobResult::Answer(status, value) => {
-                dispatch::finish_answer(state, out, request, (status, &value));
-            }
-            JobResult::Stat(prepared) => dispatch::begin_stat(state, out, request, prepared),
-            JobResult::RangeScan(answer) => {
-                dispatch::finish_range_scan(state, out, request, answer)
-            }
-            JobResult::Refused => {
-                state.stat = None;
-                state.range_scan = None;
-                let parts = ResponseParts::new(opcode, Status::Etmpfail, opaque);
-                write_response(out.tail(), &parts);
-            }
+    /// Lets a write that waits for room in its bucket try again.
+    pub fn retry_write(&mut self) {
+        if self.state.wait == Wait::Room {
+            self.state.wait = Wait::Nothing;
         }
     }
 
-    /// The socket took `sent` bytes. While it lags behind, that earns the client more time.
+    /// Takes the blocking thread's result for the request that this connection waits with. A result
+    /// from another `session` of the node may no longer be true.
+    pub fn job_done(&mut self, env: &mut Environment, session: u64, result: JobResult) {
+        if !result.has_no_documents() && !env.still_holds(session) {
+            return self.close(CloseReason::LeaseLost);
+        }
+        let Wait::Job(request) = std::mem::take(&mut self.state.wait) else { return };
+        let (state, out) = (&mut self.state, &mut self.writer);
+        match state.is_text {
+            false => dispatch::finish(state, out, env, request, result),
+            true => dispatch::text::finish(state, out, env, request, result),
+        }
+    }
+
+    /// Panics unless the current wait, the parked requests and the received bytes agree with each
+    /// other.
+    pub fn check_invariants(&self) {
+        assert!(
+            self.skip_bytes == 0 || self.incoming.is_none(),
+            "a body is passed over and received at a time"
+        );
+        self.state.check_invariants();
+    }
+
+    /// Records that the socket took `sent` bytes. While the socket lags behind, they earn the
+    /// client more time.
     pub fn sent(&mut self, sent: usize, now_ms: u64) {
         self.writer.advance(sent);
+        self.earn_time(sent, now_ms);
         let since = &mut self.timing.stalled_since_ms;
         if self.writer.is_empty() {
             *since = 0;
@@ -390,28 +416,28 @@ impl Connection {
         }
     }
 
-    /// The socket takes no more for now.
+    /// Records that the socket takes no more for now.
     pub fn stalled(&mut self, now_ms: u64) {
         if self.timing.stalled_since_ms == 0 {
             self.timing.stalled_since_ms = now_ms;
         }
     }
 
-    /// Answers parked writes whose time is up; true when there were any.
+    /// Answers parked writes whose deadline has passed; true when there were any.
     pub fn expire_parked(&mut self, env: &mut Environment) -> bool {
         let mut any = false;
         let now_ms = env.now_ms;
         while let Some(parked) = self.state.parked.as_mut().and_then(|all| all.take_overdue(now_ms))
         {
             let context = "the store did not have the write before the timeout";
-            self.answer_parked(env, &parked, (Status::SyncWriteAmbiguous, context));
+            self.answer_parked(env, &parked, Err((Status::SyncWriteAmbiguous, context)));
             any = true;
         }
         any
     }
 
-    /// Why the connection has to end now because of the time that passed. `open_to_all` is development
-    /// mode, where a client may be idle without having authenticated.
+    /// Why the connection has to end now because a deadline has passed. `open_to_all` is
+    /// development mode, where a client may be idle without authentication.
     pub fn overdue(
         &self,
         now_ms: u64,
@@ -422,12 +448,23 @@ impl Connection {
         let is_over = |since_ms: u64, allowed_ms: u64| {
             since_ms != 0 && now_ms.saturating_sub(since_ms) > allowed_ms
         };
-        if is_over(timing.stalled_since_ms, limits.send_deadline_ms) {
+        let producer = self.state.producer.as_ref();
+        if let Some(reason) = self.state.closing.filter(|_| producer.is_some()) {
+            // Its streams are over, so whatever output is left is of no use.
+            return Some(reason);
+        }
+        // A consumer of changes may work on what it has for a while before it reads on.
+        let send_deadline_ms = match producer {
+            Some(_) => limits.send_deadline_ms.max(DCP_IDLE_TIMEOUT_MS),
+            None => limits.send_deadline_ms,
+        };
+        if is_over(timing.stalled_since_ms, send_deadline_ms) {
             return Some(CloseReason::SendDeadline);
         }
         let is_partial = timing.partial_since_ms != 0;
-        // Also while a password is checked: whoever sends one wrong password after the other always waits. Where
-        // all may come in a client may have been idle for long before it logs in.
+        // The deadline also runs while a password is checked: a client that sends one wrong
+        // password after the other is always in that state. In development mode a client may have
+        // been idle for long before it logs in.
         let is_waiting = self.state.wait != Wait::Nothing;
         let is_beginning = is_partial || self.state.sasl.is_some();
         let must_authenticate =
@@ -435,15 +472,17 @@ impl Connection {
         if must_authenticate && is_over(self.state.anonymous_since_ms, limits.auth_deadline_ms) {
             return Some(CloseReason::AuthDeadline);
         }
-        // A connection that waits by the server's own doing is not to blame for its input.
+        // The server itself made this connection wait, so its input is not overdue.
         if is_waiting || timing.stalled_since_ms != 0 {
             return None;
         }
-        let frame_ms = limits.frame_deadline_ms + extra_ms(timing.partial_bytes);
-        if is_partial && is_over(timing.partial_since_ms, frame_ms) {
+        if is_partial && is_over(timing.partial_since_ms, limits.frame_deadline_ms) {
             return Some(CloseReason::FrameDeadline);
         }
-        let is_idle = !self.state.has_parked() && !self.state.is_streaming() && !is_partial;
+        let is_idle = !self.state.has_parked()
+            && !self.state.is_streaming()
+            && !is_partial
+            && producer.is_none();
         if limits.idle_timeout_ms != 0
             && is_idle
             && is_over(timing.active_ms, limits.idle_timeout_ms)
@@ -454,7 +493,7 @@ impl Connection {
     }
 }
 
-/// Time that moving `bytes` may take on top of a fixed deadline.
+/// Time that the transfer of `bytes` may take on top of a fixed deadline.
 fn extra_ms(bytes: usize) -> u64 {
     (bytes as u64 * 1000) / FRAME_DEADLINE_BYTES_PER_SECOND as u64
 }

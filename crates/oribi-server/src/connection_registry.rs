@@ -1,12 +1,12 @@
-//! Which connections there are and what each of them is, for whoever asks.
+//! All connections and their records.
 //!
-//! Owns: one [`ConnectionRecord`] per connection, shared by the connection and the list of all. The
-//! worker of a connection writes its record: what was agreed on when that changes, traffic at most once
-//! per turn, with plain stores. Any thread reads it.
+//! Owns: one [`ConnectionRecord`] per connection, shared by the connection and the list. The worker
+//! of a connection writes its record with plain stores: agreements when they change, traffic at
+//! most once per turn. Any thread reads it.
 //!
-//! Invariants: a number is given to one connection only, ever; a record is in the list from the moment
-//! its worker took the socket over until the connection ended. A record is about 200 bytes, so that ten
-//! thousand idle connections cost two megabytes. It knows no socket.
+//! Invariants: a number is never reused; a record is in the list from the moment its worker
+//! accepted the socket until the connection ended. A record is about 200 bytes, so ten thousand
+//! idle connections cost two megabytes. The registry knows no socket.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,24 +17,24 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 
 use crate::auth::Identity;
-use crate::connection::features::Features;
+use crate::connection_state::features::Features;
 use crate::counters::Counter;
 
-/// Connections that are summed up at once.
+/// Connections summed per lock.
 const SUM_PIECE: usize = 256;
 
-/// What a connection has agreed on.
+/// Results of a connection's negotiation.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Agreement {
-    /// What the client calls itself, cut to `AGENT_BYTES_MAX`.
+    /// Agent name from HELLO, truncated to `AGENT_BYTES_MAX`.
     pub agent: Option<Box<str>>,
-    /// Who it is.
+    /// The authenticated user.
     pub user: Option<Arc<Identity>>,
     /// Name of the selected bucket.
     pub bucket: Option<Box<str>>,
-    /// Version and cipher suite of TLS, where it is spoken.
+    /// TLS version and cipher suite, if TLS is in use.
     pub tls: Option<(&'static str, &'static str)>,
-    /// What HELLO granted.
+    /// Features that HELLO granted.
     pub features: Features,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Agreement {
 pub(crate) struct ConnectionRecord {
     /// Its number, from 1.
     pub number: u64,
-    /// Which worker serves it.
+    /// Worker that serves it.
     pub worker: usize,
     /// The client's address.
     pub peer: Option<SocketAddr>,
@@ -55,7 +55,7 @@ pub(crate) struct ConnectionRecord {
     pub bytes_sent: Counter,
     /// Requests served.
     pub requests: Counter,
-    /// Bytes held for it alone after its last turn.
+    /// Bytes held for this connection alone after its last turn.
     pub buffer_bytes: Counter,
     /// Wall clock of its last turn, in nanoseconds since 1970.
     pub active_unix_ns: Counter,
@@ -63,12 +63,12 @@ pub(crate) struct ConnectionRecord {
 }
 
 impl ConnectionRecord {
-    /// Changes what was agreed on.
+    /// Changes the agreement.
     pub fn agree(&self, change: impl FnOnce(&mut Agreement)) {
         change(&mut self.agreement.lock());
     }
 
-    /// What was agreed on by now.
+    /// The current agreement.
     pub fn agreement(&self) -> Agreement {
         self.agreement.lock().clone()
     }
@@ -106,7 +106,7 @@ impl ConnectionRegistry {
         record
     }
 
-    /// Takes an ended connection off the list.
+    /// Removes a connection that has ended.
     pub fn remove(&self, number: u64) {
         self.records.lock().remove(&number);
     }
@@ -116,7 +116,7 @@ impl ConnectionRegistry {
         self.records.lock().get(&number).cloned()
     }
 
-    /// Bytes held for connections, all together. The lock is held for a piece of the list at a time.
+    /// Bytes held for all connections together. Takes the lock for one piece of the list at a time.
     pub fn buffer_bytes(&self) -> u64 {
         let (mut sum, mut after) = (0, 0);
         loop {
@@ -127,8 +127,8 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Up to `count` connections with numbers above `after`, ascending, so that a long list is read
-    /// in pieces and the lock is held for one of them.
+    /// Up to `count` connections with numbers above `after`, ascending. Callers read a long list in
+    /// pieces, each under one short lock.
     pub fn after(&self, after: u64, count: usize) -> Vec<Arc<ConnectionRecord>> {
         let records = self.records.lock();
         records

@@ -1,13 +1,13 @@
-//! Operation counters: each worker owns sets that it alone writes, and whoever asks sums them.
+//! Operation counters: each worker owns sets that it alone writes; readers sum them.
 //!
-//! There is one set per worker ([`WorkerCounters`]: bytes, connections, logins) and one per worker and
-//! bucket ([`OperationCounters`], in `bucket`: what was done to documents, per collection too, and
+//! There is one set per worker ([`WorkerCounters`]: bytes, connections, logins) and one per worker
+//! and bucket ([`OperationCounters`], in `bucket`: document operations, also per collection, and
 //! sampled latencies).
 //!
-//! Invariants: a counter has one writer, therefore an increment is a load and a store without a locked
-//! instruction; the sets of two workers never share a cache line. Sums may lag by what the workers are
-//! doing right now. `reset` is honoured by remembering the sums at that time, not by writing to
-//! counters that belong to others. Called by the dispatcher (increments), stats and metrics (sums).
+//! Invariants: a counter has one writer, so an increment is a load and a store without a locked
+//! instruction; the sets of two workers never share a cache line. Sums may lag behind the
+//! operations that are in progress. `reset` remembers the current sums instead of writing to
+//! counters of other threads. Callers: the dispatcher (increments), stats and metrics (sums).
 
 pub mod bucket;
 pub mod collections;
@@ -74,7 +74,7 @@ macro_rules! counter_set {
                 $totals { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
             }
 
-            /// Name and value of each counter, in declaration order; the names are those of STAT.
+            /// Name and value of each counter, in declaration order; STAT uses the same names.
             pub fn entries(&self) -> [(&'static str, u64); $length] {
                 [$((stringify!($name), self.$name),)+]
             }
@@ -83,7 +83,7 @@ macro_rules! counter_set {
 }
 
 counter_set! {
-    /// What one worker did, for whichever bucket.
+    /// Counters of one worker that belong to no bucket.
     WorkerCounters,
     /// Sums over all workers.
     CounterTotals, WORKER_COUNTERS, {
@@ -99,7 +99,7 @@ counter_set! {
         auth_errors,
         /// Connections accepted.
         total_connections,
-        /// Connections closed because of what the client sent or did not do.
+        /// Connections closed because of the client's input or inactivity.
         closed_for_cause,
         /// Of these, connections that were idle for too long.
         closed_idle,
@@ -113,7 +113,7 @@ counter_set! {
 }
 
 counter_set! {
-    /// What one worker did to the documents of one bucket.
+    /// Counters of one worker for the documents of one bucket.
     OperationCounters,
     /// Sums over all workers, for one bucket or for all of them.
     OperationTotals, OPERATION_COUNTERS, {
@@ -127,41 +127,41 @@ counter_set! {
         get_misses,
         /// Deletions that found the document.
         delete_hits,
-        /// Deletions that did not.
+        /// Deletions that found no document.
         delete_misses,
-        /// Increments that were done, creation of the counter included.
+        /// Increments that succeeded, creation of the counter included.
         incr_hits,
-        /// Increments of what is not there, without leave to create it.
+        /// Increments of a missing document that were not allowed to create it.
         incr_misses,
-        /// Decrements that were done, creation of the counter included.
+        /// Decrements that succeeded, creation of the counter included.
         decr_hits,
-        /// Decrements of what is not there, without leave to create it.
+        /// Decrements of a missing document that were not allowed to create it.
         decr_misses,
-        /// Writes that named a CAS and were done.
+        /// Writes with a CAS that succeeded.
         cas_hits,
-        /// Writes that named a CAS of what is not there.
+        /// Writes with a CAS to a missing document.
         cas_misses,
-        /// Writes that named a CAS which was not the document's.
+        /// Writes with a CAS that did not match the document's.
         cas_badval,
         /// Touch and get-and-touch requests.
         cmd_touch,
-        /// Of these, done.
+        /// Of these, requests that succeeded.
         touch_hits,
-        /// Of these, about what is not there.
+        /// Of these, requests for a missing document.
         touch_misses,
         /// Requests to lock a document.
         cmd_lock,
-        /// Requests that met a lock which they could not open.
+        /// Requests refused because the document was locked.
         lock_errors,
-        /// Requests to unlock what was not locked.
+        /// Requests to unlock a document that was not locked.
         unlock_errors,
         /// Documents stored with their metadata.
         ep_num_ops_set_meta,
         /// Documents deleted with metadata.
         ep_num_ops_del_meta,
-        /// Documents with metadata that were not newer than what was there.
+        /// Writes with metadata that were not newer than the stored document.
         ep_num_ops_set_meta_res_fail,
-        /// Deletions with metadata that were not.
+        /// Deletions with metadata that were not newer than the stored document.
         ep_num_ops_del_meta_res_fail,
         /// flush_all requests.
         cmd_flush,
@@ -169,9 +169,9 @@ counter_set! {
         durable_writes,
         /// Writes whose acknowledgement became ambiguous.
         durable_ambiguous,
-        /// Requests refused because the memory quota was used up.
+        /// Requests refused because the memory quota was exhausted.
         ep_oom_errors,
-        /// Requests that the client was told to try again later.
+        /// Requests refused with "try again later".
         ep_tmp_oom_errors,
     }
 }

@@ -1,11 +1,11 @@
-//! The data directory: whose it is, and who may use it now.
+//! The data directory: its format, and its lock.
 //!
-//! Owns: the format marker `oribi.json`, the lock file `oribi.lock`, and the way small files are
-//! written so that a crash leaves the old or the new content. Invariants: a directory with foreign
-//! content is refused and nothing is created in it; a marker that cannot be understood is refused
-//! and left as it is; one server at a time. Callers: `Server::start` ([`DataDir::open`]), reading
-//! offline ([`DataDir::open_existing`]), the `oribi user` command ([`DataDir::prepare`], without the
-//! lock). It does not know what else is in the directory.
+//! Owns: the format marker `oribi.json`, the lock file `oribi.lock`, and [`write_atomically`],
+//! after which a crash leaves the old content of a small file or the new. Invariants: a directory
+//! with foreign content is refused and nothing is created in it; a marker that cannot be parsed is
+//! refused and left unchanged; one server at a time. Callers: `Server::start` ([`DataDir::open`]),
+//! reading offline ([`DataDir::open_existing`]), the `oribi user` command ([`DataDir::prepare`],
+//! without the lock).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -14,19 +14,21 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::file_error::FileError;
+
 const MARKER_NAME: &str = "oribi.json";
 const LOCK_NAME: &str = "oribi.lock";
 const FORMAT: &str = "oribi-data";
 const VERSION: u32 = 1;
 
-/// Suffix of a file that is being written; left behind by a crash, replaced by the next write.
+/// Suffix of a temporary file; a crash may leave it behind, and the next write replaces it.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// An open data directory. The lock is held until this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 /// Why a directory cannot be used.
@@ -37,7 +39,7 @@ pub enum DataDirError {
     Locked {
         /// Which directory.
         path: PathBuf,
-        /// "process 123", or less when the lock file does not say.
+        /// "process 123", or a vaguer text when the lock file has no pid.
         holder: String,
     },
     /// There is no data directory.
@@ -46,7 +48,7 @@ pub enum DataDirError {
         /// Which directory.
         path: PathBuf,
     },
-    /// The directory holds something else.
+    /// The directory has foreign content.
     #[error(
         "{path} is not empty and has no {MARKER_NAME}, so it is not a data directory of Oribi; nothing was changed"
     )]
@@ -54,24 +56,9 @@ pub enum DataDirError {
         /// Which directory.
         path: PathBuf,
     },
-    /// The marker is not what this version writes.
-    #[error("{path} is corrupt or from another version: {detail}; nothing was changed")]
-    Corrupt {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The marker or the lock file failed.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,6 +72,14 @@ enum Content {
     Marked,
 }
 
+impl Drop for DataDir {
+    /// Closing the file would not release the lock while a process that is being started has a copy
+    /// of the descriptor.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
 impl DataDir {
     /// Opens a data directory for a server, creating it when it does not exist, and locks it.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
@@ -93,11 +88,11 @@ impl DataDir {
         if let Content::Empty = content {
             write_marker(path)?;
         }
-        Ok(DataDir { path: path.to_owned(), _lock: lock })
+        Ok(DataDir { path: path.to_owned(), lock })
     }
 
-    /// Opens and locks a data directory that is there already, for a command that reads it while no
-    /// server does. Creates nothing where there is none.
+    /// Opens and locks an existing data directory, for a command that reads it while no server
+    /// runs. Creates nothing.
     pub fn open_existing(path: &Path) -> Result<DataDir, DataDirError> {
         if !path.join(MARKER_NAME).is_file() {
             return Err(DataDirError::Absent { path: path.to_owned() });
@@ -114,19 +109,19 @@ impl DataDir {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Replaces a file's content so that a crash leaves the old content or the new, and the new one is
-/// on disk when this returns. `mode` is the permission of the file.
+/// Replaces a file's content so that a crash leaves either the old or the new content. The new
+/// content is on disk when this returns. `mode` is the permission of the file.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY_SUFFIX);
     let temporary = PathBuf::from(temporary);
-    // A left-over could have other permissions.
+    // A leftover file could have other permissions.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -140,7 +135,7 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
 }
 
 fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
-    let failed = |action, source| DataDirError::Io { action, path: path.to_owned(), source };
+    let failed = |action, source| FileError::io(action, path, source);
     // Only its owner may read the documents.
     let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|source| failed("create", source))?;
@@ -149,15 +144,14 @@ fn inspect_or_create(path: &Path) -> Result<Content, DataDirError> {
         Ok(bytes) => {
             return match check_marker(&bytes) {
                 Ok(()) => Ok(Content::Marked),
-                Err(detail) => Err(DataDirError::Corrupt { path: marker_path, detail }),
+                Err(detail) => Err(FileError::corrupt(&marker_path, detail).into()),
             };
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => {
-            return Err(DataDirError::Io { action: "read", path: marker_path, source });
-        }
+        Err(error) => return Err(FileError::io("read", &marker_path, error).into()),
     }
-    // What a start that crashed before the marker leaves, and what mkfs leaves, is not foreign.
+    // Leftovers of a start that crashed before writing the marker, and those of mkfs, are not
+    // foreign.
     let marker_temporary = format!("{MARKER_NAME}{TEMPORARY_SUFFIX}");
     let expected = [LOCK_NAME, &marker_temporary, "lost+found"];
     for entry in fs::read_dir(path).map_err(|source| failed("list", source))? {
@@ -184,15 +178,15 @@ fn write_marker(path: &Path) -> Result<(), DataDirError> {
     let marker = Marker { format: FORMAT.to_owned(), version: VERSION };
     let text = serde_json::to_string(&marker).expect("a string and a number have a JSON form");
     let path = path.join(MARKER_NAME);
-    write_atomically(&path, format!("{text}\n").as_bytes(), 0o644)
-        .map_err(|source| DataDirError::Io { action: "write", path, source })
+    let written = write_atomically(&path, format!("{text}\n").as_bytes(), 0o644);
+    Ok(written.map_err(|error| FileError::io("write", &path, error))?)
 }
 
-/// The lock belongs to the open file, so it ends with the process however that ends; the pid inside
-/// is only for the message.
+/// The lock belongs to the open file, so it ends with the process, even after a crash. The pid in
+/// the file is only for the message.
 fn take_lock(directory: &Path) -> Result<File, DataDirError> {
     let path = directory.join(LOCK_NAME);
-    let failed = |source| DataDirError::Io { action: "lock", path: path.clone(), source };
+    let failed = |error| FileError::io("lock", &path, error);
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -210,7 +204,7 @@ fn take_lock(directory: &Path) -> Result<File, DataDirError> {
             };
             return Err(DataDirError::Locked { path: directory.to_owned(), holder });
         }
-        Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
+        Err(fs::TryLockError::Error(source)) => return Err(failed(source).into()),
     }
     let write_pid = |file: &mut File| -> io::Result<()> {
         file.set_len(0)?;
@@ -276,7 +270,10 @@ mod tests {
             let marker = scratch.path().join("oribi.json");
             fs::write(&marker, text).unwrap();
             let error = DataDir::open(scratch.path()).unwrap_err();
-            assert!(matches!(error, DataDirError::Corrupt { .. }), "{text:?}: {error}");
+            assert!(
+                matches!(error, DataDirError::File(FileError::Corrupt { .. })),
+                "{text:?}: {error}"
+            );
             assert_eq!(fs::read_to_string(&marker).unwrap(), text);
         }
     }

@@ -1,30 +1,47 @@
-//! From a decoded frame to its handler: one arm, one call per opcode.
+//! Passes each decoded frame to its handler: one arm, one call per opcode.
 //!
-//! Owns: the order of the checks that every request passes (is it known, may this user send it, has it
-//! the right shape, are its framing extras understood) and the list of handlers. Invariants: a refused
-//! request is answered and the connection goes on; no handler runs before its [`rules::Rule`] is
-//! satisfied; nothing here allocates, and only sampled commands read a clock. Called by the connection for each frame. It does not read or
-//! write sockets and does not wait: a handler that has to wait says so in the connection's state.
+//! Owns: the order of the checks that every request passes, and the list of handlers. The checks
+//! ask four questions. Is the opcode known? May this user send it? Has the frame the right shape?
+//! Are its framing extras understood?
+//!
+//! Invariants:
+//! - a refused request is answered, and the connection goes on;
+//! - no handler runs before its [`rules::Rule`] is satisfied;
+//! - a handler returns its outcome, and [`answer`] alone turns it into an answer;
+//! - this module allocates nothing, and only sampled commands read a clock.
+//!
+//! The connection calls this for each frame. The dispatcher does not read or write sockets and does
+//! not wait: a handler that has to wait says so in its outcome.
 
 mod access;
+mod answer;
+mod change_streams;
 mod collections;
 mod counter;
-mod exchange;
+mod durable;
+mod encoding;
 mod handshake;
 mod key_listing;
+mod late;
 mod locks;
 mod observing;
+mod outcome;
 mod range_scan;
 mod reads;
+mod request;
+mod room;
 mod rules;
 mod sampling;
 mod stats;
 mod sub_document;
+pub(crate) mod text;
+mod timing;
 mod with_meta;
 mod writes;
 
-use oribi_engine::FillingItem;
+use oribi_engine::{FillingItem, KeyAhead};
 use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Frame;
 use oribi_protocol::frame_info::{self, RequestFrames};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::magic::Magic;
@@ -32,35 +49,39 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::Datatype;
 
-use crate::connection::fetches::Tries;
-use crate::connection::state::{ConnectionState, Wait};
+use crate::connection_state::fetches::Tries;
+use crate::connection_state::{ConnectionState, Wait};
 use crate::counters::timings::CommandKind;
 use crate::environment::Environment;
-use crate::slow_operation_log::{Operation, OperationClass};
+use crate::mailbox::ConnectionId;
+use crate::request_id::RequestId;
 use crate::status;
+use crate::write_buffer::WriteBuffer;
 
-pub(crate) use exchange::{Exchange, write_answer, write_context};
-pub(crate) use handshake::{finish_answer, finish_flush, finish_sasl};
-pub(crate) use range_scan::{ContinuedScan, finish_range_scan, resume_range_scan};
-pub(crate) use stats::{
-    PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat, fetched,
-};
+pub(crate) use answer::{answer_parked, fail_request};
+pub(crate) use change_streams::take_answer;
+pub(crate) use late::finish;
+pub(crate) use range_scan::resume_range_scan;
+pub(crate) use stats::{continue_stat, fetched};
+pub(crate) use timing::end_stretch;
 
-use access::Refusal;
+use answer::{End, conclude, conclude_other};
+use outcome::{NotDone, Outcome, Refusal, Reply};
+use request::Request;
 use rules::{Rule, Who};
 
-/// What became of a frame.
+/// The result of serving a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// It was dealt with.
+    /// The frame is finished.
     Done,
-    /// It has to wait until what is parked is answered; offer it again then.
+    /// The frame has to wait until parked requests are answered; offer it again then.
     Later,
-    /// It needs something from the store; offer it again when that was fetched.
+    /// The frame needs a document from the store; offer it again after the fetch.
     Fetch {
-        /// Later requests may be served meanwhile.
+        /// Later requests may be served in the meantime.
         overtakable: bool,
-        /// What is to be known of it then.
+        /// What the second try has to know of the earlier ones.
         tries: Tries,
     },
 }
@@ -70,7 +91,8 @@ pub(crate) fn makes_legacy(code: u8) -> bool {
     Opcode::from_u8(code).and_then(rules::rule).is_some_and(|rule| rule.who != Who::Anybody)
 }
 
-/// Most bytes of a request's value that are received: a document's, and its attributes where they come along.
+/// Most bytes of a request's value that the server receives: a document's body, and its attributes
+/// where the opcode carries them.
 pub(crate) fn value_bytes_max(code: u8) -> usize {
     match Opcode::from_u8(code).and_then(rules::rule) {
         Some(rule) if rule.datatypes & Datatype::XATTR.0 != 0 => with_meta::SENT_BYTES_MAX,
@@ -78,142 +100,163 @@ pub(crate) fn value_bytes_max(code: u8) -> usize {
     }
 }
 
-/// Answers one request whose opcode is not known at all.
-pub(crate) fn opcode_of(code: u8) -> Option<Opcode> {
-    Opcode::from_u8(code)
+/// Serves one whole request.
+#[inline(always)]
+pub(crate) fn serve_frame(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    frame: &Frame<'_>,
+    ahead: Option<KeyAhead>,
+    tries: Tries,
+) -> Served {
+    let Some(opcode) = Opcode::from_u8(frame.header.opcode) else {
+        let request = RequestId::of(&frame.header);
+        fail_request(state, out, request, Status::UnknownCommand, None);
+        return Served::Done;
+    };
+    let mut x = Request::new(id, frame, opcode, state, env);
+    (x.ahead, x.tries, x.has_output) = (ahead, tries, !out.is_empty());
+    serve(&mut x, out)
+}
+
+/// Serves a store request whose value was received into its item. Returns the item when the request
+/// has to be offered again.
+pub(crate) fn serve_received(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    frame: &Frame<'_>,
+    item: FillingItem,
+    tries: Tries,
+) -> (Served, Option<FillingItem>) {
+    let Some(opcode) = Opcode::from_u8(frame.header.opcode) else { return (Served::Done, None) };
+    let mut x = Request::new(id, frame, opcode, state, env);
+    (x.received, x.tries, x.has_output) = (Some(item), tries, !out.is_empty());
+    let served = serve(&mut x, out);
+    (served, x.received.filter(|_| served != Served::Done))
 }
 
 /// Serves one request.
-pub(crate) fn serve(x: &mut Exchange<'_>) -> Served {
-    let is_first = x.tries.is_first();
-    if is_first {
-        x.env.counters.cmd_total.add(1);
-        if x.env.stretch.is_full() {
-            end_stretch(x.state, x.env);
-        }
-        x.env.stretch.push(x.frame.header.opcode);
-        if x.state.features.has(Feature::Tracing) {
-            x.tries.begun_ns = x.env.latency_clock.now_ns().max(1);
-        }
-    }
+fn serve(x: &mut Request<'_>, out: &mut WriteBuffer) -> Served {
     let Some(rule) = rules::rule(x.opcode) else {
-        x.answer_refusal(match x.state.identity {
-            Some(_) => Refusal::Status(Status::NotSupported, "this server does not know how"),
-            None => Refusal::Status(Status::Eaccess, "authenticate first"),
-        });
-        return Served::Done;
+        let refusal = access::refuse_unknown(x);
+        return refuse(x, out, refusal);
     };
     if let Err(refusal) = check(x, rule) {
-        x.answer_refusal(refusal);
-        return Served::Done;
+        return refuse(x, out, refusal);
     }
     let in_order = x.infos.barrier || !rule.reorders;
     if in_order && x.state.has_parked() {
+        // The request is offered again, so it is not counted now.
         x.state.wait = Wait::Parked;
         return Served::Later;
     }
+    let is_first = x.tries.is_first();
     if is_first {
+        timing::begin(x);
         x.tries.weight = rule.timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
     }
-    match rule.timed.filter(|_| x.tries.weight != 0) {
-        Some(kind) => call_timed(x, kind),
-        None => call(x),
+    let end = match rule.timed.filter(|_| x.tries.weight != 0) {
+        Some(kind) => call_timed(x, out, rule, kind),
+        None => call(x, out, rule),
+    };
+    match end {
+        End::Done => {
+            if x.tries.begun_ns != 0 || !is_first {
+                timing::note_if_slow(x, rule);
+            }
+            Served::Done
+        }
+        End::Later => Served::Later,
+        End::Fetch => {
+            let overtakable = !in_order && x.state.features.has(Feature::UnorderedExecution);
+            Served::Fetch { overtakable, tries: x.tries }
+        }
     }
-    if x.needs_fetch {
-        let overtakable = !in_order && x.state.features.has(Feature::UnorderedExecution);
-        return Served::Fetch { overtakable, tries: x.tries };
+}
+
+/// Answers a request that is not served. It counts like any other.
+#[cold]
+fn refuse(x: &mut Request<'_>, out: &mut WriteBuffer, refusal: Refusal) -> Served {
+    if x.tries.is_first() {
+        timing::begin(x);
     }
-    if x.tries.begun_ns != 0 || !is_first {
-        note_if_slow(x, rule);
-    }
+    answer::refuse(x, out, NotDone::Refused(refusal));
     Served::Done
 }
 
-/// Tells the slow operation log about a request that is done, of which something is known about its time.
-fn note_if_slow(x: &mut Exchange<'_>, rule: &Rule) {
-    let Tries { begun_ns, waiting_since_ms, .. } = x.tries;
-    let fetch_ms = match waiting_since_ms {
-        0 => 0,
-        since_ms => x.env.now_ms.saturating_sub(since_ms),
+/// Decides by the head alone whether to receive a request that takes memory of its own. Answers the
+/// request if not.
+pub(crate) fn admits_large(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    frame: &Frame<'_>,
+) -> bool {
+    let Some(opcode) = Opcode::from_u8(frame.header.opcode) else {
+        let (request, context) =
+            (RequestId::of(&frame.header), "this server does not know the command");
+        fail_request(state, out, request, Status::UnknownCommand, Some(context));
+        return false;
     };
-    // What was measured from the first try on has the wait in it.
-    let elapsed_us = (begun_ns != 0)
-        .then(|| x.env.latency_clock.now_ns().saturating_sub(begun_ns) / 1_000)
-        .map(|all_us| all_us.saturating_sub(fetch_ms * 1_000));
-    let operation = Operation {
-        opcode: x.frame.header.opcode,
-        class: rule.class(),
-        connection: x.state.record.number,
-        user: x.state.identity.as_ref().map_or("", |identity| &identity.name),
-        bucket: x.state.bucket.as_ref().map_or("", |bucket| bucket.name()),
-        key: x.frame.key,
-        execute_us: elapsed_us,
-        fetch_ms,
-        persist_ms: 0,
+    let mut x = Request::new(id, frame, opcode, state, env);
+    let refusal = match rules::rule(opcode) {
+        None if x.state.identity.is_none() => {
+            Refusal::Status(Status::Eaccess, "authenticate first")
+        }
+        None => Refusal::Status(Status::NotSupported, "this server does not know how"),
+        Some(rule) => match access::check(&mut x, rule.who) {
+            Err(refusal) => refusal,
+            Ok(()) if !rule.takes_value() => {
+                Refusal::Status(Status::Einval, "no value may be given")
+            }
+            Ok(()) if matches!(rule.who, Who::Anybody | Who::Authenticated) => {
+                Refusal::Status(Status::E2big, "the value is longer than any for this command")
+            }
+            Ok(()) => return true,
+        },
     };
-    x.env.slow.note(x.env.now_ms, &operation);
+    answer::refuse(&mut x, out, NotDone::Refused(refusal));
+    false
 }
 
-/// Reads the clock for the requests since it was last read for them, and tells the slow operation log when that
-/// is long ago. What is measured by itself is not told twice.
-pub(crate) fn end_stretch(state: &ConnectionState, env: &mut Environment) {
-    let Some(least_us) = env.slow.least_us() else { return };
-    let now_ns = env.latency_clock.now_ns();
-    let elapsed_us = env.stretch.elapsed_us(now_ns);
-    if elapsed_us >= least_us && !state.features.has(Feature::Tracing) {
-        note_stretch(state, env, elapsed_us);
-    }
-    env.stretch.begin(now_ns);
+/// Allocates the item for the value of a store request, `value_bytes` long, once all other parts
+/// are there. `None` when the request would be refused; it is then received and answered as usual.
+pub(crate) fn begin_store(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    env: &mut Environment,
+    frame: &Frame<'_>,
+    value_bytes: usize,
+) -> Option<FillingItem> {
+    let opcode = Opcode::from_u8(frame.header.opcode)?;
+    let mut x = Request::new(id, frame, opcode, state, env);
+    check(&mut x, rules::rule(opcode)?).ok()?;
+    writes::begin_store(&x, value_bytes)
 }
 
-#[cold]
-fn note_stretch(state: &ConnectionState, env: &mut Environment, elapsed_us: u64) {
-    let opcodes = env.stretch.opcodes();
-    let class_of = |code: &u8| {
-        let rule = opcode_of(*code).and_then(rules::rule);
-        rule.map_or(OperationClass::Other, Rule::class)
-    };
-    let classes: Vec<OperationClass> = opcodes.iter().map(class_of).collect();
-    let (Some(opcode), Some(class)) = (opcodes.first(), classes.first()) else { return };
-    let operation = Operation {
-        opcode: *opcode,
-        class: *class,
-        connection: state.record.number,
-        user: state.identity.as_ref().map_or("", |identity| &identity.name),
-        bucket: state.bucket.as_ref().map_or("", |bucket| bucket.name()),
-        key: b"",
-        execute_us: Some(elapsed_us),
-        fetch_ms: 0,
-        persist_ms: 0,
-    };
-    env.slow.note_stretch(env.now_ms, &operation, (opcodes, &classes));
-}
-
-/// An item for the value of a store request, `value_bytes` long, of which all else is there. `None` when
-/// it would be refused; it is then received and answered as usual.
-pub(crate) fn begin_store(x: &mut Exchange<'_>, value_bytes: usize) -> Option<FillingItem> {
-    let rule = rules::rule(x.opcode)?;
-    check(x, rule).ok()?;
-    writes::begin_store(x, value_bytes)
-}
-
-/// Counts a command that is about to run; its weight when it is to be timed.
-fn sample(x: &Exchange<'_>, kind: CommandKind) -> Option<u8> {
+/// Counts a command that is about to run. Returns its weight when it is to be timed.
+fn sample(x: &Request<'_>, kind: CommandKind) -> Option<u8> {
     x.state.operations.as_ref()?.timings().sample(kind)
 }
 
-/// Records how long the try took that was the last one.
-fn call_timed(x: &mut Exchange<'_>, kind: CommandKind) {
+/// Records how long the last try took.
+fn call_timed(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, kind: CommandKind) -> End {
     let begun_ns = x.env.latency_clock.now_ns();
-    call(x);
+    let end = call(x, out, rule);
     let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
-    if let Some(operations) = x.state.operations.as_ref().filter(|_| !x.needs_fetch) {
+    if let Some(operations) = x.state.operations.as_ref().filter(|_| end == End::Done) {
         operations.timings().record(kind, elapsed_ns, x.tries.weight);
     }
+    end
 }
 
-/// Everything that can be said about a request without running it.
-fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Refusal> {
+/// Makes every check that does not require running the request.
+fn check(x: &mut Request<'_>, rule: &Rule) -> Result<(), Refusal> {
     access::check(x, rule.who)?;
     let datatype = x.frame.header.datatype;
     if !rule.admits(x.frame) {
@@ -228,7 +271,7 @@ fn check(x: &mut Exchange<'_>, rule: &Rule) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_datatype(x: &Exchange<'_>, rule: &Rule, datatype: u8) -> Result<(), Refusal> {
+fn check_datatype(x: &Request<'_>, rule: &Rule, datatype: u8) -> Result<(), Refusal> {
     if datatype & !rule.datatypes != 0 {
         return Err(Refusal::Status(Status::Einval, "this command does not take this datatype"));
     }
@@ -238,45 +281,63 @@ fn check_datatype(x: &Exchange<'_>, rule: &Rule, datatype: u8) -> Result<(), Ref
     Ok(())
 }
 
-fn decode_infos(x: &Exchange<'_>, rule: &Rule) -> Result<RequestFrames, Refusal> {
-    let features = x.state.features;
+/// Decodes framing extras and checks that the command takes them. No feature has to be negotiated
+/// for them: features only tell clients that the server knows them. Some clients rely on what
+/// another connection was told.
+fn decode_infos(x: &Request<'_>, rule: &Rule) -> Result<RequestFrames, Refusal> {
     let refuse = |status, context| Err(Refusal::Status(status, context));
-    if !features.has(Feature::AltRequest) {
-        return refuse(Status::Einval, "framing extras were not negotiated");
-    }
     let infos = frame_info::decode(x.frame.framing).map_err(|error| {
         Refusal::Status(status::of_frame_info(error), "the framing extras are not understood")
     })?;
-    if infos.stream_id.is_some() {
-        return refuse(Status::Einval, "only change streams have a stream id");
+    if infos.stream_id.is_some() && x.opcode != Opcode::DcpCloseStream {
+        return refuse(Status::Einval, "this command takes no stream id");
     }
     if let Some(durability) = infos.durability {
         if !rule.durable {
             return refuse(Status::Einval, "this command takes no durability level");
-        }
-        if !features.has(Feature::SyncReplication) {
-            return refuse(Status::NotSupported, "durable writes were not negotiated");
         }
         let is_in_memory = x.state.bucket.as_ref().is_some_and(|bucket| bucket.is_in_memory());
         if durability.level.needs_persistence() && is_in_memory {
             return refuse(Status::DurabilityInvalidLevel, "the bucket is in memory only");
         }
     }
-    if infos.preserve_expiry {
-        if !rule.preserves_expiry {
-            return refuse(Status::Einval, "this command cannot keep the expiry");
-        }
-        if !features.has(Feature::PreserveTtl) {
-            return refuse(Status::NotSupported, "keeping the expiry was not negotiated");
-        }
+    if infos.preserve_expiry && !rule.preserves_expiry {
+        return refuse(Status::NotSupported, "this command cannot keep the expiry");
     }
     Ok(infos)
 }
 
-/// The list of handlers.
-fn call(x: &mut Exchange<'_>) {
+/// Runs the handler and answers. The commonest commands have a stack frame of their own, so they do
+/// not pay for the stack that others need.
+#[inline]
+fn call(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
     match x.opcode {
-        Opcode::Get | Opcode::Getq => reads::get(x),
+        Opcode::Get | Opcode::Getq => get(x, out, rule),
+        Opcode::Set | Opcode::Setq => set(x, out, rule),
+        Opcode::Noop => answer::succeed(x, out),
+        _ => {
+            let outcome = call_other(x);
+            conclude_other(x, out, rule, outcome)
+        }
+    }
+}
+
+#[inline(never)]
+fn get(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+    let outcome = reads::get(x);
+    conclude(x, out, rule, outcome)
+}
+
+#[inline(never)]
+fn set(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule) -> End {
+    let outcome = writes::set(x);
+    conclude(x, out, rule, outcome)
+}
+
+/// Lists all other handlers.
+#[inline(never)]
+fn call_other<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    match x.opcode {
         Opcode::Getk | Opcode::Getkq => reads::get_with_key(x),
         Opcode::Gat | Opcode::Gatq => reads::get_and_touch(x),
         Opcode::GetLocked => locks::get_locked(x),
@@ -295,7 +356,6 @@ fn call(x: &mut Exchange<'_>) {
         | Opcode::AddqWithMeta
         | Opcode::DelWithMeta
         | Opcode::DelqWithMeta => with_meta::store(x),
-        Opcode::Set | Opcode::Setq => writes::set(x),
         Opcode::Add | Opcode::Addq => writes::add(x),
         Opcode::Replace | Opcode::Replaceq => writes::replace(x),
         Opcode::Append | Opcode::Appendq => writes::append(x),
@@ -306,7 +366,7 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::Increment | Opcode::Incrementq => counter::increment(x),
         Opcode::Decrement | Opcode::Decrementq => counter::decrement(x),
         Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount => {
-            sub_document::look_up_one(x);
+            sub_document::look_up_one(x)
         }
         Opcode::SubdocMultiLookup => sub_document::look_up_several(x),
         Opcode::SubdocDictAdd
@@ -322,14 +382,14 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::SubdocMultiMutation => sub_document::mutate_several(x),
         Opcode::Hello => handshake::hello(x),
         Opcode::GetErrorMap => handshake::get_error_map(x),
-        Opcode::SaslListMechs => handshake::sasl_list_mechs(x),
+        Opcode::SaslListMechs => Ok(handshake::sasl_list_mechs()),
         Opcode::SaslAuth => handshake::sasl_auth(x),
         Opcode::SaslStep => handshake::sasl_step(x),
         Opcode::SelectBucket => handshake::select_bucket(x),
         Opcode::ListBuckets => handshake::list_buckets(x),
         Opcode::GetClusterConfig => handshake::get_cluster_config(x),
-        Opcode::Noop | Opcode::Verbosity => x.succeed(),
-        Opcode::Version => handshake::version(x),
+        Opcode::Verbosity => Ok(Reply::Success),
+        Opcode::Version => Ok(handshake::version()),
         Opcode::Quit | Opcode::Quitq => handshake::quit(x),
         Opcode::CollectionsGetManifest => collections::get_manifest(x),
         Opcode::CollectionsGetId => collections::get_collection_id(x),
@@ -338,7 +398,13 @@ fn call(x: &mut Exchange<'_>) {
         Opcode::RangeScanCreate => range_scan::create(x),
         Opcode::RangeScanContinue => range_scan::proceed(x),
         Opcode::RangeScanCancel => range_scan::cancel(x),
-        _ => x.fail(Status::NotSupported),
+        Opcode::DcpOpen => change_streams::open(x),
+        Opcode::DcpControl => change_streams::control(x),
+        Opcode::DcpStreamReq => change_streams::request_stream(x),
+        Opcode::DcpCloseStream => change_streams::close_stream(x),
+        Opcode::DcpGetFailoverLog => change_streams::failover_log(x),
+        Opcode::DcpBufferAcknowledgement => change_streams::acknowledge(x),
+        _ => Err(Status::NotSupported.into()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a worker lends to a connection while it serves it.
+//! The context that a worker lends to a connection while it serves it.
 //!
 //! Owns: the clock readings of the batch, the worker's counters and mailbox, and the jobs that
-//! connections hand out. Invariants: time is read once per batch by the driver; nothing below reads a clock
-//! but the [`LatencyClock`], and that only around the commands that are timed. Made by a worker, and by
+//! connections submit. Invariant: the driver reads the time once per batch; below it only the
+//! [`LatencyClock`] reads a clock, around commands that are timed. A worker creates it, and so does
 //! the in-memory harness.
 
 use std::cell::Cell;
@@ -13,9 +13,10 @@ use oribi_engine::{FetchSink, PersistenceSink};
 use oribi_types::Timestamp;
 
 use crate::audit::AuditGate;
-use crate::blocking_thread::Job;
 use crate::cluster::lease::NodeLease;
+use crate::connection_memory::ledger::MemoryLedger;
 use crate::counters::WorkerCounters;
+use crate::job::Job;
 use crate::limits::{
     LONE_TRANSFER_SLICE_BYTES, SMALL_REQUESTS_REMEMBERED_MS, TRANSFER_SLICE_BYTES,
 };
@@ -24,21 +25,21 @@ use crate::refusal_log::RefusalLog;
 use crate::server_context::ServerContext;
 use crate::slow_operation_log::{SlowOperationLog, Stretch};
 
-/// Measures how long a command takes.
+/// Measures the duration of a command.
 pub(crate) enum LatencyClock {
     /// The monotonic clock.
     System(Instant),
-    /// Moves on by a step with each reading: for tests.
+    /// Advances by a step with each reading, for tests.
     Stepping {
         /// The last reading.
         now_ns: Cell<u64>,
-        /// What the next one adds.
+        /// The step.
         step_ns: u64,
     },
 }
 
 impl LatencyClock {
-    /// Nanoseconds since some start.
+    /// Nanoseconds since an arbitrary start.
     pub fn now_ns(&self) -> u64 {
         match self {
             Self::System(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -52,35 +53,39 @@ impl LatencyClock {
 
 /// See the module text.
 pub(crate) struct Environment {
-    /// What all workers share.
+    /// State that all workers share.
     pub server: Arc<ServerContext>,
     /// Number of this worker.
     pub worker: usize,
     /// Counters of this worker.
     pub counters: Arc<WorkerCounters>,
-    /// Where completions for this worker go.
+    /// Mailbox for completions of this worker.
     pub mailbox: Arc<Mailbox>,
-    /// The same mailbox, as the engine knows it.
+    /// The same mailbox, as the engine's persistence sink.
     pub sink: Arc<dyn PersistenceSink>,
-    /// The same again, for fetches.
+    /// The same mailbox, as the engine's fetch sink.
     pub fetch_sink: Arc<dyn FetchSink>,
-    /// Jobs that connections asked for and the driver has not submitted yet.
+    /// Jobs that connections requested and the driver has not submitted yet.
     pub jobs: Vec<(ConnectionId, Job)>,
+    /// Connections whose write waits for room in its bucket.
+    pub room_waits: Vec<ConnectionId>,
     /// Wall clock of this batch.
     pub now: Timestamp,
-    /// Monotonic clock of this batch, in milliseconds since some start; never 0.
+    /// Monotonic clock of this batch, in milliseconds since an arbitrary start; never 0.
     pub now_ms: u64,
+    /// Memory that the worker's connections hold.
+    pub memory: MemoryLedger,
     /// For commands that are timed.
     pub latency_clock: LatencyClock,
-    /// Which refused requests are logged.
+    /// Decides which refused requests are logged.
     pub refusals: RefusalLog,
-    /// Which refusals and failed logins are audited.
+    /// Decides which refusals and failed logins are audited.
     pub audit_gate: AuditGate,
-    /// Until when this node may serve shared buckets, where it is one of a cluster.
+    /// The lease for shared buckets, if this node is in a cluster.
     pub lease: Option<Arc<NodeLease>>,
-    /// Which slow operations are logged.
+    /// Decides which slow operations are logged.
     pub slow: SlowOperationLog,
-    /// What was served since the latency clock was last read for them.
+    /// Requests served since the last reading of the latency clock for them.
     pub stretch: Stretch,
     /// When small requests were last received, on [`Environment::now_ms`]'s clock.
     small_requests_ms: u64,
@@ -88,7 +93,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// The environment of worker number `worker`, at the beginning of time.
+    /// The environment of worker number `worker`, at time zero.
     pub fn new(
         server: Arc<ServerContext>,
         worker: usize,
@@ -100,6 +105,7 @@ impl Environment {
         let counters = server.counters.worker(worker);
         let slow = SlowOperationLog::new(server.limits.slow);
         let refusals = RefusalLog::new(server.reference_seed, worker);
+        let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&mailbox));
         let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));
         Environment {
             server,
@@ -109,8 +115,10 @@ impl Environment {
             sink,
             fetch_sink,
             jobs: Vec::new(),
+            room_waits: Vec::new(),
             now: Timestamp::default(),
             now_ms: 1,
+            memory,
             latency_clock,
             refusals,
             audit_gate: AuditGate::default(),
@@ -127,12 +135,12 @@ impl Environment {
         self.audit_gate.admits(self.now_ms, &self.server.audit)
     }
 
-    /// The node's session, where it is one of a cluster.
+    /// The node's session, if it is in a cluster.
     pub fn session(&self) -> u64 {
         self.lease.as_ref().map_or(0, |lease| lease.session())
     }
 
-    /// True when what was found out since that was the session may be sent.
+    /// True when answers computed in `session` may be sent.
     pub fn still_holds(&self, session: u64) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.still_holds(session))
     }
@@ -145,12 +153,13 @@ impl Environment {
         }
     }
 
-    /// Somebody was served who moves no large value, and who should not wait long for those who do.
+    /// Notes that a connection without a large value was served. Such connections should not wait
+    /// long for the others.
     pub fn note_small_requests(&mut self) {
         self.small_requests_ms = self.now_ms;
     }
 
-    /// A serial number for something that is parked; never 0.
+    /// A serial number for a parked request; never 0.
     pub fn park_serial(&mut self) -> u32 {
         self.next_park_serial = self.next_park_serial.wrapping_add(1).max(1);
         self.next_park_serial

@@ -1,10 +1,16 @@
-//! The error map: what a client should do about a status it does not know.
+//! The error map: tells a client what to do about a status it does not know.
 //!
-//! Owns: the attributes of each status this server may send and the JSON of map versions 1 and 2. Both
-//! texts are made once, at first use. Invariants: a client that asks for version 1 gets version 1 (one
-//! client library refuses anything newer than it asked for); every entry has `name`, `desc` and
-//! `attrs`; no entry uses `auto-retry`, which would oblige it to carry a retry specification. Names and
-//! descriptions come from the status table of the protocol crate. Called by the handshake dispatcher.
+//! Owns: the attributes of each status this server may send, and the JSON of map versions 1 and 2.
+//! Both texts are made once, at first use.
+//!
+//! Invariants:
+//! - a client that asks for version 1 gets version 1 (one client library refuses anything newer
+//!   than it asked for);
+//! - every entry has `name`, `desc` and `attrs`;
+//! - no entry uses `auto-retry`, which would oblige it to carry a retry specification.
+//!
+//! Names and descriptions come from the status table of the protocol crate. The handshake
+//! dispatcher calls this.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -32,8 +38,8 @@ struct Entry {
     attrs: Vec<&'static str>,
 }
 
-/// The map for a client that understands versions up to `version_asked`; `None` for version 0, which
-/// never existed.
+/// The map for a client that understands versions up to `version_asked`; `None` for version 0,
+/// which never existed.
 pub fn error_map(version_asked: u16) -> Option<Arc<str>> {
     static TEXTS: OnceLock<[Arc<str>; VERSION_MAX as usize]> = OnceLock::new();
     let version = version_asked.min(VERSION_MAX);
@@ -65,7 +71,7 @@ fn render(version: u16) -> String {
 /// Attributes that version 1 does not know.
 const SINCE_VERSION_2: [&str; 2] = ["rate-limit", "system-constraint"];
 
-/// What a client that does not know `status` should make of it. Each failure says whether to try again: at
+/// How a client that does not know `status` should treat it. Each failure says whether to retry: at
 /// once, later, or not at all. Empty for a status that this table forgot, which a test looks for.
 fn attributes(status: Status) -> &'static [&'static str] {
     use Status as S;

@@ -1,9 +1,10 @@
-//! One connection over an in-memory bucket, driven by bytes: for unit tests and the connection fuzzer.
+//! One connection over an in-memory bucket, driven by bytes: for unit tests and the connection
+//! fuzzer.
 //!
 //! Owns: a server context without sockets, threads or files, and a clock that only moves when told.
-//! Everything that runs on other threads in production (key derivation, flush_all, the flusher) is run
-//! here between two steps of the connection, so that equal input gives equal output. It panics where the
-//! state machine breaks its own rules, which is what the fuzzer looks for.
+//! In production key derivation, flush_all and the flusher run on other threads. Here they run
+//! between two steps of the connection, so equal input gives equal output. The harness panics where
+//! the state machine breaks its own rules, which is what the fuzzer looks for.
 
 mod check;
 
@@ -13,6 +14,8 @@ use std::io::{IoSlice, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(test)]
+use oribi_engine::FetchOutcome;
 use oribi_engine::limits::{HIGH_WATERMARK_PERCENT, LOW_WATERMARK_PERCENT};
 use oribi_engine::{BucketConfig, EvictionPolicy, Storage, Upkeep, WarmupStep};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
@@ -20,17 +23,17 @@ use oribi_storage::{KvStore, MemoryStore};
 use oribi_types::Timestamp;
 
 use crate::auth::{Identity, UserStore};
-use crate::blocking_thread::JobResult;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
 #[cfg(test)]
 use crate::cluster::lease::NodeLease;
 use crate::cluster_config::ClusterConfig;
 use crate::config::Settings;
-use crate::connection::close_reason::CloseReason;
-use crate::connection::parked::ParkToken;
 use crate::connection::{Connection, Progress};
+use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::parked::ParkToken;
 use crate::counters::ServerCounters;
 use crate::environment::{Environment, LatencyClock};
+use crate::job::JobResult;
 use crate::limits::READ_ROOM_BYTES_MIN;
 use crate::mailbox::{ConnectionId, Mailbox, Message};
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
@@ -38,13 +41,13 @@ use crate::slow_operation_log::SlowThresholds;
 
 pub use check::check;
 
-/// Vbuckets of the harness's buckets; few, so that a fuzzer soon meets a vbucket outside the map.
+/// Vbuckets of the harness's buckets; few, so a fuzzer soon names a vbucket outside the map.
 pub const HARNESS_VBUCKETS: u16 = 4;
 
 /// Seconds since the epoch at which the harness's clock starts.
 pub const HARNESS_START_S: u32 = 1_800_000_000;
 
-/// Each timed command takes a microsecond.
+/// A clock on which each timed command takes a microsecond.
 const fn harness_clock() -> LatencyClock {
     LatencyClock::Stepping { now_ns: Cell::new(0), step_ns: 1_000 }
 }
@@ -65,27 +68,27 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     lock_timeouts: LockTimeouts { default_s: 15, max_s: 30 },
 };
 
-/// See the module text.
+/// One connection over an in-memory bucket.
 pub struct ConnectionHarness {
     connection: Connection,
     environment: Environment,
     bucket: Arc<BucketHandle>,
-    /// The flusher runs by itself whenever a write waits for it.
+    /// The flusher runs whenever a write waits for it.
     flushes: bool,
-    /// The fetcher runs by itself whenever a request waits for it.
+    /// The fetcher runs whenever a request waits for it.
     fetches: bool,
     /// The blocking thread's queue is full.
     refuses_jobs: bool,
-    /// The blocking thread is busy with something else.
+    /// The blocking thread leaves its jobs alone.
     holds_jobs: bool,
-    /// Ends the lease while jobs are done, and begins another one.
+    /// Each job loses the lease while it runs, and a new lease begins.
     loses_lease: bool,
-    /// Received while the connection did not read.
+    /// Bytes received while the connection did not read.
     unread: VecDeque<u8>,
 }
 
 impl ConnectionHarness {
-    /// A new connection in development mode; bucket `default` is empty and may be flushed.
+    /// Creates a connection in development mode; bucket `default` is empty and may be flushed.
     pub fn new() -> ConnectionHarness {
         ConnectionHarness::over(UserStore::development(), Arc::new(MemoryStore::new()))
     }
@@ -98,14 +101,15 @@ impl ConnectionHarness {
         ConnectionHarness::open(users, Arc::new(MemoryStore::new()), limits, true)
     }
 
-    /// As `new`, with another number of keys that are announced ahead; 0 for none.
+    /// As `new`, with another number of keys announced ahead; 0 for none.
     pub fn with_prefetch(prefetch_keys: usize) -> ConnectionHarness {
         let limits = ConnectionLimits { prefetch_keys, ..LIMITS };
         let users = UserStore::development().into();
         ConnectionHarness::open(users, Arc::new(MemoryStore::new()), limits, true)
     }
 
-    /// A new connection to a server with these users, whose bucket `default` lies over this store.
+    /// Creates a connection to a server with these users, whose bucket `default` lies over this
+    /// store.
     pub fn over(users: impl Into<Arc<UserStore>>, store: Arc<dyn KvStore>) -> ConnectionHarness {
         ConnectionHarness::open(users.into(), store, LIMITS, true)
     }
@@ -118,7 +122,7 @@ impl ConnectionHarness {
         ConnectionHarness::open(users.into(), store, LIMITS, false)
     }
 
-    /// As `over`, in development mode, with a bucket that evicts what this policy says.
+    /// As `over`, in development mode, with a bucket of this eviction policy.
     pub fn evicting(
         store: Arc<dyn KvStore>,
         eviction: EvictionPolicy,
@@ -141,7 +145,7 @@ impl ConnectionHarness {
         ConnectionHarness::connect(server, bucket)
     }
 
-    /// Another new connection to the same server.
+    /// Creates another connection to the same server.
     pub fn beside(&self) -> ConnectionHarness {
         ConnectionHarness::connect(Arc::clone(self.server()), Arc::clone(&self.bucket))
     }
@@ -166,14 +170,15 @@ impl ConnectionHarness {
         }
     }
 
-    /// Receives `bytes`, runs until nothing is left to do, and returns everything that was answered.
+    /// Receives `bytes`, runs until there is nothing left to do, and returns all answers.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut answered = Vec::new();
         self.feed_into(bytes, &mut answered);
         answered
     }
 
-    /// As `feed`, but appends what was answered, so that the harness itself need not allocate.
+    /// As `feed`, but appends the answers to `answered`, so that the harness itself need not
+    /// allocate.
     pub fn feed_into(&mut self, bytes: &[u8], answered: &mut Vec<u8>) {
         self.unread.extend(bytes);
         loop {
@@ -182,10 +187,12 @@ impl ConnectionHarness {
             }
             self.environment.stretch.begin(self.environment.latency_clock.now_ns());
             let progress = self.connection.process(&mut self.environment);
+            self.connection.check_invariants();
             self.drain(answered);
             let ran = self.run_others();
             self.drain(answered);
             let is_done = match progress {
+                _ if self.connection.has_changes_to_send() => false,
                 Progress::NeedInput => self.unread.is_empty() && !ran,
                 Progress::Closing => true,
                 Progress::Waiting => !ran && !self.connection.wants_input(),
@@ -208,21 +215,22 @@ impl ConnectionHarness {
         self.connection.reader().commit(taken);
     }
 
-    /// One turn: receives `bytes`, which must fit, serves once, and returns what was answered. False: there
-    /// is nothing to do without more input.
+    /// Runs one turn: receives `bytes`, which must fit, serves once, and returns the answers. False
+    /// when the connection needs more input.
     pub fn turn(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         let room = self.connection.reader().spare(READ_ROOM_BYTES_MIN);
         room[..bytes.len()].copy_from_slice(bytes);
         self.connection.reader().commit(bytes.len());
         let progress = self.connection.process(&mut self.environment);
+        self.connection.check_invariants();
         let mut answered = Vec::new();
         self.drain(&mut answered);
         let ran = self.run_others();
         (answered, ran || !matches!(progress, Progress::NeedInput | Progress::Closing))
     }
 
-    /// As `feed`, for a client that reads nothing: serves until the connection stops by itself, and returns
-    /// how much output is pending then.
+    /// As `feed`, for a client that reads no answers: serves until the connection stops, and
+    /// returns the size of the pending output.
     pub fn feed_unread(&mut self, bytes: &[u8]) -> usize {
         let (_, mut goes_on) = self.turn(bytes);
         self.connection.stalled(self.environment.now_ms);
@@ -233,7 +241,7 @@ impl ConnectionHarness {
         self.connection.writer().pending_bytes()
     }
 
-    /// What all workers share.
+    /// The state that all workers share.
     pub fn server(&self) -> &Arc<ServerContext> {
         &self.environment.server
     }
@@ -243,17 +251,28 @@ impl ConnectionHarness {
         self.connection.closing()
     }
 
-    /// Makes somebody the user of the connection, without a password.
+    /// True once the first byte has begun the text protocol.
+    pub fn is_text(&self) -> bool {
+        self.connection.is_text()
+    }
+
+    /// Makes `identity` the user of the connection, without a password.
     pub fn log_in(&mut self, identity: Arc<Identity>) {
         self.connection.authenticate(identity);
     }
 
-    /// Lets time pass, looks at deadlines as a worker does, and returns what was answered by that.
+    /// Advances the clock, checks deadlines as a worker does, and returns the resulting answers.
     pub fn advance_ms(&mut self, ms: u64) -> Vec<u8> {
         self.environment.now_ms += ms;
         self.environment.now.unix_ns += ms * 1_000_000;
         self.connection.expire_parked(&mut self.environment);
         self.connection.expire_fetches(self.environment.now_ms);
+        self.connection.expire_memory_wait(&mut self.environment);
+        self.connection.on_timer(self.environment.now_ms);
+        self.connection.publish_streams();
+        if self.connection.holds_up_others(&self.environment) {
+            self.connection.close(CloseReason::HoldsMemory);
+        }
         let server = &self.environment.server;
         server.users.reload_if_changed();
         if !self.connection.refresh_user(&server.users) {
@@ -272,7 +291,7 @@ impl ConnectionHarness {
         self.flushes = flushes;
     }
 
-    /// Turns the fetcher off, so that requests wait for what was evicted, or on again.
+    /// Turns the fetcher off, so that requests for evicted documents wait, or on again.
     pub fn set_fetches(&mut self, fetches: bool) {
         self.fetches = fetches;
     }
@@ -282,12 +301,13 @@ impl ConnectionHarness {
         self.refuses_jobs = refuses;
     }
 
-    /// Makes the blocking thread leave its jobs alone, or do them again.
+    /// Makes the blocking thread leave its jobs alone, or run them again.
     pub fn set_holds_jobs(&mut self, holds: bool) {
         self.holds_jobs = holds;
     }
 
-    /// Gives the node a lease, which ends while the blocking thread does a job, before another one begins.
+    /// Gives the node a lease. It ends while the blocking thread runs a job, and another one
+    /// begins.
     #[cfg(test)]
     pub(crate) fn lose_lease_in_jobs(&mut self, lease: Arc<NodeLease>) {
         lease.begin(lease.now_ns(), LEASE);
@@ -295,7 +315,7 @@ impl ConnectionHarness {
         self.loses_lease = true;
     }
 
-    /// Sets how far the clock that requests are timed with moves on with each reading.
+    /// Sets the step of the latency clock at each reading.
     pub fn set_clock_step_ms(&mut self, ms: u64) {
         let now_ns = Cell::new(self.environment.latency_clock.now_ns());
         self.environment.latency_clock = LatencyClock::Stepping { now_ns, step_ns: ms * 1_000_000 };
@@ -316,14 +336,17 @@ impl ConnectionHarness {
         &self.bucket
     }
 
-    /// Answers that are not sent yet are never kept: the harness's peer reads at once.
+    /// Takes all unsent answers: the harness's peer reads at once.
     fn drain(&mut self, answered: &mut Vec<u8>) {
         let now_ms = self.environment.now_ms;
         loop {
+            if self.connection.writer().make_ready().is_err() {
+                return self.connection.close(CloseReason::DamagedDocument);
+            }
             let mut slices = [IoSlice::new(&[]); 8];
             let filled = self.connection.writer().gather(&mut slices);
             if filled == 0 {
-                return;
+                return self.connection.settle(&mut self.environment, 0);
             }
             let before = answered.len();
             slices[..filled].iter().for_each(|slice| answered.extend_from_slice(slice));
@@ -331,7 +354,13 @@ impl ConnectionHarness {
         }
     }
 
-    /// Does what other threads would; true when the connection was told something.
+    /// Tells the connection that a fetch is over.
+    #[cfg(test)]
+    pub(crate) fn end_fetch(&mut self, token: ParkToken, outcome: FetchOutcome) {
+        self.connection.fetched(token, outcome);
+    }
+
+    /// Does the work of the other threads; true when the connection got a result.
     fn run_others(&mut self) -> bool {
         let mut told = false;
         let session = self.environment.session();
@@ -346,7 +375,7 @@ impl ConnectionHarness {
             told = true;
         }
         if self.flushes && self.connection.waits_for_store() {
-            // A failed commit reaches the connection through its waiting writes.
+            // The waiting writes report a failed commit to the connection.
             let _ = self.bucket.bucket().flush_step();
         }
         if self.fetches && self.connection.waits_for_fetch() {
@@ -366,6 +395,10 @@ impl ConnectionHarness {
                 Message::Fetched { token, outcome } => {
                     self.connection.fetched(ParkToken::decode(token), outcome);
                 }
+                Message::MemoryGranted { bytes, .. } => {
+                    self.connection.memory_granted(&mut self.environment, bytes);
+                }
+                Message::ChangesReady { .. } => {}
                 _ => continue,
             }
             told = true;
@@ -397,7 +430,7 @@ fn harness_config() -> BucketConfig {
     }
 }
 
-/// A server's shared state with one bucket, `default`, over a store of the caller's; with the bucket's
+/// Shared state of a server with one bucket, `default`, over the caller's store; with the bucket's
 /// threads if `runs` is set.
 pub(crate) fn in_memory_server(
     users: Arc<UserStore>,

@@ -1,12 +1,14 @@
 //! The server: sockets, connections, dispatch, authentication, admin HTTP, configuration, metrics.
 //!
 //! Owns: everything between a client's bytes and the engine. Code map: [`server`] puts the parts
-//! together; `listener` accepts, `worker` polls, `connection` is one client as a state machine without
-//! I/O, `dispatch` maps opcodes to engine calls and `status` maps outcomes to wire statuses; [`buckets`]
-//! is the registry of tenants; [`cluster_config`] and `error_map` are the documents that clients
-//! bootstrap from; [`auth`] says who somebody is, [`admin`] answers HTTP, [`config`] resolves settings,
-//! [`data_dir`] locks the directory. Invariants: the engine sees no wire byte but keys and values; no
-//! byte from a socket makes anything here panic; nothing is shared between workers per operation.
+//! together; `listener` accepts, `worker` polls, `connection` is one client as a state machine
+//! without I/O, `dispatch` maps opcodes to engine calls and `status` maps outcomes to wire
+//! statuses; [`buckets`] is the registry of tenants; [`cluster_config`] and `error_map` are the
+//! documents that clients bootstrap from; [`auth`] identifies users, [`admin`] answers HTTP,
+//! [`config`] resolves settings, [`data_dir`] locks the directory.
+//!
+//! Invariants: keys and values are the only wire bytes that the engine sees; no byte from a socket
+//! makes this crate panic; workers share nothing per operation.
 
 #![forbid(unsafe_code)]
 
@@ -15,9 +17,11 @@ pub mod auth;
 pub mod buckets;
 pub mod cluster;
 pub mod cluster_config;
+pub mod cluster_identity;
 pub mod config;
 pub mod counters;
 pub mod data_dir;
+pub mod file_error;
 #[doc(hidden)]
 pub mod harness;
 pub mod metrics;
@@ -28,18 +32,26 @@ pub mod tls;
 
 mod audit;
 mod blocking_thread;
+mod clock;
 mod connection;
+mod connection_memory;
 mod connection_registry;
+mod connection_state;
 mod dispatch;
 mod environment;
 mod error_map;
+mod job;
 mod limits;
 mod listener;
 mod mailbox;
+mod producer;
 mod range_scans;
 mod refusal_log;
+mod request_id;
 mod slow_operation_log;
+mod stat_cursor;
 mod status;
 mod worker;
+mod write_buffer;
 
 pub use server::{Addresses, Server, StartError};

@@ -1,11 +1,11 @@
-//! Limits of the server's connections, each with its derivation. Limits of the protocol itself are in
-//! `oribi_protocol::limits`.
+//! Limits of the server's connections, each with its derivation. Limits of the protocol itself are
+//! in `oribi_protocol::limits`.
 
 use std::time::Duration;
 
-use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES};
+use oribi_protocol::limits::{FRAME_BYTES_MAX, READ_BLOCK_BYTES, VALUE_BYTES_MAX};
 
-/// Least room that a read is offered; below it a partial frame moves to the front of its block.
+/// Minimum room offered to a read; below it a partial frame moves to the front of its block.
 pub const READ_ROOM_BYTES_MIN: usize = 4 * 1024;
 
 /// Free blocks that a worker keeps; more simultaneously busy connections than this are rare, and an
@@ -15,121 +15,239 @@ pub const POOLED_BLOCKS_MAX: usize = 32;
 /// Output is sent when this much is pending, even while more requests are waiting.
 pub const OUTPUT_FLUSH_BYTES: usize = 128 * 1024;
 
-/// Least setting of the send queue, of which requests of a connection wait while that much output is pending
-/// and the socket takes no more: a client that never reads costs that, plus one response, and no more.
+/// Smallest setting of the send queue. While that much output is pending and the socket takes no
+/// more, the connection's requests wait. So a client that never reads costs at most that, plus one
+/// response.
 pub const SEND_QUEUE_BYTES_MIN: usize = 256 * 1024;
 
-/// Frames of one connection that are served before the next connection gets its turn: about 100 µs of
-/// work, so that a client with deep pipelines delays its neighbours by no more than that.
+/// Frames of one connection that are served before the next connection gets its turn: about 100 µs
+/// of work, so that a client with deep pipelines delays its neighbours by no more than that.
 pub const FRAMES_PER_TURN: usize = 256;
 
-/// Output of a STAT that is made before the next connection gets its turn: about 1000 entries and 100 µs
-/// of work, as for frames. Together with what makes a STAT wait ([`OUTPUT_FLUSH_BYTES`]) and one entry's
-/// overshoot it stays below the size up to which an output block is kept for reuse (256 KiB).
+/// Output of a STAT before the next connection gets its turn: about 1000 entries and 100 µs of
+/// work, as for frames. With [`OUTPUT_FLUSH_BYTES`], at which a STAT waits, and one entry's
+/// overshoot it stays below the size up to which an output block is reused (256 KiB).
 pub const STAT_SLICE_BYTES: usize = 64 * 1024;
 
-/// Most keys that a connection announces ahead: more would push each other out of the first cache,
-/// and twice what any processor loads at a time is enough.
+/// Most keys that a connection announces ahead. More would evict each other from the L1 cache, and
+/// twice the number of loads that any processor has in flight is enough.
 pub const PREFETCH_KEYS_MAX: usize = 32;
 
-/// Most bytes of a value that are loaded ahead. Longer ones are read in order, which the processor's own
-/// prefetcher follows.
+/// Most bytes of a value that are loaded ahead. A longer value is read in order, which the
+/// processor's own prefetcher follows.
 pub const PREFETCH_BYTES_MAX: usize = 2048;
 
-/// Values from this size on are received straight into their item. Below it, copying the value once is
-/// cheaper than the system calls that receiving it apart from its neighbours would take.
+/// Values from this size on are received straight into their item. Below it, one copy of the value
+/// is cheaper than the extra system calls of receiving it separately.
 pub const RECEIVE_IN_PLACE_BYTES_MIN: usize = 32 * 1024;
 
-/// Bytes that are received of what follows a value received in place: enough for the head of another store
+/// Bytes received behind a value that is received in place: enough for the head of another store
 /// request with the longest key, and for a few small requests.
 pub const HEAD_ROOM_BYTES: usize = 2048;
 
-/// Turns for which the answers to large store requests may wait for those of the requests behind them, and
-/// the bytes of answers up to which they do.
+/// Messages of change streams that a connection sends before the next connection gets its turn:
+/// about 100 µs of work, as for frames.
+pub const CHANGES_PER_TURN: usize = 256;
+
+/// Messages of one stream before the connection's next one gets its turn. Consumers work on several
+/// vbuckets at once; a few messages in a row keep what one stream reads in the processor's cache.
+pub const CHANGES_PER_STREAM_TURN: usize = 16;
+
+/// Unsent bytes from which on nothing is taken from a stream. With one more document this is what
+/// a consumer that does not read can hold.
+pub const CHANGES_PENDING_BYTES_MAX: usize = 64 * 1024;
+
+/// Interval of questions whether a consumer lives, unless it sets another.
+pub const DCP_NOOP_INTERVAL_DEFAULT_MS: u64 = 20_000;
+
+/// A consumer that is asked and sends nothing for so long counts as dead.
+pub const DCP_IDLE_TIMEOUT_MS: u64 = 360_000;
+
+/// Turns for which the answers to large store requests may wait for those of the requests behind
+/// them. [`DEFERRED_BYTES_MAX`] is the limit in bytes.
 pub const DEFERRED_SENDS_MAX: u8 = 8;
 /// See [`DEFERRED_SENDS_MAX`].
 pub const DEFERRED_BYTES_MAX: usize = 4096;
 
-/// Bytes of a large value that are received, or sent, before the next connection gets its turn: some
-/// 50 µs of copying in the kernel.
+/// Bytes of a large value that are received, or sent, before the next connection gets its turn:
+/// some 50 µs of copying in the kernel.
 pub const TRANSFER_SLICE_BYTES: usize = 256 * 1024;
 
-/// The same where nobody waits who sends small requests: connections that all move large values gain nothing
-/// from taking turns, and one of 1 MiB costs 5 to 10 % more of the worker's time in four slices than in one.
+/// The same when no connection with small requests waits. Connections that all move large values
+/// gain nothing from taking turns, and a value of 1 MiB costs 5 to 10 % more of the worker's time
+/// in four slices than in one.
 pub const LONE_TRANSFER_SLICE_BYTES: usize = 1024 * 1024;
 
 /// How long after a worker's last small request its slices stay small.
 pub const SMALL_REQUESTS_REMEMBERED_MS: u64 = 100;
 
-/// Writes of one connection that may wait for the store at once. It fits the 12 bits that a park token
-/// has for it, and bounds the memory of a client that never waits for its acknowledgements.
+/// Writes of one connection that may wait for the store at once. The limit fits the 12 bits that a
+/// park token has for it, and bounds the memory of a client that never waits for its
+/// acknowledgements.
 pub const PARKED_MAX: usize = 4096;
 
-/// Connections of one worker: the bits that a park token has for them.
+/// Connections of one worker: the range of a park token's bits for them.
 pub const WORKER_CONNECTIONS_MAX: usize = 1 << 20;
 
-/// Requests of one connection that may be parked, overtaken by later ones, while the store is read for them.
-/// Enough for the fetcher to make batches of; a request beyond waits at the head of the input.
+/// Requests of one connection that may be parked, overtaken by later ones, while the store is read
+/// for them. Enough for the fetcher to form batches; a further request waits at the head of the
+/// input.
 pub const PARKED_REQUESTS_MAX: usize = 128;
 
-/// Bytes of these requests. Reads take some 50 bytes each; a write with a long value does not fit, and waits
-/// at the head of the input, which holds it anyway.
+/// Total bytes of these requests. Reads take some 50 bytes each. A write with a long value does not
+/// fit, and waits at the head of the input, which holds it anyway.
 pub const PARKED_REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// Documents that are fetched ahead while a request at the head of the input waits for its own: as many as the
-/// fetcher makes a batch of, and no more values than that come into memory before they are asked for.
+/// Documents that are fetched ahead while a request at the head of the input waits for its own: one
+/// batch of the fetcher. It bounds the values that enter memory before they are requested.
 pub const FETCH_AHEAD_MAX: usize = 64;
 
-/// Requests behind it that are looked at for that: a turn's worth.
+/// Requests behind it that are examined for that: a turn's worth.
 pub const FETCH_AHEAD_FRAMES_MAX: usize = FRAMES_PER_TURN;
 
-/// Fetches that one request waits for, at most. One is the rule; more are needed when what was fetched is
-/// evicted, or the document changed, before the request is served again.
+/// Maximum number of fetches that one request waits for. One is the rule. More are needed when the
+/// fetched document is evicted, or changes, before the request is served again.
 pub const FETCH_ATTEMPTS_MAX: u8 = 64;
 
-/// Longest wait for a fetch: a store that takes longer to read one document does not answer any more.
-pub const FETCH_TIMEOUT_MS: u64 = 30_000;
+/// Longest wait of a request for its fetches, from the start of the wait: a store that takes longer
+/// to read one document counts as unresponsive.
+pub const FETCH_TIMEOUT_MS: u64 = 10_000;
 
-/// Timeout of a durable write that names none.
+/// Timeout of a durable write that specifies none.
 pub const DURABILITY_TIMEOUT_DEFAULT_MS: u64 = 10_000;
 
-/// Shortest timeout of a durable write; smaller ones are raised to it, because the deadline scan has a
-/// resolution of a second.
+/// Shortest timeout of a durable write; smaller ones are raised to it, because the deadline scan
+/// has a resolution of a second.
 pub const DURABILITY_TIMEOUT_MIN_MS: u64 = 1_500;
 
-/// How often deadlines are looked at. All of them are counted in tens of seconds.
+/// Interval of deadline scans. All deadlines are counted in tens of seconds.
 pub const DEADLINE_SCAN_MS: u64 = 1_000;
 
-/// A partial frame may take one more second for each of these many bytes it announces (64 KiB/s).
+/// A large frame that is being received, or an answer that is being sent, gets one more second for
+/// each of these many bytes that have moved (64 KiB/s). Announced bytes do not count.
 pub const FRAME_DEADLINE_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// Jobs waiting for the blocking thread (flush_all, STAT, OBSERVE); a job beyond is refused. Only who has logged
-/// in can ask for one.
+/// Jobs waiting for the blocking thread (flush_all, STAT, OBSERVE); a further job is refused. Only
+/// authenticated users can request one.
 pub const BLOCKING_QUEUE_MAX: usize = 1024;
 
-/// Passwords waiting to be checked; one beyond is refused. Each takes some 15 ms, so the last of them waits for
-/// a second, which is well below the time that there is to log in.
+/// Passwords waiting to be checked; a further one is refused. Each takes some 15 ms, so the last of
+/// them waits for a second, which is well below the authentication deadline.
 pub const LOGIN_QUEUE_MAX: usize = 64;
 
-/// Lists of keys waiting to be made; one beyond is refused.
+/// Lists of keys waiting to be built; a further one is refused.
 pub const LISTING_QUEUE_MAX: usize = 64;
 
-/// How long one may take from the first key that the store shows.
+/// Longest time that a listing may take from the first key that the store returns.
 pub const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Range scans of a bucket at a time: each is a thread and what its store holds for it.
+/// Concurrent range scans of a bucket: each costs a thread and what its store holds for it.
 pub const RANGE_SCANS_MAX: usize = 32;
 
-/// How long a range scan may take from its creation on, be it used or abandoned.
+/// Lifetime of a range scan from its creation, used or abandoned.
 pub const RANGE_SCAN_LIFETIME: Duration = Duration::from_secs(180);
 
-/// Size from which on a page of a range scan is sent; it may be longer by one document.
+/// Size at which a page of a range scan is sent; one document may exceed it.
 pub const RANGE_SCAN_PAGE_BYTES: usize = 128 * 1024;
+
+/// Memory that connections may hold together in small pieces: parts of requests, and answers that
+/// wait for their client. With the usual 64 KiB for each it is enough for 128 clients that stopped
+/// in the middle of something. With more such clients, workers shrink the blocks of connections
+/// that hold less than they have room for.
+pub const SMALL_CONNECTION_BYTES: usize = 8 << 20;
+
+/// The part of the connections' memory that is reserved for large requests and answers, whatever
+/// the quotas are: room for one of the largest, with attributes.
+pub const RESERVABLE_BYTES_BASE: usize = 24 << 20;
+
+/// Memory that connections may hold together. The process may have 10 % and 64 MiB beside the
+/// quotas. Connections get half of the 64 MiB and a third of the 10 %; the rest is for code,
+/// threads, and free memory of the block arena.
+pub const CONNECTION_BYTES_BASE: usize = SMALL_CONNECTION_BYTES + RESERVABLE_BYTES_BASE;
+
+/// The part of all quotas that connections may hold in addition: a 32nd.
+pub const CONNECTION_QUOTA_PART: u64 = 32;
+
+/// Requests above this size are reserved as a whole before more than their head is received.
+/// Smaller ones fit the read block anyway.
+pub const UNRESERVED_REQUEST_BYTES_MAX: usize = READ_BLOCK_BYTES;
+
+/// Documents from this size on are reserved before an answer holds them. The send queue bounds what
+/// smaller ones add to the output.
+pub const RESERVED_ANSWER_BYTES_MIN: usize = 256 * 1024;
+
+/// How long a connection waits for a reservation before its request is answered "temporary
+/// failure": about as long as clients wait for an answer.
+pub const MEMORY_WAIT_MS: u64 = 5_000;
+
+/// How long a write of a memcached client waits for room in its bucket before it is refused: less
+/// than such clients wait for an answer, and longer than a commit takes on a slow disk.
+pub const ROOM_WAIT_MS: u64 = 5_000;
+
+/// Pause between two tries of such a write. The item pager frees megabytes meanwhile.
+pub const ROOM_RETRY_MS: u64 = 2;
+
+/// Allowed lag behind [`HOLDER_BYTES_PER_SECOND`] for a connection that has reserved memory while
+/// others wait for it. With the resolution of the deadline scan, three seconds at most.
+pub const HOLDER_LAG_MAX_MS: u64 = 2_000;
+
+/// Bytes per second that such a connection has to move.
+pub const HOLDER_BYTES_PER_SECOND: usize = 1 << 20;
+
+/// Connections that hold less than this are not closed for their memory.
+pub const HELD_BYTES_WORTH_CLOSING: usize = 4 * 1024;
 
 /// Longest HELLO agent text that is kept for the log.
 pub const AGENT_BYTES_MAX: usize = 64;
 
+/// Connections of the admin HTTP at once, both ports together. Each client library keeps a few per
+/// node, most of them idle. Together with the data port's they stay below the 1024 files that a
+/// process may open by default.
+pub const ADMIN_CONNECTIONS_MAX: usize = 512;
+
+/// Of those, connections from one address (IPv6: one /64 network) that never authenticated. A
+/// supervisor and a scraper have one or two; many clients behind one address log in with their
+/// first request.
+pub const ADMIN_ANONYMOUS_PER_NETWORK_MAX: usize = 64;
+
+/// Passwords that are being checked or queued. Each takes some 15 ms, so the last waits for a
+/// second.
+pub const ADMIN_LOGINS_MAX: usize = 64;
+
+/// The same from one address, so that a guessing client leaves places to others.
+pub const ADMIN_LOGINS_PER_NETWORK_MAX: usize = 16;
+
+/// Connections of all users without the role `admin`: the other half is for administrators and for
+/// clients that are about to log in.
+pub const ADMIN_USERS_CONNECTIONS_MAX: usize = ADMIN_CONNECTIONS_MAX / 2;
+
+/// Connections of one user, administrators included.
+pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
+
+/// Configuration streams of one user. A client library has one for each bucket and node, and only
+/// where it cannot use the data port.
+pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
+
+/// Time for the first request of an admin connection to arrive, TLS included.
+pub const ADMIN_FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Time for the header of any later request, also the longest that a connection stays idle.
+pub const ADMIN_HEADER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Places that stay for administrators and `/healthz` when users have their maximum, and password
+/// checks never stop.
+const ADMIN_RESERVE: usize = ADMIN_CONNECTIONS_MAX - ADMIN_USERS_CONNECTIONS_MAX - ADMIN_LOGINS_MAX;
+
+const _: () = assert!(ADMIN_RESERVE > ADMIN_USER_CONNECTIONS_MAX);
+const _: () = assert!(ADMIN_LOGINS_PER_NETWORK_MAX < ADMIN_ANONYMOUS_PER_NETWORK_MAX);
+const _: () = assert!(ADMIN_STREAMS_PER_USER_MAX < ADMIN_USER_CONNECTIONS_MAX);
 const _: () = assert!(OUTPUT_FLUSH_BYTES < SEND_QUEUE_BYTES_MIN);
+// Changes never keep requests from being served.
+const _: () = assert!(CHANGES_PENDING_BYTES_MAX < OUTPUT_FLUSH_BYTES);
 const _: () = assert!(OUTPUT_FLUSH_BYTES + STAT_SLICE_BYTES + 32 * 1024 <= 256 * 1024);
 const _: () = assert!(PARKED_MAX == 1 << 12);
 const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);
+// A document of the largest size, with its attributes (1 MiB) and the head of its request.
+const _: () = assert!(RESERVABLE_BYTES_BASE >= VALUE_BYTES_MAX + (1 << 20) + READ_BLOCK_BYTES);
+const _: () = assert!(CONNECTION_BYTES_BASE <= 32 << 20 && CONNECTION_QUOTA_PART >= 30);
+const _: () = assert!(RESERVED_ANSWER_BYTES_MIN <= SEND_QUEUE_BYTES_MIN);

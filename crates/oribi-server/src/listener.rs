@@ -1,9 +1,9 @@
-//! The acceptor: one thread that takes connections and hands them to workers in turn.
+//! The acceptor: one thread that accepts connections and hands them to workers in turn.
 //!
-//! Owns: the listening sockets, one without TLS and perhaps one with. Invariants: a connection beyond the cap is closed at once, before
-//! anything is allocated for it; every socket handed over has TCP_NODELAY (answers are batched by the
-//! worker, not by the kernel) and keepalive (a peer that vanished without a word is noticed). When the
-//! process is out of descriptors the acceptor tries again a little later instead of spinning.
+//! Owns: the listening sockets, one without TLS and optionally one with. Invariants: a connection
+//! beyond the cap is closed before anything is allocated for it; every socket has TCP_NODELAY (the
+//! worker batches answers, not the kernel) and keepalive (which detects peers that vanished). When
+//! descriptors run out, the acceptor pauses instead of spinning.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -20,13 +20,16 @@ use crate::server_context::ServerContext;
 
 const STOP: Token = Token(usize::MAX);
 
-/// Pause after the operating system refused a connection for lack of something.
+/// Pause after the operating system refused a connection for lack of resources.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Connections accepted from each port between two checks for a stop.
+const ROUNDS_MAX: usize = 64;
 
 /// Shortest time between two log lines about refused connections.
 const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Silence after which a peer is asked whether it still exists, and between two such questions.
+/// Silence after which the kernel probes a peer, and interval between two probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -37,7 +40,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts accepting from a bound socket, and from another one whose clients speak TLS.
+    /// Starts accepting from a bound socket, and from a second one for TLS clients.
     pub fn start(
         socket: std::net::TcpListener,
         tls_socket: Option<std::net::TcpListener>,
@@ -56,9 +59,7 @@ impl Listener {
             ports.push(Port { socket, kind });
         }
         let acceptor = Acceptor { poll, ports, server, workers, next: 0, refusal_logged: None };
-        let thread = std::thread::Builder::new()
-            .name("oribi-acceptor".to_owned())
-            .spawn(move || acceptor.run())?;
+        let thread = oribi_supervisor::spawn("oribi-acceptor", move || acceptor.run())?;
         Ok(Listener { waker, thread })
     }
 
@@ -74,12 +75,20 @@ impl Listener {
     }
 }
 
-/// What becomes of a socket that was accepted on a port.
+/// Wraps an accepted socket according to its port.
 type Kind = fn(TcpStream) -> Accepted;
 
 struct Port {
     socket: TcpListener,
     kind: Kind,
+}
+
+/// Whether clients may be waiting. The kernel reports readiness once, so the acceptor remembers
+/// clients that it left waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waiting {
+    Nobody,
+    Perhaps,
 }
 
 struct Acceptor {
@@ -88,7 +97,7 @@ struct Acceptor {
     server: Arc<ServerContext>,
     workers: Vec<Arc<Mailbox>>,
     next: usize,
-    /// When a refusal was last logged; refusals come in floods.
+    /// Time of the last logged refusal; refusals come in floods.
     refusal_logged: Option<Instant>,
 }
 
@@ -100,14 +109,16 @@ impl Acceptor {
             if let Err(error) = self.poll.poll(&mut events, patience)
                 && error.kind() != ErrorKind::Interrupted
             {
-                tracing::error!(%error, "poll failed; no more connections are accepted");
-                return;
+                oribi_supervisor::end_process(&format!("poll failed: {error}"));
             }
+            oribi_supervisor::plant("acceptor");
             if events.iter().any(|event| event.token() == STOP) {
                 return;
             }
-            patience = match self.accept_all() {
-                Ok(()) => None,
+            patience = match self.accept_some() {
+                Ok(Waiting::Nobody) => None,
+                // The acceptor can be stopped even during a flood.
+                Ok(Waiting::Perhaps) => Some(Duration::ZERO),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     Some(RETRY)
@@ -116,18 +127,22 @@ impl Acceptor {
         }
     }
 
-    /// Accepts until nobody is waiting, one from each port in turn.
-    fn accept_all(&mut self) -> io::Result<()> {
-        let mut waiting = true;
-        while std::mem::take(&mut waiting) {
+    /// Accepts from each port in turn, until no client is waiting or the limit per round is
+    /// reached.
+    fn accept_some(&mut self) -> io::Result<Waiting> {
+        for _ in 0..ROUNDS_MAX {
+            let mut accepted = false;
             for index in 0..self.ports.len() {
-                waiting |= self.accept_one(index)?;
+                accepted |= self.accept_one(index)?;
+            }
+            if !accepted {
+                return Ok(Waiting::Nobody);
             }
         }
-        Ok(())
+        Ok(Waiting::Perhaps)
     }
 
-    /// Accepts from a port; false when nobody is waiting there.
+    /// Accepts from a port; false when no client is waiting there.
     fn accept_one(&mut self, index: usize) -> io::Result<bool> {
         loop {
             let Port { socket, kind } = &self.ports[index];

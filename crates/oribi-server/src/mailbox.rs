@@ -1,36 +1,37 @@
-//! How other threads reach a worker: a list of messages and a wake-up.
+//! A worker's mailbox: a list of messages and a wake-up.
 //!
-//! Owns: messages that a worker has not taken yet. Invariant: the waker is used once per batch, when
-//! the list turns from empty to not empty, so that a flusher that completes ten thousand writes costs
-//! one wake-up. Posted to by the acceptor (sockets), flusher threads (persistence), fetcher threads (fetches), the blocking thread
-//! (its results) and the server (stop); taken by the worker. The worker never posts to itself.
+//! Owns: messages that the worker has not taken yet. Invariant: the waker is used once per batch,
+//! when the list turns from empty to not empty, so a flusher that completes ten thousand writes
+//! costs one wake-up. Senders: the acceptor (sockets), flushers (persistence), fetchers (fetches),
+//! the blocking threads (results), workers (memory given back) and the server (stop). The worker
+//! takes.
 
 use std::sync::Arc;
 
 use oribi_engine::{FetchOutcome, FetchSink, PersistOutcome, PersistenceSink};
 use parking_lot::Mutex;
 
-use crate::blocking_thread::JobResult;
+use crate::job::JobResult;
 
-/// Names a connection of one worker. A slot is reused, a generation is not.
+/// Identifies a connection of one worker. A slot is reused, a generation is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId {
     /// Position in the worker's slab.
     pub slot: u32,
-    /// Distinguishes the connections that had this slot one after the other.
+    /// Distinguishes successive connections in this slot.
     pub generation: u32,
 }
 
-/// A socket that was accepted.
+/// An accepted socket.
 #[derive(Debug)]
 pub enum Accepted {
     /// On the port without TLS.
     Plain(mio::net::TcpStream),
-    /// On the port with TLS; nothing was said yet.
+    /// On the port with TLS, before the handshake.
     Tls(mio::net::TcpStream),
 }
 
-/// What a worker can be told.
+/// A message to a worker.
 #[derive(Debug)]
 pub enum Message {
     /// A new connection.
@@ -39,28 +40,41 @@ pub enum Message {
     Persisted {
         /// Token given with the write.
         token: u64,
-        /// How it went.
+        /// The outcome.
         outcome: PersistOutcome,
     },
     /// A fetch from the store that a request waits for.
     Fetched {
         /// Token given with the request.
         token: u64,
-        /// How it went.
+        /// The outcome.
         outcome: FetchOutcome,
     },
-    /// A job that a connection had given to the blocking thread.
+    /// A job that a connection had submitted to a blocking thread is done.
     JobDone {
-        /// Who waits for it.
+        /// The connection that waits for it.
         connection: ConnectionId,
-        /// The node's session when it was given away.
+        /// The node's session at the submission.
         session: u64,
         /// Its result.
         result: JobResult,
     },
-    /// Cluster configurations have changed; connections that want to know are to be told.
+    /// Memory that a connection waited for is reserved for it.
+    MemoryGranted {
+        /// The connection that waits for it; the worker returns the memory if the connection is
+        /// gone.
+        connection: ConnectionId,
+        /// Reserved bytes.
+        bytes: usize,
+    },
+    /// Change streams of a connection have something to send, or it has to end.
+    ChangesReady {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Cluster configurations have changed; the worker notifies subscribed connections.
     ClusterMapChanged,
-    /// Send what can be sent, close everything and end.
+    /// Send pending output, close everything and end.
     Stop,
 }
 
@@ -68,7 +82,7 @@ pub enum Message {
 #[derive(Debug)]
 pub struct Mailbox {
     messages: Mutex<Vec<Message>>,
-    /// `None` when the owner looks by itself (the in-memory harness).
+    /// `None` when the owner polls the mailbox itself (the in-memory harness).
     waker: Option<mio::Waker>,
 }
 

@@ -1,14 +1,14 @@
-//! Figures for Prometheus, collected when somebody asks.
+//! Metrics for Prometheus, collected for each scrape.
 //!
-//! Owns: the names and types of the metrics. Invariants: nothing is counted for this module, it reads
-//! the workers' counters and the buckets' figures at each scrape; labels are bucket names only, so
-//! that the number of series is bounded by the number of buckets. Callers: the admin HTTP. A scrape
-//! looks at the disk and belongs on a blocking thread.
+//! Owns: the names and types of the metrics. Invariants: this module counts nothing itself, it
+//! reads the workers' counters and the buckets' figures; labels are bucket names and a fixed list
+//! of operations, so the number of buckets bounds the number of series. A scrape reads the disk, so
+//! it belongs on a blocking thread. Caller: the admin HTTP.
 
 use std::fmt;
 use std::sync::Arc;
 
-use oribi_engine::BucketStats;
+use oribi_engine::{BucketStats, StoreOperation};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -16,172 +16,175 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::admin::Admission;
 use crate::dispatch::fetched;
+use crate::producer::registry::ProducerFigures;
 use crate::server_context::ServerContext;
 
 /// Media type of a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Makes the text of a scrape.
+/// Renders the text of a scrape.
 pub struct MetricsRegistry {
     registry: Registry,
 }
 
 struct ServerCollector {
     server: Arc<ServerContext>,
+    admission: Arc<Admission>,
 }
 
-/// A figure of each bucket.
+/// One metric per bucket.
 struct BucketFigure {
     name: &'static str,
     help: &'static str,
     value: fn(&BucketStats) -> u64,
 }
 
-/// Figures whose present value is what matters.
+const fn figure(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&BucketStats) -> u64,
+) -> BucketFigure {
+    BucketFigure { name, help, value }
+}
+
+/// Gauges: metrics whose current value matters.
 const BUCKET_GAUGES: &[BucketFigure] = &[
-    BucketFigure { name: "bucket_items", help: "Documents in memory", value: |s| s.items as u64 },
-    BucketFigure {
-        name: "bucket_tombstones",
-        help: "Tombstones in memory",
-        value: |s| s.tombstones as u64,
+    figure("bucket_items", "Documents in memory", |s| s.items as u64),
+    figure("bucket_tombstones", "Tombstones in memory", |s| s.tombstones as u64),
+    figure("bucket_item_bytes", "Bytes of document blocks", |s| s.item_bytes as u64),
+    figure("bucket_table_bytes", "Bytes of hash tables", |s| s.table_bytes as u64),
+    figure("bucket_memory_quota_bytes", "Bytes of memory that the bucket may use", |s| {
+        s.memory.quota_bytes
+    }),
+    figure("bucket_memory_used_bytes", "Bytes that count against the quota", |s| {
+        s.memory.used_bytes
+    }),
+    figure("bucket_memory_high_watermark_bytes", "Bytes beyond which the bucket evicts", |s| {
+        s.memory.high_watermark_bytes
+    }),
+    figure("bucket_memory_low_watermark_bytes", "Bytes at which it stops to evict", |s| {
+        s.memory.low_watermark_bytes
+    }),
+    figure("bucket_items_resident", "Documents whose value is in memory", |s| {
+        s.memory.items_resident
+    }),
+    figure("bucket_items_evicted", "Documents whose value is on disk only", |s| {
+        s.memory.items_evicted
+    }),
+    figure("bucket_fetch_queue", "Documents that wait to be read from disk", |s| {
+        s.memory.fetch_queue
+    }),
+    figure("bucket_queue_items", "Mutations not yet on disk", |s| s.queue_items as u64),
+    figure("bucket_queue_bytes", "Bytes held by mutation queues", |s| s.queue_bytes as u64),
+    figure("bucket_checkpoints", "Checkpoints in memory", |s| s.checkpoints as u64),
+    figure("bucket_vbuckets_active", "vbuckets that serve", |s| s.vbuckets_active as u64),
+    figure("bucket_vbuckets_loading", "vbuckets still loading", |s| s.vbuckets_loading as u64),
+    figure("bucket_warmup_items", "Documents loaded by warmup", |s| s.warmup.items),
+    figure("bucket_warmup_done", "1 when warmup has ended", |s| u64::from(s.warmup.done)),
+    figure("bucket_storage_failed", "1 while writes are refused because the store fails", |s| {
+        u64::from(s.failed.refuse_writes())
+    }),
+    figure("bucket_disk_bytes", "Bytes of the files on disk", |s| s.store.disk_bytes),
+];
+
+/// One metric per bucket about the connections that follow its changes.
+struct ChangesFigure {
+    name: &'static str,
+    help: &'static str,
+    grows: bool,
+    value: fn(&ProducerFigures) -> u64,
+}
+
+/// Metrics of change streams.
+const CHANGES: [ChangesFigure; 9] = [
+    ChangesFigure {
+        name: "bucket_change_connections",
+        help: "Connections that follow changes",
+        grows: false,
+        value: |f| f.connections,
     },
-    BucketFigure {
-        name: "bucket_item_bytes",
-        help: "Bytes of document blocks",
-        value: |s| s.item_bytes as u64,
+    ChangesFigure {
+        name: "bucket_change_streams",
+        help: "Change streams of single vbuckets",
+        grows: false,
+        value: |f| f.streams,
     },
-    BucketFigure {
-        name: "bucket_table_bytes",
-        help: "Bytes of hash tables",
-        value: |s| s.table_bytes as u64,
+    ChangesFigure {
+        name: "bucket_change_streams_backfilling",
+        help: "Change streams that read from disk",
+        grows: false,
+        value: |f| f.backfilling,
     },
-    BucketFigure {
-        name: "bucket_memory_quota_bytes",
-        help: "Bytes of memory that the bucket may use",
-        value: |s| s.memory.quota_bytes,
+    ChangesFigure {
+        name: "bucket_change_lag_items",
+        help: "Changes that streams have still to send",
+        grows: false,
+        value: |f| f.items_remaining,
     },
-    BucketFigure {
-        name: "bucket_memory_used_bytes",
-        help: "Bytes that count against the quota",
-        value: |s| s.memory.used_bytes,
+    ChangesFigure {
+        name: "bucket_change_lag_seconds",
+        help: "For how long the slowest connection has had changes left to send",
+        grows: false,
+        value: |f| f.lag_s,
     },
-    BucketFigure {
-        name: "bucket_memory_high_watermark_bytes",
-        help: "Bytes beyond which the bucket evicts",
-        value: |s| s.memory.high_watermark_bytes,
+    ChangesFigure {
+        name: "bucket_changes_sent",
+        help: "Changes sent in streams",
+        grows: true,
+        value: |f| f.items_sent,
     },
-    BucketFigure {
-        name: "bucket_memory_low_watermark_bytes",
-        help: "Bytes at which it stops to evict",
-        value: |s| s.memory.low_watermark_bytes,
+    ChangesFigure {
+        name: "bucket_change_bytes_sent",
+        help: "Bytes of messages sent in streams",
+        grows: true,
+        value: |f| f.bytes_sent,
     },
-    BucketFigure {
-        name: "bucket_items_resident",
-        help: "Documents whose value is in memory",
-        value: |s| s.memory.items_resident,
+    ChangesFigure {
+        name: "bucket_change_backfills",
+        help: "Times that a stream began to read from disk",
+        grows: true,
+        value: |f| f.backfills,
     },
-    BucketFigure {
-        name: "bucket_items_evicted",
-        help: "Documents whose value is on disk only",
-        value: |s| s.memory.items_evicted,
-    },
-    BucketFigure {
-        name: "bucket_fetch_queue",
-        help: "Documents that wait to be read from disk",
-        value: |s| s.memory.fetch_queue,
-    },
-    BucketFigure {
-        name: "bucket_queue_items",
-        help: "Mutations not yet on disk",
-        value: |s| s.queue_items as u64,
-    },
-    BucketFigure {
-        name: "bucket_queue_bytes",
-        help: "Bytes held by mutation queues",
-        value: |s| s.queue_bytes as u64,
-    },
-    BucketFigure {
-        name: "bucket_checkpoints",
-        help: "Checkpoints in memory",
-        value: |s| s.checkpoints as u64,
-    },
-    BucketFigure {
-        name: "bucket_vbuckets_active",
-        help: "vbuckets that serve",
-        value: |s| s.vbuckets_active as u64,
-    },
-    BucketFigure {
-        name: "bucket_vbuckets_loading",
-        help: "vbuckets still loading",
-        value: |s| s.vbuckets_loading as u64,
-    },
-    BucketFigure {
-        name: "bucket_warmup_items",
-        help: "Documents loaded by warmup",
-        value: |s| s.warmup.items,
-    },
-    BucketFigure {
-        name: "bucket_warmup_done",
-        help: "1 when warmup has ended",
-        value: |s| u64::from(s.warmup.done),
-    },
-    BucketFigure {
-        name: "bucket_storage_failed",
-        help: "1 while commits fail",
-        value: |s| u64::from(s.storage_failed),
-    },
-    BucketFigure {
-        name: "bucket_disk_bytes",
-        help: "Bytes of the files on disk",
-        value: |s| s.store.disk_bytes,
+    ChangesFigure {
+        name: "bucket_change_cursors_dropped",
+        help: "Times that a slow stream lost its place in memory and went to disk",
+        grows: true,
+        value: |f| f.cursors_dropped,
     },
 ];
 
-/// Figures that only grow while the server runs.
+/// Counters: metrics that only grow while the server runs.
 const BUCKET_COUNTERS: &[BucketFigure] = &[
-    BucketFigure {
-        name: "bucket_records_committed",
-        help: "Mutations committed to disk",
-        value: |s| s.store.records_committed,
-    },
-    BucketFigure { name: "bucket_commits", help: "Group commits", value: |s| s.store.commits },
-    BucketFigure {
-        name: "bucket_evictions",
-        help: "Values, or whole documents, taken out of memory",
-        value: |s| s.memory.evictions,
-    },
-    BucketFigure {
-        name: "bucket_nru_deletions",
-        help: "Documents deleted because memory ran short",
-        value: |s| s.memory.nru_deletions,
-    },
-    BucketFigure {
-        name: "bucket_fetches",
-        help: "Documents read from disk because a request needed them",
-        value: |s| fetched(&s.memory),
-    },
-    BucketFigure {
-        name: "bucket_fetch_failures",
-        help: "Fetches that failed because the store did",
-        value: |s| s.memory.fetch_failures,
-    },
-    BucketFigure {
-        name: "bucket_commit_failures",
-        help: "Failed group commits",
-        value: |s| s.store.commit_failures,
-    },
+    figure("bucket_records_committed", "Mutations committed to disk", |s| {
+        s.store.records_committed
+    }),
+    figure("bucket_commits", "Group commits", |s| s.store.commits),
+    figure("bucket_evictions", "Values, or whole documents, taken out of memory", |s| {
+        s.memory.evictions
+    }),
+    figure("bucket_nru_deletions", "Documents deleted because memory ran short", |s| {
+        s.memory.nru_deletions
+    }),
+    figure("bucket_fetches", "Documents read from disk because a request needed them", |s| {
+        fetched(&s.memory)
+    }),
+    figure("bucket_fetch_failures", "Fetches that failed because the store did", |s| {
+        s.memory.fetch_failures
+    }),
+    figure("bucket_commit_failures", "Failed group commits", |s| s.store.commit_failures),
 ];
 
 impl MetricsRegistry {
     /// Metrics of one server.
-    pub(crate) fn new(server: Arc<ServerContext>) -> MetricsRegistry {
+    pub(crate) fn new(server: Arc<ServerContext>, admission: Arc<Admission>) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
-        registry.register_collector(Box::new(ServerCollector { server }));
+        registry.register_collector(Box::new(ServerCollector { server, admission }));
         MetricsRegistry { registry }
     }
 
-    /// All figures as text.
+    /// All metrics as text.
     pub(crate) fn scrape(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
@@ -206,7 +209,8 @@ impl Collector for ServerCollector {
             .iter()
             .map(|handle| (handle.name().to_owned(), handle.bucket().stats()))
             .collect();
-        encode_buckets(&mut encoder, &buckets)
+        encode_buckets(&mut encoder, &buckets)?;
+        self.encode_changes(&mut encoder)
     }
 }
 
@@ -226,6 +230,14 @@ impl ServerCollector {
         encode_counter(encoder, "audit_events_lost", "Events that the audit log lacks", lost)?;
         let help = "Connections closed because there were too many";
         encode_counter(encoder, "connections_rejected", help, rejected)?;
+        let turnover = self.admission.turnover();
+        let open = self.admission.connections() as u64;
+        encode_gauge(encoder, "admin_connections", "Connections of the admin HTTP", open)?;
+        let help = "Idle admin connections closed because others needed their place";
+        encode_counter(encoder, "admin_connections_evicted", help, turnover.evicted)?;
+        let help =
+            "Admin connections, logins, requests and streams refused because there were too many";
+        encode_counter(encoder, "admin_requests_refused", help, turnover.refused)?;
         if let Some(tls) = self.server.tls() {
             let expiry = tls.current().certificate.not_after_unix_s;
             let help = "End of the certificate's validity, in seconds since 1970";
@@ -234,13 +246,58 @@ impl ServerCollector {
         let buffers = self.server.registry.buffer_bytes();
         let help = "Bytes of connections' buffers";
         encode_gauge(encoder, "connection_buffer_bytes", help, buffers)?;
+        let threads = oribi_supervisor::running().len() as u64;
+        encode_gauge(encoder, "threads", "Threads that the server has started", threads)?;
+        self.encode_connection_memory(encoder)?;
         let open = self.server.connections() as u64;
         let help = "Open connections of the memcached binary protocol";
         encode_gauge(encoder, "connections", help, open)
     }
+
+    fn encode_changes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let buckets = self.server.buckets.list();
+        let figures: Vec<(&str, ProducerFigures)> = buckets
+            .iter()
+            .map(|handle| (handle.name(), handle.producers().figures(handle.bucket())))
+            .collect();
+        for ChangesFigure { name, help, grows, value } in CHANGES {
+            let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (bucket, figures) in &figures {
+                let (value, labels) = (value(figures), [("bucket", *bucket)]);
+                match grows {
+                    true => ConstCounter::new(value).encode(family.encode_family(&labels)?)?,
+                    false => ConstGauge::new(value).encode(family.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_connection_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let entries = self.server.connection_memory.stats().entries();
+        for ((_, value), (name, help, grows)) in entries.into_iter().zip(CONNECTION_MEMORY) {
+            match grows {
+                true => encode_counter(encoder, name, help, value)?,
+                false => encode_gauge(encoder, name, help, value)?,
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The name that a counter of the workers has for Prometheus, which appends `_total` by itself.
+/// Metrics of the memory that connections share: name, help, and whether it only grows.
+const CONNECTION_MEMORY: [(&str, &str, bool); 7] = [
+    ("connection_memory_max_bytes", "Bytes that connections may hold together", false),
+    ("connection_memory_used_bytes", "Bytes that connections hold", false),
+    ("connection_memory_reserved_bytes", "Bytes reserved for large requests and answers", false),
+    ("connection_memory_waiting", "Connections that wait for memory", false),
+    ("connection_memory_waits", "Requests that waited for memory", true),
+    ("connection_memory_refused", "Requests refused because memory did not come in time", true),
+    ("connection_memory_closed", "Connections closed for the memory they held", true),
+];
+
+/// The Prometheus name of a worker counter. Prometheus appends `_total` itself.
 fn counter_name(name: &'static str) -> &'static str {
     match name {
         "total_connections" => "connections_accepted",
@@ -280,6 +337,16 @@ fn encode_buckets(
         for (name, stats) in buckets {
             let value = ConstGauge::new((gauge.value)(stats));
             value.encode(family.encode_family(&[("bucket", name.as_str())])?)?;
+        }
+    }
+    let help = "1 while an operation of the store fails";
+    let mut family =
+        encoder.encode_descriptor("bucket_storage_failing", help, None, MetricType::Gauge)?;
+    for (name, stats) in buckets {
+        for operation in StoreOperation::ALL {
+            let value = ConstGauge::new(u64::from(stats.failed.has(operation)));
+            let labels = [("bucket", name.as_str()), ("operation", operation.name())];
+            value.encode(family.encode_family(&labels)?)?;
         }
     }
     for counter in BUCKET_COUNTERS {

@@ -1,12 +1,11 @@
-//! Reading a bucket's documents from the data directory of a server that does not run.
+//! Reads a bucket's documents from the data directory while no server runs.
 //!
-//! Owns: finding a bucket and a collection on disk without starting the engine, and streaming the live
-//! documents of one vbucket at a time. Invariants: the data directory is locked as long as the bucket
-//! is open, so a running server is refused and none can start meanwhile; no bucket and no store is
-//! created, no document is written or removed, and whether the last server stopped cleanly is left as
-//! it is. Opening a store cannot be done without touching its files: as any start of the server does,
-//! it cuts off what a crash left half written and may merge tables. Called by `oribi doc export`. Does
-//! not know what becomes of the documents.
+//! Owns: finding a bucket and a collection on disk without starting the engine, and streaming the
+//! live documents of one vbucket at a time. Invariants: the data directory is locked as long as the
+//! bucket is open, so this fails beside a running server, and no server can start meanwhile. It
+//! creates no bucket and no store, writes and removes no document, and leaves the clean-shutdown
+//! marker unchanged. Opening a store touches its files: as at any start of the server, it truncates
+//! records that a crash left half written. Called by `oribi doc export`.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -29,33 +28,33 @@ const MANIFEST: &str = "manifest";
 /// Why documents could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    /// The data directory is missing, in use or not readable.
+    /// The data directory is missing, in use or unreadable.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// There is no such bucket in it.
+    /// The directory has no such bucket.
     #[error("there is no bucket {name:?} in {data_dir}")]
     UnknownBucket {
-        /// Name that was asked for.
+        /// The requested name.
         name: String,
-        /// Where.
+        /// The data directory.
         data_dir: PathBuf,
     },
-    /// Its documents are not in the data directory.
+    /// The bucket's documents are not in the data directory.
     #[error(
         "bucket {name:?} keeps its documents in {storage}: read them through a running server, or there"
     )]
     Remote {
-        /// Name that was asked for.
+        /// The requested name.
         name: String,
-        /// Where its documents are.
+        /// The storage of its documents.
         storage: String,
     },
-    /// There is no such collection in the bucket.
+    /// The bucket has no such collection.
     #[error("collection {path:?}: {reason}")]
     UnknownCollection {
-        /// Path that was asked for.
+        /// The requested path.
         path: String,
-        /// What is unknown.
+        /// The unknown part.
         reason: LookupError,
     },
     /// The manifest in the store cannot be read.
@@ -66,7 +65,7 @@ pub enum OfflineError {
     Store(#[from] StoreError),
 }
 
-/// A document as it is stored; bytes are borrowed from the store.
+/// A stored document; its bytes are borrowed from the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredDocument<'a> {
     /// Logical key.
@@ -80,9 +79,6 @@ pub struct StoredDocument<'a> {
     /// Expiry in UNIX seconds, 0 for none.
     pub expiry: u32,
 }
-
-/// Memory that the store may measure itself by: nothing is written, so hardly any is used.
-const OFFLINE_QUOTA_BYTES: u64 = 1 << 30;
 
 /// A bucket of a stopped server.
 pub struct OfflineBucket {
@@ -114,7 +110,6 @@ impl OfflineBucket {
             path: &store_dir,
             bucket: name,
             vbuckets: VBUCKETS_MAX,
-            memory_quota_bytes: OFFLINE_QUOTA_BYTES,
             accepts_damage: false,
             waits: false,
         };
@@ -156,20 +151,21 @@ impl OfflineBucket {
         let scanned = self.store.scan_keys(vbid, &mut |record| {
             let is_expired = record.expiry != 0 && record.expiry <= now_s;
             if record.key.collection.0 > collection.0 {
-                // Records come in order of collection, so nothing of this one follows.
+                // Records come in order of collection, so no more of this collection follow.
                 return ControlFlow::Break(());
             }
             if record.key.collection != collection || record.deleted || is_expired {
                 return ControlFlow::Continue(());
             }
             let value = match record.datatype.contains(Datatype::XATTR) {
-                // As for a client that reads it. A malformed block leaves nothing that could be shown.
+                // As for a client that reads the document. A malformed block leaves no value to
+                // show.
                 true => xattr::body_of(record.value).unwrap_or_default(),
                 false => record.value,
             };
             let mut plain = Vec::new();
             let value = match record.datatype.contains(Datatype::SNAPPY) {
-                // The same of a damaged stream.
+                // The same for a damaged stream.
                 true => match inflate_into(value, VALUE_BYTES_MAX, &mut plain) {
                     Ok(()) => &plain[..],
                     Err(_) => &[],
@@ -190,10 +186,10 @@ impl OfflineBucket {
 
 #[cfg(test)]
 mod tests {
-    //! What is on disk comes out, and only what a reader would be given.
+    //! Documents on disk are returned, limited to those that a client could read.
 
     use oribi_engine::collections::ManifestChange;
-    use oribi_storage::{FjallOptions, FjallStore, Record, VbBatch, VbucketState};
+    use oribi_storage::{LogOptions, LogStore, Record, VbBatch, VbucketState};
     use oribi_types::{DocKey, RevSeqno, Seqno};
 
     use super::*;
@@ -211,6 +207,7 @@ mod tests {
             expiry: 0,
             datatype: Datatype::RAW,
             deleted: false,
+            expired: false,
         }
     }
 
@@ -219,12 +216,12 @@ mod tests {
     }
 
     /// A data directory with a bucket `b`, whose store is left to `fill`.
-    fn data_dir(fill: impl FnOnce(&FjallStore)) -> tempfile::TempDir {
+    fn data_dir(fill: impl FnOnce(&LogStore)) -> tempfile::TempDir {
         let scratch = tempfile::tempdir().unwrap();
         drop(DataDir::open(scratch.path()).unwrap());
         let store_dir = scratch.path().join(BUCKETS_DIR).join("b").join(STORE_DIR);
         std::fs::create_dir_all(store_dir.parent().unwrap()).unwrap();
-        fill(&FjallStore::open(&store_dir, FjallOptions::default()).unwrap());
+        fill(&LogStore::open(&store_dir, LogOptions::default()).unwrap());
         scratch
     }
 

@@ -1,12 +1,21 @@
-//! Range scans: the persisted documents of a collection in one vbucket, in the order of their keys, a page at a time.
+//! Range scans: the persisted documents of a collection in one vbucket, in key order, a page at a
+//! time.
 //!
-//! Owns: the scans of a bucket, at most [`RANGE_SCANS_MAX`]. Each has a thread that stands in the middle of the store's
-//! scan and waits there for the next request ([`runner`]); that is what makes all pages show one moment, and keeps
-//! the workers free. Invariants: a scan holds one page at most; it ends with its last document, when it is cancelled,
-//! [`RANGE_SCAN_LIFETIME`] after it was created, and when the bucket is stopped, which waits for its thread; an
-//! answer is given to every request that was taken. Called by the dispatcher; it encodes documents as clients
-//! read them ([`page`]) but knows no connection.
+//! Owns: the scans of a bucket, at most [`RANGE_SCANS_MAX`]. Each scan has a thread that pauses
+//! inside the store's scan and waits there for the next request ([`runner`]). All pages therefore
+//! show one moment, and the workers stay free.
+//!
+//! Invariants:
+//! - a scan holds one page at most;
+//! - a scan ends with its last document, when it is cancelled, or [`RANGE_SCAN_LIFETIME`] after its
+//!   creation;
+//! - a scan also ends when the bucket stops, which waits for its thread;
+//! - every accepted request gets an answer.
+//!
+//! The dispatcher calls this. The scans encode documents as clients read them ([`page`]) but know
+//! no connection.
 
+mod order;
 mod page;
 mod request;
 mod runner;
@@ -23,80 +32,21 @@ use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Vbid};
 use parking_lot::Mutex;
 
+pub(crate) use order::{Reply, ScanAnswer, ScanId, ScanLimits};
 pub(crate) use page::Shown;
 pub(crate) use request::{Content, ScanRequest};
 
 use crate::limits::{RANGE_SCAN_LIFETIME, RANGE_SCANS_MAX};
+use order::{Flags, Order};
 use runner::Runner;
 
-/// Names a scan.
-pub(crate) type ScanId = [u8; 16];
-
-/// Where an answer goes.
-pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
-
-/// What a request about a scan is answered.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ScanAnswer {
-    /// There is something to scan, under this name.
-    Created(ScanId),
-    /// Documents or keys; with Success there is more of the same request.
-    Page {
-        /// What comes after them.
-        status: Status,
-        /// Keys only.
-        only_keys: bool,
-        /// As clients read them.
-        bytes: Vec<u8>,
-    },
-    /// Nothing but this.
-    Refused(Status),
-}
-
-/// Where a request to continue ends. 0 is no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ScanLimits {
-    /// Documents.
-    pub items: u32,
-    /// Milliseconds.
-    pub time_ms: u32,
-    /// Bytes; the document that exceeds it is still sent.
-    pub bytes: u32,
-}
-
-/// What a scan reads.
+/// The subject of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The collection.
     pub collection: CollectionId,
-    /// What of its documents.
+    /// The parts of its documents.
     pub content: Content,
-}
-
-/// What a scan's thread is told.
-enum Order {
-    Continue {
-        limits: ScanLimits,
-        shown: Shown,
-        reply: Reply,
-    },
-    /// The next page of the request that is being answered.
-    Resume {
-        reply: Reply,
-    },
-    /// Look at the mark.
-    Cancel,
-}
-
-impl Order {
-    /// Answers whoever gave it that there will be nothing.
-    fn refuse(self) {
-        match self {
-            Order::Continue { reply, .. } => reply(ScanAnswer::Refused(Status::KeyEnoent)),
-            Order::Resume { reply } => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
-            Order::Cancel => {}
-        }
-    }
 }
 
 /// Scans of one bucket.
@@ -119,16 +69,8 @@ struct Scan {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a scan and its thread share.
-#[derive(Default)]
-struct Flags {
-    /// A request is being answered.
-    is_busy: AtomicBool,
-    is_cancelled: AtomicBool,
-}
-
 impl RangeScans {
-    /// Starts a scan. It is answered when the first document is found, or none.
+    /// Starts a scan. The answer follows when the first document is found, or when there is none.
     pub fn create(&self, bucket: Arc<Bucket>, request: ScanRequest, reply: Reply) {
         self.create_until(bucket, request, Instant::now() + RANGE_SCAN_LIFETIME, reply);
     }
@@ -154,25 +96,26 @@ impl RangeScans {
         let runner = Runner::new(id, bucket, request, taken, Arc::clone(&flags), ends, reply);
         let shared = Arc::clone(&self.shared);
         let work = move || {
-            runner.run();
-            // A scan that was stopped is not listed any more.
+            // The runner's drop answers every waiting request, whatever its end.
+            let _ = oribi_supervisor::job("scan", || runner.run());
+            // A stopped scan is no longer listed.
             shared.scans.lock().remove(&id);
         };
-        match std::thread::Builder::new().name("oribi-scan".to_owned()).spawn(work) {
+        match oribi_supervisor::spawn("oribi-scan", work) {
             Ok(thread) => {
                 scans.insert(id, Scan { vbid, subject, orders, flags, thread: Some(thread) });
             }
-            // The runner is gone and with it the reply; its drop answered.
+            // The runner is gone and with it the reply, whose drop answered.
             Err(error) => tracing::warn!(%error, "no thread for a range scan"),
         }
     }
 
-    /// What a scan reads; `None` when there is no such scan.
+    /// The subject of a scan; `None` when the scan does not exist.
     pub fn subject_of(&self, id: ScanId) -> Option<Subject> {
         self.shared.scans.lock().get(&id).map(|scan| scan.subject)
     }
 
-    /// Asks for more.
+    /// Continues a scan with a new request.
     pub fn proceed(&self, vbid: Vbid, id: ScanId, limits: ScanLimits, shown: Shown, reply: Reply) {
         let scans = self.shared.scans.lock();
         let is_it = |scan: &&Scan| scan.vbid == vbid && !scan.flags.is_cancelled();
@@ -185,7 +128,7 @@ impl RangeScans {
         scan.order(Order::Continue { limits, shown, reply });
     }
 
-    /// Asks for the next page of a request that is being answered.
+    /// Asks for the next page of the current request.
     pub fn resume(&self, id: ScanId, reply: Reply) {
         match self.shared.scans.lock().get(&id) {
             Some(scan) => scan.order(Order::Resume { reply }),
@@ -193,17 +136,17 @@ impl RangeScans {
         }
     }
 
-    /// Ends a scan; a request that is being answered is told. False when there is none.
+    /// Ends a scan and tells its current request. False when the scan does not exist.
     pub fn cancel(&self, vbid: Vbid, id: ScanId) -> bool {
         let scans = self.shared.scans.lock();
         let Some(scan) = scans.get(&id).filter(|scan| scan.vbid == vbid) else { return false };
         let was_cancelled = scan.flags.is_cancelled.swap(true, Ordering::AcqRel);
-        // Wakes the thread, unless it has something to do and sees the mark by itself.
+        // Wakes the thread. If the thread is busy it sees the mark without this.
         let _ = scan.orders.try_send(Order::Cancel);
         !was_cancelled
     }
 
-    /// Ends all scans and waits for their threads. None can be created after that.
+    /// Ends all scans, waits for their threads, and prevents new scans.
     pub fn stop(&self) {
         let stopped = {
             let mut scans = self.shared.scans.lock();
@@ -222,18 +165,13 @@ impl RangeScans {
 }
 
 impl Scan {
-    /// Hands an order to the thread. There is room: at most one request is answered at a time.
+    /// Hands an order to the thread. The queue has room, because a scan has at most one request at
+    /// a time.
     fn order(&self, order: Order) {
         match self.orders.try_send(order) {
             Ok(()) => {}
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order.refuse(),
         }
-    }
-}
-
-impl Flags {
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::Acquire)
     }
 }
 

@@ -1,16 +1,17 @@
-//! Which refused requests are logged, and under which reference.
+//! The log of refused requests, and the references to its lines.
 //!
-//! Owns: the reference that an error context carries (`error.ref`) and the log line shows, so that an
-//! operator finds what a client reports; and the bound on how many lines a worker writes. Invariants: a
-//! reference is given out once while the server runs, and across restarts by chance of 2^-64; a request
-//! that is not logged has none. One per worker, used by the dispatcher. It allocates nothing.
+//! Owns: the reference that an error context carries (`error.ref`) and the log line shows, so an
+//! operator finds the request that a client reports; and the limit on a worker's lines. Invariants:
+//! a reference is unique while the server runs (across restarts it repeats with a chance of 2^-64);
+//! a request that is not logged has none. One per worker, used by the dispatcher. It allocates
+//! nothing.
 
 use std::fmt;
 
-/// Lines that a worker writes in a second.
+/// Maximum lines of a worker per second.
 const LINES_PER_SECOND: u32 = 10;
 
-/// Finds one request in the log. Shown in the form of a UUID, which tools know how to search for.
+/// Identifies one request in the log. Its form is that of a UUID, which tools can search for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reference {
     seed: u64,
@@ -42,13 +43,14 @@ pub(crate) struct RefusalLog {
 }
 
 impl RefusalLog {
-    /// The log of worker number `worker` of a server that was started with this random number.
+    /// The log of worker number `worker` in a server that was started with this random number.
     pub fn new(seed: u64, worker: usize) -> RefusalLog {
-        // Workers count apart: the upper bits are the worker's.
+        // Workers count separately: the upper bits are the worker's.
         RefusalLog { seed, next_number: (worker as u64) << 48, window_ms: 0, lines: 0 }
     }
 
-    /// A reference for a refusal that is to be logged; `None` when there were too many in this second.
+    /// A reference for a refusal that is to be logged; `None` when the limit of this second is
+    /// reached.
     pub fn admit(&mut self, now_ms: u64) -> Option<Reference> {
         if now_ms.saturating_sub(self.window_ms) >= 1_000 {
             (self.window_ms, self.lines) = (now_ms, 0);

@@ -1,34 +1,41 @@
-//! A whole server: its parts put together, started and stopped in order.
+//! A whole server: starts and stops its parts in order.
 //!
-//! Owns: the order. Start: lock the data directory, read users, refuse unsafe settings, bind both
-//! ports (so that a taken port is reported before anything is opened), open buckets, start workers,
-//! acceptor and admin HTTP. Stop: nobody new, then the workers send what is pending and end, then
-//! buckets flush and are marked clean, then the lock goes. Called by the `oribi` binary and by tests.
+//! Owns: the order.
+//! - Start: lock the data directory, read users, refuse unsafe settings, bind the ports (a taken
+//!   port is reported before anything is opened), open buckets, start workers, acceptor and admin
+//!   HTTP.
+//! - Stop: accept no more connections, let the workers send pending output and end, flush the
+//!   buckets and mark them clean, release the lock.
+//!
+//! Callers: the `oribi` binary and tests.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oribi_tls::files::FileError;
 use oribi_types::Timestamp;
+use parking_lot::Mutex;
 
 use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThreads;
 use crate::buckets::{BucketError, BucketOptions, Buckets};
+use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
-use crate::config::{Settings, SettingsError};
+use crate::cluster_identity::ClusterIdentity;
+use crate::config::{self, Settings, SettingsError};
 use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
+use crate::file_error::FileError;
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 use crate::slow_operation_log::SlowThresholds;
 use crate::tls::{FileWatch, Tls};
-use crate::worker::{Worker, wall_clock};
+use crate::worker::Worker;
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -36,35 +43,38 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// TLS cannot be set up from the files that are named.
+    /// TLS cannot be set up from the configured files.
     #[error(transparent)]
-    Tls(#[from] FileError),
+    Tls(#[from] oribi_tls::files::FileError),
+    /// The cluster's identity cannot be read.
+    #[error(transparent)]
+    Identity(#[from] FileError),
     /// The users cannot be read.
     #[error(transparent)]
     Users(#[from] UserFileError),
-    /// The settings do not go together.
+    /// The settings are inconsistent.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// A bucket cannot be opened.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// It cannot be one of a cluster.
+    /// The server cannot join its cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Which one.
+        /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The audit log cannot be written.
     #[error("cannot open the audit log {path}: {source}")]
     Audit {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The operating system refused a thread or a poll.
@@ -72,18 +82,18 @@ pub enum StartError {
     Threads(#[from] std::io::Error),
 }
 
-/// Where a server can be reached.
+/// Addresses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// Memcached binary protocol.
     pub kv: SocketAddr,
     /// Admin HTTP.
     pub admin: SocketAddr,
-    /// The same with TLS, where it is spoken.
+    /// The same with TLS, if enabled.
     pub tls: Option<TlsAddresses>,
 }
 
-/// Where a server can be reached with TLS.
+/// Addresses of a server with TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsAddresses {
     /// Memcached binary protocol.
@@ -116,8 +126,8 @@ impl Server {
     /// Starts a server; it serves when this returns.
     ///
     /// # Errors
-    /// Whatever makes it impossible, in words for a person. The process is expected to end: what had
-    /// been started is not stopped in order, and nothing was acknowledged yet.
+    /// The reason that prevents the start, in words for an operator. The process should then end:
+    /// the parts already started are not stopped in order, and no write was acknowledged yet.
     pub fn start(settings: &Settings) -> Result<Server, StartError> {
         let started = wall_clock();
         let data_dir = DataDir::open(&settings.data_dir)?;
@@ -128,6 +138,8 @@ impl Server {
         let addresses = sockets.addresses()?;
         let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
         let mut context = context(settings, addresses, buckets, users, started);
+        context.cluster.set_identity(ClusterIdentity::open(data_dir.path())?);
+        context.data_dir = Mutex::new(Some(data_dir.path().to_owned()));
         context.tls = tls.clone();
         context.reference_seed = u64::from_ne_bytes(random_bytes());
         context.node = join_cluster(settings, addresses, &context)?;
@@ -160,12 +172,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Where the server can be reached.
+    /// Addresses of the server.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// What the server's parts share.
+    /// State that the server's parts share.
     pub fn context(&self) -> &Arc<ServerContext> {
         &self.context
     }
@@ -173,15 +185,16 @@ impl Server {
     /// Stops in order; every acknowledged write is on disk when this returns `Ok`.
     ///
     /// # Errors
-    /// The first bucket that could not be flushed. The rest is stopped all the same.
+    /// The first bucket that could not be flushed. The other parts are stopped all the same.
     pub fn shutdown(self) -> Result<(), BucketError> {
         let Server { context, listener, workers, blocking, admin, audit, .. } = self;
         tracing::info!("stopping");
         if let Some(node) = &context.node {
-            // While clients can still be told where to go.
+            // While the server can still redirect clients.
             node.leave();
         }
         listener.stop();
+        context.buckets.end_waits();
         admin.stop();
         for worker in &workers {
             worker.mailbox().post(Message::Stop);
@@ -242,7 +255,7 @@ impl Sockets {
     }
 }
 
-/// Opens the audit log where one is wanted, and records the settings in force.
+/// Opens the audit log if one is configured, and records the settings in force.
 fn open_audit(
     settings: &Settings,
     context: &mut ServerContext,
@@ -256,7 +269,7 @@ fn open_audit(
     };
     let started = AuditLog::start(options);
     let (log, thread) = started.map_err(|source| StartError::Audit { path, source })?;
-    let listed = settings.listed().map(|(name, value)| (name.to_owned(), value.into()));
+    let listed = config::listed(settings).map(|(name, value)| (name.to_owned(), value.into()));
     log.record(Actor::default(), Event::Started(listed.collect()));
     context.audit = log;
     Ok(Some(thread))
@@ -268,7 +281,7 @@ fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
     Ok(Some(Arc::new(Tls::open(options, rules)?)))
 }
 
-/// Makes the server one of a cluster, if it is to be.
+/// Makes the server join its cluster, if one is configured.
 fn join_cluster(
     settings: &Settings,
     addresses: Addresses,

@@ -1,57 +1,62 @@
-//! What all workers share: buckets, users, cluster configuration, limits, counters.
+//! State that all workers share: buckets, users, cluster configuration, limits, counters.
 //!
-//! Immutable after the start but for what its parts synchronise themselves. Nothing here is written
-//! per operation.
+//! Immutable after the start; the parts that change synchronise themselves. Operations write
+//! nothing here.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_engine::ManifestUpdateError;
 use oribi_engine::collections::{Manifest, ManifestChange};
 use oribi_types::Timestamp;
+use parking_lot::Mutex;
 
 use crate::audit::AuditLog;
 use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
-use crate::cluster::Cluster;
+use crate::clock::wall_clock;
+use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
+use crate::cluster_identity::ClusterIdentity;
+use crate::connection_memory::ConnectionMemory;
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
+use crate::file_error::FileError;
 use crate::slow_operation_log::SlowThresholds;
 use crate::tls::Tls;
-use crate::worker::wall_clock;
 
-/// What connections may do, from the settings.
+/// Limits of connections, from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     /// Time to authenticate.
     pub auth_deadline_ms: u64,
-    /// Time to complete a frame, plus one second for each 64 KiB of it.
+    /// Time to complete a frame, plus one second for each 64 KiB received of a large one.
     pub frame_deadline_ms: u64,
-    /// Time to take answers, plus one second for each 64 KiB taken.
+    /// Time for a client to read answers, plus one second for each 64 KiB read.
     pub send_deadline_ms: u64,
     /// Time without a request after which a connection is closed; 0 for never.
     pub idle_timeout_ms: u64,
-    /// Answers that are not sent, in bytes, from which on a connection's requests wait.
+    /// Unsent answers, in bytes, from which on a connection's requests wait.
     pub send_queue_bytes_max: usize,
     /// Connections at once.
     pub connections_max: usize,
-    /// How many of these only administrators may use.
+    /// Of these, connections that only administrators may use.
     pub connections_reserved: usize,
-    /// What is logged as slow.
+    /// Thresholds of the log of slow operations.
     pub slow: SlowThresholds,
-    /// Keys that a connection announces ahead, at most [`crate::limits::PREFETCH_KEYS_MAX`].
+    /// Keys that a connection announces ahead, at most `limits::PREFETCH_KEYS_MAX`.
     pub prefetch_keys: usize,
-    /// How long documents are locked.
+    /// Durations of document locks.
     pub lock_timeouts: LockTimeouts,
 }
 
 /// How long get-and-lock locks a document.
 #[derive(Debug, Clone, Copy)]
 pub struct LockTimeouts {
-    /// When the client does not say.
+    /// When the client specifies no time.
     pub default_s: u32,
-    /// Longest; who asks for more gets the default.
+    /// Longest time; a client that asks for more gets the default.
     pub max_s: u32,
 }
 
@@ -61,29 +66,44 @@ pub struct ServerContext {
     pub buckets: Arc<Buckets>,
     /// All users.
     pub users: Arc<UserStore>,
-    /// Documents for clients.
+    /// Cluster configuration documents for clients.
     pub cluster: Arc<ClusterConfig>,
     /// Operation counters.
     pub counters: Arc<ServerCounters>,
-    /// How TLS is spoken, where it is.
+    /// The TLS configuration, if TLS is enabled.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// This node's part in a cluster, where it has one.
+    /// This node's part in a cluster, if it is in one.
     pub(crate) node: Option<Arc<Cluster>>,
-    /// Connections and what each of them is.
+    /// Connections and their records.
     pub(crate) registry: ConnectionRegistry,
+    /// Memory budget of the connections.
+    pub(crate) connection_memory: Arc<ConnectionMemory>,
     /// Deadlines and caps.
     pub limits: ConnectionLimits,
-    /// Options of a bucket that is created without saying otherwise.
+    /// Default options of a new bucket.
     pub bucket_defaults: BucketOptions,
     /// When the server started.
     pub started: Timestamp,
-    /// Random, so that references to log lines are not given out twice. 0 in tests, which want equal
-    /// answers to equal requests.
+    /// Random, so that references to log lines are unique across restarts. 0 in tests, which need
+    /// equal answers to equal requests.
     pub(crate) reference_seed: u64,
-    /// Who got in and what was refused, for the record.
+    /// Logins and refusals, for the record.
     pub(crate) audit: AuditLog,
+    /// Directory with the cluster's identity; `None` in tests that persist nothing.
+    pub(crate) data_dir: Mutex<Option<PathBuf>>,
     connections: AtomicUsize,
     rejected: AtomicUsize,
+}
+
+/// Why the cluster could not be named.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterNameError {
+    /// The data directory refused the write.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The other nodes could not be notified.
+    #[error(transparent)]
+    Cluster(#[from] EtcdError),
 }
 
 impl ServerContext {
@@ -97,7 +117,10 @@ impl ServerContext {
         bucket_defaults: BucketOptions,
         started: Timestamp,
     ) -> ServerContext {
+        let connection_memory = Arc::new(ConnectionMemory::default());
+        connection_memory.set_quotas(buckets.quota_bytes());
         ServerContext {
+            connection_memory,
             buckets,
             users,
             cluster,
@@ -110,12 +133,13 @@ impl ServerContext {
             started,
             reference_seed: 0,
             audit: AuditLog::default(),
+            data_dir: Mutex::default(),
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),
         }
     }
 
-    /// How TLS is spoken, where it is.
+    /// The TLS configuration, if TLS is enabled.
     pub fn tls(&self) -> Option<&Arc<Tls>> {
         self.tls.as_ref()
     }
@@ -125,7 +149,8 @@ impl ServerContext {
         wall_clock().unix_s().saturating_sub(self.started.unix_s())
     }
 
-    /// Changes the collections of a bucket, on every node that has it; in force here when it returns. Blocks.
+    /// Changes the collections of a bucket, on every node that has it; in force on this node when
+    /// it returns. Blocks.
     ///
     /// # Errors
     /// As [`oribi_engine::Bucket::update_manifest`]; also when the cluster cannot agree now.
@@ -158,7 +183,27 @@ impl ServerContext {
         })
     }
 
-    /// Counts a new connection; false when there are too many, and then it is not counted.
+    /// Names the cluster, durably. In a cluster the other nodes follow. Blocks.
+    ///
+    /// # Errors
+    /// An I/O error, or an error of etcd; the old name remains.
+    pub(crate) fn set_cluster_name(&self, name: &str) -> Result<(), ClusterNameError> {
+        if let Some(node) = &self.node {
+            return Ok(node.set_name(name)?);
+        }
+        // One change at a time, so that the file and the documents agree.
+        let data_dir = self.data_dir.lock();
+        let current = self.cluster.identity();
+        let identity = ClusterIdentity { uuid: current.uuid.clone(), name: name.to_owned() };
+        if let Some(data_dir) = &*data_dir {
+            identity.write(data_dir)?;
+        }
+        self.cluster.set_identity(identity);
+        self.cluster.advance();
+        Ok(())
+    }
+
+    /// Counts a new connection; false, without counting it, when there are too many.
     pub fn admit_connection(&self) -> bool {
         if self.connections.fetch_add(1, Ordering::AcqRel) >= self.limits.connections_max {
             self.connections.fetch_sub(1, Ordering::AcqRel);
@@ -168,7 +213,8 @@ impl ServerContext {
         true
     }
 
-    /// True when a connection, counted already, may be used by somebody with or without the role `admin`.
+    /// True when a connection, counted already, may be used by a user with or without the role
+    /// `admin`.
     pub fn admit_user(&self, is_admin: bool) -> bool {
         let ConnectionLimits { connections_max, connections_reserved, .. } = self.limits;
         let is_admitted = is_admin || self.connections() + connections_reserved <= connections_max;
@@ -183,12 +229,12 @@ impl ServerContext {
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Connections right now.
+    /// Current number of connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Connections refused because there were too many, for users or for anybody.
+    /// Connections refused because of either limit: the one for users or the one for all.
     pub fn rejected_connections(&self) -> usize {
         self.rejected.load(Ordering::Relaxed)
     }

@@ -1,12 +1,13 @@
-//! Operations that took longer than an operator wants to hear of.
+//! Operations that took longer than the operator's thresholds.
 //!
-//! Owns: the thresholds, the form of a line and the bound on how many a worker writes. A line is one JSON
-//! object in the server's log, under the target `slow_operation`. Waits for the store, be it to read a
-//! document or to persist one, are known from the worker's batch clock and cost nothing to know; the time
-//! of execution is known of operations that are timed anyway: those of connections which negotiated
-//! server durations. Of others it is known of a few together, see [`Stretch`]: such a line has all of them, and when there
-//! was but one it has the time of that. Invariants: names of users and keys stand between `<ud>`
-//! and `</ud>`, so that a log can be given away without them; no operation reads a clock because of this.
+//! Owns: the thresholds, the form of a line and the limit on a worker's lines. A line is one JSON
+//! object in the server's log, under the target `slow_operation`. Waits for the store, to read a
+//! document or to persist one, follow from the worker's batch clock at no cost. Execution is timed
+//! for connections that negotiated server durations. For the others only the time of a few
+//! operations together is known, see [`Stretch`]: such a line lists all of them.
+//!
+//! Invariants: names of users and keys stand between `<ud>` and `</ud>`, so an operator can strip
+//! them before passing a log on; no operation reads a clock because of this log.
 
 mod stretch;
 
@@ -17,17 +18,17 @@ use serde_json::{Value, json};
 
 pub(crate) use stretch::Stretch;
 
-/// Lines that a worker writes in a second.
+/// Maximum lines of a worker per second.
 const LINES_PER_SECOND: u32 = 10;
 
-/// What takes equally long.
+/// A class of operations with similar durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperationClass {
     /// Reads of documents.
     Read,
     /// Writes of documents.
     Write,
-    /// Writes that are answered when the store has them.
+    /// Writes that are answered once the store has them.
     Durable,
     /// Everything else.
     Other,
@@ -51,7 +52,7 @@ impl SlowThresholds {
     pub const OFF: SlowThresholds =
         SlowThresholds { read_ms: 0, write_ms: 0, durable_ms: 0, other_ms: 0 };
 
-    /// The least of those that are on.
+    /// The least threshold in use.
     fn least(&self) -> Option<u64> {
         let all = [self.read_ms, self.write_ms, self.durable_ms, self.other_ms];
         all.into_iter().filter(|ms| *ms != 0).min()
@@ -73,7 +74,7 @@ impl Default for SlowThresholds {
     }
 }
 
-/// What is known of an operation that ended.
+/// An operation that ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation<'a> {
     /// Opcode of the request.
@@ -82,17 +83,17 @@ pub(crate) struct Operation<'a> {
     pub class: OperationClass,
     /// Number of the connection.
     pub connection: u64,
-    /// Who asked.
+    /// The user.
     pub user: &'a str,
     /// Bucket, if one is selected.
     pub bucket: &'a str,
-    /// The key as it came; empty when it is not known any more.
+    /// The key as received; empty when it is no longer known.
     pub key: &'a [u8],
-    /// Time of the last try, where it is known.
+    /// Time of the last attempt, if known.
     pub execute_us: Option<u64>,
-    /// Waited until a document was read from the store.
+    /// Time waited for a fetch from the store.
     pub fetch_ms: u64,
-    /// Waited until the store had the write.
+    /// Time waited for the store to persist the write.
     pub persist_ms: u64,
 }
 
@@ -131,14 +132,13 @@ impl SlowOperationLog {
         }
     }
 
-    /// Time from which it is worth looking at the requests of a stretch, in microseconds; `None` when nothing is ever
-    /// logged.
+    /// Time from which a stretch needs a closer look, in microseconds; `None` when the log is off.
     pub fn least_us(&self) -> Option<u64> {
         self.least_us
     }
 
-    /// Logs a stretch of requests that took this long together, if it was too long for any of them. `first` is the
-    /// first of them; `classes` are all of them.
+    /// Logs a stretch of requests that took this long together, if that is too long for any of
+    /// them. `first` is the first of them; `classes` are all of them.
     pub fn note_stretch(
         &mut self,
         now_ms: u64,
@@ -164,7 +164,7 @@ impl SlowOperationLog {
         self.lines
     }
 
-    /// The line for a slow operation, unless there were too many in this second.
+    /// The line for a slow operation; `None` above the limit of this second.
     fn line(&mut self, now_ms: u64, operation: &Operation<'_>) -> Option<String> {
         self.admit(now_ms, operation).map(|line| line.to_string())
     }
@@ -206,7 +206,7 @@ fn name_of(opcode: u8) -> &'static str {
     Opcode::from_u8(opcode).map_or("unknown", Opcode::name)
 }
 
-/// What is a user's own, between tags by which it can be taken out of a log.
+/// User data between tags, so that a tool can strip it from a log.
 pub(crate) fn redacted(bytes: &[u8]) -> String {
     let mut text = String::from("<ud>");
     write!(text, "{}", bytes.escape_ascii()).expect("a String takes every write");

@@ -1,59 +1,30 @@
 //! The single wire status of each outcome of the engine.
 //!
-//! One exhaustive match per outcome type: a new outcome does not compile until it has a status here.
-//! Called by the dispatcher and nobody else. [`for_legacy`] gives the words of classic memcached to
-//! a client that did not ask for extended ones.
+//! One exhaustive match per outcome type: a new outcome does not compile until it has a status
+//! here. A missing document is a reply, not a failure; the dispatcher gives it its status. Only the
+//! dispatcher calls this. [`for_legacy`] gives classic memcached statuses to a client that did not
+//! negotiate extended ones.
 
-use oribi_engine::{
-    CounterOutcome, GetOutcome, LockOutcome, MetaOutcome, MutationOutcome, PersistOutcome, Refused,
-    UnlockOutcome,
-};
+use oribi_engine::{CounterOutcome, MutationOutcome, PersistOutcome, Refused, UnlockOutcome};
 use oribi_protocol::frame_info::FrameInfoError;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_subdoc::SubdocError;
 
-/// Why the engine did not look at the key at all.
+/// Why the engine did not look at the key.
 pub fn of_refused(refused: Refused) -> Status {
     match refused {
         Refused::NotMyVbucket => Status::NotMyVbucket,
         Refused::UnknownCollection => Status::UnknownCollection,
         Refused::TemporaryFailure => Status::Etmpfail,
         Refused::NoMemory => Status::Enomem,
-        // Who cannot wait for a fetch tells the client to come again.
+        // A caller that cannot wait for a fetch tells the client to come again.
         Refused::NeedsFetch => Status::Etmpfail,
         Refused::Locked => Status::Locked,
     }
 }
 
-/// Get and get-and-touch.
-pub fn of_get(outcome: &GetOutcome) -> Status {
-    match outcome {
-        GetOutcome::Hit(_) | GetOutcome::HitLocked(_) => Status::Success,
-        GetOutcome::Miss => Status::KeyEnoent,
-        GetOutcome::Refused(refused) => of_refused(*refused),
-    }
-}
-
-/// Get-meta.
-pub fn of_meta(outcome: &MetaOutcome) -> Status {
-    match outcome {
-        MetaOutcome::Found(..) => Status::Success,
-        MetaOutcome::Miss => Status::KeyEnoent,
-        MetaOutcome::Refused(refused) => of_refused(*refused),
-    }
-}
-
-/// Get-and-lock.
-pub fn of_lock(outcome: &LockOutcome) -> Status {
-    match outcome {
-        LockOutcome::Done { .. } => Status::Success,
-        LockOutcome::Miss => Status::KeyEnoent,
-        LockOutcome::Refused(refused) => of_refused(*refused),
-    }
-}
-
-/// Unlock.
+/// The result of an unlock.
 pub fn of_unlock(outcome: UnlockOutcome) -> Status {
     match outcome {
         UnlockOutcome::Done => Status::Success,
@@ -63,14 +34,14 @@ pub fn of_unlock(outcome: UnlockOutcome) -> Status {
     }
 }
 
-/// True for requests that a client without extended errors was always told to try again when they met a lock; the
-/// others look to it as if somebody else had written.
+/// True for requests that a client without extended errors was always told to retry when they met a
+/// lock. To the other requests a lock looks like a concurrent write.
 pub fn locked_is_temporary(opcode: Opcode) -> bool {
     use Opcode::{Delete, Deleteq, GetLocked, UnlockKey};
     matches!(opcode, GetLocked | UnlockKey | Delete | Deleteq)
 }
 
-/// Store, concat, delete and touch.
+/// The result of a store, concat, delete or touch.
 pub fn of_mutation(outcome: &MutationOutcome) -> Status {
     match outcome {
         MutationOutcome::Done(_) => Status::Success,
@@ -83,7 +54,7 @@ pub fn of_mutation(outcome: &MutationOutcome) -> Status {
     }
 }
 
-/// Increment and decrement.
+/// The result of an increment or decrement.
 pub fn of_counter(outcome: &CounterOutcome) -> Status {
     match outcome {
         CounterOutcome::Done { .. } => Status::Success,
@@ -94,7 +65,7 @@ pub fn of_counter(outcome: &CounterOutcome) -> Status {
     }
 }
 
-/// An operation on a path.
+/// The error of an operation on a path.
 pub fn of_sub_document(error: SubdocError) -> Status {
     match error {
         SubdocError::PathEnoent => Status::SubdocPathEnoent,
@@ -111,7 +82,8 @@ pub fn of_sub_document(error: SubdocError) -> Status {
     }
 }
 
-/// A write that waited for the store. After a failure nobody knows whether it is on disk.
+/// The result of a write that waited for the store. After a failure it is unknown whether the write
+/// is on disk.
 pub fn of_persist(outcome: PersistOutcome) -> Status {
     match outcome {
         PersistOutcome::Persisted => Status::Success,
@@ -119,17 +91,17 @@ pub fn of_persist(outcome: PersistOutcome) -> Status {
     }
 }
 
-/// Framing extras that were not understood.
+/// The error in framing extras.
 pub fn of_frame_info(error: FrameInfoError) -> Status {
     match error {
         FrameInfoError::Malformed => Status::Einval,
         FrameInfoError::Unknown(_) => Status::UnknownFrameInfo,
-        FrameInfoError::InvalidDurabilityLevel => Status::DurabilityInvalidLevel,
+        FrameInfoError::InvalidDurability => Status::DurabilityInvalidLevel,
     }
 }
 
-/// The nearest classic status for a client without the XError feature. Statuses of the handshake stay
-/// as they are, because the commands that answer with them are not classic either.
+/// The nearest classic status for a client without the XError feature. Handshake statuses stay as
+/// they are, because the commands that answer with them are not classic either.
 pub fn for_legacy(status: Status) -> Status {
     match status {
         Status::Locked => Status::KeyEexists,
@@ -140,6 +112,23 @@ pub fn for_legacy(status: Status) -> Status {
         Status::SyncWriteAmbiguous | Status::SyncWriteInProgress => Status::Etmpfail,
         other => other,
     }
+}
+
+/// The text of memcached 1.6 in the answer to a failed request, word for word; `None` for a status
+/// that memcached does not have.
+pub fn memcached_text(status: Status) -> Option<&'static str> {
+    Some(match status {
+        Status::KeyEnoent => "Not found",
+        Status::KeyEexists => "Data exists for key.",
+        Status::E2big => "Too large.",
+        Status::Einval => "Invalid arguments",
+        Status::NotStored => "Not stored.",
+        Status::DeltaBadval => "Non-numeric server-side value for incr or decr",
+        Status::AuthError => "Auth failure.",
+        Status::UnknownCommand => "Unknown command",
+        Status::Enomem => "Out of memory",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -158,9 +147,6 @@ mod tests {
         ];
         for (refused, status) in all {
             assert_eq!(of_refused(refused), status);
-            assert_eq!(of_get(&GetOutcome::Refused(refused)), status);
-            assert_eq!(of_meta(&MetaOutcome::Refused(refused)), status);
-            assert_eq!(of_lock(&LockOutcome::Refused(refused)), status);
             assert_eq!(of_unlock(UnlockOutcome::Refused(refused)), status);
             assert_eq!(of_mutation(&MutationOutcome::Refused(refused)), status);
             assert_eq!(of_counter(&CounterOutcome::Refused(refused)), status);
@@ -169,9 +155,6 @@ mod tests {
 
     #[test]
     fn every_other_outcome_has_its_status() {
-        assert_eq!(of_get(&GetOutcome::Miss), Status::KeyEnoent);
-        assert_eq!(of_meta(&MetaOutcome::Miss), Status::KeyEnoent);
-        assert_eq!(of_lock(&LockOutcome::Miss), Status::KeyEnoent);
         assert_eq!(of_unlock(UnlockOutcome::Done), Status::Success);
         assert_eq!(of_unlock(UnlockOutcome::NotFound), Status::KeyEnoent);
         assert_eq!(of_unlock(UnlockOutcome::NotLocked), Status::NotLocked);
@@ -190,7 +173,7 @@ mod tests {
         assert_eq!(of_frame_info(FrameInfoError::Malformed), Status::Einval);
         assert_eq!(of_frame_info(FrameInfoError::Unknown(4)), Status::UnknownFrameInfo);
         assert_eq!(
-            of_frame_info(FrameInfoError::InvalidDurabilityLevel),
+            of_frame_info(FrameInfoError::InvalidDurability),
             Status::DurabilityInvalidLevel
         );
     }

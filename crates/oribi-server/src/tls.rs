@@ -1,10 +1,11 @@
-//! How the server speaks TLS: the configuration in force, its replacement, and whom certificates stand for.
+//! TLS of the server: the configuration in force, its replacement, and the users of certificates.
 //!
-//! Owns: the configuration that new connections get, and the thread that looks every two seconds whether the
-//! files it was made from are others. Invariants: a replacement is checked whole before it counts, and one
-//! that cannot be used, or whose certificate has expired, is refused with a log line while the old one goes
-//! on; connections keep what they began with. Callers: workers and the admin HTTP (new connections), the
-//! `oribi` binary (SIGHUP) and an admin route (reload). The protocol itself is `oribi_tls`'s.
+//! Owns: the configuration for new connections, and the thread that checks every two seconds
+//! whether its files have changed. Invariants: a replacement is checked as a whole before it takes
+//! effect. One that is unusable, or whose certificate has expired, is refused with a log line, and
+//! the old one stays in force. Connections keep the configuration they started with. Callers:
+//! workers and the admin HTTP (new connections), the `oribi` binary (SIGHUP) and an admin route
+//! (reload). `oribi_tls` is the protocol itself.
 
 mod name_rule;
 #[cfg(test)]
@@ -25,38 +26,38 @@ use oribi_tls::server::{ClientCertificates, ServerOptions, ServerTls};
 use parking_lot::Mutex;
 
 use crate::auth::{Identity, UserStore};
-use crate::worker::wall_clock;
+use crate::clock::wall_clock;
 pub use name_rule::{NameRule, NameRuleError};
 
-/// How often the files are looked at.
+/// Interval of checks for changed files.
 const POLL: Duration = Duration::from_secs(2);
 
-/// At most one failure is logged in this time; the others are counted.
+/// Minimum time between two logged failures; failures in between are counted only.
 const FAILURE_LOG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why new files are not used.
+/// Why new files were refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// They cannot be.
+    /// The files are unusable.
     #[error(transparent)]
     Files(#[from] FileError),
-    /// No client would accept the certificate.
+    /// The certificate has expired, so no client would accept it.
     #[error("{0}: the certificate has expired")]
     Expired(String),
 }
 
-/// Whom a client's certificate stands for.
+/// The user of a client's certificate.
 #[derive(Debug)]
 pub enum Certified {
-    /// It has none, or one that names no user, and may authenticate by other means.
+    /// No certificate, or one that names no user; the client may authenticate by other means.
     Nobody,
     /// This user.
     User(Arc<Identity>),
-    /// Nobody, and clients have to be somebody.
+    /// No user, although certificates are mandatory.
     Refused,
 }
 
-/// Inode, size and modification time of a file; `None` when it is not there.
+/// Inode, size and modification time of a file; `None` when the file does not exist.
 type FileStamp = Option<(u64, u64, i64, i64)>;
 
 /// See the module text.
@@ -64,7 +65,7 @@ pub struct Tls {
     options: ServerOptions,
     rules: Vec<NameRule>,
     current: ArcSwap<ServerTls>,
-    /// Of the files that were looked at last, in the order of [`ServerOptions::paths`].
+    /// Stamps of the files at the last check, in the order of [`ServerOptions::paths`].
     stamps: Mutex<Vec<FileStamp>>,
     failure_log: Mutex<FailureLog>,
 }
@@ -75,7 +76,7 @@ struct FailureLog {
     suppressed: u64,
 }
 
-/// The running look-out for other files. Dropping it ends it.
+/// The running file watch; dropping it ends it.
 pub(crate) struct FileWatch {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -87,7 +88,7 @@ impl Tls {
     /// # Errors
     /// The first file that cannot be used.
     pub fn open(options: ServerOptions, rules: Vec<NameRule>) -> Result<Tls, FileError> {
-        // Taken first, so that a change in between is seen as one.
+        // Taken first, so that a change in between is detected.
         let stamps = stamps(&options);
         let current = options.load()?;
         if has_expired(&current) {
@@ -102,7 +103,7 @@ impl Tls {
         })
     }
 
-    /// The configuration that new connections get.
+    /// The configuration for new connections.
     pub fn current(&self) -> Arc<ServerTls> {
         self.current.load_full()
     }
@@ -112,23 +113,23 @@ impl Tls {
         Session::server(Arc::clone(&self.current.load().config))
     }
 
-    /// Makes new connections use what the files hold now.
+    /// Makes new connections use the current content of the files.
     ///
     /// # Errors
-    /// Why that cannot be used; everything stays as it is.
+    /// Why the files are unusable; the configuration stays as it is.
     pub fn reload(&self) -> Result<(), ReloadError> {
         let mut last = self.stamps.lock();
         *last = stamps(&self.options);
         self.replace()
     }
 
-    /// The same if the files are others than they were, with the outcome in the log.
+    /// Reloads if the files have changed, and logs the outcome.
     pub(crate) fn reload_if_changed(&self) {
         let mut last = self.stamps.lock();
         let now = stamps(&self.options);
         if *last != now {
             *last = now;
-            // Logged there.
+            // `replace` logs the outcome.
             let _ = self.replace();
         }
     }
@@ -147,13 +148,13 @@ impl Tls {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, "TLS goes on with the certificates loaded before");
+                tracing::warn!(%error, "cannot reload TLS certificates; those loaded before stay");
                 Err(error)
             }
         }
     }
 
-    /// Whom the certificate of a client stands for. Its chain was verified in the handshake.
+    /// The user of a client's certificate. The handshake has verified its chain.
     pub(crate) fn certified(&self, certificate: Option<&[u8]>, users: &UserStore) -> Certified {
         let found = certificate.and_then(|der| {
             let certificate = certificate::read(der).ok()?;
@@ -173,7 +174,7 @@ impl Tls {
         }
     }
 
-    /// Whether a failed handshake should be logged, and then how many were not since the last one.
+    /// Whether to log a failed handshake, and then the number of unlogged ones since the last.
     pub(crate) fn may_log_failure(&self) -> Option<u64> {
         let mut log = self.failure_log.lock();
         let now = Instant::now();
@@ -187,15 +188,14 @@ impl Tls {
 }
 
 impl FileWatch {
-    /// Looks from now on whether the files are others.
+    /// Starts to watch the files for changes.
     pub fn start(tls: Arc<Tls>) -> std::io::Result<FileWatch> {
         let (stop, stopped) = mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name("oribi-tls-files".to_owned()).spawn(move || {
-                while stopped.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
-                    tls.reload_if_changed();
-                }
-            })?;
+        let thread = oribi_supervisor::spawn("oribi-tls-files", move || {
+            while stopped.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
+                tls.reload_if_changed();
+            }
+        })?;
         Ok(FileWatch { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -204,7 +204,7 @@ impl Drop for FileWatch {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the look-out for certificates panicked");
+            tracing::error!("the thread that watches certificates panicked");
         }
     }
 }

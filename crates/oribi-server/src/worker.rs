@@ -1,36 +1,40 @@
-//! A worker: one thread with its own poll, serving the connections handed to it.
+//! A worker: one thread with its own poll that serves the connections handed to it.
 //!
-//! Owns: the sockets and state machines of its connections, the pools of free blocks, and the run queue.
+//! Owns: the sockets and state machines of its connections, the pools of free blocks, and the run
+//! queue.
 //!
-//! How it works: readiness is edge-triggered, therefore each connection remembers whether its socket may
-//! have more to read and whether it may take more. A connection with something to do stands in the run
-//! queue once; a turn reads at most one block, serves a bounded number of frames and sends, then the
-//! next connection has its turn, so that one busy client delays the others by a bounded amount.
-//! Time is read once per round. Deadlines are looked at once a second.
+//! Readiness is edge-triggered, so each connection remembers whether its socket may have more to
+//! read and may accept more output. A connection with work is in the run queue exactly once. A turn
+//! reads at most one block, serves a bounded number of frames and sends; then the next connection
+//! has its turn. So one busy client delays the others by a bounded amount. The worker reads the
+//! clock once per round, and checks deadlines once a second.
 //!
-//! Invariants: an idle connection holds no block; a turn never blocks; every connection that ends is
-//! logged once with its reason. Sockets arrive, and completions of parked writes, through the mailbox.
-//! It deliberately knows no opcode.
+//! Invariants: an idle connection holds no block; a turn never blocks; every connection that ends
+//! is logged once with its reason. Sockets, and completions of parked writes, arrive through the
+//! mailbox. A worker knows no opcode.
 
 mod connections;
 mod handshake;
+mod slot;
+mod transfer;
 mod transport;
 mod turn;
 
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
-use oribi_types::Timestamp;
+use oribi_engine::block_arena;
 
 use crate::blocking_thread::BlockingQueue;
-use crate::connection::close_reason::CloseReason;
-use crate::connection::parked::ParkToken;
+use crate::clock::wall_clock;
+use crate::connection::Connection;
+use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::parked::ParkToken;
 use crate::environment::{Environment, LatencyClock};
-use crate::limits::DEADLINE_SCAN_MS;
+use crate::limits::{DEADLINE_SCAN_MS, ROOM_RETRY_MS};
 use crate::mailbox::{Mailbox, Message};
 use crate::server_context::ServerContext;
 use connections::Connections;
@@ -41,7 +45,7 @@ const EVENTS_MAX: usize = 1024;
 /// Token of the waker; connections use their slots.
 const WAKER: Token = Token(usize::MAX);
 
-/// Longest time that a stopping worker tries to send what is pending.
+/// Longest time that a stopping worker tries to send pending output.
 const STOP_DRAIN: Duration = Duration::from_millis(500);
 
 /// A running worker.
@@ -62,34 +66,28 @@ impl Worker {
         let mailbox = Mailbox::new(Some(waker));
         let latency_clock = LatencyClock::System(Instant::now());
         let environment = Environment::new(server, index, Arc::clone(&mailbox), latency_clock);
-        let thread =
-            std::thread::Builder::new().name(format!("oribi-worker-{index}")).spawn(move || {
-                let worker = WorkerLoop {
-                    poll,
-                    environment,
-                    blocking,
-                    connections: Connections::default(),
-                    messages: Vec::new(),
-                    scanned_ms: 0,
-                    stopping_since: None,
-                };
-                // A worker that panicked leaves its connections hanging and whatever it had locked in
-                // an unknown state. A process that ends is noticed and started again; what was
-                // acknowledged as durable is on disk.
-                if std::panic::catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
-                    tracing::error!(worker = index, "a worker panicked; the process ends");
-                    std::process::abort();
-                }
-            })?;
+        let thread = oribi_supervisor::spawn(format!("oribi-worker-{index}"), move || {
+            let worker = WorkerLoop {
+                poll,
+                environment,
+                blocking,
+                connections: Connections::default(),
+                messages: Vec::new(),
+                scanned_ms: 0,
+                room_retry_ms: 0,
+                stopping_since: None,
+            };
+            worker.run();
+        })?;
         Ok(Worker { mailbox, thread })
     }
 
-    /// Where the worker is reached.
+    /// The mailbox through which other threads reach the worker.
     pub fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 
-    /// Waits for the end of a worker that was told to stop.
+    /// Waits until a worker that was told to stop has ended.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("a worker panicked");
@@ -97,15 +95,9 @@ impl Worker {
     }
 }
 
-/// Milliseconds of a reading of the latency clock, at least 1 so that 0 can mean "never".
+/// Converts a reading of the latency clock to milliseconds, at least 1 so that 0 can mean "never".
 fn monotonic_ms(now_ns: u64) -> u64 {
     now_ns / 1_000_000 + 1
-}
-
-/// The wall clock. A clock set before 1970 counts as 1970.
-pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp { unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
 }
 
 struct WorkerLoop {
@@ -115,6 +107,8 @@ struct WorkerLoop {
     connections: Connections,
     messages: Vec<Message>,
     scanned_ms: u64,
+    /// When writes that wait for room try again.
+    room_retry_ms: u64,
     stopping_since: Option<Instant>,
 }
 
@@ -125,9 +119,11 @@ impl WorkerLoop {
             if let Err(error) = self.poll.poll(&mut events, self.patience())
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!(%error, "poll failed; the worker ends");
-                break;
+                // The acceptor would still hand sockets to this worker, which would never serve
+                // them.
+                oribi_supervisor::end_process(&format!("poll failed: {error}"));
             }
+            oribi_supervisor::plant("worker");
             self.environment.now = wall_clock();
             let now_ns = self.environment.latency_clock.now_ns();
             self.environment.now_ms = monotonic_ms(now_ns);
@@ -138,25 +134,37 @@ impl WorkerLoop {
                 }
             }
             self.take_messages();
+            self.retry_writes();
+            self.connections.run_timers(self.environment.now_ms);
             self.run_turns();
             self.scan_deadlines();
             if self.is_stopped() {
                 break;
             }
         }
-        self.connections.close_all(&self.environment, CloseReason::ServerStopping);
+        self.connections.close_all(&mut self.environment, CloseReason::ServerStopping);
     }
 
-    /// How long the kernel may keep us waiting for an event.
+    /// Longest time to wait for an event in the kernel.
     fn patience(&self) -> Option<Duration> {
         if self.connections.has_runnable() {
             Some(Duration::ZERO)
+        } else if !self.environment.room_waits.is_empty() {
+            Some(Duration::from_millis(ROOM_RETRY_MS))
         } else if self.stopping_since.is_some() {
             Some(Duration::from_millis(10))
         } else if self.connections.is_empty() {
+            block_arena::give_back_kept_blocks();
             None
         } else {
-            Some(Duration::from_millis(DEADLINE_SCAN_MS))
+            let timer_ms = match self.connections.timer_due_ms() {
+                None => DEADLINE_SCAN_MS,
+                Some(due_ms) => {
+                    let now_ns = self.environment.latency_clock.now_ns();
+                    due_ms.saturating_sub(monotonic_ms(now_ns))
+                }
+            };
+            Some(Duration::from_millis(timer_ms.min(DEADLINE_SCAN_MS)))
         }
     }
 
@@ -193,6 +201,11 @@ impl WorkerLoop {
                     connection.job_done(environment, session, result);
                 });
             }
+            Message::MemoryGranted { connection, bytes } => {
+                self.connections.grant_memory(connection, bytes, &mut self.environment);
+            }
+            // The turn itself looks what there is.
+            Message::ChangesReady { connection } => self.connections.with_id(connection, |_| {}),
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
             Message::Stop => {
                 self.stopping_since = Some(Instant::now());
@@ -201,9 +214,21 @@ impl WorkerLoop {
         }
     }
 
+    /// Lets writes that wait for room try again.
+    fn retry_writes(&mut self) {
+        let now_ms = self.environment.now_ms;
+        if self.environment.room_waits.is_empty() || now_ms < self.room_retry_ms {
+            return;
+        }
+        self.room_retry_ms = now_ms + ROOM_RETRY_MS;
+        for connection in std::mem::take(&mut self.environment.room_waits) {
+            self.connections.with_id(connection, Connection::retry_write);
+        }
+    }
+
     fn run_turns(&mut self) {
-        // Those that wait for a handshake beside it get one turn together, whoever of them is next.
-        self.connections.run_handshake(&self.environment);
+        // All connections in their handshake share one turn per round.
+        self.connections.run_handshake(&mut self.environment);
         for _ in 0..self.connections.runnable() {
             self.connections.run_next(&mut self.environment);
             let session = self.environment.session();
@@ -218,6 +243,7 @@ impl WorkerLoop {
         if now_ms.saturating_sub(self.scanned_ms) >= DEADLINE_SCAN_MS {
             self.scanned_ms = now_ms;
             self.connections.scan(&mut self.environment);
+            block_arena::join_round();
         }
     }
 
@@ -228,4 +254,4 @@ impl WorkerLoop {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

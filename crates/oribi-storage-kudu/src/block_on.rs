@@ -1,8 +1,9 @@
-//! Runs a future of the store's runtime on the thread of a caller who cannot wait otherwise.
+//! Runs a future of the store's runtime on the thread of a synchronous caller.
 //!
-//! The seam to the engine is synchronous. Tokio's own way panics on a thread that belongs to some runtime, and
-//! the server's admin HTTP has one of its own; parking the thread works anywhere. Invariant: I/O and timers
-//! of the future are those of the store's runtime, whose threads drive them.
+//! The seam to the engine is synchronous. Tokio's own `block_on` panics on a thread that belongs to
+//! some runtime, and the server's admin HTTP has such threads; parking the thread works anywhere.
+//! Invariant: I/O and timers of the future are those of the store's runtime, whose threads drive
+//! them.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,25 +1,25 @@
-//! Which documents have more than one row, and how many.
+//! The documents that have more than one row, and their number of rows.
 //!
-//! A document that gets shorter has to lose its last rows in the Write that makes it shorter, or a reader would find
-//! them. Nearly all documents have one row, so only the others are known here. Invariant: the number known is never
-//! less than the number of rows in the table, whatever became of a Write whose answer is missing; a row that is deleted
-//! and was not there costs little.
+//! The Write that shortens a document must also delete its last rows, or a reader would find them.
+//! Nearly all documents have one row, so the index holds only the others. Invariant: the number in
+//! the index is never less than the number of rows in the table, whatever the outcome of a Write
+//! whose answer is missing. Deleting a row that does not exist costs little.
 
 use std::collections::HashMap;
 
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-/// The documents of one vbucket that have more than one row, and how many rows each.
+/// The documents of one vbucket that have more than one row, with their number of rows.
 type ChunkedDocuments = HashMap<(CollectionId, Box<[u8]>), u16>;
 
-/// Rows of documents with more than one.
+/// Numbers of rows, for documents with more than one.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkIndex {
     vbuckets: HashMap<Vbid, ChunkedDocuments>,
 }
 
 impl ChunkIndex {
-    /// How many rows a document has at most.
+    /// Maximum number of rows of a document.
     pub(crate) fn rows(&self, vbid: Vbid, key: DocKey<'_>) -> u16 {
         let Some(vbucket) = self.vbuckets.get(&vbid).filter(|known| !known.is_empty()) else {
             return 1;
@@ -27,7 +27,7 @@ impl ChunkIndex {
         vbucket.get(&(key.collection, key.key.into())).copied().unwrap_or(1)
     }
 
-    /// A document may have this many rows from now on, or as many as before.
+    /// Notes that a document may have this many rows from now on, or as many as before.
     pub(crate) fn at_least(&mut self, vbid: Vbid, key: DocKey<'_>, rows: u16) {
         if rows > self.rows(vbid, key) {
             let vbucket = self.vbuckets.entry(vbid).or_default();
@@ -35,7 +35,7 @@ impl ChunkIndex {
         }
     }
 
-    /// A document has this many rows, for sure.
+    /// Notes that a document has exactly this many rows.
     pub(crate) fn settle(&mut self, vbid: Vbid, key: DocKey<'_>, rows: u16) {
         let Some(vbucket) = self.vbuckets.get_mut(&vbid).filter(|known| !known.is_empty()) else {
             return self.at_least(vbid, key, rows);
@@ -48,12 +48,12 @@ impl ChunkIndex {
         }
     }
 
-    /// Nothing is left of a vbucket.
+    /// Removes the entries of a vbucket that has no rows left.
     pub(crate) fn forget_vbucket(&mut self, vbid: Vbid) {
         self.vbuckets.remove(&vbid);
     }
 
-    /// Nothing is left of a collection of a vbucket.
+    /// Removes the entries of a collection of a vbucket that has no rows left.
     pub(crate) fn forget_collection(&mut self, vbid: Vbid, collection: CollectionId) {
         if let Some(vbucket) = self.vbuckets.get_mut(&vbid) {
             vbucket.retain(|(of, _), _| *of != collection);

@@ -1,8 +1,8 @@
-//! The right to write: an epoch of the table, and which vbuckets this process owns in it.
+//! The right to write: an epoch of the table, and the vbuckets that this process owns in it.
 //!
-//! Owns: the session of an epoch. Invariants: its rows name the column of the epoch, so that they are refused as
-//! a whole from the moment on at which the table has another one; the owned vbuckets were asked for after the
-//! table's schema was read, so that one that was lost since then was lost to a later epoch.
+//! Owns: the session of an epoch. Invariants: its rows name the column of the epoch, so Kudu
+//! refuses them as a whole as soon as the table has another one. The owned vbuckets were read after
+//! the table's schema, so a vbucket lost since then was lost to a later epoch.
 
 use oribi_kudu::{FlushMode, SchemaChange, Session, SessionOptions, Table};
 use oribi_storage::Ownership;
@@ -10,10 +10,13 @@ use oribi_types::Vbid;
 
 use std::time::Duration;
 
-/// A Write is repeated under its identity until it is decided; what is to end it is the store being closed.
+/// A Write is repeated under its identity until it is decided; only the store's closing ends it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Rounds are bounded by whoever makes them.
+/// Not the effective limit: the maker of a round bounds its size.
 const BUFFER_BYTES_MAX: usize = 1 << 30;
+/// A session releases its memory after each round: any tablet may get most of a round, and there
+/// may be hundreds of tablets.
+const SPARE_BYTES_MAX: usize = 128 << 10;
 
 /// See the module text.
 #[derive(Debug)]
@@ -24,38 +27,37 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The epoch of a table that was just opened. Asks for the owned vbuckets now.
+    /// The epoch of a table that was just opened. Reads the owned vbuckets now.
     pub(crate) fn of(table: Table, vbuckets: u16, ownership: &dyn Ownership) -> Epoch {
         let owned = (0..vbuckets).map(|vbid| ownership.owns(Vbid(vbid))).collect();
         Epoch { session: session(&table), table, owned }
     }
 
-    /// Whether a vbucket may be written, or with none what belongs to the whole bucket.
+    /// True when a vbucket may be written; without a vbucket, data of the whole bucket.
     pub(crate) fn owns(&self, vbid: Option<Vbid>) -> bool {
         let owns = |vbid: Vbid| self.owned.get(usize::from(vbid.0)).copied().unwrap_or(false);
         vbid.is_none_or(owns)
     }
 
-    /// Begins anew after an attempt that left half of its rows in the session.
+    /// Starts a new session after an attempt that left half of its rows in the old one.
     pub(crate) fn renew_session(&mut self) {
         self.session = session(&self.table);
     }
 }
 
 fn session(table: &Table) -> Session {
-    let options = SessionOptions {
-        flush_mode: FlushMode::Manual,
-        buffer_bytes_max: BUFFER_BYTES_MAX,
-        timeout: Some(WRITE_TIMEOUT),
-        // Which rows failed decides what is sent again, so none may be lost.
-        error_bytes_max: usize::MAX,
-        on_schema_change: SchemaChange::Fail,
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::new()
+        .flush_mode(FlushMode::Manual)
+        .buffer_bytes_max(BUFFER_BYTES_MAX)
+        .spare_bytes_max(SPARE_BYTES_MAX)
+        .timeout(WRITE_TIMEOUT)
+        // The failed rows decide what is sent again, so no error may be lost.
+        .error_bytes_max(usize::MAX)
+        .on_schema_change(SchemaChange::Fail);
     Session::new(table, options)
 }
 
-/// Owns what was taken over, and nothing after somebody else has taken over.
+/// Owns the vbuckets taken over, and none after another process has taken over.
 #[derive(Debug, Default)]
 pub(crate) struct TakenVbuckets {
     taken: Vec<bool>,

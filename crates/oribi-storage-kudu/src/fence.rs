@@ -1,12 +1,14 @@
-//! Taking vbuckets over from an earlier owner, so that nothing that it has sent can arrive any more.
+//! Take-over of vbuckets from an earlier owner, with a fence against its late Writes.
 //!
-//! Owns: the change of epoch. The table has one column that is named after the epoch; taking over drops it and
-//! adds the next one in a single ALTER TABLE and waits until every tablet has it. From then on a tablet refuses,
-//! as a whole, every Write that was encoded for the table as it was, however late the network delivers it: clocks
-//! play no part. An owner that meets the refusal reads the new schema first and only then asks which
-//! vbuckets it still owns. In the other order it could ask, be stopped while its lease runs out and somebody else
-//! takes over, and then read that one's schema.
-//! Called by the engine before it activates vbuckets, while no commit of this store is under way.
+//! Owns: the change of epoch. The table has one column that is named after the epoch. A take-over
+//! drops it and adds the next one in a single ALTER TABLE, and waits until every tablet has it.
+//! From then on a tablet refuses, as a whole, every Write that was encoded for the old table,
+//! however late the network delivers it: clocks play no part.
+//!
+//! An owner that meets the refusal reads the new schema first and only then asks which vbuckets it
+//! still owns. The reverse order is unsafe: the owner could ask, be suspended while its lease runs
+//! out and another owner takes over, and then read that owner's schema. The engine calls this
+//! before it activates vbuckets, while this store has no commit in progress.
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::rows::rows_max;
 use crate::scan::Bounds;
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::writer::Writer;
 
 impl Shared {
@@ -36,14 +38,15 @@ impl Shared {
         writer.epoch = None;
         let epoch = self.next_epoch().await?;
         let table = self.newest_table(Attempts::default()).await?;
-        // Who led when this node last wrote may lead no more and lack what the earlier owner wrote. Whom the master
-        // names now has the new epoch in its log, and so everything before it.
+        // The replica that led at this node's last write may have lost the lead, and may lack
+        // writes of the earlier owner. The leader that the master names now has the new epoch in
+        // its log, and so every write before it.
         table.locate_again();
         let now = epoch_of(&table)?;
         let given = self.ownership.read().clone();
         writer.taken.add(vbids);
         let ownership: &dyn Ownership = match &given {
-            // The schema was read before this asks, so it does not matter whose epoch it is.
+            // The schema was read before this call, so it does not matter whose epoch it is.
             Some(ownership) => &**ownership,
             None if now == epoch => &writer.taken,
             None => return Err(writer.fence(now)),
@@ -59,13 +62,16 @@ impl Shared {
         writer.was_taken_over = true;
         // Earlier owners may have made documents longer.
         writer.chunks = self.chunked_documents().await?;
-        // The states are read from the table, which has every purge that an earlier owner has made.
-        writer.purged.clear();
-        self.states(vbids, Attempts::default()).await
+        let states = self.states(vbids, Attempts::default()).await?;
+        // The table has every purge of an earlier owner.
+        vbids.iter().for_each(|vbid| _ = writer.purged.remove(vbid));
+        let purged = states.iter().map(|(vbid, state)| (*vbid, state.purge_seqno));
+        writer.purged.extend(purged.filter(|(_, seqno)| seqno.0 > 0));
+        Ok(states)
     }
 
-    /// Makes the next epoch and waits until every tablet has it. Returns its number. Only an attempt of which it is
-    /// not known whether the master has taken it is followed by a further epoch.
+    /// Makes the next epoch and waits until every tablet has it. Returns its number. Only an
+    /// attempt with an unknown outcome at the master is followed by a further epoch.
     async fn next_epoch(&self) -> Result<u64, StoreError> {
         let mut attempts = Attempts::default();
         loop {
@@ -78,7 +84,7 @@ impl Shared {
                 }
                 Err(error) => error,
             };
-            // Somebody else was faster; the next attempt is about the epoch that they made.
+            // Another process was faster; the next attempt starts from its epoch.
             let is_lost_race = matches!(
                 &error,
                 Error::Master { code: MasterErrorCode::InvalidSchema, .. }
@@ -94,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// The master has the change when this is over, and the tablets are told of it.
+    /// When this returns, the master has the change, and announces it to the tablets.
     async fn alter_epoch(&self, table: &Table, next: u64) -> Result<(), Error> {
         let alterer = TableAlterer::new(table)
             .drop_column(epoch_name(next - 1))
@@ -102,8 +108,8 @@ impl Shared {
         self.client.alter_table(alterer.without_waiting()).await
     }
 
-    /// Waits until every tablet has the epoch, however slow one of them is: another epoch would not come faster, and
-    /// would have every other owner encode its Writes anew.
+    /// Waits until every tablet has the epoch, however slow one of them is. Another epoch would not
+    /// arrive faster, and would make every other owner encode its Writes again.
     async fn wait_for_epoch(&self, table: &Table) -> Result<(), StoreError> {
         let mut attempts = Attempts::default();
         loop {
@@ -118,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// The table as it is. When Kudu is away it waits like `attempts`.
+    /// The table in its current state. While Kudu is unreachable it waits like `attempts`.
     async fn newest_table(&self, mut attempts: Attempts) -> Result<Table, StoreError> {
         loop {
             match self.client.open_table_by_id(self.table.id()).await {
@@ -132,13 +138,14 @@ impl Shared {
         }
     }
 
-    /// Somebody has changed the table: finds out what this process may still write.
+    /// Handles a change of the table by another process: determines what this process may still
+    /// write.
     pub(crate) async fn renew_epoch(
         &self,
         writer: &mut Writer,
         attempts: Attempts,
     ) -> Result<(), StoreError> {
-        // Before the question who owns what: see the module text.
+        // Before the ownership is checked: see the module text.
         let table = self.newest_table(attempts).await?;
         let epoch = epoch_of(&table)?;
         let given: Option<Arc<dyn Ownership>> = self.ownership.read().clone();
@@ -150,7 +157,7 @@ impl Shared {
 
     /// Documents with more than one row: each has a second one.
     async fn chunked_documents(&self) -> Result<ChunkIndex, StoreError> {
-        let all = Bounds { lower: vec![0_i16.into()], upper: vec![i16::MAX.into()] };
+        let all = Bounds::new(vec![0_i16.into()], vec![i16::MAX.into()]);
         let places = [column::VBUCKET, column::COLLECTION, column::KEY, column::BODY_BYTES];
         let columns = places.map(|place| COLUMNS[place]);
         let second = [Predicate::equal(COLUMNS[column::CHUNK], 1_i16)];

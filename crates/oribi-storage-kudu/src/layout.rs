@@ -1,9 +1,9 @@
-//! The table of a bucket: its columns, its partitions, and making it when it is not there.
+//! The table of a bucket: its columns, its partitions, and its creation.
 //!
-//! Owns: the columns' names, types and places, which `docs/kudu-bucket.md` has as a table and a test compares, and
-//! the column that fences earlier owners. Invariant: a table of another layout, or of another number of vbuckets, is
-//! refused and never changed. One tablet has a range of whole vbuckets; the first range begins below all, so that
-//! it has the local documents, too.
+//! Owns: the columns' names, types and positions, and the column that fences earlier owners. A test
+//! compares them with the table in `docs/kudu-bucket.md`. Invariant: a table with another layout,
+//! or another number of vbuckets, is refused and never changed. A tablet has a range of whole
+//! vbuckets. The first range has no lower bound, so that it also has the local documents.
 
 use oribi_kudu::{
     Client, ColumnSchema, ColumnSchemaBuilder, Compression, DataType, Encoding, Error, Schema,
@@ -14,7 +14,7 @@ use oribi_storage::{StoreError, VBUCKETS_MAX};
 use crate::failure::of_kudu;
 use crate::url::KuduUrl;
 
-/// Places of the columns in the table.
+/// Positions of the columns in the table.
 pub(crate) mod column {
     pub(crate) const VBUCKET: usize = 0;
     pub(crate) const COLLECTION: usize = 1;
@@ -33,7 +33,7 @@ pub(crate) mod column {
     pub(crate) const BODY: usize = 14;
 }
 
-/// Names of the columns, in their places.
+/// Names of the columns, in order.
 pub(crate) const COLUMNS: [&str; 15] = [
     "vbucket",
     "collection",
@@ -51,17 +51,20 @@ pub(crate) const COLUMNS: [&str; 15] = [
     "json",
     "body",
 ];
-/// How many of them are the primary key.
+/// Number of primary-key columns, which come first.
 pub(crate) const KEY_COLUMNS: usize = 4;
+/// Bit of the datatype's cell, beyond those of the protocol: expiry made the tombstone. Rows of
+/// earlier versions do not have it.
+pub(crate) const EXPIRED_BIT: i16 = 1 << 8;
 /// The collection of a vbucket's state.
 pub(crate) const STATE_COLLECTION: i64 = -1;
 /// The vbucket of local documents.
 pub(crate) const LOCAL_VBUCKET: i16 = -1;
 /// The collection of local documents.
 pub(crate) const LOCAL_COLLECTION: i64 = -2;
-/// What the fence's column is called before its epoch.
+/// Prefix of the fence column's name, before its epoch.
 const EPOCH_PREFIX: &str = "owner_epoch_";
-/// Cells of documents are stored in blocks of this size, so that a look-up does not read much for one.
+/// Block size of the cells of documents, small so that a look-up reads little.
 const DOCUMENT_BLOCK_BYTES: u32 = 32 << 10;
 
 const _: () = assert!(COLUMNS.len() == column::BODY + 1);
@@ -92,17 +95,17 @@ fn described(place: usize) -> ColumnSchemaBuilder {
     }
 }
 
-/// The column of an epoch.
+/// The fence column of an epoch.
 pub(crate) fn epoch_column(epoch: u64) -> ColumnSchemaBuilder {
     ColumnSchema::builder(epoch_name(epoch), DataType::Int8).nullable(true)
 }
 
-/// Its name.
+/// Name of that column.
 pub(crate) fn epoch_name(epoch: u64) -> String {
     format!("{EPOCH_PREFIX}{epoch}")
 }
 
-/// The epoch of the table's owner when the table was opened.
+/// The epoch in the table's schema when the table was opened.
 pub(crate) fn epoch_of(table: &Table) -> Result<u64, StoreError> {
     let epochs = table.schema().columns()[COLUMNS.len()..]
         .iter()
@@ -110,7 +113,7 @@ pub(crate) fn epoch_of(table: &Table) -> Result<u64, StoreError> {
     epochs.max().ok_or_else(|| foreign(table.name(), "there is no column of an owner's epoch"))
 }
 
-/// Opens the table of a bucket, and makes it if it is not there.
+/// Opens the table of a bucket, and creates it if it does not exist.
 pub(crate) async fn open_or_create(
     client: &Client,
     url: &KuduUrl,
@@ -127,7 +130,7 @@ pub(crate) async fn open_or_create(
             tracing::info!(table = name, tablets = url.tablets_for(vbuckets), "made the table");
             Ok(table)
         }
-        // Another server was faster; its table is looked at when this is tried again.
+        // Another server was faster; the next attempt opens its table.
         Err(Error::TableAlreadyPresent { .. }) => {
             let table = client.open_table(name).await.map_err(Opening::Kudu)?;
             Ok(check(table, vbuckets)?)
@@ -138,9 +141,9 @@ pub(crate) async fn open_or_create(
 
 /// Why a table could not be opened.
 pub(crate) enum Opening {
-    /// Kudu could not do it, for now perhaps.
+    /// Kudu failed, perhaps temporarily.
     Kudu(Error),
-    /// The table is another one.
+    /// The table is a different one.
     Refused(StoreError),
 }
 
@@ -166,7 +169,7 @@ fn creator(url: &KuduUrl, name: &str, vbuckets: u16) -> Result<TableCreator, Err
     })
 }
 
-/// The first vbucket of each range but the lowest.
+/// The first vbucket of each range except the lowest.
 fn range_starts(tablets: u16, vbuckets: u16) -> impl Iterator<Item = i16> {
     (1..tablets).map(move |number| {
         let first = u32::from(number) * u32::from(vbuckets) / u32::from(tablets);
@@ -174,7 +177,7 @@ fn range_starts(tablets: u16, vbuckets: u16) -> impl Iterator<Item = i16> {
     })
 }
 
-/// What the table says about itself. `oribi sql` reads it, too.
+/// The comment of the table. `oribi sql` reads it, too.
 fn comment(vbuckets: u16) -> String {
     format!("oribi bucket, vbuckets={vbuckets}")
 }
@@ -209,11 +212,11 @@ fn foreign(table: &str, what: &str) -> StoreError {
 /// The column value of a vbucket.
 pub(crate) fn vbucket_cell(vbid: oribi_types::Vbid) -> i16 {
     debug_assert!(vbid.0 < VBUCKETS_MAX, "{vbid} is beyond the layout");
-    // Larger ones do not exist; the greatest cell has no rows.
+    // Larger vbuckets do not exist; the greatest cell has no rows.
     i16::try_from(vbid.0).unwrap_or(i16::MAX)
 }
 
-/// The error of an opening for good.
+/// The error for an opening that has finally failed.
 pub(crate) fn refusal(opening: Opening) -> StoreError {
     match opening {
         Opening::Kudu(error) => of_kudu(&error),

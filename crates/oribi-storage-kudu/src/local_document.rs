@@ -1,7 +1,8 @@
 //! Documents of the bucket itself, such as its manifest, by name.
 //!
-//! Owns: reading all rows of one, and replacing them in one Write. Invariant: a version is put only when the one before
-//! it is decided, so that it is known how many rows that has. Callers: the store's methods.
+//! Owns: reading all rows of one, and replacing them in one Write. Invariant: a version is written
+//! only after the Write of the previous one is decided, so that its number of rows is known.
+//! Callers: the store's methods.
 
 use oribi_kudu::Row;
 use oribi_storage::StoreError;
@@ -13,11 +14,12 @@ use crate::patience::{Attempts, Waited};
 use crate::pieces::corrupt;
 use crate::rows::{Unit, rows_max};
 use crate::scan::Bounds;
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::writer::Writer;
 
 impl Shared {
-    /// A local document: all its rows, read at one moment. When Kudu is away it waits like `attempts`.
+    /// Reads a local document: all its rows, at one moment. While Kudu is unreachable it waits like
+    /// `attempts`.
     pub(crate) async fn get_local(
         &self,
         name: &str,
@@ -39,7 +41,8 @@ impl Shared {
         Ok(Some(value))
     }
 
-    /// Replaces a local document, or makes it. After the limit nobody knows whether it has become this one, or will.
+    /// Creates or replaces a local document. After the limit it is unknown whether the write has
+    /// happened, or will.
     pub(crate) async fn put_local(
         &self,
         writer: &mut Writer,

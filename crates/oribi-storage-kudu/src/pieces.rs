@@ -1,8 +1,9 @@
-//! Rows as records again.
+//! Conversion of rows back to records.
 //!
-//! Owns: reading one row's cells, and joining the rows of documents that have several. Invariants: a record is
-//! shown when all its pieces are there, all of one version and in their order, and otherwise not at all; one that
-//! has a single row and no attributes is a view of the server's answer. Callers: look-ups and scans.
+//! Owns: reading one row's cells, and joining the rows of documents that have several. Invariants:
+//! a record is shown only if all its pieces are present, of one version and in order; a record with
+//! a single row and without attributes is a view of the server's answer. Callers: look-ups and
+//! scans.
 
 use std::ops::ControlFlow;
 
@@ -11,9 +12,9 @@ use oribi_storage::{Record, StoreError};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::failure::of_cell;
-use crate::layout::column;
+use crate::layout::{EXPIRED_BIT, column};
 
-/// What the first row of a document says about all of it.
+/// The document fields in the first row of a document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     cas: u64,
@@ -23,6 +24,7 @@ pub(crate) struct Head {
     expiry: u32,
     datatype: Datatype,
     deleted: bool,
+    expired: bool,
 }
 
 impl Head {
@@ -37,6 +39,7 @@ impl Head {
             expiry: self.expiry,
             datatype: self.datatype,
             deleted: self.deleted,
+            expired: self.expired,
         }
     }
 }
@@ -47,7 +50,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) seqno: u64,
     /// Bytes of the whole body.
     pub(crate) body_bytes: usize,
-    /// Those of this row.
+    /// Bytes of this row.
     pub(crate) bytes: &'a [u8],
     pub(crate) xattrs: &'a [u8],
     row: Row<'a>,
@@ -73,38 +76,50 @@ impl<'a> Piece<'a> {
         })
     }
 
-    /// What the first row says about the document.
+    /// The document fields in the first row.
     pub(crate) fn head(&self) -> Result<Head, StoreError> {
         head_of(&self.row, self.base)
     }
 
-    /// Whether the first row is all.
+    /// True when the document has one row.
     pub(crate) fn is_whole(&self) -> bool {
         self.bytes.len() == self.body_bytes
     }
 }
 
-/// What the first row of a document, whose columns from CAS on begin at `base`, says about it.
+/// Reads the document fields from a document's first row, whose columns from CAS on begin at
+/// `base`.
 fn head_of(row: &Row<'_>, base: usize) -> Result<Head, StoreError> {
     let at = |column: usize| base + column - column::CAS;
     let number = |column: usize| row.get::<i64>(at(column)).map_err(of_cell);
     let small = |column: usize| {
         u32::try_from(number(column)?).map_err(|_| corrupt("a number beyond 32 bits"))
     };
-    let datatype = row.get::<i16>(at(column::DATATYPE)).map_err(of_cell)?;
-    let datatype = u8::try_from(datatype).map_err(|_| corrupt("an unknown datatype"))?;
+    let cell = row.get::<i16>(at(column::DATATYPE)).map_err(of_cell)?;
+    let deleted = row.get::<bool>(at(column::DELETED)).map_err(of_cell)?;
+    let (datatype, expired) = datatype_of(cell, deleted)?;
     Ok(Head {
         cas: number(column::CAS)?.cast_unsigned(),
         seqno: number(column::SEQNO)?.cast_unsigned(),
         rev_seqno: number(column::REV)?.cast_unsigned(),
         flags: small(column::FLAGS)?,
         expiry: small(column::EXPIRY)?,
-        datatype: Datatype(datatype),
-        deleted: row.get::<bool>(at(column::DELETED)).map_err(of_cell)?,
+        datatype,
+        deleted,
+        expired,
     })
 }
 
-/// The same, and the bytes of the document's whole value; no column behind the attributes is needed.
+/// The datatype in its cell, and whether expiry made the tombstone.
+fn datatype_of(cell: i16, deleted: bool) -> Result<(Datatype, bool), StoreError> {
+    let expired = deleted && cell & EXPIRED_BIT != 0;
+    let datatype = if expired { cell & !EXPIRED_BIT } else { cell };
+    let datatype = u8::try_from(datatype).map_err(|_| corrupt("an unknown datatype"))?;
+    Ok((Datatype(datatype), expired))
+}
+
+/// The same, and the size of the document's whole value in bytes. It needs no column after the
+/// attributes.
 pub(crate) fn metadata_of(row: Row<'_>, base: usize) -> Result<(Head, usize), StoreError> {
     let at = |column: usize| base + column - column::CAS;
     let body_bytes: i64 = row.get(at(column::BODY_BYTES)).map_err(of_cell)?;
@@ -117,16 +132,16 @@ pub(crate) fn metadata_of(row: Row<'_>, base: usize) -> Result<(Head, usize), St
     }
 }
 
-/// Joins the rows of documents, which come in the order of their keys and chunks.
+/// Joins the rows of documents, which arrive in the order of their keys and chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     collection: CollectionId,
     key: Vec<u8>,
-    /// Of the document that is not complete.
+    /// Fields of the incomplete document.
     head: Option<Head>,
     value: Vec<u8>,
     body_bytes: usize,
-    /// Bytes of the body that are to come.
+    /// Missing bytes of the body.
     missing: usize,
     next_chunk: i16,
     /// The last document that was shown, if there is one.
@@ -135,7 +150,7 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// The last document that was shown, to go on behind it.
+    /// The last document that was shown, where an interrupted scan continues.
     pub(crate) fn last_shown(&self) -> Option<DocKey<'_>> {
         self.has_shown.then_some(DocKey { collection: self.shown.0, key: &self.shown.1 })
     }
@@ -198,7 +213,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The scan is over: nothing may be left.
+    /// Checks at the end of a scan that no document is incomplete.
     pub(crate) fn end(&self) -> Result<(), StoreError> {
         match self.head {
             None => Ok(()),

@@ -1,55 +1,35 @@
 //! Look-ups by primary key: documents and states of vbuckets.
 //!
-//! Owns: the two prepared look-ups and how many of them are under way at a time. A document is one look-up; one
-//! that has more rows is read again by a scan, which sees all of them at one moment. Invariant: the leading replica
-//! is asked, and for the rows as of now: a replica that led until lately answers only when it has heard from its
-//! successor what it missed. Reading "the latest" it would answer with what it has. A look-up that Kudu does not
-//! answer in time is an error: whoever fetches for clients has to tell them.
+//! Owns: the two prepared look-ups and the number of concurrent look-ups. A document takes one
+//! look-up. A scan reads a document with more rows again, and sees all of them at one moment.
+//!
+//! Invariant: the reader asks the leading replica for the rows as of now. A replica that led until
+//! recently answers only when its successor has sent it what it missed. Reading "the latest", it
+//! would answer with stale rows. A look-up that Kudu does not answer in time is an error, because
+//! clients wait for it.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use oribi_kudu::{FoundRow, PointLookup, ReadMode, Table, Value};
+use futures_util::stream::{self, StreamExt};
+use oribi_kudu::{FoundRow, Value};
 use oribi_storage::{
     GetVisitor, ReadCount, Record, StoreError, VBUCKETS_MAX, VbucketState, decode_state,
 };
 use oribi_types::{DocKey, Vbid};
 
 use crate::failure::{of_cell, of_kudu, passes};
-use crate::layout::{COLUMNS, STATE_COLLECTION, column, vbucket_cell};
+use crate::layout::{STATE_COLLECTION, vbucket_cell};
 use crate::patience::Attempts;
 use crate::pieces::Piece;
 use crate::scan::Bounds;
-use crate::store::Shared;
+use crate::shared::Shared;
 
-/// Look-ups that are under way at a time. Servers have a queue of 50 calls by default, and other work.
+/// Concurrent look-ups. Servers have a queue of 50 calls by default, and other work.
 const LOOKUPS_AT_A_TIME: usize = 32;
 
-/// How long the reading of a document with several rows takes at most: as long as a look-up.
-const DOCUMENT_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// The look-ups of a table.
-#[derive(Debug)]
-pub(crate) struct Lookups {
-    /// Everything of a document but its key.
-    document: PointLookup,
-    /// The body of a row that is no document.
-    named: PointLookup,
-}
-
-impl Lookups {
-    pub(crate) fn of(table: &Table) -> Result<Lookups, StoreError> {
-        let of_columns = |columns: &[&str]| {
-            let lookup = table.point_lookup().columns(columns.iter().copied());
-            lookup.read_mode(ReadMode::AtSnapshot(None)).build().map_err(|error| of_kudu(&error))
-        };
-        Ok(Lookups {
-            document: of_columns(&COLUMNS[column::CAS..])?,
-            named: of_columns(&[COLUMNS[column::BODY]])?,
-        })
-    }
-}
+/// Longest time for reading documents that clients wait for, however many there are.
+pub(crate) const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
 fn key_values<'a>(vbid: Vbid, key: &DocKey<'a>) -> [Value<'a>; 4] {
     let collection = i64::from(key.collection.0);
@@ -86,11 +66,15 @@ impl Shared {
         count: &mut ReadCount,
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
-        let values = keys.iter().map(|(vbid, key)| key_values(*vbid, key)).collect::<Vec<_>>();
-        let found = self.lookups.document.get_many(values, LOOKUPS_AT_A_TIME);
+        let look_up = async |index: usize| {
+            let (vbid, key) = &keys[index];
+            (index, self.lookups.document.get(&key_values(*vbid, key)).await)
+        };
+        // In the order of the answers, so that a tablet that does not answer delays its own
+        // documents only.
+        let found = stream::iter(0..keys.len()).map(look_up).buffer_unordered(LOOKUPS_AT_A_TIME);
         let mut found = std::pin::pin!(found);
-        let mut index = 0;
-        while let Some(row) = found.next().await {
+        while let Some((index, row)) = found.next().await {
             let (vbid, key) = keys[index];
             let is_there = match row.map_err(|error| of_kudu(&error))? {
                 None => false,
@@ -105,12 +89,11 @@ impl Shared {
             if !is_there {
                 visit(index, None);
             }
-            index += 1;
         }
         Ok(())
     }
 
-    /// Shows the document that begins with a row.
+    /// Shows the document whose first row is given.
     async fn show(
         &self,
         vbid: Vbid,
@@ -120,7 +103,7 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         let piece = Piece::of(row.row(), 0)?;
         if !piece.is_whole() {
-            return self.get_by_scan(vbid, key, DOCUMENT_TIME_MAX, visit).await;
+            return self.get_by_scan(vbid, key, READ_TIME_MAX, visit).await;
         }
         let head = piece.head()?;
         match piece.xattrs {
@@ -130,8 +113,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Reads all rows of a document at one moment. It is a few scans' work and no more is waited for it: other
-    /// documents that clients ask for wait behind it.
+    /// Reads all rows of a document at one moment. It waits for no more than the work of a few
+    /// scans, because other documents that clients ask for wait behind it.
     pub(crate) async fn get_by_scan(
         &self,
         vbid: Vbid,
@@ -143,7 +126,7 @@ impl Shared {
         let mut show = |record: Record<'_>| {
             is_there = true;
             visit(record);
-            // There is one, so an end of the scan that does not come is not waited for.
+            // The document is complete, so there is no need to wait for the end of the scan.
             ControlFlow::Break(())
         };
         let scan = self.scan_documents(vbid, Bounds::document(vbid, key), &[], &mut show);
@@ -153,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// The states of these vbuckets, as far as there are any. When Kudu is away it waits like `attempts`.
+    /// The existing states of these vbuckets. While Kudu is unreachable it waits like `attempts`.
     pub(crate) async fn states(
         &self,
         vbids: &[Vbid],
@@ -165,8 +148,7 @@ impl Shared {
                 [vbucket, Value::Int64(STATE_COLLECTION), Value::Binary(b""), Value::Int16(0)]
             });
             let found = self.lookups.named.get_many(keys.collect::<Vec<_>>(), LOOKUPS_AT_A_TIME);
-            let found: Vec<_> = found.collect().await;
-            match found.into_iter().collect::<Result<Vec<_>, _>>() {
+            match found.collect().await {
                 Ok(rows) => return states_of(vbids, &rows),
                 Err(error) if passes(&error) => {
                     let what = "states of vbuckets are to be read";

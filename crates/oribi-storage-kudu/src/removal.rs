@@ -1,10 +1,12 @@
-//! Removing rows: dropped collections, dropped vbuckets, old tombstones.
+//! Removal of rows: dropped collections, dropped vbuckets, old tombstones.
 //!
-//! Kudu removes rows by key only, so the keys are read first. Invariants: nothing is committed between the
-//! reading and the removal, because the caller holds the writer, so that no newer version is removed; a purge is
-//! recorded in the state of its vbucket in the same Write as the removal of the tombstones that it covers, and no
-//! later state takes it back, whatever its sender knew. Nobody is kept waiting for an absent Kudu: the time for each
-//! step is limited, and all of them may be repeated.
+//! Kudu removes rows by key only, so the keys are read first. Invariants:
+//! - The caller holds the writer, so no commit happens between the read and the removal, and no
+//!   newer version is removed.
+//! - The Write that removes tombstones also records the purge in the state of their vbucket. No
+//!   later state takes the purge back, whatever its sender knew.
+//! - No caller waits long for an unreachable Kudu: each step has a time limit, and every step may
+//!   be repeated.
 
 use oribi_kudu::{Predicate, Row};
 use oribi_storage::{StoreError, VbucketState};
@@ -18,7 +20,8 @@ use crate::patience::Attempts;
 use crate::pieces::corrupt;
 use crate::rows::{RowKey, Unit};
 use crate::scan::Bounds;
-use crate::store::{Shared, TURN};
+use crate::shared::Shared;
+use crate::store::TURN;
 use crate::writer::Writer;
 
 /// Rows that are removed in one Write.
@@ -27,7 +30,7 @@ const ROWS_AT_A_TIME: usize = 20_000;
 const KEY_NAMES: [&str; 3] =
     [COLUMNS[column::COLLECTION], COLUMNS[column::KEY], COLUMNS[column::CHUNK]];
 
-/// When the step that begins now has waited long enough for Kudu.
+/// The time limit of a step that begins now.
 fn step_limit() -> Option<Instant> {
     Some(Instant::now() + TURN)
 }
@@ -60,7 +63,8 @@ impl Shared {
         vbid: Vbid,
     ) -> Result<(), StoreError> {
         self.remove_all(writer, vbid, &Bounds::documents(vbid)).await?;
-        // Last, so that a vbucket that is dropped half is still seen, and dropped again.
+        // The state goes last, so that a half-dropped vbucket is still visible, and is dropped
+        // again.
         let state = RowKey { collection: STATE_COLLECTION, key: Vec::new(), chunk: 0 };
         let unit = Unit::Removal { vbid, rows: &[state], state: None };
         self.write(writer, &[unit], step_limit()).await?;
@@ -133,7 +137,7 @@ impl Shared {
     }
 }
 
-/// All rows of tombstones, of which the first is given.
+/// All rows of these tombstones, given their first rows.
 fn rows_of(
     tombstones: &[(Seqno, RowKey)],
     chunks: &ChunkIndex,

@@ -1,11 +1,15 @@
-//! Records as rows of the table.
+//! Conversion of records to rows of the table.
 //!
-//! Owns: how a value is divided into cells, and what one thing that is written at once (a batch, a removal, a local
-//! document) sends. The bytes of a value go from the record straight into the request of its tablet.
-//! Invariants: joining what [`Parts::of`] divided gives the value back byte for byte, except that a compressed body
-//! becomes what it was before, because SQL has to read it, as far as the batch still fits one Write then; a column
-//! of text has nothing but the text of a document; a document that loses rows loses them in the same Write; the state
-//! of a vbucket is in the Write of its records. `pieces` is the way back.
+//! Owns: the division of a value into cells, and the rows of one atomic unit (a batch, a removal, a
+//! local document). The bytes of a value go from the record straight into the request of its
+//! tablet. Invariants:
+//! - Joining the output of [`Parts::of`] gives the value back byte for byte. The exception is a
+//!   compressed body, which is inflated for SQL as far as the batch still fits one Write.
+//! - A text column holds only the text of a document.
+//! - A document that loses rows loses them in the same Write.
+//! - The state of a vbucket is in the Write of its records.
+//!
+//! `pieces` converts rows back.
 
 use std::borrow::Cow;
 
@@ -14,41 +18,49 @@ use oribi_storage::{Record, VbBatch, VbucketState, encode_state};
 use oribi_types::{Datatype, DocKey, Seqno, Vbid};
 
 use crate::chunk_index::ChunkIndex;
-use crate::layout::{LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, vbucket_cell};
+use crate::layout::{
+    EXPIRED_BIT, LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, vbucket_cell,
+};
 
-/// Most bytes of a value in one row. A cell of Kudu has up to 64 KiB, and readers may lay a row out anew.
+/// Most bytes of a value in one row. A cell of Kudu has up to 64 KiB, and readers may lay a row out
+/// again.
 pub(crate) const PIECE_BYTES_MAX: usize = 60 << 10;
-/// A piece of text may be shorter by that, so that no character is divided.
+/// A piece of text may be shorter by this much, so that no character is divided.
 const CHARACTER_BYTES_MAX: usize = 4;
-/// Bytes of the rows of one Write, at most; those of several units only up to that, too. A request of Kudu has up
-/// to 50 MiB, and the engine's checkpoints up to 28.
+/// Most bytes of the rows of one Write. A request of Kudu has up to 50 MiB, and the engine's
+/// checkpoints up to 28.
 pub(crate) const WRITE_BYTES_MAX: usize = 40 << 20;
-/// Most bytes that a compressed body may become; what is larger is kept as it is.
+/// Bytes of several units in flight at a time: the memory that a commit takes beside the items. A
+/// single unit may have more, up to a Write.
+pub(crate) const ROUND_BYTES_MAX: usize = 16 << 20;
+const _: () = assert!(ROUND_BYTES_MAX <= WRITE_BYTES_MAX);
+/// Most bytes that a compressed body may inflate to; a larger one stays compressed.
 const INFLATED_BYTES_MAX: usize = 32 << 20;
 /// Length of the total length in front of extended attributes, big-endian.
 const XATTRS_LENGTH_BYTES: usize = 4;
-/// About what a row has besides key and value.
+/// Approximate size of a row besides key and value.
 const ROW_OVERHEAD_BYTES: usize = 200;
-/// About what the row of a state has.
+/// Approximate size of a state row.
 const STATE_ROW_BYTES: usize = 800;
 
 /// A value, divided into cells.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Parts<'a> {
-    /// What the value is when it is joined again.
+    /// Datatype of the joined value.
     pub(crate) datatype: Datatype,
-    /// The block of extended attributes with its length, as it stands in front of the body.
+    /// The block of extended attributes with its length, as it precedes the body.
     pub(crate) xattrs: Option<&'a [u8]>,
     pub(crate) body: Cow<'a, [u8]>,
-    /// The body is valid text that says it is JSON.
+    /// The body is valid text with the JSON datatype.
     pub(crate) is_json: bool,
 }
 
 impl<'a> Parts<'a> {
-    /// Divides a record's value; `inflates` is whether a compressed body becomes what it was.
+    /// Divides a record's value; `inflates` says whether to inflate a compressed body.
     pub(crate) fn of(record: &Record<'a>, inflates: bool) -> Parts<'a> {
         let (xattrs, body) = split_xattrs(record.datatype, record.value);
-        // A block that could not be taken off is in front of the body, which then is neither text nor compressed.
+        // A block that could not be split off precedes the body, which then is neither text nor
+        // compressed.
         let is_alone = xattrs.is_some() || !record.datatype.contains(Datatype::XATTR);
         let (body, datatype) = match inflates && is_alone {
             true => inflated(record.datatype, body),
@@ -75,7 +87,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// How much of what is left of a body goes into one row. Text is not divided inside of a character.
+/// How many of the remaining bytes of a body go into one row. Text is not divided within a
+/// character.
 fn piece_bytes(body: &[u8], is_text: bool) -> usize {
     if body.len() <= PIECE_BYTES_MAX {
         return body.len();
@@ -85,14 +98,14 @@ fn piece_bytes(body: &[u8], is_text: bool) -> usize {
     (lowest..=PIECE_BYTES_MAX).rev().find(is_boundary).unwrap_or(PIECE_BYTES_MAX)
 }
 
-/// Most rows that a document of so many bytes of body has.
+/// Most rows of a document with a body of `body_bytes` bytes.
 pub(crate) fn rows_max(body_bytes: usize) -> u16 {
     let rows = body_bytes.div_ceil(PIECE_BYTES_MAX - CHARACTER_BYTES_MAX).max(1);
     u16::try_from(rows).unwrap_or(i16::MAX as u16)
 }
 
-/// Divides a value into the block of extended attributes and the body. A block that is malformed, or too large for
-/// a cell, stays in the body.
+/// Divides a value into the block of extended attributes and the body. A block that is malformed,
+/// or too large for a cell, stays in the body.
 fn split_xattrs(datatype: Datatype, value: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let whole = (None, value);
     if !datatype.contains(Datatype::XATTR) {
@@ -107,7 +120,7 @@ fn split_xattrs(datatype: Datatype, value: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// A body as it was before it was compressed. One that cannot be inflated stays as it is, and so does its datatype.
+/// The inflated body. A body that cannot be inflated stays as it is, with its datatype.
 fn inflated(datatype: Datatype, body: &[u8]) -> (Cow<'_, [u8]>, Datatype) {
     if !datatype.contains(Datatype::SNAPPY) {
         return (Cow::Borrowed(body), datatype);
@@ -127,13 +140,13 @@ pub(crate) struct RowKey {
     pub(crate) chunk: i16,
 }
 
-/// What is written at once or not at all.
+/// An atomic unit of writing.
 pub(crate) enum Unit<'a> {
     /// Records and the state after them.
     Batch(&'a VbBatch<'a>),
     /// Rows to remove, and the state without them.
     Removal { vbid: Vbid, rows: &'a [RowKey], state: Option<&'a VbucketState> },
-    /// A local document, which had so many rows before.
+    /// A local document, which had `rows_before` rows before.
     Local { name: &'a str, value: &'a [u8], rows_before: u16 },
 }
 
@@ -152,15 +165,17 @@ impl Unit<'_> {
         self.vbid().map_or(LOCAL_VBUCKET, vbucket_cell)
     }
 
-    /// The tombstones up to this seqno are gone once it is written.
+    /// The purged seqno: the tombstones up to it are gone once the unit is written.
     pub(crate) fn purges(&self) -> Option<(Vbid, Seqno)> {
         match self {
             Unit::Removal { vbid, state: Some(state), .. } => Some((*vbid, state.purge_seqno)),
+            Unit::Batch(VbBatch { vbid, state, .. }) => Some((*vbid, state.purge_seqno)),
             _ => None,
         }
+        .filter(|(_, seqno)| seqno.0 > 0)
     }
 
-    /// About how large its rows are.
+    /// Approximate size of its rows.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Unit::Batch(batch) => batch_bytes(batch),
@@ -175,8 +190,8 @@ impl Unit<'_> {
         }
     }
 
-    /// Hands its rows to the session. After an error some of them may be there. The state says that tombstones up
-    /// to `purged` are gone, whatever it said before.
+    /// Hands its rows to the session. After an error some of them may be there. The state says that
+    /// tombstones up to `purged` are gone, whatever it said before.
     pub(crate) async fn put(
         &self,
         session: &mut Session,
@@ -206,7 +221,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Its rows are in the table: what is known of chunks is exact again.
+    /// Makes the index of chunks exact again, because the rows are in the table.
     pub(crate) fn settle(&self, chunks: &mut ChunkIndex) {
         let Unit::Batch(batch) = self else { return };
         for (record, inflates) in batch.records.iter().zip(inflations(batch)) {
@@ -219,8 +234,8 @@ impl Unit<'_> {
     }
 }
 
-/// Which records of a batch are inflated if they are compressed: the first ones, for as long as the batch fits one
-/// Write.
+/// The records of a batch to inflate if they are compressed: the first ones, for as long as the
+/// batch fits one Write.
 fn inflations(batch: &VbBatch<'_>) -> impl Iterator<Item = bool> {
     let mut room = WRITE_BYTES_MAX.saturating_sub(bytes_as_they_are(batch));
     batch.records.iter().map(move |record| {
@@ -231,7 +246,7 @@ fn inflations(batch: &VbBatch<'_>) -> impl Iterator<Item = bool> {
     })
 }
 
-/// About how large the rows of a batch are.
+/// Approximate size of the rows of a batch.
 fn batch_bytes(batch: &VbBatch<'_>) -> usize {
     let records = batch.records.iter().zip(inflations(batch));
     STATE_ROW_BYTES
@@ -243,10 +258,10 @@ fn bytes_as_they_are(batch: &VbBatch<'_>) -> usize {
     STATE_ROW_BYTES + records.sum::<usize>()
 }
 
-/// About how large the rows of a record are, at least as large inflated as not.
+/// Approximate size of the rows of a record, at least as large inflated as not.
 fn record_bytes(record: &Record<'_>, inflates: bool) -> usize {
     let (_, body) = split_xattrs(record.datatype, record.value);
-    // The length in front of a compressed body is not to be trusted, and is checked again before it is used.
+    // The length in front of a compressed body is untrusted, and is checked again before use.
     let larger = match inflates && record.datatype.contains(Datatype::SNAPPY) {
         true => snap::raw::decompress_len(body).map_or(0, |bytes| bytes.min(INFLATED_BYTES_MAX)),
         false => 0,
@@ -255,7 +270,7 @@ fn record_bytes(record: &Record<'_>, inflates: bool) -> usize {
     value + (1 + value / PIECE_BYTES_MAX) * (record.key.key.len() + ROW_OVERHEAD_BYTES)
 }
 
-/// Hands the rows of a record to the session, and the removal of those that it has no more.
+/// Hands the rows of a record to the session, and the removal of its surplus rows.
 async fn put_record(
     session: &mut Session,
     chunks: &mut ChunkIndex,
@@ -284,7 +299,7 @@ async fn put_record(
                 .set_i64(column::REV, record.rev_seqno.0.cast_signed())?
                 .set_i64(column::FLAGS, record.flags.into())?
                 .set_i64(column::EXPIRY, record.expiry.into())?
-                .set_i16(column::DATATYPE, parts.datatype.0.into())?
+                .set_i16(column::DATATYPE, datatype_cell(&parts, record))?
                 .set_bool(column::DELETED, record.deleted)?;
             match parts.xattrs {
                 Some(xattrs) => row.set_binary(column::XATTRS, xattrs)?,
@@ -300,6 +315,11 @@ async fn put_record(
     }
     chunks.at_least(vbid, record.key, rows);
     Ok(())
+}
+
+fn datatype_cell(parts: &Parts<'_>, record: &Record<'_>) -> i16 {
+    let expired = if record.expired { EXPIRED_BIT } else { 0 };
+    i16::from(parts.datatype.0) | expired
 }
 
 async fn put_state(
@@ -335,7 +355,7 @@ async fn put_local(
     Ok(())
 }
 
-/// A row that is no document.
+/// Hands over a row that is not a document.
 async fn put_named(
     session: &mut Session,
     (vbucket, collection): (i16, i64),

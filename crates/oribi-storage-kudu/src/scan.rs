@@ -1,20 +1,24 @@
 //! Scans over the documents of one vbucket.
 //!
-//! Owns: bounds and columns of a scan, and going on behind the last whole document when Kudu was away in
-//! between. Whoever wants no bodies gets them from no column: Kudu stores columns apart. Invariants: rows come from the leading replicas, in order of key and from one snapshot of the tablet, so
-//! the pieces of a document belong together; a document is shown once however often a scan was interrupted.
+//! Owns: bounds and columns of a scan, and resuming after the last whole document when Kudu was
+//! unreachable in between. A scan without bodies leaves their column out: Kudu stores columns
+//! apart. Invariants: rows come from the leading replicas, in order of key and from one snapshot of
+//! the tablet, so the pieces of a document belong together; a document is shown once, however often
+//! a scan was interrupted.
 
 use std::ops::ControlFlow;
 
-use oribi_kudu::{Error, Operand, Predicate, ReplicaSelection, Row, ScanBatch, Scanner};
+use oribi_kudu::{Error, Operand, Predicate, ReadMode, ReplicaSelection, Row, ScanBatch, Scanner};
 use oribi_storage::{Record, StoreError};
 use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::failure::{of_cell, of_kudu, passes};
-use crate::layout::{COLUMNS, LOCAL_COLLECTION, LOCAL_VBUCKET, column, vbucket_cell};
+use crate::layout::{
+    COLUMNS, LOCAL_COLLECTION, LOCAL_VBUCKET, STATE_COLLECTION, column, vbucket_cell,
+};
 use crate::patience::Attempts;
 use crate::pieces::{Assembler, Piece, corrupt, metadata_of};
-use crate::store::Shared;
+use crate::shared::Shared;
 
 /// Columns of scans for documents: the key without its vbucket, then all others.
 const COLUMN_FIRST: usize = column::COLLECTION;
@@ -22,34 +26,60 @@ const KEY_AT: usize = column::KEY - COLUMN_FIRST;
 const CHUNK_AT: usize = column::CHUNK - COLUMN_FIRST;
 const CAS_AT: usize = column::CAS - COLUMN_FIRST;
 
-/// Which rows.
+/// Range of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     /// Least primary key; a prefix of its columns.
     pub(crate) lower: Vec<Operand>,
-    /// First primary key beyond.
+    /// First primary key beyond the range.
     pub(crate) upper: Vec<Operand>,
+    /// The hybrid time to read at; the current one when none is given.
+    snapshot: Option<u64>,
 }
 
 impl Bounds {
+    /// From one key to another one, as of now.
+    pub(crate) fn new(lower: Vec<Operand>, upper: Vec<Operand>) -> Bounds {
+        Bounds { lower, upper, snapshot: None }
+    }
+
+    /// The same at a hybrid time.
+    pub(crate) fn at(self, snapshot: Option<u64>) -> Bounds {
+        Bounds { snapshot, ..self }
+    }
+
     /// All documents of a vbucket.
     pub(crate) fn documents(vbid: Vbid) -> Bounds {
         let vbucket = vbucket_cell(vbid);
-        Bounds { lower: vec![vbucket.into(), 0_i64.into()], upper: vec![(vbucket + 1).into()] }
+        Bounds::new(vec![vbucket.into(), 0_i64.into()], vec![(vbucket + 1).into()])
+    }
+
+    /// The state of a vbucket.
+    pub(crate) fn state(vbid: Vbid) -> Bounds {
+        let vbucket = vbucket_cell(vbid);
+        let collection = |collection: i64| vec![vbucket.into(), collection.into()];
+        Bounds::new(collection(STATE_COLLECTION), collection(STATE_COLLECTION + 1))
     }
 
     /// Those of one collection.
     pub(crate) fn collection(vbid: Vbid, collection: CollectionId) -> Bounds {
         let (vbucket, collection) = (vbucket_cell(vbid), i64::from(collection.0));
-        Bounds {
-            lower: vec![vbucket.into(), collection.into()],
-            upper: vec![vbucket.into(), (collection + 1).into()],
-        }
+        Bounds::new(
+            vec![vbucket.into(), collection.into()],
+            vec![vbucket.into(), (collection + 1).into()],
+        )
+    }
+
+    /// The same without the documents before `from`.
+    pub(crate) fn collection_from(vbid: Vbid, from: DocKey<'_>) -> Bounds {
+        let mut lower = key_operands(vbid, from, 0);
+        lower.truncate(3);
+        Bounds { lower, ..Bounds::collection(vbid, from.collection) }
     }
 
     /// The rows of one document.
     pub(crate) fn document(vbid: Vbid, key: DocKey<'_>) -> Bounds {
-        Bounds { lower: key_operands(vbid, key, 0), upper: key_operands(vbid, key, i16::MAX) }
+        Bounds::new(key_operands(vbid, key, 0), key_operands(vbid, key, i16::MAX))
     }
 
     /// The rows of a local document.
@@ -57,10 +87,10 @@ impl Bounds {
         let chunk = |chunk: i16| {
             vec![LOCAL_VBUCKET.into(), LOCAL_COLLECTION.into(), name.into(), chunk.into()]
         };
-        Bounds { lower: chunk(0), upper: chunk(i16::MAX) }
+        Bounds::new(chunk(0), chunk(i16::MAX))
     }
 
-    /// What comes behind a document.
+    /// Moves the lower bound behind a document.
     fn begin_behind(&mut self, vbid: Vbid, key: DocKey<'_>) {
         self.lower = key_operands(vbid, key, i16::MAX);
     }
@@ -78,7 +108,8 @@ fn key_of<'a>(row: &Row<'a>) -> Result<DocKey<'a>, StoreError> {
     Ok(DocKey { collection: CollectionId(collection), key: row.get(KEY_AT).map_err(of_cell)? })
 }
 
-/// Columns of scans for metadata: the same without the body's. Attributes are needed for their length.
+/// Columns of scans for metadata: the same without the body's. Attributes are needed for their
+/// length.
 const METADATA_COLUMNS: std::ops::Range<usize> = COLUMN_FIRST..column::JSON;
 
 /// The last document that an attempt of a scan has shown.
@@ -89,7 +120,7 @@ fn owned(key: DocKey<'_>) -> (CollectionId, Vec<u8>) {
 }
 
 /// Why one attempt of a scan ended early.
-enum Interrupted {
+pub(crate) enum Interrupted {
     Kudu(Error),
     Store(StoreError),
 }
@@ -113,11 +144,28 @@ impl Shared {
         scan.lower_bound(bounds.lower.iter().cloned())
             .upper_bound(bounds.upper.iter().cloned())
             .fault_tolerant(true)
+            .read_mode(ReadMode::AtSnapshot(bounds.snapshot))
             .replica_selection(ReplicaSelection::Leader)
             .build()
     }
 
-    /// Scans, and goes on behind what was shown, until a scan gets to its end. Waits for as long as Kudu is away.
+    /// Waits after a scan was interrupted, or returns why there is no sense in another attempt.
+    pub(crate) async fn pause_scan(
+        &self,
+        attempts: &mut Attempts,
+        interrupted: Interrupted,
+    ) -> Result<(), StoreError> {
+        match interrupted {
+            Interrupted::Kudu(error) if passes(&error) => {
+                self.patience.pause(attempts, "a vbucket is to be read", &error).await
+            }
+            Interrupted::Kudu(error) => Err(of_kudu(&error)),
+            Interrupted::Store(error) => Err(error),
+        }
+    }
+
+    /// Scans, and resumes after the last shown document, until a scan reaches its end. Waits for as
+    /// long as Kudu is unreachable.
     async fn scan_on(
         &self,
         vbid: Vbid,
@@ -136,16 +184,12 @@ impl Shared {
                     self.patience.succeeded("a vbucket was read");
                     return Ok(());
                 }
-                Err(Interrupted::Kudu(error)) if passes(&error) => {
-                    self.patience.pause(&mut attempts, "a vbucket is to be read", &error).await?;
-                }
-                Err(Interrupted::Kudu(error)) => return Err(of_kudu(&error)),
-                Err(Interrupted::Store(error)) => return Err(error),
+                Err(interrupted) => self.pause_scan(&mut attempts, interrupted).await?,
             }
         }
     }
 
-    /// Visits documents in order of collection and key. Waits for as long as Kudu is away.
+    /// Visits documents in order of collection and key. Waits for as long as Kudu is unreachable.
     pub(crate) async fn scan_documents(
         &self,
         vbid: Vbid,
@@ -182,8 +226,8 @@ impl Shared {
         Ok(assembler.end()?)
     }
 
-    /// Visits documents in order of collection and key without their values, and how many bytes these have. Waits for
-    /// as long as Kudu is away.
+    /// Visits documents in order of collection and key without their values, but with the sizes of
+    /// these in bytes. Waits for as long as Kudu is unreachable.
     pub(crate) async fn scan_metadata(
         &self,
         vbid: Vbid,
@@ -197,7 +241,7 @@ impl Shared {
         self.scan_on(vbid, Bounds::documents(vbid), scan).await
     }
 
-    /// `last` becomes the last document that was shown, when the scan is interrupted.
+    /// When the scan is interrupted, `last` becomes the last shown document.
     async fn scan_metadata_once(
         &self,
         bounds: &Bounds,
@@ -228,8 +272,8 @@ impl Shared {
         }
     }
 
-    /// All rows of a scan of a few columns, as far as `limit`. When Kudu is away it waits like `attempts`, and
-    /// begins anew then.
+    /// All rows of a scan of a few columns, within `limit`. While Kudu is unreachable it waits like
+    /// `attempts`, and then starts again.
     pub(crate) async fn scan_rows<T>(
         &self,
         bounds: &Bounds,

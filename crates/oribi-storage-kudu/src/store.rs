@@ -1,73 +1,57 @@
-//! The store: the trait's methods, the runtime behind them, and what all of them share.
+//! The store: the trait's methods, the runtime behind them, and their shared state.
 //!
-//! Owns: opening a bucket's table, the runtime, the lock that lets one caller write at a time, the figures.
-//! Invariants: a method waits on its caller's thread and never runs on one of the runtime; commits wait for
-//! as long as Kudu is away, other writers give up when the lock is not free or Kudu does not answer in time; the lock
-//! is never held by a reader. The work itself is in `writer`, `reader`, `scan`, `removal` and `fence`.
+//! Owns: opening a bucket's table, the runtime, the lock that lets one caller write at a time, the
+//! figures. Invariants: a method waits on its caller's thread and never runs on one of the runtime;
+//! commits wait for as long as Kudu is unreachable, other writers give up when the lock is not free
+//! or Kudu does not answer in time; a reader never holds the lock. `writer`, `reader`, `scan`,
+//! `removal` and `fence` do the work itself.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Predicate, Table};
+use oribi_kudu::{Client, ClientBuilder, Error, MasterErrorCode, Table};
 use oribi_storage::{
     Counters, GetVisitor, KvStore, LoadPart, LoadPlan, MetadataVisitor, Ownership, ReadCount,
-    Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState, assert_fits,
+    Record, RecordVisitor, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState, assert_fits,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use crate::block_on::block_on;
 use crate::failure::{of_kudu, passes};
-use crate::layout::{COLUMNS, Opening, column, open_or_create, refusal};
-use crate::owned_record::OwnedRecord;
+use crate::layout::{Opening, open_or_create, refusal};
+use crate::lookups::Lookups;
 use crate::patience::{Attempts, Patience};
-use crate::reader::Lookups;
+use crate::reader::READ_TIME_MAX;
 use crate::rows::Unit;
 use crate::scan::Bounds;
+use crate::seqno_scan::KuduScan;
+use crate::shared::{Shared, watch_size};
 use crate::url::KuduUrl;
 use crate::writer::Writer;
 
-/// Threads of the runtime: they read and write sockets; rows are encoded and read on the callers' threads.
+/// Threads of the runtime. They read and write sockets; the callers' threads encode and read rows.
 const RUNTIME_THREADS: usize = 2;
-/// How long a writer other than the flusher waits for its turn, and then for Kudu.
+/// Longest time that a writer other than the flusher waits for its turn, and then for Kudu.
 pub(crate) const TURN: Duration = Duration::from_secs(30);
-/// How often Kudu is asked how large the table is.
-const SIZE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long one attempt to open, make or alter the table takes. All of them are repeated.
+/// Timeout of one attempt to open, create or alter the table. All attempts are repeated.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A [`KvStore`] over a table of Kudu. Nothing can be written before vbuckets are taken over.
+/// A [`KvStore`] over a table of Kudu. It accepts no writes before vbuckets are taken over.
 pub struct KuduStore {
     shared: Arc<Shared>,
     writer: Mutex<Writer>,
-    counters: Counters,
+    counters: Arc<Counters>,
     /// Taken when the store is dropped.
     runtime: Option<Runtime>,
 }
 
-/// What reading, writing and waiting share.
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) name: String,
-    /// As it was when the store was opened. Its documents' columns never change.
-    pub(crate) table: Table,
-    pub(crate) lookups: Lookups,
-    pub(crate) vbuckets: u16,
-    pub(crate) patience: Arc<Patience>,
-    pub(crate) ownership: RwLock<Option<Arc<dyn Ownership>>>,
-    runtime: Handle,
-    /// What Kudu said last, 0 for nothing.
-    disk_bytes: AtomicU64,
-    rows: AtomicU64,
-}
-
 impl KuduStore {
-    /// Opens the table of a bucket and makes it if it is not there. Waits for as long as Kudu cannot be reached
-    /// and `goes_on` says yes, which is asked between attempts.
+    /// Opens the table of a bucket and creates it if it does not exist. Waits for as long as Kudu
+    /// is unreachable and `goes_on`, called between attempts, returns true.
     ///
     /// # Errors
     /// `Foreign` when the table is not that of such a bucket; `Io` when waiting was ended.
@@ -102,15 +86,16 @@ impl KuduStore {
         Ok(KuduStore {
             shared,
             writer: Mutex::default(),
-            counters: Counters::default(),
+            counters: Arc::default(),
             runtime: Some(runtime),
         })
     }
 
-    /// Removes the table of this id ([`KvStore::shared_id`]) of a bucket that is deleted, if it is still there.
+    /// Removes the table of this id ([`KvStore::shared_id`]) of a deleted bucket, if it still
+    /// exists.
     ///
     /// # Errors
-    /// Kudu cannot be reached, or refuses.
+    /// Kudu is unreachable, or refuses.
     pub fn remove(url: &KuduUrl, id: &str) -> Result<(), StoreError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -127,7 +112,7 @@ impl KuduStore {
         removed
     }
 
-    /// Attempts that had to be repeated because Kudu was away or busy, since the store was opened.
+    /// Retries since the store was opened because Kudu was unreachable or busy.
     pub fn retries(&self) -> u64 {
         self.shared.patience.retries()
     }
@@ -136,7 +121,28 @@ impl KuduStore {
         block_on(&self.shared.runtime, future)
     }
 
-    /// The turn of a writer that has no time for Kudu's return.
+    /// Reads for a client, or loads. Ends when the store is being closed, and at the limit.
+    fn read<T>(
+        &self,
+        time_max: Option<Duration>,
+        read: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let limit = time_max.map(|time_max| Instant::now() + time_max);
+        self.block_on(self.shared.patience.read(limit, read))
+    }
+
+    /// Writes, however long Kudu is unreachable, but not beyond the grace period when the store is
+    /// being closed.
+    fn write<T>(
+        &self,
+        mut writer: MutexGuard<'_, Writer>,
+        write: impl AsyncFnOnce(&mut Writer) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let written = self.block_on(self.shared.patience.within_grace(write(&mut writer)));
+        written.unwrap_or_else(|| Err(writer.abandon()))
+    }
+
+    /// The turn of a writer that cannot wait for Kudu's return.
     fn turn(&self) -> Result<MutexGuard<'_, Writer>, StoreError> {
         self.writer
             .try_lock_for(TURN)
@@ -144,7 +150,7 @@ impl KuduStore {
     }
 }
 
-/// Connects and opens the table, again and again.
+/// Connects and opens the table, with retries.
 async fn open_table(
     url: &KuduUrl,
     bucket: &str,
@@ -178,7 +184,7 @@ async fn open_table(
     }
 }
 
-/// Deletes a table by its id: another one may have its name by now.
+/// Deletes a table by its id, because another table may have its name by now.
 async fn delete(client: &Client, id: &str) -> Result<(), StoreError> {
     match client.delete_table_by_id(id).await {
         Ok(()) | Err(Error::TableNotFound { .. }) => Ok(()),
@@ -186,33 +192,21 @@ async fn delete(client: &Client, id: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a cluster that is only starting can have answered this.
+/// True for errors that a starting cluster can return.
 fn may_start_later(error: &Error) -> bool {
     let lacks_servers =
         matches!(error, Error::Master { code: MasterErrorCode::ReplicationFactorTooHigh, .. });
     lacks_servers || passes(error)
 }
 
-/// Asks now and then how large the table is, until the store is gone.
-async fn watch_size(shared: Weak<Shared>) {
-    loop {
-        let Some(now) = shared.upgrade() else { return };
-        // Figures may lag, so an answer that does not come is no news.
-        if let Ok(statistics) = now.client.table_statistics(&now.name).await {
-            now.disk_bytes.store(statistics.on_disk_bytes.unwrap_or(0), Ordering::Relaxed);
-            now.rows.store(statistics.live_row_count.unwrap_or(0), Ordering::Relaxed);
-        }
-        drop(now);
-        tokio::time::sleep(SIZE_INTERVAL).await;
-    }
-}
-
 impl KvStore for KuduStore {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         batches.iter().for_each(assert_fits);
         let units: Vec<Unit<'_>> = batches.iter().map(Unit::Batch).collect();
-        let mut writer = self.writer.lock();
-        self.counters.commit(batches, self.block_on(self.shared.write(&mut writer, &units, None)))
+        let written = self.write(self.writer.lock(), async |writer| {
+            self.shared.write(writer, &units, None).await
+        });
+        self.counters.commit(batches, written)
     }
 
     fn get(
@@ -222,7 +216,8 @@ impl KvStore for KuduStore {
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<bool, StoreError> {
         let mut count = ReadCount::default();
-        let found = self.block_on(self.shared.get(vbid, key, &mut count, visit));
+        let read = self.shared.get(vbid, key, &mut count, visit);
+        let found = self.read(Some(READ_TIME_MAX), read);
         self.counters.read(&count, found)
     }
 
@@ -232,55 +227,51 @@ impl KvStore for KuduStore {
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        let result = self.block_on(self.shared.get_many(keys, &mut count, visit));
+        let read = self.shared.get_many(keys, &mut count, visit);
+        let result = self.read(Some(READ_TIME_MAX), read);
         self.counters.read(&count, result)
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
         let bounds = Bounds::documents(vbid);
-        let result = self.block_on(self.shared.scan_documents(vbid, bounds, &[], &mut |record| {
+        let mut show = |record: Record<'_>| {
             count.add(&record);
             visit(record)
-        }));
+        };
+        let result = self.read(None, self.shared.scan_documents(vbid, bounds, &[], &mut show));
         self.counters.read(&count, result)
     }
 
-    /// Holds the documents of the range in memory, because Kudu has them in order of their keys.
-    fn scan_seqnos(
+    fn scan_keys_from(
+        &self,
+        vbid: Vbid,
+        from: DocKey<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        let mut count = ReadCount::default();
+        let bounds = Bounds::collection_from(vbid, from);
+        let mut show = |record: Record<'_>| {
+            count.add(&record);
+            visit(record)
+        };
+        let result = self.read(None, self.shared.scan_documents(vbid, bounds, &[], &mut show));
+        self.counters.read(&count, result)
+    }
+
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        let mut found = Vec::new();
-        let bounds = Bounds::documents(vbid);
-        let predicates = seqno_predicates(from, to);
-        let mut keep = |record: Record<'_>| {
-            if from <= record.seqno && record.seqno <= to {
-                found.push(OwnedRecord::of(&record));
-            }
-            ControlFlow::Continue(())
-        };
-        let scan = self.shared.scan_documents(vbid, bounds, &predicates, &mut keep);
-        let result = self.block_on(scan);
-        found.sort_unstable_by_key(|record| record.seqno());
-        let mut count = ReadCount::default();
-        if result.is_ok() {
-            for record in &found {
-                let record = record.borrow();
-                count.add(&record);
-                if visit(record).is_break() {
-                    break;
-                }
-            }
-        }
-        self.counters.read(&count, result)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let scan = KuduScan::begin(&self.shared, &self.counters, vbid, (from, to))?;
+        Ok(Box::new(scan))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
-        let states = self.vbucket_states()?;
+        let all = self.shared.all_vbuckets();
+        let states = self.read(None, self.shared.states(&all, Attempts::default()))?;
         let records_estimate = self.shared.rows.load(Ordering::Relaxed);
         let plan = LoadPlan::by_vbucket(states.into_iter().map(|(vbid, _)| vbid));
         Ok(LoadPlan { records_estimate, ..plan })
@@ -298,37 +289,38 @@ impl KvStore for KuduStore {
             count.add(&record);
             visit(vbid, record, value_bytes)
         };
-        let result = self.block_on(self.shared.scan_metadata(vbid, &mut show));
+        let result = self.read(None, self.shared.scan_metadata(vbid, &mut show));
         self.counters.read(&count, result)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.block_on(self.shared.states(&self.shared.all_vbuckets(), Attempts::default()))
+        let all = self.shared.all_vbuckets();
+        self.read(None, self.shared.states(&all, Attempts::default()))
     }
 
     fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.block_on(self.shared.get_local(name, Attempts::default()))
+        self.read(None, self.shared.get_local(name, Attempts::default()))
     }
 
     fn put_local(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        let mut writer = self.turn()?;
+        let writer = self.turn()?;
         let limit = Some(Instant::now() + TURN);
-        self.block_on(self.shared.put_local(&mut writer, (name, value), limit))
+        self.write(writer, async |writer| self.shared.put_local(writer, (name, value), limit).await)
     }
 
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
-        let mut writer = self.turn()?;
-        self.block_on(self.shared.purge_collection(&mut writer, vbid, collection))
+        self.write(self.turn()?, async |writer| {
+            self.shared.purge_collection(writer, vbid, collection).await
+        })
     }
 
     fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError> {
-        let mut writer = self.turn()?;
-        self.block_on(self.shared.drop_vbucket(&mut writer, vbid))
+        self.write(self.turn()?, async |writer| self.shared.drop_vbucket(writer, vbid).await)
     }
 
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
-        let compacted = self.turn().and_then(|mut writer| {
-            self.block_on(self.shared.compact(&mut writer, vbid, purge_before))
+        let compacted = self.turn().and_then(|writer| {
+            self.write(writer, async |writer| self.shared.compact(writer, vbid, purge_before).await)
         });
         self.counters.compact(compacted)
     }
@@ -338,8 +330,7 @@ impl KvStore for KuduStore {
     }
 
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        let mut writer = self.writer.lock();
-        self.block_on(self.shared.take_over(&mut writer, vbuckets))
+        self.write(self.writer.lock(), async |writer| self.shared.take_over(writer, vbuckets).await)
     }
 
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {
@@ -360,7 +351,8 @@ impl KvStore for KuduStore {
 
     fn stats(&self) -> StoreStats {
         let stats = self.counters.stats();
-        // Kudu counts what it has flushed; until then what was committed is the better guess.
+        // Kudu counts only flushed data; until the first flush the committed bytes are the better
+        // estimate.
         let disk_bytes = match self.shared.disk_bytes.load(Ordering::Relaxed) {
             0 => stats.bytes_committed,
             bytes => bytes,
@@ -373,21 +365,9 @@ impl Drop for KuduStore {
     fn drop(&mut self) {
         self.shared.patience.end();
         if let Some(runtime) = self.runtime.take() {
-            // Does not wait, so that a store can be dropped on the thread of another runtime.
+            // This does not wait, so that a store can be dropped on a thread of another runtime.
             runtime.shutdown_background();
         }
-    }
-}
-
-/// What a server can leave out. Numbers beyond 63 bits are negative there, so a range that reaches them is not
-/// asked for.
-fn seqno_predicates(from: Seqno, to: Seqno) -> Vec<Predicate> {
-    match (i64::try_from(from.0), i64::try_from(to.0)) {
-        (Ok(from), Ok(to)) => vec![
-            Predicate::greater_or_equal(COLUMNS[column::SEQNO], from),
-            Predicate::less_or_equal(COLUMNS[column::SEQNO], to),
-        ],
-        _ => Vec::new(),
     }
 }
 

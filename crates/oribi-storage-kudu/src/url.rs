@@ -1,27 +1,29 @@
-//! `kudu://HOST:PORT[,HOST:PORT...][/DATABASE][?tablets=16&replicas=3]`: where a bucket's table is.
+//! `kudu://HOST:PORT[,HOST:PORT...][/DATABASE][?tablets=16&replicas=3]`: the place of a bucket's
+//! table.
 //!
-//! Owns: parsing and printing. Invariant: what was parsed prints as a URL that parses to the same. Called by the
-//! server's settings, so every mistake is named in words that whoever wrote the URL understands.
+//! Owns: parsing and printing. Invariant: a parsed URL prints as a URL that parses to the same. The
+//! server's settings call this, so every error uses the words of the URL.
 
 use std::fmt;
 use std::str::FromStr;
 
 use oribi_kudu::HostPort;
 
-/// What every URL of this kind begins with.
+/// Prefix of every URL of this kind.
 const SCHEME: &str = "kudu://";
-/// Where the tables are unless said otherwise.
+/// Default database of the tables.
 const DATABASE: &str = "oribi";
-/// Tablets of a new table unless said otherwise.
+/// Default number of tablets of a new table.
 const TABLETS: u16 = 16;
 /// There are no more vbuckets than that, and each lives in one tablet.
 const TABLETS_MAX: u16 = 1024;
 /// Kudu's own limit.
 const REPLICAS_MAX: u32 = 7;
-/// Longest name of a database. Kudu allows 256 bytes for a table, of which the bucket takes up to 100.
+/// Longest name of a database. Kudu allows 256 bytes for a table, of which the bucket takes up to
+/// 100.
 const DATABASE_BYTES_MAX: usize = 100;
 
-/// Where a bucket's table is, and how it is made when it is not there.
+/// The place of a bucket's table, and the parameters for its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KuduUrl {
     masters: Vec<HostPort>,
@@ -30,13 +32,13 @@ pub struct KuduUrl {
     replicas: Option<u32>,
 }
 
-/// What is wrong with a URL.
+/// Why a URL is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}; it is written kudu://HOST:PORT[,HOST:PORT...][/DATABASE][?tablets=16&replicas=3]")]
 pub struct KuduUrlError(String);
 
 impl KuduUrl {
-    /// Whether this text is meant to be such a URL, right or wrong.
+    /// True for a text that is intended as such a URL, valid or not.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("kudu:")
     }
@@ -51,12 +53,12 @@ impl KuduUrl {
         format!("{}.{bucket}", self.database)
     }
 
-    /// Tablets of a table that is made for a bucket of so many vbuckets.
+    /// Number of tablets of a new table for a bucket of `vbuckets` vbuckets.
     pub fn tablets_for(&self, vbuckets: u16) -> u16 {
         self.tablets.min(vbuckets).max(1)
     }
 
-    /// Replicas of each tablet of a table that is made; the cluster's default if there is none.
+    /// Replicas of each tablet of a new table; the cluster's default when not set.
     pub fn replicas(&self) -> Option<u32> {
         self.replicas
     }

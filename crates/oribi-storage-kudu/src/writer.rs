@@ -1,12 +1,17 @@
-//! The one way into the table: rounds of Writes that are repeated until they are decided.
+//! The only path for writes to the table: rounds of Writes, repeated until they are decided.
 //!
-//! Owns: dividing work into rounds, sending a round, and what is done about the parts of it that failed. A round
-//! is bounded so that whatever falls to one tablet fits one Write; its tablets are written in parallel, one Write
-//! each. Invariants: a unit of a round is in one Write with all its rows; the next round begins when every unit of the
-//! last one is decided, so that versions arrive in their order; a failed Write is repeated with the same rows before
-//! anything newer is sent; nothing is sent for vbuckets that this process does not own in the epoch of the session.
-//! Callers: commits, which wait for as long as Kudu is away; removals and local documents, which have a limit. Each
-//! holds the writer meanwhile. A Write that a caller stopped waiting for is decided before the next one is sent.
+//! Owns: dividing work into rounds, sending a round, and handling its failed parts. A round is
+//! bounded, because its rows stay in memory until it is decided, and because the part of each
+//! tablet has to fit one Write. Its tablets are written in parallel, one Write each. Invariants:
+//! - a unit of a round is in one Write with all its rows;
+//! - the next round begins when every unit of the last one is decided, so that versions arrive in
+//!   their order;
+//! - a failed Write is repeated with the same rows before anything newer is sent;
+//! - nothing is sent for vbuckets that this process does not own in the epoch of the session.
+//!
+//! Callers: commits, which wait for as long as Kudu is unreachable; removals and local documents,
+//! which have a limit. Each holds the writer meanwhile. A Write that its caller stopped waiting for
+//! is decided before the next one is sent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,22 +24,22 @@ use crate::chunk_index::ChunkIndex;
 use crate::epoch::{Epoch, TakenVbuckets};
 use crate::failure::{of_kudu, of_session, passes};
 use crate::patience::{Attempts, Waited};
-use crate::rows::{Unit, WRITE_BYTES_MAX};
-use crate::store::Shared;
+use crate::rows::{ROUND_BYTES_MAX, Unit};
+use crate::shared::Shared;
 
-/// What one thread at a time may use.
+/// Write state, used by one thread at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// None until vbuckets are taken over, and when the table was changed by somebody else.
+    /// None before the first take-over, and after another process has changed the table.
     pub(crate) epoch: Option<Epoch>,
     pub(crate) was_taken_over: bool,
     pub(crate) taken: TakenVbuckets,
     pub(crate) chunks: ChunkIndex,
-    /// Up to where tombstones were removed, of the vbuckets where some were, or perhaps were.
+    /// Purge seqnos, for vbuckets where tombstones were, or may have been, removed.
     pub(crate) purged: HashMap<Vbid, Seqno>,
-    /// The session has a Write under way whose caller was told that nobody knows.
+    /// The session has a Write in flight whose caller was told that its outcome is unknown.
     has_undecided: bool,
-    /// Why nothing is ever written again: another owner, or a Write whose outcome was not waited for.
+    /// Why no further write is possible: another owner, or a Write whose outcome was not awaited.
     ended: Option<Ended>,
 }
 
@@ -44,28 +49,28 @@ enum Ended {
     Abandoned,
 }
 
-/// What has to be done about a round.
+/// The result of a round.
 enum Outcome {
-    /// Everything is written.
+    /// All units are written.
     Written,
-    /// The units of these vbuckets are not, or perhaps not.
+    /// The units of these vbuckets are not written, or their outcome is unknown.
     Failed { vbuckets: HashSet<i16>, cause: Cause },
 }
 
 enum Cause {
-    /// Time will mend it.
+    /// A transient error.
     Passing(Error),
     /// The table was changed.
     OtherEpoch,
-    /// The caller's limit has passed. What is under way may still be written.
+    /// The caller's limit has passed. Writes in flight may still succeed.
     Undecided,
-    /// The store is being closed. What is under way may still be written, so nothing may be sent after it.
+    /// The store is being closed. Writes in flight may still succeed, so no Write may follow them.
     Abandoned,
     Lasting(StoreError),
 }
 
 impl Writer {
-    /// Fails when nothing is to be written any more.
+    /// Fails when no further write is possible.
     pub(crate) fn may_start(&self) -> Result<(), StoreError> {
         match &self.ended {
             None => Ok(()),
@@ -76,7 +81,14 @@ impl Writer {
         }
     }
 
-    /// Somebody else owns the table, and nobody says that anything of it is still this process's.
+    /// Abandons Writes in flight. They may still succeed, so no Write may follow them.
+    pub(crate) fn abandon(&mut self) -> StoreError {
+        self.ended.get_or_insert(Ended::Abandoned);
+        StoreError::Poisoned("Kudu did not answer before the store was closed".into())
+    }
+
+    /// Another process owns the table, and this process does not know of any part that is still its
+    /// own.
     pub(crate) fn fence(&mut self, epoch: u64) -> StoreError {
         self.epoch = None;
         let why = format!("the table is in epoch {epoch}, which another process has begun");
@@ -86,8 +98,8 @@ impl Writer {
 }
 
 impl Shared {
-    /// Writes all units, or says why not. After `Fenced` those of owned vbuckets are written; when the limit has
-    /// passed nobody knows whether they are, or will be.
+    /// Writes all units, or returns why not. After `Fenced` the units of owned vbuckets are
+    /// written; after the limit it is unknown whether they are, or will be.
     pub(crate) async fn write(
         &self,
         writer: &mut Writer,
@@ -104,7 +116,7 @@ impl Shared {
         fenced.map_or(Ok(()), Err)
     }
 
-    /// Waits until nothing is under way of which an earlier caller was told that nobody knows.
+    /// Waits for Writes in flight whose callers were told that the outcome is unknown.
     pub(crate) async fn settle_undecided(
         &self,
         writer: &mut Writer,
@@ -113,11 +125,12 @@ impl Shared {
         if !std::mem::take(&mut writer.has_undecided) {
             return Ok(());
         }
-        // Without an epoch it was of a session that is gone, and what that has sent is refused from now on.
+        // Without an epoch the Write belonged to a dropped session, and Kudu refuses its Writes
+        // from now on.
         let Some(epoch) = &mut writer.epoch else { return Ok(()) };
         let what = "an earlier Write is to be decided";
         match self.patience.wait(what, limit, epoch.session.flush()).await {
-            // What became of it is news to nobody.
+            // Its caller has stopped waiting for the outcome.
             Waited::Done(Ok(_)) => Ok(()),
             Waited::Done(Err(_)) => {
                 epoch.renew_session();
@@ -134,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Returns the error for those units that are not this process's to write.
+    /// Returns the error for the units that this process may not write.
     async fn write_round(
         &self,
         writer: &mut Writer,
@@ -182,7 +195,7 @@ impl Shared {
                     let paused =
                         self.patience.pause(&mut attempts, "rows are to be written", &error);
                     if let Err(error) = paused.await {
-                        // Who has a limit repeats nothing himself: what comes next is newer.
+                        // A caller with a limit repeats nothing itself: the next write is newer.
                         writer.ended = limit.is_none().then_some(Ended::Abandoned);
                         return Err(error);
                     }
@@ -193,7 +206,7 @@ impl Shared {
                 }
                 Cause::Undecided => {
                     writer.has_undecided = true;
-                    let why = "Kudu: no answer in time; nobody knows whether it is written";
+                    let why = "Kudu: no answer in time; the write may or may not have happened";
                     return Err(StoreError::Io(why.into()));
                 }
                 Cause::Lasting(error) => return Err(error),
@@ -229,11 +242,6 @@ impl Shared {
             writer.epoch.iter_mut().for_each(Epoch::renew_session);
             return Outcome::Failed { vbuckets: all(), cause };
         }
-        // From here on they may be gone, whatever the answer will be.
-        for (vbid, seqno) in units.iter().filter_map(|unit| unit.purges()) {
-            let purged = writer.purged.entry(vbid).or_default();
-            *purged = seqno.max(*purged);
-        }
         let Some(epoch) = &mut writer.epoch else {
             return Outcome::Failed { vbuckets: all(), cause: Cause::OtherEpoch };
         };
@@ -255,8 +263,8 @@ impl Shared {
         }
     }
 
-    /// Hands the rows of the units to the session, which sends none of them yet. That waits when it is not known
-    /// where the tablets are.
+    /// Hands the rows of the units to the session, which sends none of them yet. This waits while
+    /// the locations of the tablets are unknown.
     async fn fill(
         &self,
         writer: &mut Writer,
@@ -268,6 +276,11 @@ impl Shared {
         };
         let put_all = async {
             for unit in units {
+                // From here on the tombstones may be gone, whatever the answer will be.
+                if let Some((vbid, seqno)) = unit.purges() {
+                    let known = purged.entry(vbid).or_default();
+                    *known = seqno.max(*known);
+                }
                 let purged = unit.vbid().and_then(|vbid| purged.get(&vbid)).copied();
                 unit.put(&mut epoch.session, chunks, purged.unwrap_or_default()).await?;
             }
@@ -286,17 +299,17 @@ impl Shared {
     }
 }
 
-/// How many of the first units, at least one, are a round.
+/// How many of the first units, at least one, form a round.
 fn units_of_round(units: &[Unit<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |unit: &&Unit<'_>| {
         bytes += unit.bytes();
-        bytes <= WRITE_BYTES_MAX
+        bytes <= ROUND_BYTES_MAX
     };
     units.iter().take_while(fits).count().max(1)
 }
 
-/// What the rows that failed say about the round.
+/// Derives the outcome of the round from the failed rows.
 fn judge(errors: &RowErrors, all: HashSet<i16>) -> Outcome {
     let mut vbuckets = HashSet::new();
     let mut passing = None;

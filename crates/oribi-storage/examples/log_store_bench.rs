@@ -1,18 +1,17 @@
-//! The log store beside the fjall store in one run: cost of a persisted item, of a load, of a start.
+//! The log store by itself: cost of a persisted item, of a load, of a start.
 //!
-//! Owns: the workload (documents of 512 B, half of each incompressible; commits of about ten thousand
-//! over all 64 vbuckets, as the flusher makes them; first every key once, then uniformly random
-//! overwrites, so that compaction runs) and its report. CPU is that of the whole process, background
-//! threads included, without what making the batches takes. The stores take turns. Run it with
-//! `cargo run --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N]`.
+//! Owns: the workload (documents of 512 B, half of each incompressible; commits of about ten
+//! thousand over all 64 vbuckets, as the flusher makes them; first every key once, then uniformly
+//! random overwrites, so that compaction runs) and its report. CPU is that of the whole process,
+//! background threads included, without what making the batches takes. Run it with `cargo run
+//! --release -p oribi-storage --example log_store_bench -- [--keys N] [--overwrites N]`.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use oribi_storage::{
-    FjallOptions, FjallStore, KvStore, LogOptions, LogStore, Record, SeededRandom, StoreError,
-    VbBatch, VbucketState,
+    KvStore, LogOptions, LogStore, Record, SeededRandom, StoreError, VbBatch, VbucketState,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -28,8 +27,6 @@ struct Options {
     keys: usize,
     overwrites: usize,
     directory: Option<String>,
-    /// `log`, `fjall`, or anything else for both.
-    store: String,
 }
 
 fn main() -> Result<(), StoreError> {
@@ -50,38 +47,29 @@ fn main() -> Result<(), StoreError> {
         "{} keys, {} overwrites, {VALUE_BYTES} B, {RECORDS_PER_COMMIT} a commit",
         options.keys, options.overwrites
     );
-    if options.store != "fjall" {
-        run_log(&directory.path().join("log"), &workload)?;
-    }
-    if options.store != "log" {
-        run_fjall(&directory.path().join("fjall"), &workload)?;
-    }
-    Ok(())
+    run(&directory.path().join("log"), &workload)
 }
 
 fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options =
-        Options { keys: 1_000_000, overwrites: 2_000_000, directory: None, store: "both".into() };
+    let mut options = Options { keys: 1_000_000, overwrites: 2_000_000, directory: None };
     while let Some(argument) = arguments.next() {
         let text = arguments.next().unwrap_or_default();
         let number = || text.parse::<usize>().map_err(|_| format!("{argument} takes a number"));
         match argument.as_str() {
             "--keys" => options.keys = number()?.max(RECORDS_PER_COMMIT),
             "--overwrites" => options.overwrites = number()?,
-            "--store" => options.store = text,
             "--directory" => options.directory = Some(text),
             _ => {
-                return Err("usage: log_store_bench [--keys N] [--overwrites N] \
-                            [--directory PATH] [--store log|fjall|both]"
-                    .into());
+                return Err(
+                    "usage: log_store_bench [--keys N] [--overwrites N] [--directory PATH]".into(),
+                );
             }
         }
     }
     Ok(options)
 }
 
-fn run_log(path: &Path, workload: &Workload) -> Result<(), StoreError> {
-    println!("\nlog store");
+fn run(path: &Path, workload: &Workload) -> Result<(), StoreError> {
     let store = LogStore::open(path, LogOptions::default())?;
     workload.write(&store)?;
     let sizes = store.sizes();
@@ -92,21 +80,11 @@ fn run_log(path: &Path, workload: &Workload) -> Result<(), StoreError> {
     for (name, reads_hints) in [("reopen", true), ("reopen without index files", false)] {
         let options = LogOptions { reads_hints, ..LogOptions::default() };
         let begun = Instant::now();
-        drop(LogStore::open(path, options)?);
+        let store = LogStore::open(path, options)?;
         figure(name, millis(begun.elapsed()), "ms");
+        workload.scan_by_seqno(&store, "first scan by seqno", 0)?;
+        workload.scan_by_seqno(&store, "second scan by seqno", 0)?;
     }
-    Ok(())
-}
-
-fn run_fjall(path: &Path, workload: &Workload) -> Result<(), StoreError> {
-    println!("\nfjall store");
-    let store = FjallStore::open(path, FjallOptions::default())?;
-    workload.write(&store)?;
-    workload.read(&store)?;
-    drop(store);
-    let begun = Instant::now();
-    drop(FjallStore::open(path, FjallOptions::default())?);
-    figure("reopen", millis(begun.elapsed()), "ms");
     Ok(())
 }
 
@@ -171,6 +149,8 @@ impl Workload {
             })?;
         }
         figure("scan by key", visited as f64 / begun.elapsed().as_secs_f64(), "items/s");
+        self.scan_by_seqno(store, "scan by seqno", 0)?;
+        self.scan_by_seqno(store, "scan of the last hundredth", 99)?;
         let mut random = random(4);
         let begun = Instant::now();
         let gets = 200_000;
@@ -182,6 +162,33 @@ impl Workload {
             assert!(is_found, "every key was written");
         }
         figure("get", f64::from(gets) / begun.elapsed().as_secs_f64(), "items/s");
+        Ok(())
+    }
+
+    /// Scans all vbuckets by seqno, each from so many hundredths of its history on.
+    fn scan_by_seqno(
+        &self,
+        store: &dyn KvStore,
+        name: &str,
+        hundredths: u64,
+    ) -> Result<(), StoreError> {
+        let (begun, cpu) = (Instant::now(), thread_cpu());
+        let (mut visited, mut last) = (0u64, 0);
+        for (vbid, state) in store.vbucket_states()? {
+            let from = Seqno(state.high_seqno.0 * hundredths / 100 + 1);
+            last = 0;
+            store.scan_seqnos(vbid, from, Seqno(u64::MAX), &mut |record| {
+                assert!(record.seqno.0 > last, "seqnos ascend");
+                last = record.seqno.0;
+                visited += 1;
+                ControlFlow::Continue(())
+            })?;
+        }
+        std::hint::black_box(last);
+        let cpu = (thread_cpu() - cpu).as_secs_f64();
+        figure(name, visited as f64 / begun.elapsed().as_secs_f64(), "items/s");
+        figure(&format!("{name}: per core"), visited as f64 / cpu, "items/s");
+        figure(&format!("{name}: items"), visited as f64, "");
         Ok(())
     }
 }
@@ -259,6 +266,7 @@ fn record<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
         expiry: 0,
         datatype: Datatype::RAW,
         deleted: false,
+        expired: false,
     }
 }
 

@@ -1,32 +1,26 @@
 //! What every backend has to do: named checks and random operations against a model.
 //!
-//! Owns: the meaning of the [`KvStore`] trait as executable checks. A backend passes when
-//! [`run`] returns; a check that fails panics with its name and, for the random part, the seed that
-//! repeats it. Invariant: the suite sees a backend through [`Medium`] and the trait only, so that the
-//! embedded store, the store in memory and one behind a network are judged alike.
-//! Callers: the tests of each backend, and canaries that prove that planted bugs are found.
-//! It does not cover crashes in the middle of a commit; backends with files test those themselves.
+//! Owns: the meaning of the [`KvStore`](crate::KvStore) trait as executable checks. A backend passes when [`run`]
+//! returns; a check that fails panics with its name and, for the random part, the seed that repeats
+//! it. Invariant: the suite sees a backend through [`Medium`] and the trait only, so that the log
+//! store, the store in memory and one behind a network are judged alike. Callers: the tests of each
+//! backend, and canaries that prove that planted bugs are found. It does not cover crashes in the
+//! middle of a commit; backends with files test those themselves.
 
 mod checks;
 mod commits;
 pub(crate) mod fixture;
 mod key_scans;
 mod lookups;
+mod medium;
 pub(crate) mod model;
 mod random;
+mod seqno_scans;
 #[cfg(test)]
 mod tests;
 
-use crate::{KvStore, StoreError};
-
+pub use medium::Medium;
 pub use random::run_random;
-
-/// Where a store keeps its bytes: a directory, a block of memory, a cluster. It outlives the store
-/// object, so opening it twice in a row is a restart.
-pub trait Medium {
-    /// Opens a store on the bytes as they are. At most one store is open at a time.
-    fn open(&self) -> Result<Box<dyn KvStore>, StoreError>;
-}
 
 /// Seeds of the random part. Few, because a change in the suite should not make it slow; a backend
 /// that wants more calls [`run_random`] itself.

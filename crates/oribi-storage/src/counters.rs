@@ -1,9 +1,10 @@
 //! Counts of what a store did since it was opened.
 //!
 //! Owns: the counters behind [`StoreStats`], one relaxed addition per batch, read or scan and none
-//! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill in.
+//! per record. Called by the stores, in this crate and in others; sizes on disk are theirs to fill
+//! in.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::{Record, StoreError, StoreStats, VbBatch};
 
@@ -24,6 +25,7 @@ pub struct Counters {
     read_failures: AtomicU64,
     compactions: AtomicU64,
     compact_failures: AtomicU64,
+    compaction_fails: AtomicBool,
 }
 
 /// Records that one read or scan has seen, counted where no other thread looks.
@@ -88,6 +90,12 @@ impl Counters {
         result
     }
 
+    /// A step of compaction in the background has failed or not. True when the one before was
+    /// different.
+    pub fn background_compaction(&self, fails: bool) -> bool {
+        self.compaction_fails.swap(fails, Ordering::Relaxed) != fails
+    }
+
     /// All counts, without the size on disk.
     pub fn stats(&self) -> StoreStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -107,6 +115,7 @@ impl Counters {
             read_failures: load(&self.read_failures),
             compactions: load(&self.compactions),
             compact_failures: load(&self.compact_failures),
+            compaction_fails: self.compaction_fails.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The directory of a store: whose it is, whether it is complete, and who has it open.
 //!
 //! Owns: the marker file `oribi-store`. It is written before a store makes its first file and says
-//! `new`; once the store's files are complete and synced it says `ready`. So a directory without the
-//! marker belongs to someone else and is left alone, one that is `new` holds nothing that was ever
-//! acknowledged and is made again, and one that is `ready` must be complete or is corrupt.
-//! The marker also says which kind of store it is, so that neither kind opens the other's files.
-//! Invariant: while a store is open, its process holds an exclusive lock on the marker.
-//! Callers: the stores that keep files.
+//! `new`; once the store's files are complete and synced it says `ready`. So a directory without
+//! the marker belongs to someone else and is left alone, one that is `new` holds nothing that was
+//! ever acknowledged and is made again, and one that is `ready` must be complete or is corrupt. The
+//! marker also says which kind of store it is, so that neither kind opens the other's files.
+//! Invariant: while a store is open, its process holds an exclusive lock on the marker. Callers:
+//! the stores that keep files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -54,7 +54,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes sure that the directory is ours and that nobody else has it open.
+    /// Makes sure that the directory is a store's and that no other process has it open.
     pub(crate) fn claim(path: &Path, kind: &StoreKind) -> Result<Directory, StoreError> {
         fs::create_dir_all(path).map_err(|error| io_error(&error))?;
         let (marker, is_created) = open_marker(path)?;
@@ -80,6 +80,12 @@ impl Directory {
         Ok(Directory { marker, found })
     }
 
+    /// The same open file, as a process has it that was forked from this one.
+    #[cfg(test)]
+    pub(crate) fn copy_of_marker(&self) -> File {
+        self.marker.try_clone().expect("there are descriptors left")
+    }
+
     pub(crate) fn found(&self) -> Found {
         self.found
     }
@@ -91,6 +97,14 @@ impl Directory {
         }
         let written = self.marker.write_all_at(&[MARKER_READY], MARKER_STATE_AT as u64);
         written.and_then(|()| self.marker.sync_data()).map_err(|error| io_error(&error))
+    }
+}
+
+impl Drop for Directory {
+    /// Closing alone would not release the lock while a process that is being started still has a
+    /// copy of the descriptor: between fork and exec it has all of them.
+    fn drop(&mut self) {
+        let _ = self.marker.unlock();
     }
 }
 
@@ -135,7 +149,8 @@ fn write_marker(marker: &File, kind: &StoreKind) -> Result<(), StoreError> {
     let mut content = [b'\n'; MARKER_BYTES];
     content[..MARKER_STATE_AT].copy_from_slice(kind.marker_text);
     content[MARKER_STATE_AT] = MARKER_NEW;
-    // The store syncs the directory when it makes its first file, which makes this name durable too.
+    // The store syncs the directory when it makes its first file, which makes this name durable
+    // too.
     let written = marker.write_all_at(&content, 0).and_then(|()| marker.sync_data());
     written.map_err(|error| io_error(&error))
 }

@@ -1,15 +1,18 @@
 //! A store that fails when its plan says so, around any other store.
 //!
-//! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write and look-up. Invariants: with an
-//! empty plan it is the inner store; an injected failure is always reported as an error, so a caller
-//! that treats `Err` from `commit` as "not durable" is never misled; scans and loads are never touched.
-//! Callers: tests of the flusher, of background fetches, of durability answers and of shutdown. The plan is shared and
-//! outlives the store, so it goes on counting over a reopening.
+//! Owns: [`FaultStore`], which consults a shared [`FaultPlan`] before each write, look-up and
+//! record of a scan by seqno.
+//! Invariants: with an empty plan it is the inner store; an injected failure is always reported as
+//! an error, so a caller that treats `Err` from `commit` as "not durable" is never misled; scans
+//! by key and loads are never touched. Callers: tests of the flusher, of background fetches, of durability
+//! answers and of shutdown. The plan is shared and outlives the store, so it goes on counting over
+//! a reopening.
 
 mod plan;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
@@ -17,7 +20,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use crate::counters::Counters;
 use crate::{
     GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Ownership, Record, RecordVisitor,
-    StoreError, StoreStats, VbBatch, VbucketState,
+    ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 pub use plan::{Fault, FaultPlan};
@@ -64,6 +67,27 @@ impl<S: KvStore> FaultStore<S> {
     }
 }
 
+/// A scan by seqno that fails by plan, between two records as well.
+struct FaultScan {
+    inner: Box<dyn SeqnoScan>,
+    plan: Arc<FaultPlan>,
+}
+
+impl SeqnoScan for FaultScan {
+    fn moment(&self) -> ScanMoment {
+        self.inner.moment()
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        let mut checked = Ok(());
+        let progress = self.inner.resume(&mut |record| {
+            checked = self.plan.check_scan(1);
+            if checked.is_ok() { visit(record) } else { ControlFlow::Break(()) }
+        });
+        checked.and(progress)
+    }
+}
+
 impl<S: KvStore> KvStore for FaultStore<S> {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
         let (number, fault) = self.plan.next_commit();
@@ -107,14 +131,15 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         self.inner.scan_keys_from(vbid, from, visit)
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan_seqnos(vbid, from, to, visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        self.plan.check_scan(0)?;
+        let inner = self.inner.begin_scan(vbid, from, to)?;
+        Ok(Box::new(FaultScan { inner, plan: Arc::clone(&self.plan) }))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
@@ -178,6 +203,14 @@ impl<S: KvStore> KvStore for FaultStore<S> {
 
     fn remove_remote(&self) -> Result<(), StoreError> {
         self.inner.remove_remote()
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        self.inner.finish()
+    }
+
+    fn ended_in_order(&self) -> bool {
+        self.inner.ended_in_order()
     }
 
     fn stats(&self) -> StoreStats {

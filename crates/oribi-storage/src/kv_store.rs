@@ -29,6 +29,8 @@ pub struct Record<'a> {
     pub datatype: Datatype,
     /// True for a tombstone.
     pub deleted: bool,
+    /// True for a tombstone that expiry made, never for anything else.
+    pub expired: bool,
 }
 
 /// What a vbucket does on this node. Persisted as its discriminant.
@@ -65,8 +67,8 @@ pub struct VbucketState {
     pub max_cas: Cas,
     /// Highest revision among deletions, so that a re-created document continues above it.
     pub max_deleted_rev_seqno: RevSeqno,
-    /// Tombstones up to this seqno may have been purged. It never falls while the vbucket exists; a store may keep the
-    /// highest one that it knows in a state whose sender knew less.
+    /// Tombstones up to this seqno may have been purged. It never falls while the vbucket exists: a
+    /// store keeps the highest one that it knows in a state whose sender knew less.
     pub purge_seqno: Seqno,
     /// Newest first, at most 25 entries.
     pub failover_table: Vec<FailoverEntry>,
@@ -83,6 +85,13 @@ impl VbucketState {
             purge_seqno: Seqno(0),
             failover_table: Vec::new(),
         }
+    }
+
+    /// This state, without taking back what `known` says of purges: see
+    /// [`VbucketState::purge_seqno`].
+    pub fn knowing_purges_of(&self, known: Option<&VbucketState>) -> VbucketState {
+        let purge_seqno = known.map_or(Seqno(0), |known| known.purge_seqno).max(self.purge_seqno);
+        VbucketState { purge_seqno, ..self.clone() }
     }
 }
 
@@ -103,22 +112,35 @@ pub enum StoreError {
     /// The operating system refused: no space, I/O error, permission.
     #[error("storage I/O: {0}")]
     Io(String),
+    /// The store behind a network does not answer, whatever it is asked. Nothing is known to be
+    /// wrong with it.
+    #[error("storage away: {0}")]
+    Away(String),
     /// Bytes on disk are not what this version wrote.
     #[error("storage corrupt: {0}")]
     Corrupt(String),
     /// The data belongs to something else or to an unknown format version.
     #[error("storage not usable: {0}")]
     Foreign(String),
-    /// An earlier failure made the store refuse work until it is reopened.
+    /// An earlier failure left the store's memory in doubt, so it refuses work until it is
+    /// reopened.
     #[error("storage poisoned by an earlier error: {0}")]
     Poisoned(String),
-    /// Another owner has taken the data over: nothing of what was asked counts, however often it is repeated.
+    /// Another owner has taken the data over: nothing of what was asked counts, however often it is
+    /// repeated.
     #[error("storage taken over by another owner: {0}")]
     Fenced(String),
 }
 
-/// What tells a shared store which vbuckets this process still owns. Asked by the store's own threads when
-/// another process has changed something, so it may be called at any time from several threads.
+impl StoreError {
+    pub(crate) fn foreign_part() -> StoreError {
+        StoreError::Foreign("a part of another store's load".into())
+    }
+}
+
+/// What tells a shared store which vbuckets this process still owns. Asked by the store's own
+/// threads when another process has changed something, so it may be called at any time from several
+/// threads.
 pub trait Ownership: Send + Sync {
     /// Whether this process may still write the vbucket. "Yes" must hold by a lease's deadline on a
     /// monotonic clock, not by a message that could be late.
@@ -158,6 +180,8 @@ pub struct StoreStats {
     pub compactions: u64,
     /// Those that failed.
     pub compact_failures: u64,
+    /// The last step of compaction in the background failed.
+    pub compaction_fails: bool,
 }
 
 /// Receives records in scan order; `Break` ends the scan early without error.
@@ -170,22 +194,65 @@ pub type GetVisitor<'v> = dyn FnMut(usize, Option<Record<'_>>) + 'v;
 /// without error.
 pub type LoadVisitor<'v> = dyn FnMut(Vbid, Record<'_>) -> ControlFlow<()> + 'v;
 
-/// Receives records without their values, and how many bytes these have, in no particular order; `Break` ends the
-/// load early without error.
+/// Receives records without their values, and how many bytes these have, in no particular order;
+/// `Break` ends the load early without error.
 pub type MetadataVisitor<'v> = dyn FnMut(Vbid, Record<'_>, usize) -> ControlFlow<()> + 'v;
+
+/// The vbucket when a [`SeqnoScan`] began, whatever the range of the scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScanMoment {
+    /// Highest seqno; 0 for a vbucket that was never committed.
+    pub high_seqno: Seqno,
+    /// Tombstones up to this seqno may have been purged.
+    pub purge_seqno: Seqno,
+}
+
+impl ScanMoment {
+    /// Of a vbucket that has this state, or none.
+    pub fn of(state: Option<&VbucketState>) -> ScanMoment {
+        let (high_seqno, purge_seqno) =
+            state.map(|state| (state.high_seqno, state.purge_seqno)).unwrap_or_default();
+        ScanMoment { high_seqno, purge_seqno }
+    }
+}
+
+/// Whether a [`SeqnoScan`] has more to show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScanProgress {
+    /// The visitor paused it.
+    Paused,
+    /// Every record was visited.
+    Ended,
+}
+
+/// The records of a vbucket with seqnos in a range, tombstones included, in ascending seqno.
+///
+/// All are shown as they were when the scan began, whatever is committed, removed or compacted
+/// since. The scan takes no lock between two calls and holds none while `visit` runs. It may
+/// outlive the store, and keeps the space of what it has yet to show.
+pub trait SeqnoScan: Send {
+    /// The moment that the scan shows.
+    fn moment(&self) -> ScanMoment;
+
+    /// Visits the next records until `visit` breaks or none is left. The record at which it breaks
+    /// counts as visited. An error ends the scan; another one, from behind the last record on,
+    /// shows another moment.
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError>;
+}
 
 /// Durable storage of one bucket.
 ///
 /// All methods may be called from several threads. `commit` for one vbucket is only ever called by
 /// one thread at a time.
 pub trait KvStore: Send + Sync {
-    /// Makes every batch durable before it returns `Ok` (one group commit). Each batch is atomic
-    /// by itself: after a crash its records and its state are all there or none is. A vbucket may
-    /// have several, which then take effect in their order, none without those before it. After `Err`
+    /// Makes every batch durable before it returns `Ok` (one group commit). Each batch is atomic by
+    /// itself: after a crash its records and its state are all there or none is. A vbucket may have
+    /// several, which then take effect in their order, none without those before it. After `Err`
     /// nothing in `batches` may be trusted to be durable, though some of it may be.
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError>;
 
-    /// Calls `visit` with the stored version of `key`, tombstones included; `Ok(false)` when there is none.
+    /// Calls `visit` with the stored version of `key`, tombstones included; `Ok(false)` when there
+    /// is none.
     fn get(
         &self,
         vbid: Vbid,
@@ -194,7 +261,7 @@ pub trait KvStore: Send + Sync {
     ) -> Result<bool, StoreError>;
 
     /// False only when [`KvStore::get`] would find nothing; true says nothing. Never reads the disk
-    /// and never waits for it, so that whoever serves clients may ask.
+    /// and never waits for it, so a thread that serves clients may ask.
     fn may_contain(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
         let _ = (vbid, key);
         true
@@ -219,8 +286,9 @@ pub trait KvStore: Send + Sync {
     /// Visits every record of the vbucket, tombstones included, in order of (collection, key).
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError>;
 
-    /// Visits the records of one collection from a key on, tombstones included, in order of keys. All are shown as
-    /// they were at one moment, however long `visit` takes: it may wait for a client, and no lock is held meanwhile.
+    /// Visits the records of one collection from a key on, tombstones included, in order of keys.
+    /// All are shown as they were at one moment, however long `visit` takes: it may wait for a
+    /// client, and no lock is held meanwhile.
     fn scan_keys_from(
         &self,
         vbid: Vbid,
@@ -235,14 +303,25 @@ pub trait KvStore: Send + Sync {
         })
     }
 
-    /// Visits records with `from <= seqno <= to`, tombstones included, in ascending seqno.
+    /// Begins a scan of records with `from <= seqno <= to`, in ascending seqno, as they are now. No
+    /// commit of the vbucket is seen in part.
+    fn begin_scan(
+        &self,
+        vbid: Vbid,
+        from: Seqno,
+        to: Seqno,
+    ) -> Result<Box<dyn SeqnoScan>, StoreError>;
+
+    /// Visits all records of such a scan at once.
     fn scan_seqnos(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError>;
+    ) -> Result<(), StoreError> {
+        self.begin_scan(vbid, from, to)?.resume(visit).map(|_| ())
+    }
 
     /// Splits a load of every record of every vbucket that has a state into parts.
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
@@ -250,18 +329,18 @@ pub trait KvStore: Send + Sync {
         Ok(LoadPlan::by_vbucket(states.into_iter().map(|(vbid, _)| vbid)))
     }
 
-    /// Visits every record of one part, tombstones included, once and in whatever order is fastest. A key that is
-    /// committed meanwhile is shown as it was, as it is, or not at all. An error may come after
-    /// some records; others of the same part may be readable by [`KvStore::scan_keys`].
+    /// Visits every record of one part, tombstones included, once and in whatever order is fastest.
+    /// A key that is committed meanwhile is shown as it was, as it is, or not at all. An error may
+    /// come after some records; others of the same part may be readable by [`KvStore::scan_keys`].
     fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
         match part.0 {
             Part::Vbucket(vbid) => self.scan_keys(vbid, &mut |record| visit(vbid, record)),
-            Part::Stretch(_) => Err(StoreError::Foreign("a part of another store's load".into())),
+            Part::Own(_) => Err(StoreError::foreign_part()),
         }
     }
 
-    /// [`KvStore::load_part`] for whoever keeps no values. A store that has them elsewhere than keys and metadata
-    /// does not read them.
+    /// [`KvStore::load_part`] for callers that keep no values. A store that has them elsewhere than
+    /// keys and metadata does not read them.
     fn load_metadata(
         &self,
         part: LoadPart,
@@ -304,43 +383,58 @@ pub trait KvStore: Send + Sync {
     fn drop_vbucket(&self, vbid: Vbid) -> Result<(), StoreError>;
 
     /// Removes tombstones of the vbucket that were deleted before `purge_before` (UNIX seconds) and
-    /// gives space back. Returns the highest seqno removed, if any.
+    /// gives space back. Returns the highest seqno removed, if any. The purge seqno of the vbucket's
+    /// state is durable before the first tombstone is gone, and no commit takes it back.
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
 
-    /// Whether several processes can have this store's data open at once, so that [`KvStore::take_over`]
-    /// comes before the first write.
+    /// Whether several processes can have this store's data open at once, so that
+    /// [`KvStore::take_over`] comes before the first write.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Makes this process the owner of these vbuckets: whatever an earlier owner has sent and will ever send
-    /// fails as a whole, however late it arrives, unless that owner is told by its [`Ownership`] that it
-    /// still owns the vbucket. Returns what the vbuckets' states are from now on; one that was never committed has none.
+    /// Makes this process the owner of these vbuckets: whatever an earlier owner has sent and will
+    /// ever send fails as a whole, however late it arrives, unless that owner is told by its
+    /// [`Ownership`] that it still owns the vbucket. Returns what the vbuckets' states are from now
+    /// on; one that was never committed has none.
     fn take_over(&self, vbuckets: &[Vbid]) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
         let _ = vbuckets;
         Err(StoreError::Foreign("this kind of store belongs to one process".into()))
     }
 
-    /// Sets who is asked which vbuckets this process owns. Without it the process owns what it has taken
-    /// over, until somebody else takes anything over.
+    /// Sets who is asked which vbuckets this process owns. Without it the process owns what it has
+    /// taken over, until another process takes anything over.
     fn set_ownership(&self, owned: Arc<dyn Ownership>) {
         let _ = owned;
     }
 
-    /// The owner is about to close the store: a call that waits for a store behind a network that does not answer
-    /// gives up within half a minute from now on, with an error.
+    /// The owner is about to close the store. Reads for clients and loads end at once from now on,
+    /// with [`StoreError::Away`], and any other call that waits for a store behind a network within
+    /// half a minute.
     fn end_waits(&self) {}
 
-    /// Names what several processes share, alike for all of them and for as long as it is there. `None` for a store of
-    /// one process.
+    /// The owner has written everything. Says so durably where that tells a store that was cut off
+    /// later from one that ends here.
+    fn finish(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Names what several processes share, alike for all of them and for as long as it is there.
+    /// `None` for a store of one process.
     fn shared_id(&self) -> Option<String> {
         None
     }
 
-    /// Removes what the store has outside of its directory, for a bucket that is deleted. Nothing is called
-    /// afterwards.
+    /// Removes what the store has outside of its directory, for a bucket that is deleted. Nothing
+    /// is called afterwards.
     fn remove_remote(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// False when the store was not closed, or does not end as it was left when it was. One that
+    /// cannot tell says true.
+    fn ended_in_order(&self) -> bool {
+        true
     }
 
     /// Counts and sizes.

@@ -1,22 +1,22 @@
 //! Durable storage behind one seam: the [`KvStore`] trait and everything that implements it.
 //!
-//! Owns: the trait, the records that cross it, the embedded store, the fault-injecting store and the
-//! conformance suite that every backend passes. Invariants: the trait is called per batch, never per
-//! operation; a store is only ever handed borrowed bytes and never sees an engine type; an error
-//! from `commit` means that none of its batches may be treated as durable.
-//! Callers: the engine's flusher, warmup and background fetch. It knows nothing of clients.
+//! Owns: the trait, the records that cross it, the log store, the fault-injecting store and the
+//! conformance suite that every backend passes. Invariants: the trait is called per batch, never
+//! per operation; a store is only ever handed borrowed bytes and never sees an engine type; an
+//! error from `commit` means that none of its batches may be treated as durable. Callers: the
+//! engine's flusher, warmup and background fetch. It knows nothing of clients.
 
 pub mod conformance;
 mod counters;
 mod directory;
 mod fault_store;
-mod fjall_store;
 mod kv_store;
 mod load_plan;
 mod log_store;
 mod memory_store;
 #[cfg(any(test, feature = "testing"))]
 mod null_store;
+mod owned_record;
 mod seeded_random;
 mod shared_memory_store;
 mod state_layout;
@@ -24,19 +24,21 @@ mod state_layout;
 pub use conformance::Medium;
 pub use counters::{Counters, ReadCount};
 pub use fault_store::{Fault, FaultPlan, FaultStore};
-pub use fjall_store::{FjallOptions, FjallStore};
 pub use kv_store::{
     FailoverEntry, GetVisitor, KvStore, LoadVisitor, MetadataVisitor, Ownership, Record,
-    RecordVisitor, StoreError, StoreStats, VbBatch, VbucketPhase, VbucketState,
+    RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch,
+    VbucketPhase, VbucketState,
 };
 pub use load_plan::{LoadPart, LoadPlan};
 pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
 pub use memory_store::{MemoryMedium, MemoryStore};
+pub use owned_record::OwnedRecord;
 pub use seeded_random::SeededRandom;
 pub use shared_memory_store::{SharedMedium, SharedMemoryStore};
 pub use state_layout::{VBUCKETS_MAX, assert_fits, decode_state, encode_state};
 
-/// What tests of the crates above need of this one: files that fail, bugs to plant, and a store that keeps nothing.
+/// What tests of the crates above need of this one: files that fail, bugs to plant, and a store
+/// that keeps nothing.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     pub use crate::log_store::{Bug, SimDirectory, Trouble};

@@ -1,18 +1,20 @@
 //! How a load of all records is split, so that several threads can share it.
 //!
 //! Owns: the plan and its parts. A part is either everything of one vbucket, which every store can
-//! visit, or what lies in one stretch of a log. Invariants: parts of one plan have every record once between
-//! them; a part stays readable whatever is committed or compacted meanwhile, and shows records as they were
-//! when the plan was made or later. Callers: warmup makes a plan, and its threads take part after part.
+//! visit, or something that only the store which made it can read, such as a stretch of a log.
+//! Invariants: the parts of one plan have every record once between them; a part stays readable
+//! whatever is committed or compacted meanwhile, and shows records as they were when the plan was
+//! made, or later. Callers: warmup makes a plan, and its threads take part after part.
+
+use std::any::Any;
 
 use oribi_types::Vbid;
-
-use crate::log_store::Stretch;
 
 /// All records of a store, in parts.
 #[derive(Default)]
 pub struct LoadPlan {
-    /// In the order in which they are best visited: the newest records first, where the store knows.
+    /// In the order in which they are best visited: the newest records first, where the store
+    /// knows.
     pub parts: Vec<LoadPart>,
     /// Records of each vbucket, tombstones included, where the store knows without reading them.
     pub records: Vec<(Vbid, u64)>,
@@ -32,7 +34,7 @@ pub struct LoadPart(pub(crate) Part);
 
 pub(crate) enum Part {
     Vbucket(Vbid),
-    Stretch(Stretch),
+    Own(Box<dyn Any + Send>),
 }
 
 impl LoadPart {
@@ -41,11 +43,17 @@ impl LoadPart {
         LoadPart(Part::Vbucket(vbid))
     }
 
-    /// The vbucket of which this part is everything; `None` for a part that has some records of any.
+    /// A part that only the store can load which made it.
+    pub(crate) fn own(part: Box<dyn Any + Send>) -> LoadPart {
+        LoadPart(Part::Own(part))
+    }
+
+    /// The vbucket of which this part is everything; `None` for a part that has some records of
+    /// any.
     pub fn whole_vbucket(&self) -> Option<Vbid> {
         match &self.0 {
             Part::Vbucket(vbid) => Some(*vbid),
-            Part::Stretch(_) => None,
+            Part::Own(_) => None,
         }
     }
 }

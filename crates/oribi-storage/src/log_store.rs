@@ -1,49 +1,51 @@
-//! The log store: an append-only log of segments with an index in memory, behind the [`KvStore`] seam.
+//! The log store: an append-only log of segments with an index in memory, behind the [`KvStore`]
+//! seam.
 //!
-//! Owns: a directory of segments (`docs/storage-format.md`, "Log store"), the index, and a background
-//! thread that compacts. A commit is one frame, written by large sequential writes from the borrowed
+//! Owns: a directory of segments (`docs/storage-format.md`), the index, and a background thread
+//! that compacts. A commit is one frame, written by large sequential writes from the borrowed
 //! records and synced once; nothing is compressed, sorted or written twice. Invariants: a commit is
-//! atomic over all its batches; `Ok` means synced; after the first failed write or sync everything
-//! later is refused until the store is reopened, and what was read back then is written and
-//! synced again before it is relied on. It does not index by seqno and keeps no order of keys: scans
-//! in order collect and sort.
+//! atomic over all its batches; `Ok` means synced; a failed write or sync is cut off before the
+//! next write (`recovery.rs`); an opening writes and syncs again what it cannot know to be durable.
+//! There is no order of keys, so scans by key collect and sort. Scans by seqno read the log
+//! forwards (`scan.rs`).
 //!
 //! # Why no old version ever comes back
 //!
-//! Opening replays the log: the last record of a key in the order of writing counts. So it must hold
-//! that **as long as any version of a key is on disk that is not gone by a bound, the last one is on
-//! disk, too, and it is the one that the index points at**.
+//! Opening replays the log, and the last record of a key in the order of writing counts. So this
+//! must hold: **as long as any version of a key is on disk and not removed by a bound, the last
+//! version is on disk too, and the index points at it**.
 //!
 //! 1. A commit appends. Its frame counts as a whole or not at all, and the index learns of it after
 //!    the sync. So the index always points at the last version that is certain to be on disk.
 //! 2. Compaction appends copies of versions, each only if the index points at the original at that
-//!    moment, under the lock under which commits are written. So a copy is behind every other version
-//!    of its key, and becomes the last one. All other versions that are dropped with the segment
-//!    were superseded by one that is the last or was itself superseded; the last one stays.
-//! 3. A segment is removed after the copies and a note of the removal are durable, in one sync.
-//!    After a crash before that, the originals are there (and perhaps the copies, which say the same
-//!    and are behind them). After a crash later, the note says that a file that is still there is
-//!    not to be read.
-//! 4. A tombstone is a version like any other: it is moved, never dropped, because older versions may
-//!    lie in other segments. When tombstones are purged, a bound says so; they are no longer shown,
-//!    but the index still points at them and compaction still moves them (marked, so that the bound
-//!    is not needed for the copy). Older versions of a key are in segments no younger than the one
-//!    to which its tombstone was first written, which is in the record (`origin`): copies of them
-//!    were made before the tombstone was, and none later. So a purged tombstone is dropped with its
-//!    segment when every other segment is younger than that. Dropping a tombstone does not depend
-//!    on the removal of its segment being durable: until it is, the tombstone is there.
-//!    So that this happens although some segments hold only data that never changes, the oldest
-//!    segments are rewritten when purged tombstones are many.
-//! 5. A dropped vbucket or purged collection is a bound, too: whatever stands before it is gone,
-//!    whatever its segment. Records before it are not in the index and therefore never moved behind
-//!    it. Bounds, vbucket states and local documents are repeated in full at the beginning of
-//!    every segment, so only the newest segment has to be read for them, and compaction has to
-//!    care for documents only. A bound is forgotten when every segment is younger than it.
+//!    moment, under the lock under which commits are written. So a copy is behind every other
+//!    version of its key, and becomes the last one. All other versions that are dropped with the
+//!    segment were superseded by one that is the last or was itself superseded; the last one stays.
+//! 3. A segment is removed after its copies, and then a note of the removal, are durable. The index
+//!    points at a copy only once that is durable, so a failed write takes no copy away from it.
+//!    After an earlier crash the originals are there (and perhaps the copies, which say the same
+//!    and are behind them). After a later crash the note says that a leftover file is not to be
+//!    read.
+//! 4. A tombstone is a version like any other: it is moved, never dropped, because older versions
+//!    may lie in other segments. When tombstones are purged, a bound says so; they are no longer
+//!    shown, but the index still points at them and compaction still moves them (marked, so that
+//!    the bound is not needed for the copy). Older versions of a key are in segments no younger
+//!    than the one to which its tombstone was first written, which is in the record (`origin`):
+//!    copies of them were made before the tombstone was, and none later. So a purged tombstone is
+//!    dropped with its segment when every other segment is younger than that. Dropping a tombstone
+//!    does not depend on the removal of its segment being durable: until it is, the tombstone is
+//!    there. Segments whose data never changes would block this, so the oldest segments are
+//!    rewritten when there are many purged tombstones.
+//! 5. A dropped vbucket or purged collection is a bound, too: everything before it is gone, in any
+//!    segment. Records before it are not in the index, so they are never moved behind it. Bounds,
+//!    vbucket states and local documents are repeated in full at the beginning of every segment, so
+//!    only the newest segment has to be read for them, and compaction has to care for documents
+//!    only. A bound is forgotten when every segment is younger than it.
 //! 6. The beginning of a segment is synced before anything follows it, and the segment before it is
 //!    synced before it is made. So only the newest segment can have a torn end, and a newest
 //!    segment without a whole beginning has nothing in it.
 //!
-//! Callers: whoever opens a bucket.
+//! Caller: the opening of a bucket.
 
 mod bounds;
 mod catalog;
@@ -58,14 +60,19 @@ mod load;
 mod log;
 mod newest;
 mod open;
+mod options;
 mod planted;
 mod read;
 mod reader;
+mod recovery;
 mod removal;
+mod scan;
 #[cfg(any(test, feature = "testing"))]
 mod sim_files;
+mod spans;
 #[cfg(test)]
 mod tests;
+mod victim;
 mod window;
 mod worker;
 mod writer;
@@ -76,20 +83,23 @@ use std::sync::Arc;
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use self::files::RealDirectory;
+use self::load::Stretch;
 use self::log::Log;
 use self::planted::Planted;
+use self::scan::LogScan;
 use self::worker::Worker;
 #[cfg(any(test, feature = "testing"))]
 use crate::directory::Found;
 use crate::directory::{Directory, StoreKind};
 use crate::load_plan::Part;
 use crate::{
-    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, StoreError,
-    StoreStats, VbBatch, VbucketState,
+    GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, Record, RecordVisitor, SeqnoScan,
+    StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 pub use compaction::CompactionStep;
-pub(crate) use load::Stretch;
+pub use log::LogSizes;
+pub use options::LogOptions;
 #[cfg(any(test, feature = "testing"))]
 pub use planted::Bug;
 #[cfg(any(test, feature = "testing"))]
@@ -101,55 +111,6 @@ const STORE_KIND: StoreKind = StoreKind {
     is_own_file: |name| name.ends_with(".log") || name.ends_with(".idx"),
     required_file: None,
 };
-
-/// What may be chosen when a store is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogOptions {
-    /// Length at which a segment is sealed and the next one begun; a small store seals earlier.
-    pub segment_bytes: u64,
-    /// Share of the log, in percent, that may be garbage; compaction begins some way before.
-    /// Compaction costs less the higher it is, and the log is larger.
-    pub garbage_percent: u64,
-    /// Compact on a thread of the store's own. Without it, the owner calls
-    /// [`LogStore::compaction_step`].
-    pub compacts_in_background: bool,
-    /// Use index files at opening. Without them every segment is read and checked from beginning to
-    /// end.
-    pub reads_hints: bool,
-    /// Open a store with damaged or missing segments, and give up what cannot be read; what can be
-    /// is moved to a new segment at once. An older version can come back where a newer one was
-    /// lost, so this is for the operator who has no better copy.
-    pub accepts_damage: bool,
-}
-
-impl Default for LogOptions {
-    fn default() -> LogOptions {
-        LogOptions {
-            segment_bytes: 64 << 20,
-            garbage_percent: 50,
-            compacts_in_background: true,
-            reads_hints: true,
-            accepts_damage: false,
-        }
-    }
-}
-
-/// What a log store keeps in memory and on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LogSizes {
-    /// Keys in the index, tombstones included.
-    pub keys: u64,
-    /// Of these, purged tombstones, which nobody is shown.
-    pub purged_tombstones: u64,
-    /// Bytes allocated for the index.
-    pub index_bytes: u64,
-    /// Segments.
-    pub segments: u64,
-    /// Bytes of all segments.
-    pub log_bytes: u64,
-    /// Of these, garbage, estimated from the number of records.
-    pub garbage_bytes: u64,
-}
 
 /// A [`KvStore`] in a directory of its own.
 pub struct LogStore {
@@ -174,9 +135,9 @@ impl LogStore {
         Ok(LogStore::on(log, options.compacts_in_background, Some(directory)))
     }
 
-    /// Opens the store in simulated files, with a planted bug or without. `is_made` says that a store
-    /// was opened there before, which on real files the directory's marker tells. It never compacts by
-    /// itself.
+    /// Opens the store in simulated files, with a planted bug or without. `is_made` says that a
+    /// store was opened there before, which on real files the directory's marker tells. It never
+    /// compacts by itself.
     ///
     /// Errors: as [`LogStore::open`].
     #[cfg(any(test, feature = "testing"))]
@@ -211,7 +172,9 @@ impl LogStore {
 impl Drop for LogStore {
     fn drop(&mut self) {
         self.worker = None;
-        self.log.close();
+        if let Err(error) = self.log.close() {
+            tracing::warn!(%error, "cannot record that the store was closed");
+        }
     }
 }
 
@@ -257,14 +220,13 @@ impl KvStore for LogStore {
         self.log.scan_keys_from(vbid, from, visit)
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.log.scan_seqnos(vbid, from, to, visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        Ok(Box::new(LogScan::begin(&self.log, vbid, from, to)))
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
@@ -274,7 +236,10 @@ impl KvStore for LogStore {
     fn load_part(&self, part: LoadPart, visit: &mut LoadVisitor<'_>) -> Result<(), StoreError> {
         match part.0 {
             Part::Vbucket(vbid) => self.log.scan_keys(vbid, &mut |record| visit(vbid, record)),
-            Part::Stretch(stretch) => self.log.load_stretch(stretch, visit),
+            Part::Own(part) => match part.downcast::<Stretch>() {
+                Ok(stretch) => self.log.load_stretch(*stretch, visit),
+                Err(_) => Err(StoreError::foreign_part()),
+            },
         }
     }
 
@@ -302,6 +267,17 @@ impl KvStore for LogStore {
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError> {
         let purged = self.log.purge_tombstones(vbid, purge_before);
         self.log.counters.compact(purged)
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        if let Some(worker) = &self.worker {
+            worker.stop();
+        }
+        self.log.close()
+    }
+
+    fn ended_in_order(&self) -> bool {
+        self.log.ended_in_order
     }
 
     fn stats(&self) -> StoreStats {

@@ -9,64 +9,77 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
 
 use crate::counters::{Counters, ReadCount};
 use crate::{
-    KvStore, Medium, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState,
+    KvStore, Medium, OwnedRecord, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan,
+    StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 /// Collection and key, in the order of `scan_keys`.
 type OwnedKey = (CollectionId, Vec<u8>);
 
-/// Everything of a record but its key.
-#[derive(Clone, Debug)]
-struct OwnedRecord {
-    value: Vec<u8>,
-    cas: Cas,
-    seqno: Seqno,
-    rev_seqno: RevSeqno,
-    flags: u32,
-    expiry: u32,
-    datatype: Datatype,
-    deleted: bool,
-}
-
-impl OwnedRecord {
-    fn of(record: &Record<'_>) -> OwnedRecord {
-        OwnedRecord {
-            value: record.value.to_vec(),
-            cas: record.cas,
-            seqno: record.seqno,
-            rev_seqno: record.rev_seqno,
-            flags: record.flags,
-            expiry: record.expiry,
-            datatype: record.datatype,
-            deleted: record.deleted,
-        }
-    }
-
-    fn borrow<'a>(&'a self, key: &'a OwnedKey) -> Record<'a> {
-        Record {
-            key: DocKey { collection: key.0, key: &key.1 },
-            value: &self.value,
-            cas: self.cas,
-            seqno: self.seqno,
-            rev_seqno: self.rev_seqno,
-            flags: self.flags,
-            expiry: self.expiry,
-            datatype: self.datatype,
-            deleted: self.deleted,
-        }
-    }
-}
-
-/// One vbucket. Shared with running scans, so a writer copies it when one is under way.
+/// One vbucket. Shared with running scans, so a writer copies it (not its records) when one is
+/// under way.
 #[derive(Clone, Debug, Default)]
 struct VbucketData {
-    records: BTreeMap<OwnedKey, OwnedRecord>,
+    records: BTreeMap<OwnedKey, Arc<OwnedRecord>>,
+    by_seqno: BTreeMap<Seqno, Arc<OwnedRecord>>,
     state: Option<VbucketState>,
+}
+
+impl VbucketData {
+    fn put(&mut self, record: &Record<'_>) {
+        let key = (record.key.collection, record.key.key.to_vec());
+        let record = Arc::new(OwnedRecord::of(record));
+        if let Some(replaced) = self.records.insert(key, Arc::clone(&record)) {
+            self.by_seqno.remove(&replaced.seqno());
+        }
+        self.by_seqno.insert(record.seqno(), record);
+    }
+
+    fn retain(&mut self, mut is_kept: impl FnMut(Record<'_>) -> bool) {
+        let by_seqno = &mut self.by_seqno;
+        self.records.retain(|_, record| {
+            let is_kept = is_kept(record.borrow());
+            if !is_kept {
+                by_seqno.remove(&record.seqno());
+            }
+            is_kept
+        });
+    }
+}
+
+/// See [`SeqnoScan`]: the vbucket as it was.
+struct MemoryScan {
+    vbucket: Arc<VbucketData>,
+    counters: Arc<Counters>,
+    /// Where it goes on; `None` at the end.
+    next: Option<Seqno>,
+    to: Seqno,
+}
+
+impl SeqnoScan for MemoryScan {
+    fn moment(&self) -> ScanMoment {
+        ScanMoment::of(self.vbucket.state.as_ref())
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        let mut count = ReadCount::default();
+        let next = self.next.take().filter(|next| *next <= self.to);
+        let mut records = next.map(|next| self.vbucket.by_seqno.range(next..=self.to));
+        for (seqno, record) in records.iter_mut().flatten() {
+            let record = record.borrow();
+            count.add(&record);
+            if visit(record).is_break() {
+                self.next = seqno.0.checked_add(1).map(Seqno);
+                return self.counters.read(&count, Ok(ScanProgress::Paused));
+            }
+        }
+        self.counters.read(&count, Ok(ScanProgress::Ended))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -88,10 +101,10 @@ impl Medium for Arc<MemoryMedium> {
 }
 
 /// A [`KvStore`] over a [`MemoryMedium`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     medium: Arc<MemoryMedium>,
-    counters: Counters,
+    counters: Arc<Counters>,
 }
 
 impl MemoryStore {
@@ -117,12 +130,12 @@ impl MemoryStore {
 
     fn visit_all<'r>(
         &self,
-        records: impl Iterator<Item = (&'r OwnedKey, &'r OwnedRecord)>,
+        records: impl Iterator<Item = &'r Arc<OwnedRecord>>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut count = ReadCount::default();
-        for (key, record) in records {
-            let record = record.borrow(key);
+        for record in records {
+            let record = record.borrow();
             count.add(&record);
             if visit(record).is_break() {
                 break;
@@ -137,11 +150,9 @@ impl KvStore for MemoryStore {
         let mut data = self.medium.data.lock();
         for batch in batches {
             let vbucket = Arc::make_mut(data.vbuckets.entry(batch.vbid).or_default());
-            for record in &batch.records {
-                let key = (record.key.collection, record.key.key.to_vec());
-                vbucket.records.insert(key, OwnedRecord::of(record));
-            }
-            vbucket.state = Some(batch.state.clone());
+            batch.records.iter().for_each(|record| vbucket.put(record));
+            let known = vbucket.state.as_ref();
+            vbucket.state = Some(batch.state.knowing_purges_of(known));
         }
         self.counters.commit(batches, Ok(()))
     }
@@ -154,7 +165,7 @@ impl KvStore for MemoryStore {
     ) -> Result<bool, StoreError> {
         let key = (key.collection, key.key.to_vec());
         let vbucket = self.vbucket(vbid);
-        let found = vbucket.records.get(&key).map(|record| record.borrow(&key));
+        let found = vbucket.records.get(&key).map(|record| record.borrow());
         let mut count = ReadCount::default();
         if let Some(record) = found {
             count.add(&record);
@@ -170,21 +181,17 @@ impl KvStore for MemoryStore {
     }
 
     fn scan_keys(&self, vbid: Vbid, visit: &mut RecordVisitor<'_>) -> Result<(), StoreError> {
-        self.visit_all(self.vbucket(vbid).records.iter(), visit)
+        self.visit_all(self.vbucket(vbid).records.values(), visit)
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        let vbucket = self.vbucket(vbid);
-        let in_range = |(_, record): &(_, &OwnedRecord)| from <= record.seqno && record.seqno <= to;
-        let mut found: Vec<_> = vbucket.records.iter().filter(in_range).collect();
-        found.sort_by_key(|(_, record)| record.seqno);
-        self.visit_all(found.into_iter(), visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let (vbucket, counters) = (self.vbucket(vbid), Arc::clone(&self.counters));
+        Ok(Box::new(MemoryScan { vbucket, counters, next: Some(from), to }))
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
@@ -207,7 +214,7 @@ impl KvStore for MemoryStore {
     fn purge_collection(&self, vbid: Vbid, collection: CollectionId) -> Result<(), StoreError> {
         let mut data = self.medium.data.lock();
         if let Some(vbucket) = data.vbuckets.get_mut(&vbid) {
-            Arc::make_mut(vbucket).records.retain(|key, _| key.0 != collection);
+            Arc::make_mut(vbucket).retain(|record| record.key.collection != collection);
         }
         Ok(())
     }
@@ -224,7 +231,7 @@ impl KvStore for MemoryStore {
         };
         let vbucket = Arc::make_mut(vbucket);
         let mut highest = None;
-        vbucket.records.retain(|_, record| {
+        vbucket.retain(|record| {
             let purge = record.deleted && record.expiry < purge_before;
             highest = if purge { highest.max(Some(record.seqno)) } else { highest };
             !purge
@@ -237,8 +244,9 @@ impl KvStore for MemoryStore {
 
     fn stats(&self) -> StoreStats {
         let data = self.medium.data.lock();
-        let records = data.vbuckets.values().flat_map(|vbucket| vbucket.records.iter());
-        let bytes = records.map(|(key, record)| key.1.len() + record.value.len()).sum::<usize>();
+        let records = data.vbuckets.values().flat_map(|vbucket| vbucket.records.values());
+        let records = records.map(|record| record.borrow());
+        let bytes = records.map(|record| record.key.key.len() + record.value.len()).sum::<usize>();
         StoreStats { disk_bytes: bytes as u64, ..self.counters.stats() }
     }
 }

@@ -1,15 +1,30 @@
 //! A store that takes every commit and keeps nothing, for measuring what is above it.
 //!
-//! Invariants: nothing is ever found in it, so it may be asked for new keys only; it allocates nothing. Callers: benches and
-//! tests of the engine, with the feature `testing`.
+//! Invariants: no key is ever found in it, so a bench may ask for new keys only; it allocates
+//! nothing. Callers: benches and tests of the engine, with the feature `testing`.
 
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
-use crate::{KvStore, Record, RecordVisitor, StoreError, StoreStats, VbBatch, VbucketState};
+use crate::{
+    KvStore, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats,
+    VbBatch, VbucketState,
+};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullStore;
+
+struct EmptyScan;
+
+impl SeqnoScan for EmptyScan {
+    fn moment(&self) -> ScanMoment {
+        ScanMoment::default()
+    }
+
+    fn resume(&mut self, _: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        Ok(ScanProgress::Ended)
+    }
+}
 
 impl KvStore for NullStore {
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
@@ -34,14 +49,8 @@ impl KvStore for NullStore {
         Ok(())
     }
 
-    fn scan_seqnos(
-        &self,
-        _: Vbid,
-        _: Seqno,
-        _: Seqno,
-        _: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        Ok(())
+    fn begin_scan(&self, _: Vbid, _: Seqno, _: Seqno) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        Ok(Box::new(EmptyScan))
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

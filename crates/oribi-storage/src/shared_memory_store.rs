@@ -1,11 +1,11 @@
 //! A store in memory that several owners open at once, for tests of several nodes.
 //!
-//! Owns: the epoch by which owners are told apart. A [`SharedMemoryStore`] stands for one process; what outlives
-//! and connects them is the [`SharedMedium`]. Taking over raises the medium's epoch, and a write that is made with an
-//! older one asks its own process whether it still owns the vbuckets: then it goes on in the new epoch, else it
-//! fails as a whole. This is what a store does whose fence is a change that every write has to name.
-//! Invariant: epoch, check and write are one step under one lock, so no write of an earlier owner comes after
-//! a take-over. It does not bound its memory.
+//! Owns: the epoch that tells owners apart. A [`SharedMemoryStore`] stands for one process; the
+//! [`SharedMedium`] outlives and connects them. A take-over raises the medium's epoch. A write with
+//! an older epoch asks its own process whether it still owns the vbuckets: if so it goes on in the
+//! new epoch, otherwise it fails as a whole. Stores behave like this when each write names the
+//! fence. Invariant: epoch, check and write are one step under one lock, so no write of an earlier
+//! owner follows a take-over. It does not bound its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    KvStore, MemoryMedium, MemoryStore, Ownership, Record, RecordVisitor, StoreError, StoreStats,
-    VbBatch, VbucketState,
+    KvStore, MemoryMedium, MemoryStore, Ownership, Record, RecordVisitor, SeqnoScan, StoreError,
+    StoreStats, VbBatch, VbucketState,
 };
 
 /// The data that all processes share.
@@ -54,7 +54,8 @@ impl SharedMemoryStore {
         }
     }
 
-    /// While the guard lives this process does not reach the data: what it writes, and what it takes over, waits.
+    /// While the guard lives this process does not reach the data: what it writes, and what it
+    /// takes over, waits.
     pub fn cut_off(&self) -> MutexGuard<'_, ()> {
         self.way.lock()
     }
@@ -114,14 +115,13 @@ impl KvStore for SharedMemoryStore {
         self.inner.scan_keys(vbid, visit)
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan_seqnos(vbid, from, to, visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        self.inner.begin_scan(vbid, from, to)
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {

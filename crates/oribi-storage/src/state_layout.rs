@@ -1,5 +1,5 @@
-//! A vbucket's state as bytes, the same in every store that is not in memory only. The table "Vbucket state" of
-//! `docs/storage-format.md` says the same, and a test compares the two.
+//! A vbucket's state as bytes, the same in every store that is not in memory only. The table
+//! "Vbucket state" of `docs/storage-format.md` says the same, and a test compares the two.
 //!
 //! Owns: offsets and the version of a state. Invariants: little-endian; whatever bytes come in,
 //! decoding answers a state or `StoreError::Corrupt` and never panics.
@@ -37,7 +37,8 @@ pub(crate) const FAILOVER_ENTRIES_MAX: usize = 25;
 /// Refuses a batch that a store could not give back unchanged.
 ///
 /// # Panics
-/// When the vbucket or its failover table is beyond the layout, which only a bug above the seam can cause.
+/// When the vbucket or its failover table is beyond the layout, which only a bug above the seam can
+/// cause.
 pub fn assert_fits(batch: &VbBatch<'_>) {
     assert!(batch.vbid.0 < VBUCKETS_MAX, "{} is beyond the layout", batch.vbid);
     let entries = batch.state.failover_table.len();
@@ -115,3 +116,6 @@ fn corrupt(what: &str, state: &[u8]) -> StoreError {
     let shown = &state[..state.len().min(6)];
     StoreError::Corrupt(format!("{what} is not what this version writes, state {shown:02x?}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use oribi_storage::{
-    FjallOptions, FjallStore, KvStore, LogOptions, LogStore, MemoryStore, Record, SeededRandom,
-    StoreError, VbBatch, VbucketState,
+    KvStore, LogOptions, LogStore, MemoryStore, Record, SeededRandom, StoreError, VbBatch,
+    VbucketState,
 };
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 
@@ -28,38 +28,10 @@ const SHARED_KEYS: u64 = 20;
 /// Seqnos of a batch: the shared keys and one key of its own.
 const SEQNOS_PER_BATCH: u64 = SHARED_KEYS + 1;
 
-/// Kind of the store, for the child.
-const CHILD_STORE: &str = "ORIBI_CRASH_CHILD_STORE";
-
-/// The stores that keep files.
-#[derive(Clone, Copy)]
-enum Kind {
-    Fjall,
-    Log,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Fjall => "fjall",
-            Kind::Log => "log",
-        }
-    }
-
-    /// With small memtables and segments, so that tables are written and merged, and segments
-    /// sealed and compacted, while the child is killed.
-    fn open(self, path: &Path) -> Box<dyn KvStore> {
-        match self {
-            Kind::Fjall => {
-                let options = FjallOptions { memtable_bytes: 256 << 10, ..FjallOptions::default() };
-                Box::new(FjallStore::open(path, options).expect("the store opens"))
-            }
-            Kind::Log => {
-                let options = LogOptions { segment_bytes: 128 << 10, ..LogOptions::default() };
-                Box::new(LogStore::open(path, options).expect("the store opens"))
-            }
-        }
-    }
+/// With small segments, so that they are sealed and compacted while the child is killed.
+fn open(path: &Path) -> LogStore {
+    let options = LogOptions { segment_bytes: 128 << 10, ..LogOptions::default() };
+    LogStore::open(path, options).expect("the store opens")
 }
 
 /// The key and value of a batch's records; some values are large enough for blob files.
@@ -96,6 +68,7 @@ fn commit(store: &dyn KvStore, number: u64) -> Result<(), StoreError> {
             expiry: 0,
             datatype: Datatype::RAW,
             deleted: false,
+            expired: false,
         })
         .collect();
     let state = VbucketState {
@@ -150,16 +123,14 @@ fn check(store: &dyn KvStore, acknowledged: u64) -> Result<u64, String> {
 #[test]
 fn child_commits_until_killed() {
     let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
-    let is_log = std::env::var(CHILD_STORE).is_ok_and(|name| name == Kind::Log.name());
-    let kind = if is_log { Kind::Log } else { Kind::Fjall };
-    let store = kind.open(Path::new(&directory));
-    let last = last_batches(&*store).expect("the states are readable");
+    let store = open(Path::new(&directory));
+    let last = last_batches(&store).expect("the states are readable");
     // A group may have reached some vbuckets only; it was not acknowledged and is written again.
     let of_vbucket = |vbid| last.get(&Vbid(vbid)).copied().unwrap_or(0);
     let mut number = (0..VBUCKETS).map(of_vbucket).min().unwrap_or(0);
     loop {
         number += 1;
-        commit(&*store, number).expect("the store commits");
+        commit(&store, number).expect("the store commits");
         // Not println!, which the test harness would keep to itself.
         let mut output = std::io::stdout();
         let line = format!("\nacknowledged {number}\n");
@@ -167,12 +138,11 @@ fn child_commits_until_killed() {
     }
 }
 
-fn start_child(kind: Kind, directory: &Path) -> (Child, Receiver<u64>) {
+fn start_child(directory: &Path) -> (Child, Receiver<u64>) {
     let program = std::env::current_exe().expect("a running test has a path");
     let mut child = Command::new(program)
         .args(["--exact", "child_commits_until_killed", "--nocapture"])
         .env(CHILD_DIRECTORY, directory)
-        .env(CHILD_STORE, kind.name())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the child starts");
@@ -191,15 +161,6 @@ fn start_child(kind: Kind, directory: &Path) -> (Child, Receiver<u64>) {
 
 #[test]
 fn acknowledged_batches_survive_sigkill() {
-    kill_and_check(Kind::Fjall);
-}
-
-#[test]
-fn acknowledged_batches_of_the_log_store_survive_sigkill() {
-    kill_and_check(Kind::Log);
-}
-
-fn kill_and_check(kind: Kind) {
     let seed = u64::from(std::process::id());
     eprintln!("seed {seed}");
     let mut random = SeededRandom::new(seed);
@@ -207,7 +168,7 @@ fn kill_and_check(kind: Kind) {
     let path = directory.path().join("store");
     let (mut acknowledged, mut committed) = (0, 0);
     for cycle in 0..CYCLES {
-        let (mut child, receiver) = start_child(kind, &path);
+        let (mut child, receiver) = start_child(&path);
         // The first children die while the store is being made, the later ones while committing.
         let batches = if cycle < 4 { 0 } else { 1 + random.below(60) };
         for _ in 0..batches {
@@ -222,8 +183,8 @@ fn kill_and_check(kind: Kind) {
         child.wait().expect("the child can be waited for");
         // What it acknowledged before it died is still in the pipe.
         acknowledged = receiver.iter().last().unwrap_or(acknowledged);
-        let store = kind.open(&path);
-        committed = check(&*store, acknowledged).unwrap_or_else(|text| panic!("{cycle}: {text}"));
+        let store = open(&path);
+        committed = check(&store, acknowledged).unwrap_or_else(|text| panic!("{cycle}: {text}"));
     }
     assert!(committed > 0 && acknowledged > 0, "no child ever committed");
 }
@@ -249,6 +210,7 @@ fn the_checker_finds_lost_and_partial_batches() {
         expiry: 0,
         datatype: Datatype::RAW,
         deleted: false,
+        expired: false,
     };
     let batch = VbBatch { vbid, records: vec![part], state };
     store.commit(&[batch]).expect("the store commits");

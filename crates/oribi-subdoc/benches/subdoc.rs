@@ -1,9 +1,11 @@
 //! Sub-document operations by span beside the naive way, and JSON detection, in processor time.
 //!
-//! The naive way parses the document into serde_json's tree, looks up or edits there and prints. Without
-//! `--bench`, as under `cargo test`, everything runs once and tiny, and both ways have to agree.
+//! The naive way parses the document into serde_json's tree, looks up or edits there and prints.
+//! Without `--bench`, as under `cargo test`, everything runs once and tiny, and both ways have to
+//! agree.
 //!
-//! `cargo bench -p oribi-subdoc --bench subdoc [-- --rounds N]` prints one JSON object for each sample.
+//! `cargo bench -p oribi-subdoc --bench subdoc [-- --rounds N]` prints one JSON object for each
+//! sample.
 
 #[path = "subdoc/documents.rs"]
 mod documents;

@@ -1,8 +1,8 @@
 //! Several changes to one document, in order.
 //!
-//! The text is copied when the second change arrives, not before, and from then on edited in place:
-//! the last change is always left undone, for whoever writes the result somewhere to do on the way. So
-//! one change costs no copy here at all, and each further one moves only what is behind it.
+//! The second change copies the text; later changes edit the copy in place. The last change always
+//! stays pending, so that the code that writes the result can apply it on the way. One change
+//! therefore costs no copy here, and each further one moves only the text after it.
 
 use std::borrow::Cow;
 
@@ -10,22 +10,22 @@ use crate::edit::{Edit, Mutation, edit};
 use crate::error::SubdocError;
 use crate::path::Path;
 
-/// A document with the changes made to it so far.
+/// A document with the changes so far.
 #[derive(Clone, Debug)]
 pub struct Draft<'a> {
     text: Cow<'a, [u8]>,
-    /// The last change; not in `text` yet.
+    /// The pending last change; not in `text` yet.
     last: Option<Edit<'a>>,
     changed: bool,
 }
 
 impl<'a> Draft<'a> {
-    /// Begins with `text`.
+    /// Starts with `text`.
     pub fn new(text: impl Into<Cow<'a, [u8]>>) -> Draft<'a> {
         Draft { text: text.into(), last: None, changed: false }
     }
 
-    /// Does a change; what a counter stands at afterwards. One that fails changes nothing.
+    /// Applies a change and returns the new value of a counter. A failed one changes nothing.
     ///
     /// # Errors
     /// As [`edit`].
@@ -51,7 +51,7 @@ impl<'a> Draft<'a> {
         &self.text
     }
 
-    /// The text with all changes, in parts to be written one after the other.
+    /// The text with all changes, in parts to write one after the other.
     pub fn parts(&self) -> [&[u8]; 5] {
         match &self.last {
             None => [&self.text, b"", b"", b"", b""],
@@ -74,7 +74,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Does one change in the text.
+/// Applies one change to the text.
 fn settle(text: &mut Cow<'_, [u8]>, edit: &Edit<'_>) {
     let remove = edit.remove();
     let inserted = edit.inserted_bytes();

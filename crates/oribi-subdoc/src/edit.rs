@@ -1,8 +1,8 @@
-//! Operations that write, each described as one splice of the document's text.
+//! Write operations, each described as one splice of the document's text.
 //!
-//! A new value is never copied here: an [`Edit`] borrows it and owns only the few bytes that go around
-//! it, such as a comma and a key. A value is checked before the document is looked at, so a bad value
-//! is told whatever the path.
+//! This module never copies a new value: an [`Edit`] borrows it and owns only the few bytes around
+//! it, such as a comma and a key. It checks a value before it looks at the document, so a bad value
+//! fails for every path.
 
 use std::ops::Range;
 
@@ -17,32 +17,32 @@ use crate::number;
 use crate::path::{Component, Path};
 use crate::scan::skip_space;
 
-/// What is to be done at a path.
+/// The operation at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
-    /// Adds a member with a key that is not there.
+    /// Adds a member with a new key.
     DictAdd,
     /// Adds or replaces the member with a key.
     DictUpsert,
-    /// Removes what is at the path.
+    /// Removes the value at the path.
     Delete,
-    /// Replaces what is at the path.
+    /// Replaces the value at the path.
     Replace,
     /// Appends one or more values, with commas between them, to the array at the path.
     ArrayPushLast,
     /// The same at its beginning.
     ArrayPushFirst,
-    /// Inserts them before the element that the path ends with, or at the end.
+    /// Inserts them before the element at the end of the path, or at the end of the array.
     ArrayInsert,
-    /// Appends a scalar to an array of scalars that does not have it. Numbers are the same when their
+    /// Appends a scalar to an array of scalars without an equal one. Numbers are equal when their
     /// text is.
     ArrayAddUnique,
-    /// Adds a delta to a whole number of 64 bits, or puts it where nothing is.
+    /// Adds a delta to a 64-bit integer, or inserts it at a missing path.
     Counter,
 }
 
 impl Mutation {
-    /// True where missing objects of a path can be made.
+    /// True if the operation can create missing objects of a path.
     pub const fn makes_parents(self) -> bool {
         !matches!(self, Mutation::Delete | Mutation::Replace | Mutation::ArrayInsert)
     }
@@ -56,7 +56,7 @@ impl Mutation {
     }
 }
 
-/// One splice: the bytes of `remove` leave, those of [`Edit::parts`] take their place.
+/// One splice: the bytes of [`Edit::parts`] replace those of `remove`.
 #[derive(Clone, Debug)]
 pub struct Edit<'v> {
     remove: Range<usize>,
@@ -71,30 +71,30 @@ impl<'v> Edit<'v> {
         Edit { remove, before: SmallVec::new(), value, after: SmallVec::new(), counter: None }
     }
 
-    /// The bytes that leave.
+    /// The removed bytes.
     pub fn remove(&self) -> Range<usize> {
         self.remove.clone()
     }
 
-    /// The bytes that come, in order.
+    /// The inserted bytes, in order.
     pub fn parts(&self) -> [&[u8]; 3] {
         [&self.before, self.value, &self.after]
     }
 
-    /// How many bytes come.
+    /// Number of inserted bytes.
     pub fn inserted_bytes(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
     }
 
-    /// What a counter stands at afterwards.
+    /// The new value of a counter.
     pub fn counter(&self) -> Option<i64> {
         self.counter
     }
 }
 
-/// The change that `mutation` of `path` makes to `text`. `value` is JSON, a list of it where an array takes
-/// several, the decimal delta of a counter, and nothing for a deletion. `make_parents` lets missing
-/// objects on the way be made, where the operation can do that.
+/// The change of `text` by `mutation` of `path`. `value` is JSON, a list of it where an array takes
+/// several, the decimal delta of a counter, or empty for a deletion. `make_parents` creates missing
+/// objects on the path where the operation allows it.
 ///
 /// # Errors
 /// All of [`SubdocError`].
@@ -133,7 +133,7 @@ fn check_path(mutation: Mutation, path: &Path<'_>) -> Result<(), SubdocError> {
 
 fn check_value(mutation: Mutation, path: &Path<'_>, value: &[u8]) -> Result<(), SubdocError> {
     let (nesting, inside) = match mutation {
-        // Its delta is parsed by the operation, before it looks at the document.
+        // The operation parses its delta before it looks at the document.
         Mutation::Counter => return number::delta(value).map(|_| ()),
         Mutation::Delete if value.is_empty() => return Ok(()),
         Mutation::Delete => return Err(SubdocError::ValueCantinsert),
@@ -142,7 +142,7 @@ fn check_value(mutation: Mutation, path: &Path<'_>, value: &[u8]) -> Result<(), 
         Mutation::ArrayPushLast | Mutation::ArrayPushFirst => (json::list_nesting(value), 1),
         Mutation::ArrayAddUnique => (json::nesting(value).filter(|nesting| *nesting == 0), 1),
     };
-    // A path's value has as many containers around it as the path has components.
+    // A path's value is nested in as many containers as the path has components.
     match nesting {
         None => Err(SubdocError::ValueCantinsert),
         Some(nesting) if nesting + inside + path.components().len() > DEPTH_MAX => {
@@ -152,7 +152,7 @@ fn check_value(mutation: Mutation, path: &Path<'_>, value: &[u8]) -> Result<(), 
     }
 }
 
-/// An operation and what it works on.
+/// An operation and its inputs.
 struct Job<'a, 'p, 'v> {
     text: &'a [u8],
     path: &'a [Component<'p>],
@@ -278,8 +278,8 @@ impl<'v> Job<'_, '_, 'v> {
         Ok(edit)
     }
 
-    /// Puts the value under the components from `level` on, into the container that lacks the first of
-    /// them, between `open` and `close`.
+    /// Inserts the value under the components from `level` on, between `open` and `close`, into the
+    /// container that lacks the first of them.
     fn put_missing(
         &self,
         level: usize,
@@ -291,7 +291,7 @@ impl<'v> Job<'_, '_, 'v> {
         if missing.len() > 1 && !self.make_parents {
             return Err(SubdocError::PathEnoent);
         }
-        // An array pushed to needs the flag even when nothing but itself is missing.
+        // An array pushed to needs the flag even when only the array itself is missing.
         if !open.is_empty() && !self.make_parents {
             return Err(SubdocError::PathEnoent);
         }
@@ -314,7 +314,7 @@ impl<'v> Job<'_, '_, 'v> {
         Ok(edit)
     }
 
-    /// Puts the value behind the last of a container's members.
+    /// Inserts the value after the last member of a container.
     fn append(&self, at: usize, empty: bool) -> Edit<'v> {
         let mut edit = Edit::new(at..at, self.value);
         if !empty {
@@ -323,7 +323,7 @@ impl<'v> Job<'_, '_, 'v> {
         edit
     }
 
-    /// Puts the value before a member.
+    /// Inserts the value before a member.
     fn prepend(&self, at: usize, empty: bool) -> Edit<'v> {
         let mut edit = Edit::new(at..at, self.value);
         if !empty {
@@ -349,7 +349,7 @@ impl<'v> Job<'_, '_, 'v> {
     }
 }
 
-/// True for the same scalar: strings by what they mean, all else by its text.
+/// True for equal scalars: strings by their meaning, all others by their text.
 fn same_scalar(one: &[u8], other: &[u8]) -> bool {
     match (one, other) {
         ([b'"', one @ .., b'"'], [b'"', other @ .., b'"']) => key_text::same(one, other),

@@ -1,13 +1,13 @@
 //! Why an operation on a path failed: the protocol's sub-document statuses, one for one.
 
-/// Outcome of an operation that did nothing.
+/// Outcome of an operation without effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubdocError {
     /// The path leads nowhere.
     PathEnoent,
-    /// The path takes for an object, an array or a number what is something else.
+    /// The path expects an object, an array or a number where there is something else.
     PathMismatch,
-    /// The path is malformed, or not one that the operation takes.
+    /// The path is malformed, or the operation does not take it.
     PathEinval,
     /// The path is too long or has too many components.
     PathE2big,
@@ -19,9 +19,9 @@ pub enum SubdocError {
     DocNotJson,
     /// The number at the path does not fit 64 bits.
     NumErange,
-    /// The delta is 0, not a whole number, or does not fit 64 bits.
+    /// The delta is 0, not an integer, or does not fit 64 bits.
     DeltaEinval,
-    /// There is something at the path already.
+    /// A value already exists at the path.
     PathEexists,
     /// The value would be nested beyond [`crate::limits::DEPTH_MAX`].
     ValueEtoodeep,

@@ -1,11 +1,11 @@
 //! Checks shared by unit tests, property tests and the fuzz targets.
 //!
-//! Each takes arbitrary bytes and panics when an invariant of this crate does not hold. Compiled for
-//! tests and under the `harness` feature only.
+//! Each takes arbitrary bytes and panics when an invariant of this crate does not hold. Compiled
+//! for tests and under the `harness` feature only.
 //!
-//! [`check_operations`] is differential: a document and a list of operations are made from the input, done
-//! by [`Draft`] and on a plain tree that serde_json parsed ([`tree`]), and have to agree on every outcome
-//! and on the document after every step.
+//! [`check_operations`] is differential. It derives a document and a list of operations from the
+//! input. It applies them with [`Draft`] and on a plain tree that serde_json parsed ([`tree`]).
+//! Both must agree on every outcome and on the document after every step.
 
 mod generate;
 mod grammar;
@@ -23,21 +23,10 @@ use crate::{json, lookup, xattr};
 use generate::{Operation, Source};
 use tree::{Outcome, Tree};
 
-/// All mutations, in the order of their opcodes.
-pub const MUTATIONS: [Mutation; 9] = [
-    Mutation::DictAdd,
-    Mutation::DictUpsert,
-    Mutation::Delete,
-    Mutation::Replace,
-    Mutation::ArrayPushLast,
-    Mutation::ArrayPushFirst,
-    Mutation::ArrayInsert,
-    Mutation::ArrayAddUnique,
-    Mutation::Counter,
-];
+pub use generate::MUTATIONS;
 
-/// Checks the parser of paths: what it takes is within the limits and means the same when it is written
-/// down again.
+/// Checks the path parser: an accepted path is within the limits and keeps its meaning when it is
+/// written down again.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -52,7 +41,8 @@ pub fn check_path(input: &[u8]) {
     }
 }
 
-/// Checks detection against serde_json and a plain reader of the grammar, and every walk on whatever the input is.
+/// Checks detection against serde_json and a plain reader of the grammar, and every walk on any
+/// input.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -81,20 +71,21 @@ pub fn check_document(input: &[u8]) {
     }
 }
 
-/// Detection says what the grammar says, of one value and of a list.
+/// Detection agrees with the grammar, for one value and for a list.
 pub(crate) fn check_detection(text: &[u8]) {
     check_detection_with(text, json::nesting);
 }
 
-/// [`check_detection`] with what detects in place of [`json::nesting`], so that a test can plant a bug.
+/// [`check_detection`] with the detector as an argument in place of [`json::nesting`], so that a
+/// test can plant a bug.
 fn check_detection_with(text: &[u8], nesting: impl Fn(&[u8]) -> Option<usize>) {
     let shown = || String::from_utf8_lossy(text);
     assert_eq!(nesting(text), grammar::nesting(text), "{:?}", shown());
     assert_eq!(json::list_nesting(text), grammar::list_nesting(text), "a list: {:?}", shown());
 }
 
-/// The same at several places of a block, behind whitespace as well as behind a string. Which ones depends on the
-/// length, so that texts of all lengths are at all places.
+/// The same at several positions of a block, after whitespace and after a string. The length
+/// selects the positions, so that texts of all lengths get all positions.
 fn check_detection_in_places(text: &[u8], nesting: impl Fn(&[u8]) -> Option<usize>) {
     for before in (text.len() % 8..BLOCK_BYTES).step_by(8) {
         let spaces = [b' '; BLOCK_BYTES];
@@ -105,7 +96,7 @@ fn check_detection_in_places(text: &[u8], nesting: impl Fn(&[u8]) -> Option<usiz
     }
 }
 
-/// An edit lies inside the text, and leaves JSON what was JSON.
+/// An edit lies inside the text, and keeps JSON valid.
 fn check_edit(text: &[u8], mutation: Mutation, path: &Path<'_>, is_json: bool) {
     let value: &[u8] = if mutation == Mutation::Delete { b"" } else { b"7" };
     match edit(text, mutation, path, value, true) {
@@ -120,7 +111,7 @@ fn check_edit(text: &[u8], mutation: Mutation, path: &Path<'_>, is_json: bool) {
     }
 }
 
-/// Makes a document and operations from the input, and compares with the tree.
+/// Derives a document and operations from the input, and compares with the tree.
 ///
 /// # Panics
 /// When the two disagree.
@@ -128,7 +119,7 @@ pub fn check_operations(input: &[u8]) {
     check_operations_with(input, |mutation| mutation);
 }
 
-/// [`check_operations`] with what is really done in place of a mutation, so that a test can plant a bug.
+/// [`check_operations`] with the mutation as an argument, so that a test can plant a bug.
 fn check_operations_with(input: &[u8], planted: impl Fn(Mutation) -> Mutation) {
     let mut source = Source::new(input);
     let document = source.document();
@@ -136,8 +127,9 @@ fn check_operations_with(input: &[u8], planted: impl Fn(Mutation) -> Mutation) {
     let mut tree = Tree::parse(&document).expect("what is generated is JSON");
     let operations: Vec<Operation> = std::iter::from_fn(|| source.operation(&tree)).collect();
     for operation in &operations {
-        check_lookups(draft.text(), &tree, operation);
-        let Ok(path) = Path::parse(&operation.path) else { continue };
+        let path = Path::parse(&operation.path).expect("what is spelled is a path");
+        assert_eq!(path.components(), operation.components, "{operation:?}");
+        check_lookups(draft.text(), &tree, &path);
         let before = draft.text().to_vec();
         let done = draft.apply(
             planted(operation.mutation),
@@ -164,16 +156,15 @@ fn check_operations_with(input: &[u8], planted: impl Fn(Mutation) -> Mutation) {
     }
 }
 
-fn check_lookups(text: &[u8], tree: &Tree, operation: &Operation) {
-    let Ok(path) = Path::parse(&operation.path) else { return };
-    let wanted = tree.get(&path);
-    assert_eq!(lookup::exists(text, &path), wanted.map(|_| ()));
-    let got = lookup::get(text, &path).map(|span| Tree::parse(&text[span]));
+fn check_lookups(text: &[u8], tree: &Tree, path: &Path<'_>) {
+    let wanted = tree.get(path);
+    assert_eq!(lookup::exists(text, path), wanted.map(|_| ()));
+    let got = lookup::get(text, path).map(|span| Tree::parse(&text[span]));
     assert_eq!(got, wanted.map(|found| Some(found.clone())));
-    assert_eq!(lookup::count(text, &path), wanted.and_then(Tree::count));
+    assert_eq!(lookup::count(text, path), wanted.and_then(Tree::count));
 }
 
-/// Checks the block of extended attributes: what is taken is taken again after it was written.
+/// Checks the block of extended attributes: an accepted block is accepted again after writing.
 ///
 /// # Panics
 /// When an invariant is violated.

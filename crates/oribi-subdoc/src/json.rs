@@ -1,14 +1,16 @@
-//! Is it JSON: a check of text by RFC 8259, fast enough to be done on every store.
+//! JSON validation by RFC 8259, fast enough for every store.
 //!
-//! One pass without recursion and without allocation, 64 bytes at a time, and nearly without branches, which on
-//! records are what costs most. Masks of a block say which bytes are what ([`crate::byte_masks`]), and what is
-//! inside a string. The grammar is checked on those masks for all tokens of a block at once: which may follow which
-//! ([`order`]) and what numbers look like ([`numbers`]). One by one come only brackets ([`brackets`]), literals and
-//! escapes. What a block leaves open goes to the next as carries ([`carry`]), so where a block ends does not matter.
+//! One pass without recursion and without allocation, 64 bytes at a time, and nearly without
+//! branches, which cost most on records. Masks classify the bytes of a block
+//! ([`crate::byte_masks`]) and mark the inside of strings. The grammar is checked on those masks
+//! for all tokens of a block at once: the order of tokens ([`order`]) and the form of numbers
+//! ([`numbers`]). Only brackets ([`brackets`]), literals and escapes are handled one by one.
+//! Carries ([`carry`]) pass the open state of a block to the next, so the position of a block's end
+//! does not matter.
 //!
-//! What strings hold beyond ASCII is checked as UTF-8 once, at the end, and only when there was any. A duplicate
-//! key, a lone surrogate written as an escape and a number of any size are JSON by the RFC and are accepted. Nesting
-//! beyond [`crate::limits::JSON_DEPTH_MAX`] is not.
+//! String content beyond ASCII is checked as UTF-8 once, at the end, and only if there was any. A
+//! duplicate key, a lone surrogate written as an escape and a number of any size are JSON by the
+//! RFC and are accepted. Nesting beyond [`crate::limits::JSON_DEPTH_MAX`] is not.
 
 mod brackets;
 mod carry;
@@ -24,16 +26,16 @@ use crate::byte_masks::{Block, BlockVisitor, Step, TextBytes, TokenBytes, walk_b
 use crate::number::is_whole;
 use crate::scan::{escaped_bytes, parity, skip_space};
 
-/// True when the whole of `text` is one JSON value, with whitespace around it or not.
+/// True when the whole of `text` is one JSON value, with optional whitespace around it.
 pub fn is_json(text: &[u8]) -> bool {
     nesting(text).is_some()
 }
 
-/// How many containers stand around the deepest value of a JSON text, 0 for a scalar; `None` when it is
+/// How many containers enclose the deepest value of a JSON text, 0 for a scalar; `None` when it is
 /// not JSON.
 pub fn nesting(text: &[u8]) -> Option<usize> {
     let text = &text[skip_space(text, 0)..];
-    // Opaque data seldom begins like JSON, and is then told apart before anything is set up.
+    // Opaque data seldom begins like JSON, and this rejects it before any setup.
     let values = match text.first()? {
         // Counters.
         b'-' | b'0'..=b'9' if is_whole(text) => return Some(0),
@@ -44,13 +46,13 @@ pub fn nesting(text: &[u8]) -> Option<usize> {
     Check::new(text, values).run()
 }
 
-/// As [`nesting`], for one or more values with commas between them, as they would stand in an array.
+/// Like [`nesting`], for one or more values with commas between them, as inside an array.
 pub fn list_nesting(text: &[u8]) -> Option<usize> {
     Check::new(text, Values::List).run()
 }
 
-/// What a text should be, which says where commas may stand outside of containers: behind no container, nowhere,
-/// anywhere.
+/// The expected form of a text. It says where commas may be outside containers: after no container,
+/// nowhere, anywhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Container,
@@ -58,20 +60,21 @@ enum Values {
     List,
 }
 
-/// What was seen so far.
+/// The state so far.
 struct Check<'a> {
     text: &'a [u8],
-    /// All ones when the text should be one value, 0 when it may be a list.
+    /// All ones if the text must be one value, 0 if it may be a list.
     one: u64,
-    /// Not 0 when there were bytes beyond ASCII.
+    /// Not 0 if there were bytes beyond ASCII.
     high: u64,
-    /// All ones when the block before ended inside a string, else 0.
+    /// All ones if the previous block ended inside a string, else 0.
     in_string: u64,
-    /// 1 when it ended in a backslash that escapes the first byte of this one.
+    /// 1 if the previous block ended in a backslash that escapes the first byte of this one.
     escaped: u64,
-    /// All ones when the one value of the text is complete and was a container, or is none; else 0.
+    /// All ones if the one value of the text is complete and was a container, or there is none;
+    /// else 0.
     ended: u64,
-    /// The quotes of this block, without those that are escaped.
+    /// The unescaped quotes of this block.
     quotes: u64,
     /// From each opening quote of this block to the byte before the closing one.
     inside: u64,
@@ -108,7 +111,7 @@ impl<'a> Check<'a> {
         is_whole.then(|| self.brackets.nesting())?
     }
 
-    /// Checks what stands behind the backslashes at these bits.
+    /// Checks the bytes after the backslashes at these bits.
     #[cold]
     fn are_escapes(&self, base: usize, mut backslashes: u64) -> bool {
         while backslashes != 0 {
@@ -148,7 +151,7 @@ impl BlockVisitor for Check<'_> {
         if backslashes != 0 && !self.are_escapes(base, backslashes & !behind_backslash) {
             return Step::Stop;
         }
-        // Nothing that goes on from block to block changes in one that is text from end to end.
+        // A block that is string content from end to end changes no carried state.
         if quotes | !was_in_string == 0 {
             return Step::Next;
         }
@@ -162,7 +165,7 @@ impl BlockVisitor for Check<'_> {
         let outside = !inside;
         let (opens, closes) = (found.opens & outside, found.closes & outside);
         let (colons, commas) = (found.colons & outside, found.commas & outside);
-        // Numbers and literals, or what is nothing at all.
+        // Numbers and literals, or invalid bytes.
         let others = opens | closes | colons | commas | found.spaces | quotes | inside;
         let scalars = !others;
         let behind_scalars = self.scalars.of(scalars);
@@ -191,7 +194,7 @@ impl BlockVisitor for Check<'_> {
     }
 }
 
-/// True when `text` has a literal at `at`, up to where something else may begin.
+/// True when `text` has a literal at `at`, up to a valid end.
 #[inline]
 fn is_literal(text: &[u8], at: usize) -> bool {
     let mut bytes = [b' '; 8];
@@ -215,7 +218,7 @@ const TRUE: u64 = u64::from_le_bytes(*b"true    ");
 const FALSE: u64 = u64::from_le_bytes(*b"false   ");
 const NULL: u64 = u64::from_le_bytes(*b"null    ");
 
-/// True when what stands at `at` may follow a backslash.
+/// True when the bytes at `at` may follow a backslash.
 fn is_escape(text: &[u8], at: usize) -> bool {
     match text.get(at) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,

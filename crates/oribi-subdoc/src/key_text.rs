@@ -1,8 +1,8 @@
-//! Text between the quotes of a JSON string: its characters, and whether two such texts mean the same.
+//! Text between the quotes of a JSON string: its characters, and the comparison of two such texts.
 
 use std::iter::Peekable;
 
-/// True when `text` could stand between quotes.
+/// True when `text` is valid between quotes.
 pub(crate) fn is_valid(text: &[u8]) -> bool {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
@@ -19,14 +19,14 @@ pub(crate) fn is_valid(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok()
 }
 
-/// True when both texts mean the same characters. Without a backslash the bytes say so.
+/// True when both texts mean the same characters. Without a backslash it compares the bytes.
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     one == other
         || ((one.contains(&b'\\') || other.contains(&b'\\')) && Units::of(one).eq(Units::of(other)))
 }
 
-/// The bytes that a text means, where a surrogate that is written alone becomes its three bytes: enough
-/// to compare, whatever the text holds.
+/// The bytes that a text means, with a lone surrogate as its three bytes: enough to compare any
+/// text.
 struct Units<'a> {
     text: Peekable<Escapes<'a>>,
     pending: smallvec::SmallVec<[u8; 4]>,
@@ -78,7 +78,7 @@ fn push_reversed(scalar: u32, out: &mut smallvec::SmallVec<[u8; 4]>) {
     }
 }
 
-/// What an escape or a plain byte stands for.
+/// The meaning of an escape or a plain byte.
 enum Unit {
     Byte(u8),
     /// A UTF-16 code unit.

@@ -1,13 +1,14 @@
-//! Limits of this crate, each with where it comes from.
+//! Limits of this crate, each with its derivation.
 
 /// Bytes of a path. The protocol's limit.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Components of a path, and containers around any value that an operation meets. The protocol's limit.
+/// Components of a path, and nesting depth of any value that an operation meets. The protocol's
+/// limit.
 pub const DEPTH_MAX: usize = 32;
 
-/// Containers around any value of a text that counts as JSON at all. Deeper text is opaque data. The
-/// checker needs one bit for each.
+/// Nesting depth of any value in a text that counts as JSON. Deeper text is opaque data. The
+/// checker needs one bit per level.
 pub const JSON_DEPTH_MAX: usize = 1024;
 
 /// Bytes of the key of an extended attribute. The protocol's limit.

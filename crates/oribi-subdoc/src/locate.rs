@@ -1,8 +1,8 @@
-//! From a path to its place in a document.
+//! Locates a path in a document.
 //!
-//! One walk from the root: at each level the members before the wanted one are skipped, never looked
-//! into. What is found is told by offsets, with what an edit needs besides: where the member with its
-//! key begins, the comma before it, and where a new member would go when it is missing.
+//! It walks once from the root: at each level it skips the members before the wanted one without
+//! looking into them. The result has offsets, and what an edit needs: where the member with its key
+//! begins, the comma before it, and the insertion point of a missing member.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::scan::{skip_space, string_end, value_end};
 pub(crate) struct Member {
     /// Where it begins: with its key, if it has one.
     pub(crate) start: usize,
-    /// Behind its key; where it begins, if it has none.
+    /// After its key; where it begins, if it has none.
     pub(crate) key_end: usize,
     /// Where its value begins.
     pub(crate) value: usize,
@@ -25,23 +25,23 @@ pub(crate) struct Member {
     pub(crate) comma: Option<usize>,
 }
 
-/// Where a member would go that is not there.
+/// The insertion point of a missing member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacancy {
-    /// Behind the last member, or behind the opening bracket.
+    /// After the last member, or after the opening bracket.
     pub(crate) at: usize,
     /// The container has no members.
     pub(crate) empty: bool,
-    /// How many members it has.
+    /// The number of members.
     pub(crate) count: usize,
 }
 
-/// What is at a path.
+/// The result for a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Located {
-    /// Everything is there. The root has no comma and starts where its value does.
+    /// The whole path exists. The root has no comma and starts where its value does.
     Found(Member),
-    /// The component `level` is missing from a container of its kind that is there.
+    /// The component `level` is missing from an existing container of its kind.
     Missing { level: usize, vacancy: Vacancy },
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn locate(text: &[u8], components: &[Component<'_>]) -> Result<Locate
     }
 }
 
-/// The value of `member`, around which there are `depth` containers.
+/// The value of `member`, inside `depth` containers.
 pub(crate) fn span(
     text: &[u8],
     member: &Member,
@@ -70,7 +70,7 @@ pub(crate) fn span(
     Ok(member.value..value_end(text, member.value, depth)?)
 }
 
-/// The elements or members of the container that begins at `at`, around which there are `depth` others.
+/// The elements or members of the container that begins at `at`, inside `depth` others.
 pub(crate) fn members(text: &[u8], at: usize, depth: usize) -> Result<Members<'_>, SubdocError> {
     let object = match text.get(at) {
         Some(b'{') => true,
@@ -85,7 +85,7 @@ pub(crate) fn members(text: &[u8], at: usize, depth: usize) -> Result<Members<'_
     Ok(Members { text, object, depth: depth + 1, vacancy })
 }
 
-/// The step from the value at `at`, around which there are `depth` containers.
+/// The step from the value at `at`, inside `depth` containers.
 fn child(
     text: &[u8],
     at: usize,
@@ -125,13 +125,14 @@ fn child(
     Ok(Err(members.vacancy))
 }
 
-/// A walk over the members of one container. Each member has to be skipped before the next is asked for.
+/// A walk over the members of one container. The caller must skip each member before it asks for
+/// the next.
 pub(crate) struct Members<'a> {
     text: &'a [u8],
     object: bool,
     /// Containers around a member.
     depth: usize,
-    /// Behind what was skipped.
+    /// The position after the skipped part.
     vacancy: Vacancy,
 }
 
@@ -151,7 +152,7 @@ impl Members<'_> {
         Ok(Some(Member { start, key_end, value, comma }))
     }
 
-    /// Skips the member that [`Members::next`] returned; where its value ends.
+    /// Skips the member that [`Members::next`] returned; returns where its value ends.
     #[inline]
     pub(crate) fn skip(&mut self, member: &Member) -> Result<usize, SubdocError> {
         let end = value_end(self.text, member.value, self.depth)?;
@@ -159,12 +160,12 @@ impl Members<'_> {
         Ok(end)
     }
 
-    /// Members that were skipped.
+    /// Number of skipped members.
     pub(crate) fn skipped(&self) -> usize {
         self.vacancy.count
     }
 
-    /// Where the next member would go.
+    /// The insertion point of the next member.
     pub(crate) fn vacancy(&self) -> Vacancy {
         self.vacancy
     }

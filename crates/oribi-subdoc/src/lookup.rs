@@ -1,4 +1,4 @@
-//! Operations that read: a value's span, whether there is one, how many members it has.
+//! Read operations: a value's span, its existence, its number of members.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub fn get(text: &[u8], path: &Path<'_>) -> Result<Range<usize>, SubdocError> {
     span(text, &found(text, path)?, path.components().len())
 }
 
-/// Whether there is a value at `path`.
+/// Whether `path` has a value.
 ///
 /// # Errors
 /// As [`get`], except that the value itself is not walked.
@@ -23,10 +23,10 @@ pub fn exists(text: &[u8], path: &Path<'_>) -> Result<(), SubdocError> {
     found(text, path).map(|_| ())
 }
 
-/// How many elements or members the container at `path` has.
+/// The number of elements or members of the container at `path`.
 ///
 /// # Errors
-/// As [`get`]; a value that is no container is a [`SubdocError::PathMismatch`].
+/// As [`get`]; a value that is not a container is a [`SubdocError::PathMismatch`].
 pub fn count(text: &[u8], path: &Path<'_>) -> Result<usize, SubdocError> {
     let container = found(text, path)?;
     let mut members = members(text, container.value, path.components().len())?;

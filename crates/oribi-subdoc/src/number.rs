@@ -1,8 +1,8 @@
-//! Whole numbers of 64 bits in JSON text, for counters.
+//! 64-bit integers in JSON text, for counters.
 
 use crate::error::SubdocError;
 
-/// The delta of a counter: a whole number other than 0.
+/// The delta of a counter: an integer other than 0.
 pub(crate) fn delta(text: &[u8]) -> Result<i64, SubdocError> {
     let is_whole = is_whole(text);
     let parsed =
@@ -10,7 +10,7 @@ pub(crate) fn delta(text: &[u8]) -> Result<i64, SubdocError> {
     parsed.filter(|delta| *delta != 0).ok_or(SubdocError::DeltaEinval)
 }
 
-/// The number that is in a document at a counter's path.
+/// The number at a counter's path.
 pub(crate) fn current(text: &[u8]) -> Result<i64, SubdocError> {
     if !is_whole(text) {
         return Err(SubdocError::PathMismatch);
@@ -19,7 +19,7 @@ pub(crate) fn current(text: &[u8]) -> Result<i64, SubdocError> {
     parsed.ok_or(SubdocError::NumErange)
 }
 
-/// JSON's whole numbers: digits, after a minus sign or not, without a fraction or an exponent.
+/// JSON's integers: digits, with an optional minus sign, without a fraction or an exponent.
 pub(crate) fn is_whole(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {

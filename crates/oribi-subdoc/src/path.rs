@@ -1,9 +1,13 @@
-//! Paths: `a.b[0].c`, `[-1]`, and names that hold such characters between backticks.
+//! Paths: `a.b[0].c`, `[-1]`, and names that contain such characters between backticks.
 //!
-//! A name ends at a dot, a bracket or the end. Between backticks everything is the name, and a doubled
-//! backtick is one; that is also how the empty name is written. Names are JSON text between quotes, so
-//! they may hold escapes and not a bare quote. An index is a decimal number without leading zeroes; -1
-//! is the last element. The empty path is the whole document; which operations take it is theirs to say.
+//! A step is a name or an index. A name ends at a dot, a bracket or the end of the path, except
+//! between backticks, which may be anywhere in it. A doubled backtick is a literal one. Two
+//! backticks alone are the empty name. Names are JSON text between quotes, so they may have escapes
+//! but no bare quote. An index is a decimal number, -1 for the last element; without digits it is
+//! 0.
+//!
+//! One dot may follow every step, including the last one, and may precede an index. The empty path
+//! is the whole document; each operation decides whether it accepts it.
 
 use std::borrow::Cow;
 
@@ -44,13 +48,11 @@ impl<'a> Path<'a> {
         while let Some(first) = rest.first() {
             let component = match first {
                 b'[' => index(&mut rest)?,
-                // A dot stands between a step and a name, and nowhere else.
-                b'.' if components.is_empty() => return Err(SubdocError::PathEinval),
-                b'.' => {
-                    rest = &rest[1..];
-                    name(&mut rest)?
-                }
-                _ if components.is_empty() => name(&mut rest)?,
+                _ => name(&mut rest)?,
+            };
+            rest = match rest {
+                [b'.', behind @ ..] => behind,
+                [] | [b'[', ..] => rest,
                 _ => return Err(SubdocError::PathEinval),
             };
             if components.len() == DEPTH_MAX {
@@ -78,63 +80,66 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Takes `[n]`.
+/// Parses `[n]`.
 fn index<'a>(rest: &mut &'a [u8]) -> Result<Component<'a>, SubdocError> {
     let end = rest.iter().position(|byte| *byte == b']').ok_or(SubdocError::PathEinval)?;
     let digits = &rest[1..end];
     *rest = &rest[end + 1..];
-    let is_number = digits.iter().all(u8::is_ascii_digit)
-        && (digits.len() == 1 || digits.first() != Some(&b'0'));
-    match std::str::from_utf8(digits) {
-        Ok("-1") => Ok(Component::Last),
-        Ok(digits) if is_number => {
-            digits.parse().map(Component::Index).map_err(|_| SubdocError::PathEinval)
-        }
-        _ => Err(SubdocError::PathEinval),
+    if digits == b"-1" {
+        return Ok(Component::Last);
     }
+    let number = digits.iter().try_fold(0u64, |number, digit| {
+        let value = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(value)
+    });
+    // No document has so many elements that a larger number could lead elsewhere.
+    let number = number.ok_or(SubdocError::PathEinval)?;
+    Ok(Component::Index(u32::try_from(number).unwrap_or(u32::MAX)))
 }
 
-/// Takes a name, plain or between backticks.
+/// Parses a name and stops at the character that ends it.
 fn name<'a>(rest: &mut &'a [u8]) -> Result<Component<'a>, SubdocError> {
-    let name = match rest.strip_prefix(b"`") {
-        Some(quoted) => {
-            *rest = quoted;
-            quoted_name(rest)?
-        }
-        None => {
-            let end =
-                rest.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(rest.len());
-            let (name, behind) = rest.split_at(end);
-            *rest = behind;
-            if name.is_empty() || name.iter().any(|byte| matches!(byte, b'`' | b']')) {
-                return Err(SubdocError::PathEinval);
-            }
-            Cow::Borrowed(name)
-        }
-    };
-    key_text::is_valid(&name).then_some(Component::Key(name)).ok_or(SubdocError::PathEinval)
+    let (raw, behind) = rest.split_at(name_bytes(rest)?);
+    *rest = behind;
+    let inside = raw.strip_prefix(b"`").and_then(|rest| rest.strip_suffix(b"`"));
+    let name = unquoted(inside.unwrap_or(raw));
+    let is_name = !raw.is_empty() && key_text::is_valid(&name);
+    is_name.then_some(Component::Key(name)).ok_or(SubdocError::PathEinval)
 }
 
-/// Takes the rest of a name behind its opening backtick.
-fn quoted_name<'a>(rest: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, SubdocError> {
-    let mut name = Cow::Borrowed(&rest[..0]);
-    loop {
-        let end = rest.iter().position(|byte| *byte == b'`').ok_or(SubdocError::PathEinval)?;
-        let (part, behind) = (&rest[..end], &rest[end + 1..]);
-        if name.is_empty() {
-            name = Cow::Borrowed(part);
-        } else {
-            name.to_mut().extend_from_slice(part);
-        }
-        *rest = behind;
-        match behind.strip_prefix(b"`") {
-            Some(behind) => {
-                name.to_mut().push(b'`');
-                *rest = behind;
-            }
-            None => return Ok(name),
+/// The length of the name at the start of a text.
+fn name_bytes(text: &[u8]) -> Result<usize, SubdocError> {
+    let mut is_quoted = false;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'`' => is_quoted = !is_quoted,
+            b'.' | b'[' if !is_quoted => return Ok(at),
+            b']' if !is_quoted => return Err(SubdocError::PathEinval),
+            _ => {}
         }
     }
+    if is_quoted { Err(SubdocError::PathEinval) } else { Ok(text.len()) }
+}
+
+/// A name without its backticks; a doubled one becomes a literal one.
+fn unquoted(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'`') {
+        return Cow::Borrowed(text);
+    }
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        match (first, behind) {
+            (b'`', [b'`', behind @ ..]) => {
+                name.push(b'`');
+                rest = behind;
+            }
+            (b'`', _) => {}
+            (byte, _) => name.push(*byte),
+        }
+    }
+    Cow::Owned(name)
 }
 
 #[cfg(test)]
@@ -167,6 +172,26 @@ mod tests {
             (r#"a\"b"#, vec![key(r#"a\"b"#)]),
             ("$document.CAS", vec![key("$document"), key("CAS")]),
             ("-1", vec![key("-1")]),
+            // A dot after any step, an index without digits or with more than necessary.
+            ("a.", vec![key("a")]),
+            ("a[0].", vec![key("a"), Index(0)]),
+            ("`a`.", vec![key("a")]),
+            ("a.[0]", vec![key("a"), Index(0)]),
+            ("[1].[2].b", vec![Index(1), Index(2), key("b")]),
+            ("a[]", vec![key("a"), Index(0)]),
+            ("[]", vec![Index(0)]),
+            ("[01]", vec![Index(1)]),
+            ("[000]", vec![Index(0)]),
+            ("[4294967296]", vec![Index(u32::MAX)]),
+            ("[18446744073709551615]", vec![Index(u32::MAX)]),
+            // Backticks inside a name.
+            ("a`.b`c.d", vec![key("a.bc"), key("d")]),
+            ("a``b", vec![key("a`b")]),
+            ("a`[0]`", vec![key("a[0]")]),
+            ("`a`b", vec![key("ab")]),
+            ("a`b`", vec![key("ab")]),
+            ("``a``", vec![key("a")]),
+            ("`.`x`]`", vec![key(".x]")]),
         ];
         for (text, components) in table {
             assert_eq!(Path::parse(text.as_bytes()).unwrap().components(), components, "{text}");
@@ -177,35 +202,34 @@ mod tests {
     fn malformed_paths() {
         for text in [
             ".",
-            "a.",
             ".a",
+            "a..",
             "a..b",
-            "a.[0]",
+            "[0]..a",
+            ".[0]",
             "[",
-            "[]",
             "[a]",
             "[-2]",
             "[-0]",
-            "[01]",
+            "[-]",
             "[+1]",
             "[ 1]",
             "[1",
             "a]",
             "a[0]b",
             "[0]a",
+            "[0]`a`",
             "`a",
-            "`a`b",
-            "a`b`",
+            "`a.b",
             "a`",
             "`",
             "```",
             "\"a\"",
             "a\\",
+            "a\\.b",
             "a\nb",
-            "[4294967296]",
-            "a[0].",
+            "[18446744073709551616]",
             "[1]]",
-            "`a`.",
             "[[0]]",
         ] {
             assert_eq!(Path::parse(text.as_bytes()), Err(SubdocError::PathEinval), "{text}");

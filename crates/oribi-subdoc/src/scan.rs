@@ -1,14 +1,14 @@
-//! Skipping over JSON text that was checked before.
+//! Skips over JSON text that was validated before.
 //!
-//! A container is skipped by its structure alone, 64 bytes at a time: quotes and backslashes say what
-//! is inside a string, and outside of strings the brackets are counted. Numbers and literals are never
-//! looked at. On text that is not JSON the answer is some place inside it, or an error.
+//! It skips a container by its structure alone, 64 bytes at a time: quotes and backslashes mark
+//! strings, and outside strings it counts the brackets. It never looks at numbers and literals. On
+//! text that is not JSON the result is some position inside it, or an error.
 
 use crate::byte_masks::{BLOCK_BYTES, string_bytes, structure};
 use crate::error::SubdocError;
 use crate::limits::DEPTH_MAX;
 
-/// The first place at or behind `at` that is not whitespace.
+/// The first position from `at` on that is not whitespace.
 #[inline]
 pub(crate) fn skip_space(text: &[u8], mut at: usize) -> usize {
     const SPACES: [u8; 8] = [b' '; 8];
@@ -25,7 +25,7 @@ pub(crate) fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place behind the closing quote of the string that begins at `at`.
+/// The position after the closing quote of the string that begins at `at`.
 #[inline]
 pub(crate) fn string_end(text: &[u8], at: usize) -> Result<usize, SubdocError> {
     let mut at = at + 1;
@@ -52,7 +52,7 @@ pub(crate) fn string_end(text: &[u8], at: usize) -> Result<usize, SubdocError> {
     }
 }
 
-/// The place behind the value that begins at `at`, around which there are `depth` containers.
+/// The position after the value that begins at `at`, inside `depth` containers.
 #[inline]
 pub(crate) fn value_end(text: &[u8], at: usize, depth: usize) -> Result<usize, SubdocError> {
     match text.get(at) {
@@ -69,7 +69,7 @@ pub(crate) fn value_end(text: &[u8], at: usize, depth: usize) -> Result<usize, S
     }
 }
 
-/// The place behind the container that begins at `at`, around which there are `depth` others.
+/// The position after the container that begins at `at`, inside `depth` others.
 fn container_end(text: &[u8], at: usize, depth: usize) -> Result<usize, SubdocError> {
     let mut walk = Walk { depth, floor: depth, in_string: 0, escaped: 0 };
     let (blocks, rest) = text[at..].as_chunks::<BLOCK_BYTES>();
@@ -86,19 +86,19 @@ fn container_end(text: &[u8], at: usize, depth: usize) -> Result<usize, SubdocEr
     }
 }
 
-/// Where a skip is: how deep, and whether inside a string or behind a backslash.
+/// The state of a skip: its depth, and whether it is inside a string or after a backslash.
 struct Walk {
     depth: usize,
     /// The depth at which the container is closed.
     floor: usize,
     /// All ones inside a string, else 0.
     in_string: u64,
-    /// 1 when the block before ended in a backslash that escapes the first byte of this one.
+    /// 1 if the previous block ended in a backslash that escapes the first byte of this one.
     escaped: u64,
 }
 
 impl Walk {
-    /// Takes the next block; where the container ends, if it does there.
+    /// Processes the next block; returns where the container ends, if it does there.
     #[inline]
     fn block(&mut self, block: &[u8; BLOCK_BYTES]) -> Result<Option<usize>, SubdocError> {
         let found = structure(block);
@@ -107,7 +107,7 @@ impl Walk {
         self.in_string = 0u64.wrapping_sub(inside >> 63);
         let (opens, closes) = (found.opens & !inside, found.closes & !inside);
         let (opened, closed) = (opens.count_ones() as usize, closes.count_ones() as usize);
-        // Neither the end nor the limit can be in here, wherever in the block the brackets are.
+        // This block has neither the end nor the limit, wherever the brackets are.
         if self.depth > self.floor + closed && self.depth + opened <= DEPTH_MAX {
             self.depth = self.depth + opened - closed;
             return Ok(None);
@@ -137,14 +137,14 @@ impl Walk {
     }
 }
 
-/// The bytes of a block behind an odd number of backslashes. `carry` is 1 when the block before ended in such a
-/// backslash, and is set for the next.
+/// The bytes of a block after an odd number of backslashes. `carry` is 1 if the previous block
+/// ended in such a backslash, and is set for the next.
 #[inline]
 pub(crate) fn escaped_bytes(carry: &mut u64, backslashes: u64) -> u64 {
     if backslashes == 0 {
         return std::mem::take(carry);
     }
-    // A backslash that is itself escaped escapes nothing, so they are taken one after the other.
+    // An escaped backslash escapes nothing, so they are processed one after the other.
     let mut escaped = std::mem::take(carry);
     let mut left = backslashes & !escaped;
     while left != 0 {

@@ -1,12 +1,12 @@
 //! Extended attributes: the block before a document's body.
 //!
-//! A value with attributes begins with the big-endian length of what follows up to the body, then for
-//! each attribute the big-endian length of its pair, its key, a zero byte, its value (JSON) and a zero
-//! byte. The body comes behind. A value without attributes has no block at all, and its datatype says
-//! which it is.
+//! A value with attributes begins with a block and continues with the body. The block is the
+//! big-endian length of the pairs, then for each attribute the big-endian length of its pair, its
+//! key, a zero byte, its value (JSON) and a zero byte. A value without attributes has no block; its
+//! datatype distinguishes the two.
 //!
-//! Keys that begin with an underscore are the system's, all others the user's. Both live through
-//! changes of the body; a deletion keeps the system's only.
+//! Keys that begin with an underscore are the system's, all others the user's. Both survive changes
+//! of the body; a deletion keeps only the system's.
 
 use std::borrow::Cow;
 
@@ -16,21 +16,21 @@ use crate::limits::{XATTR_BYTES_MAX, XATTR_KEY_BYTES_MAX};
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 4;
-/// Bytes of a pair besides its key and its value: its length and two zero bytes.
+/// Overhead of a pair: its length and two zero bytes.
 const PAIR_BYTES: usize = LENGTH_BYTES + 2;
 
-/// A block that is not what its lengths say.
+/// A block that does not match its lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-/// The attributes of one document, borrowed. All lengths were checked.
+/// The attributes of one document, borrowed, with checked lengths.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Xattrs<'a> {
-    /// The pairs, without the length before them.
+    /// The pairs, without the length prefix.
     pairs: &'a [u8],
 }
 
-/// True for keys of attributes that no document has: they are made when they are read.
+/// True for keys of virtual attributes, which are computed on read.
 pub fn is_virtual(key: &[u8]) -> bool {
     key.first() == Some(&b'$')
 }
@@ -40,7 +40,8 @@ pub fn is_system(key: &[u8]) -> bool {
     key.first() == Some(&b'_')
 }
 
-/// The body of a value whose datatype says that it has attributes. Looks at the block's length only.
+/// The body of a value whose datatype says that it has attributes. It reads only the block's
+/// length.
 ///
 /// # Errors
 /// When the block is longer than the value.
@@ -48,8 +49,8 @@ pub fn body_of(value: &[u8]) -> Result<&[u8], Malformed> {
     block_and_body(value).map(|(_, body)| body)
 }
 
-/// The attributes and the body of a value whose datatype says that it has attributes. What the attributes are
-/// is not looked at, see [`Xattrs::are_acceptable`].
+/// The attributes and the body of a value whose datatype says that it has attributes. It does not
+/// check the attributes' content, see [`Xattrs::are_acceptable`].
 ///
 /// # Errors
 /// When a length does not fit, a zero byte is missing, or a key is empty or not UTF-8.
@@ -71,7 +72,7 @@ fn block_and_body(value: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(Malformed)
 }
 
-/// Key and value of the first pair, and what comes behind it.
+/// Key and value of the first pair, and the rest.
 fn first_pair(pairs: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (length, rest) = pairs.split_first_chunk::<LENGTH_BYTES>()?;
     let (pair, behind) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
@@ -96,8 +97,8 @@ impl<'a> Xattrs<'a> {
         self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// True when every value is JSON, and every key one that a document may have, once: to be asked where a
-    /// block comes from outside.
+    /// True when every value is JSON, and every key is valid for a document and unique. Call it for
+    /// a block from outside.
     pub fn are_acceptable(&self) -> bool {
         let is_sound = |(key, value): (&[u8], &[u8])| {
             key.len() <= XATTR_KEY_BYTES_MAX && !is_virtual(key) && crate::json::is_json(value)
@@ -119,14 +120,14 @@ impl<'a> Xattrs<'a> {
 /// One attribute of a draft.
 type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
-/// Attributes that are being changed.
+/// Attributes in the process of change.
 #[derive(Clone, Default, Debug)]
 pub struct XattrDraft<'a> {
     pairs: SmallVec<[Pair<'a>; 4]>,
 }
 
 impl<'a> XattrDraft<'a> {
-    /// Begins with what a document has.
+    /// Starts with the attributes of a document.
     pub fn new(xattrs: Xattrs<'a>) -> XattrDraft<'a> {
         XattrDraft { pairs: xattrs.iter().map(|(key, value)| (key.into(), value.into())).collect() }
     }
@@ -136,7 +137,7 @@ impl<'a> XattrDraft<'a> {
         self.pairs.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
 
-    /// Puts a value under a key, where the key is or at the end.
+    /// Sets the value of a key, at its position or at the end.
     pub fn set(&mut self, key: &[u8], value: Vec<u8>) {
         match self.pairs.iter_mut().find(|(name, _)| **name == *key) {
             Some((_, old)) => *old = value.into(),
@@ -149,7 +150,7 @@ impl<'a> XattrDraft<'a> {
         self.retain(|name| name != key);
     }
 
-    /// Removes the keys that `keep` refuses: with [`is_system`], what a deletion does.
+    /// Removes the keys that `keep` refuses; with [`is_system`] this is the effect of a deletion.
     pub fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
         self.pairs.retain(|(key, _)| keep(key));
     }
@@ -170,11 +171,11 @@ impl<'a> XattrDraft<'a> {
         self.byte_count() > XATTR_BYTES_MAX
     }
 
-    /// Appends the block, nothing when there are no attributes. Where the value of each attribute lies in
-    /// `out` is told to `place`, for what has to be put there later.
+    /// Appends the block, or nothing without attributes. It tells `place` where each attribute's
+    /// value is in `out`, for later patches.
     ///
     /// # Panics
-    /// When the block is 4 GiB long; callers ask [`XattrDraft::is_too_large`] first.
+    /// When the block is 4 GiB long; callers check [`XattrDraft::is_too_large`] first.
     pub fn write_with(&self, out: &mut Vec<u8>, mut place: impl FnMut(&[u8], usize)) {
         if self.is_empty() {
             return;
@@ -190,7 +191,7 @@ impl<'a> XattrDraft<'a> {
         }
     }
 
-    /// As [`XattrDraft::write_with`], when nobody asks for places.
+    /// As [`XattrDraft::write_with`], without places.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_with(out, |_, _| {});
     }
@@ -205,7 +206,7 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
 mod tests {
     use super::{Malformed, XattrDraft, Xattrs, body_of, is_system, split};
 
-    /// A pair that is a byte longer than its value.
+    /// A pair whose length field is one byte too long for its value.
     const VALUE: &[u8] = b"\0\0\0\x18\0\0\0\x09_sync\0{}\0\0\0\0\x07k\0\"v\"\0\0body";
 
     #[test]

@@ -1,85 +1,50 @@
-//! The oracle of crash tests: what was attempted, what was acknowledged, and so what may be found.
+//! The oracle of crash tests: records attempts and acknowledgements, and derives the valid states.
 //!
-//! Each document has one writer, which issues one operation on it at a time. An attempt is noted before
-//! its request is sent and resolved by the answer; what has no answer when the server dies stays *in
-//! doubt* and may or may not have happened. After a restart the server says how far each vbucket came
-//! back, its high seqno `H`, and then everything follows:
+//! Each document has one writer, which issues one operation on it at a time. The writer notes an
+//! attempt before it sends the request, and resolves it with the answer. An attempt without an
+//! answer when the server dies stays *in doubt*: it may or may not have happened. After a restart
+//! the server reports how far each vbucket came back, its high seqno `H`, and then everything
+//! follows:
 //!
-//! 1. `H` is at or above every seqno that was acknowledged or shown as persisted, and after an orderly
-//!    stop at or above every seqno that was given;
-//! 2. a vbucket recovers a prefix of its history: an acknowledged write at or below `H` is there, one
-//!    above is gone, and what is in doubt may be either;
-//! 3. there is no gap: between the high seqno of the life before and `H` there are no more seqnos than
-//!    writes that were acknowledged or are in doubt;
-//! 4. the failover table has grown by a history that begins at `H`, once for each start after a crash, and is
-//!    unchanged after an orderly stop;
-//! 5. in the new life seqnos are above `H`, CAS above every CAS up to `H`, and no seqno is given twice.
+//! 1. `H` is at or above every seqno that was acknowledged or shown as persisted, and after an
+//!    orderly stop at or above every seqno that was given;
+//! 2. a vbucket recovers a prefix of its history: an acknowledged write at or below `H` is there,
+//!    one above is gone, and an attempt in doubt may be either;
+//! 3. there is no gap: between the high seqno of the life before and `H` there are no more seqnos
+//!    than writes that were acknowledged or are in doubt;
+//! 4. the failover table has grown by a history that begins at `H`, once for each start after a
+//!    crash, and is unchanged after an orderly stop;
+//! 5. in the new life seqnos are above `H`, CAS above every CAS up to `H`, and no seqno is given
+//!    twice.
 //!
-//! Whenever a document is read, after a restart or in between, it is the newest certain version with its
-//! exact CAS, or one that is in doubt since. Lives can be chained without reading anything back, so a
-//! server can also be killed while it warms up. The oracle does no I/O: whoever uses it reads and hands in.
+//! A read, after a restart or in between, returns the newest certain version with its exact CAS, or
+//! a later one in doubt. Lives can be chained without reading anything back, so a server can also
+//! be killed while it warms up. The oracle does no I/O: its caller does, and reports the results.
 //!
-//! Of several servers that serve a bucket at once ([`AckLog::of_cluster`]) each vbucket has a life of its own, and what went on
-//! is told by the histories in its failover table (`branches.rs`).
+//! If several servers serve a bucket at once ([`AckLog::of_cluster`]), each vbucket has its own
+//! lives, and the histories in its failover table say which writes survive (`branches.rs`).
 
 mod branches;
+mod evidence;
 mod key_history;
 #[cfg(test)]
 mod tests;
 mod vbucket_history;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use oribi_types::{Cas, Seqno, VbUuid, Vbid};
+use oribi_types::{Seqno, VbUuid, Vbid};
 
 use branches::Branches;
 use key_history::{KeyHistory, Resolution};
 use vbucket_history::VbucketHistory;
 
-/// A document as it was read: value and CAS, or `None` when there is none.
-pub type Found = Option<(Vec<u8>, Cas)>;
+pub use evidence::{Acknowledgement, Ending, Found, Recovered};
+pub use writes::{ValueHash, Write, Writes, value_hash};
 
-/// What the server answered to a mutation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledgement {
-    /// Version given to the document or its tombstone.
-    pub cas: Cas,
-    /// Place of the mutation in its vbucket's history.
-    pub seqno: Seqno,
-    /// History that the seqno belongs to.
-    pub vb_uuid: VbUuid,
-    /// True when the answer promises that the mutation is on disk.
-    pub persisted: bool,
-}
-
-/// How the server ended before it was started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Killed: whatever was not acknowledged as persisted may be gone. It was started this often since
-    /// and killed again each time but the last.
-    Crash {
-        /// Starts, at least 1.
-        starts: usize,
-    },
-    /// Stopped in order: nothing acknowledged may be gone. Perhaps it was killed while it started again,
-    /// before anybody could write.
-    CleanStop {
-        /// Starts that were killed; usually 0.
-        killed_starts: usize,
-    },
-}
-
-/// What the server says of a vbucket when it serves again.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Recovered {
-    /// Highest seqno that came back.
-    pub high_seqno: Seqno,
-    /// The failover table, newest first: identity and the seqno at which it began.
-    pub histories: Vec<(VbUuid, Seqno)>,
-}
-
-/// One broken promise, told for a person.
+/// One broken promise, in words for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
@@ -89,26 +54,27 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Names an attempt between its request and its answer.
+/// Identifies an attempt between its request and its answer.
 #[derive(Clone, Debug)]
 pub struct AttemptId {
     vbid: Vbid,
     name: Vec<u8>,
     index: usize,
+    value: ValueHash,
 }
 
-/// What the record has seen, to show that it looked at something.
+/// Counts of what the record has seen, to show that it checked something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Mutations acknowledged.
     pub acknowledged: u64,
-    /// Of these, as persisted.
+    /// Of these, acknowledged as persisted.
     pub persisted: u64,
     /// Attempts that had no answer when the server ended.
     pub in_doubt: u64,
-    /// Acknowledged, but not as persisted, and rightly lost by a crash.
+    /// Writes acknowledged, but not as persisted, and rightly lost by a crash.
     pub lost: u64,
-    /// Documents read and found as they may be.
+    /// Documents read and found in a valid state.
     pub read: u64,
 }
 
@@ -119,9 +85,11 @@ pub struct AckLog {
     vbuckets: BTreeMap<Vbid, VbucketHistory>,
     violations: Vec<Violation>,
     tally: Tally,
-    /// Every start begins a new history, because others may have had the vbuckets meanwhile.
+    /// Every start begins a new history, because other servers may have had the vbuckets meanwhile.
     is_shared: bool,
-    /// In place of `vbuckets`, when several servers serve at once.
+    /// What streams of changes are compared with.
+    writes: Writes,
+    /// Replaces `vbuckets` when several servers serve at once.
     branches: Option<BTreeMap<Vbid, Branches>>,
 }
 
@@ -131,37 +99,41 @@ impl AckLog {
         AckLog::default()
     }
 
-    /// A record of an empty bucket whose store several servers share: also an orderly stop ends its histories.
+    /// A record of an empty bucket whose store several servers share: even an orderly stop ends its
+    /// histories.
     pub fn of_shared_store() -> AckLog {
         AckLog { is_shared: true, ..AckLog::default() }
     }
 
-    /// A record of an empty bucket that several servers serve at once, each its own vbuckets, by turns. Its lives end
-    /// with [`AckLog::settled`].
+    /// A record of an empty bucket that several servers serve at once, with vbuckets that move
+    /// between them. Its lives end with [`AckLog::settled`].
     pub fn of_cluster() -> AckLog {
         AckLog { branches: Some(BTreeMap::new()), ..AckLog::default() }
     }
 
-    /// Every document that certainly is there, with its value.
+    /// Every document that certainly exists, with its value.
     pub fn documents(&self) -> impl Iterator<Item = (Vbid, &[u8], &[u8])> {
         self.documents.iter().filter_map(|((vbid, name), history)| {
             Some((*vbid, name.as_slice(), history.certain()??))
         })
     }
 
-    /// Notes that a mutation of the document `name` is about to be sent; `None` as value means deletion. A name is
-    /// any bytes that tell documents of a vbucket apart.
+    /// Notes that a mutation of the document `name` is about to be sent; `None` as value means
+    /// deletion. A name is any bytes that distinguish documents of a vbucket.
     pub fn attempt(&mut self, vbid: Vbid, name: &[u8], value: Option<&[u8]>) -> AttemptId {
         let history = self.documents.entry((vbid, name.to_vec())).or_default();
         let index = history.push(value.map(<[u8]>::to_vec));
-        AttemptId { vbid, name: name.to_vec(), index }
+        let value = value_hash(value);
+        self.writes.attempt(vbid, name, value);
+        AttemptId { vbid, name: name.to_vec(), index, value }
     }
 
-    /// Notes the success of an attempt and checks what its answer says.
+    /// Notes the success of an attempt and checks its answer.
     pub fn acknowledged(&mut self, attempt: &AttemptId, ack: Acknowledgement) {
         self.tally.acknowledged += 1;
         self.tally.persisted += u64::from(ack.persisted);
         self.resolve(attempt, Resolution::Acknowledged(ack));
+        self.writes.acknowledged(attempt.vbid, &attempt.name, attempt.value, ack);
         let broken = match &mut self.branches {
             Some(branches) => branches.entry(attempt.vbid).or_default().note(ack),
             None => self.vbuckets.entry(attempt.vbid).or_default().note(ack),
@@ -171,7 +143,7 @@ impl AckLog {
         }
     }
 
-    /// Notes that the server refused an attempt without doing it.
+    /// Notes that the server refused an attempt without applying it.
     pub fn refused(&mut self, attempt: &AttemptId) {
         self.resolve(attempt, Resolution::NotDone);
     }
@@ -181,7 +153,7 @@ impl AckLog {
         self.vbuckets.entry(vbid).or_default().shown_as_persisted(persisted);
     }
 
-    /// Notes something else that no server may do.
+    /// Notes another violation.
     pub fn complain(&mut self, vbid: Vbid, name: &[u8], text: &str) {
         let name = String::from_utf8_lossy(name);
         self.violations.push(Violation(format!("{vbid} document {name}: {text}")));
@@ -195,8 +167,8 @@ impl AckLog {
         }
     }
 
-    /// Compares a document that was read, while no attempt on it was under way, with the record. From
-    /// then on what was found is certain.
+    /// Compares a document with the record. The document was read while no attempt on it was in
+    /// flight. From then on the state found is certain.
     pub fn read(&mut self, vbid: Vbid, name: &[u8], found: &Found) {
         let history = self.documents.entry((vbid, name.to_vec())).or_default();
         match history.judge(found) {
@@ -205,8 +177,8 @@ impl AckLog {
         }
     }
 
-    /// Begins the next life: the server ended, was started again and says what came back. Vbuckets that
-    /// are not mentioned came back empty.
+    /// Begins the next life: the server ended, was started again and reports what came back.
+    /// Vbuckets that are not mentioned came back empty.
     pub fn restarted(&mut self, ending: Ending, recovered: &BTreeMap<Vbid, Recovered>) {
         let mut in_doubt: BTreeMap<Vbid, u64> = BTreeMap::new();
         for ((vbid, _), history) in &self.documents {
@@ -216,6 +188,7 @@ impl AckLog {
         for vbid in all.collect::<BTreeSet<_>>() {
             let found = recovered.get(&vbid).cloned().unwrap_or_default();
             let doubtful = in_doubt.get(&vbid).copied().unwrap_or(0);
+            self.writes.restarted(vbid, found.high_seqno);
             let broken = self.vbuckets.entry(vbid).or_default().restarted(
                 ending,
                 self.is_shared,
@@ -232,8 +205,9 @@ impl AckLog {
         self.tally.in_doubt += in_doubt.values().sum::<u64>();
     }
 
-    /// For a record of [`AckLog::of_cluster`]: all servers are at rest, nothing is under way, and these are the failover tables of
-    /// all vbuckets, newest history first. Then documents can be read and compared.
+    /// For a record of [`AckLog::of_cluster`]: all servers are idle, no request is in flight, and
+    /// `tables` holds the failover tables of all vbuckets, newest history first. Then documents can
+    /// be read and compared.
     pub fn settled(&mut self, tables: &BTreeMap<Vbid, Vec<(VbUuid, Seqno)>>) {
         let branches = self.branches.get_or_insert_default();
         for (vbid, table) in tables {
@@ -248,12 +222,17 @@ impl AckLog {
         }
     }
 
+    /// What streams of changes are compared with.
+    pub fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
     /// Identity of the vbucket's current life, once something showed it.
     pub fn vb_uuid(&self, vbid: Vbid) -> Option<VbUuid> {
         self.vbuckets.get(&vbid)?.uuid()
     }
 
-    /// What was seen so far.
+    /// The counts so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }

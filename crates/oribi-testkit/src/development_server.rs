@@ -1,9 +1,9 @@
-//! A server in development mode on a directory of its own: what a test of a command or of the client
-//! library needs, and no more.
+//! A server in development mode on its own directory, for tests of a command or of the client
+//! library.
 //!
-//! Ends the server, then the directory. A test that did not fail has also given the server no reason
-//! to warn, apart from running without users; dropping it checks that. A file of tests that needs more
-//! declares its [`crate::fixture`] and gives it methods.
+//! Dropping it ends the server, then removes the directory. It also checks that a test that passed
+//! gave the server no reason to warn, apart from running without users. A file of tests that needs
+//! more declares its [`crate::fixture`] and adds methods to it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,10 +25,11 @@ pub struct DevelopmentServer {
 }
 
 impl DevelopmentServer {
-    /// Starts `program`, which is the binary under test.
+    /// Starts `program`, the binary under test.
     ///
     /// # Panics
-    /// When the server does not start. Like everything here, because this is for tests.
+    /// When the server does not start. All methods here panic on failure, because they are for
+    /// tests.
     pub fn start(program: &str) -> DevelopmentServer {
         let directory = tempfile::tempdir().expect("temporary directories can be made");
         let options = ServerOptions::new(program, directory.path().join("data"));
@@ -36,7 +37,7 @@ impl DevelopmentServer {
         DevelopmentServer { server, directory, program: program.into() }
     }
 
-    /// The program with `arguments`, told where this server is, to be run without input.
+    /// The program with `arguments` and this server's address, to run without input.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -48,7 +49,7 @@ impl DevelopmentServer {
         command
     }
 
-    /// Makes a scope with these collections.
+    /// Creates a scope with these collections.
     ///
     /// # Panics
     /// When the server refuses.
@@ -73,8 +74,8 @@ impl Drop for DevelopmentServer {
     }
 }
 
-/// Declares `Fixture`: a [`DevelopmentServer`] of the binary under test, to which a file of tests can
-/// add methods. A macro, because only the test's own crate knows where its binary is.
+/// Declares `Fixture`: a [`DevelopmentServer`] of the binary under test, to which a file of tests
+/// can add methods. A macro, because only the test's own crate knows where its binary is.
 #[macro_export]
 macro_rules! fixture {
     () => {

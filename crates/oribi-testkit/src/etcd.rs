@@ -1,7 +1,8 @@
 //! A real etcd of one member, for tests of several nodes.
 //!
 //! Owns the process and its directory; both end with the value. Invariant: it answers when
-//! [`EtcdServer::start_for_test`] returns. It runs without fsync, because no test crashes the machine.
+//! [`EtcdServer::start_for_test`] returns. It runs without fsync, because no test crashes the
+//! machine.
 
 use std::env;
 use std::fs::File;
@@ -28,15 +29,15 @@ pub struct EtcdServer {
 }
 
 impl EtcdServer {
-    /// Starts one if it is installed; `None` after saying that the test is left out.
+    /// Starts etcd if it is installed; returns `None` after reporting that the test is skipped.
     ///
     /// # Panics
-    /// When it cannot be started, or is not there although `ORIBI_ETCD_REQUIRED` is set.
+    /// When it cannot be started, or is missing although `ORIBI_ETCD_REQUIRED` is set.
     pub fn start_for_test() -> Option<EtcdServer> {
         EtcdServer::start_for_test_at(Ipv4Addr::LOCALHOST, None)
     }
 
-    /// The same; it speaks TLS with this certificate and key, if there are any.
+    /// The same; with TLS if `tls` gives a certificate and key.
     ///
     /// # Panics
     /// As there.
@@ -101,7 +102,7 @@ impl EtcdServer {
         self.client_port
     }
 
-    /// What a node is told to find it.
+    /// The endpoint for a node's settings.
     pub fn url(&self) -> String {
         format!("http://{}:{}", self.host, self.client_port)
     }

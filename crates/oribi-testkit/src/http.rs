@@ -1,8 +1,8 @@
 //! A tiny blocking HTTP/1.1 client for the admin interface: one request, one connection.
 //!
-//! It knows what the tests need and no more: Basic credentials, form and JSON bodies, answers with a
-//! length, in chunks or until the end of the connection. It follows no redirects and keeps nothing
-//! alive. Answers are limited in size, because the server is what is under test.
+//! It supports only what the tests need: Basic credentials, form and JSON bodies, answers with a
+//! length, in chunks or until the end of the connection. It follows no redirects and keeps no
+//! connection alive. Answers are limited in size, because the server is under test.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::poll::PATIENCE;
 
-/// Largest answer that is read, in bytes.
+/// Largest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Whom to ask, and as whom.
+/// Address and credentials of requests.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     host: Ipv4Addr,

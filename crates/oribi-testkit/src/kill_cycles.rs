@@ -1,21 +1,29 @@
-//! A server that is killed again and again under load, and judged by the oracle each time.
+//! Kill cycles: a server is killed again and again under load, and the oracle judges it each time.
 //!
-//! Owns: the cycle. The server starts on the same directory; it is asked how far each vbucket came back;
-//! writers, each with documents of its own, begin at once, while it still warms up, some by reading back
-//! what they wrote before; after a random number of acknowledgements, or a random time, it is killed
-//! with SIGKILL, or now and then stopped in order, or killed once more while it starts. Writers mix
-//! sets, adds, replaces, deletions, appends, prepends and counters, plain and durable, in two
-//! collections, and know of each answer which one is right. Every few cycles all documents are read.
+//! Owns: the cycle. The server starts on the same directory and reports how far each vbucket came
+//! back. Writers, each with its own documents, begin at once, while the server still warms up; some
+//! of them first read back what they wrote before. After a random number of acknowledgements, or a
+//! random time, the server is killed with SIGKILL. Now and then it is stopped in order instead, or
+//! killed once more while it starts.
 //!
-//! Everything that is chosen follows from the seed; how the threads interleave does not. Callers: the tests
-//! of the server, and `cargo xtask soak kill`.
+//! Consumers of change streams run beside the writers. One goes on in the next life where it was;
+//! others begin at the beginning. A second oracle judges what they hear.
+//!
+//! Writers mix sets, adds, replaces, deletions, appends, prepends and counters, plain and durable,
+//! in two collections, and know the correct answer to each. Every few cycles they read all
+//! documents.
+//!
+//! All choices follow from the seed; the interleaving of threads does not. Callers: the tests of
+//! the server, and `cargo xtask soak kill`.
 
+mod consumer;
+mod options;
 mod recovery;
 mod workload;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,67 +34,29 @@ use crate::ack_log::{AckLog, Ending, Recovered, Tally};
 use crate::http::HttpClient;
 use crate::poll::PATIENCE;
 use crate::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER, RawConnection};
-use crate::{Random, ServerOptions, ServerProcess};
+use crate::stream_log::{StreamLog, StreamTally};
+use crate::{Random, ServerProcess};
 use recovery::recovered;
 use workload::{Writer, WriterPlan};
 
+pub use options::KillOptions;
+
 /// Texts of warnings that a killed server may log.
-const ALLOWED_WARNINGS: [&str; 7] = [
+const ALLOWED_WARNINGS: [&str; 6] = [
     "DEVELOPMENT MODE",
-    // What the log store says of the end that a kill left.
+    // Message of the log store about an end that a kill left half written.
     "bytes of an unfinished commit were cut off",
     "a segment was still being made at the end",
     "a bad index file; the segment is read instead",
-    // The other store, on a slow disk.
-    "writes wait for tables to be written and merged",
-    // A store behind a network.
+    // Message of a store behind a network.
     "waiting for Kudu",
     "Kudu answers again",
 ];
 
-/// What to do to a server.
-#[derive(Clone, Debug)]
-pub struct KillOptions {
-    /// How to start it, on a directory that belongs to the test.
-    pub server: ServerOptions,
-    /// Decides every choice.
-    pub seed: u64,
-    /// Threads that write, each on a connection of its own.
-    pub writers: u64,
-    /// Documents of each writer.
-    pub documents_per_writer: u64,
-    /// Longest value that is written in one piece, in bytes.
-    pub value_bytes_max: u64,
-    /// Acknowledgements after which the server is killed at the latest.
-    pub acknowledgements_max: u64,
-    /// One in this many cycles ends with an orderly stop instead; 0 for none.
-    pub clean_stop_one_in: u64,
-    /// Whether several servers can share the store, so that every start begins new histories.
-    pub store_is_shared: bool,
-}
+/// In one life of this many a second consumer begins at the beginning.
+const LATE_CONSUMER_ONE_IN: u64 = 4;
 
-impl KillOptions {
-    /// Four writers with two hundred documents each, and an orderly stop in sixteen cycles.
-    pub fn new(server: ServerOptions, seed: u64) -> KillOptions {
-        KillOptions {
-            server,
-            seed,
-            writers: 4,
-            documents_per_writer: 200,
-            value_bytes_max: 2000,
-            acknowledgements_max: 1500,
-            clean_stop_one_in: 16,
-            store_is_shared: false,
-        }
-    }
-
-    /// So many documents that a bucket of 8 MiB has to evict most of them.
-    pub fn larger_than_memory(self) -> KillOptions {
-        KillOptions { documents_per_writer: 4000, value_bytes_max: 4000, ..self }
-    }
-}
-
-/// What some cycles did.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KillReport {
     /// Cycles: a life, its end and the start after it.
@@ -97,8 +67,10 @@ pub struct KillReport {
     pub killed_starts: u64,
     /// Lives in which the server was killed while vbuckets were still loading.
     pub killed_loading: u64,
-    /// What the oracle saw.
+    /// What the oracle has seen.
     pub tally: Tally,
+    /// What the oracle of streams has seen of the consumer that goes on.
+    pub streams: StreamTally,
 }
 
 /// A directory's chain of lives.
@@ -108,7 +80,13 @@ pub struct KillCycles {
     server: ServerProcess,
     collection: CollectionId,
     log: Mutex<AckLog>,
-    /// How the life before this one ended.
+    /// What the consumer has heard that goes on in each life.
+    streams: StreamLog,
+    /// The last consumer that began at the beginning.
+    late: StreamLog,
+    /// Set before the server is ended.
+    is_ending: Arc<AtomicBool>,
+    /// How the previous life ended.
     ending: Ending,
     report: KillReport,
 }
@@ -118,7 +96,7 @@ impl KillCycles {
     pub fn start(options: KillOptions) -> Result<KillCycles> {
         let server = ServerProcess::start(options.server.clone())?;
         let collection = create_collection(&server)?;
-        let cycles = KillCycles {
+        let mut cycles = KillCycles {
             random: Random::new(options.seed),
             server,
             collection,
@@ -126,13 +104,15 @@ impl KillCycles {
                 true => AckLog::of_shared_store(),
                 false => AckLog::new(),
             }),
+            streams: StreamLog::new(),
+            late: StreamLog::new(),
+            is_ending: Arc::default(),
             options,
             ending: Ending::CleanStop { killed_starts: 0 },
             report: KillReport::default(),
         };
-        let recovered = cycles.ask_recovered()?;
-        // Nothing is known of the time before, so nothing is compared.
-        cycles.log().restarted(Ending::CleanStop { killed_starts: 0 }, &recovered);
+        // The oracle knows nothing of the time before, so it compares nothing.
+        cycles.begin_life()?;
         Ok(cycles)
     }
 
@@ -141,10 +121,11 @@ impl KillCycles {
         &self.server
     }
 
-    /// What was done so far.
+    /// Results so far.
     pub fn report(&self) -> KillReport {
         KillReport {
             tally: self.log.lock().map(|log| log.tally()).unwrap_or_default(),
+            streams: self.streams.tally(),
             ..self.report
         }
     }
@@ -158,16 +139,16 @@ impl KillCycles {
         self.check()
     }
 
-    /// Reads every document back, stops the server in order, and looks at its log.
+    /// Reads every document back, stops the server in order, and checks its log.
     pub fn finish(self) -> Result<KillReport> {
         self.finish_with(|_| Ok(()))
     }
 
-    /// The same, and has `look` compare what is stored with the documents that there are, when the server has
-    /// ended.
+    /// The same; after the server has ended, `look` compares the stored data with the documents.
     pub fn finish_with(mut self, look: impl FnOnce(&AckLog) -> Result<()>) -> Result<KillReport> {
         self.read_back()?;
-        self.check()?;
+        self.compare_streams()?;
+        self.is_ending.store(true, Ordering::SeqCst);
         let status = self.server.terminate()?;
         if !status.success() {
             bail!("SIGTERM ended the server with {status}:\n{}", self.server.output());
@@ -188,13 +169,13 @@ impl KillCycles {
         self.log.lock().expect("no writer panics while it holds the log")
     }
 
-    /// The writers run; the server is ended under them.
+    /// Runs the writers, and ends the server under them.
     fn live(&mut self, reads_all: bool) -> Result<()> {
         let is_clean = match self.options.clean_stop_one_in {
             0 => false,
             often => self.random.one_in(often),
         };
-        // Some read what they wrote before they go on, some find out as they go.
+        // Some writers read their documents first, others find out as they go.
         let reads_first = match self.random.below(4) {
             _ if reads_all => Some(1),
             0 => None,
@@ -226,6 +207,7 @@ impl KillCycles {
     }
 
     fn end(&mut self, is_clean: bool) -> Result<()> {
+        self.is_ending.store(true, Ordering::SeqCst);
         if is_clean {
             let status = self.server.terminate()?;
             if !status.success() {
@@ -242,7 +224,7 @@ impl KillCycles {
         self.check_server_log()
     }
 
-    /// Starts the server again, sometimes after a start or two that are killed, and tells the oracle.
+    /// Starts the server again, sometimes after one or two killed starts, and informs the oracle.
     fn restart(&mut self) -> Result<()> {
         let mut starts = 1;
         while self.random.one_in(6) {
@@ -255,10 +237,32 @@ impl KillCycles {
             Ending::CleanStop { .. } => Ending::CleanStop { killed_starts: starts - 1 },
         };
         self.server.restart()?;
+        self.begin_life()
+    }
+
+    /// Tells the oracles what came back.
+    fn begin_life(&mut self) -> Result<()> {
         let recovered = self.ask_recovered()?;
         let ending = self.ending;
         self.log().restarted(ending, &recovered);
+        self.streams.restarted(&recovered);
+        self.is_ending.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Lets the consumer catch up, and another begin at the beginning; both have to know exactly
+    /// the documents that there are. All of them have been read.
+    fn compare_streams(&mut self) -> Result<()> {
+        let recovered = self.ask_recovered()?;
+        let late = self.streams.of_another();
+        let mut logs = [std::mem::take(&mut self.streams), late];
+        for log in &mut logs {
+            consumer::catch_up(self.server.port(), log, &recovered)?;
+            log.judge(&self.log());
+            log.compare(&self.log());
+        }
+        [self.streams, self.late] = logs;
+        self.check()
     }
 
     fn ask_recovered(&self) -> Result<BTreeMap<Vbid, Recovered>> {
@@ -281,7 +285,18 @@ impl KillCycles {
     ) -> Result<()> {
         let (port, collection) = (self.server.port(), self.collection);
         let log = std::mem::take(&mut self.log);
+        self.late = self.streams.of_another();
+        let mut streams = [std::mem::take(&mut self.streams), std::mem::take(&mut self.late)];
+        let consumers = match plan.writes {
+            false => 0,
+            true => 1 + usize::from(self.random.one_in(LATE_CONSUMER_ONE_IN)),
+        };
+        let is_ending = self.is_ending.clone();
         let outcome = thread::scope(|scope| {
+            for (number, stream) in streams.iter_mut().enumerate().take(consumers) {
+                let (name, is_ending) = (format!("consumer-{number}"), &is_ending);
+                scope.spawn(move || consumer::follow(port, &name, stream, is_ending));
+            }
             for number in 0..self.options.writers {
                 let random = self.random.fork();
                 let writer = Writer::new(number, &self.options, collection, random, &log, done);
@@ -290,12 +305,16 @@ impl KillCycles {
             end(self)
         });
         self.log = log;
+        streams.iter_mut().for_each(|stream| stream.judge(&self.log()));
+        [self.streams, self.late] = streams;
         outcome
     }
 
-    /// An error that lists every violation so far.
-    fn check(&self) -> Result<()> {
-        let violations = self.log().take_violations();
+    /// Returns an error that lists every violation so far.
+    fn check(&mut self) -> Result<()> {
+        let mut violations = self.log().take_violations();
+        violations.extend(self.streams.take_violations());
+        violations.extend(self.late.take_violations());
         if violations.is_empty() {
             return Ok(());
         }
@@ -320,7 +339,7 @@ impl KillCycles {
     }
 }
 
-/// Makes a collection beside the default one.
+/// Creates a collection beside the default one.
 fn create_collection(server: &ServerProcess) -> Result<CollectionId> {
     const SCOPES: &str = "/pools/default/buckets/default/scopes";
     let admin = HttpClient::new(server.admin_port())

@@ -1,14 +1,14 @@
-//! A real Kudu cluster as processes: masters and tablet servers on the loopback interface, with the
-//! C++ command-line tool beside them as the second opinion of a test.
+//! A real Kudu cluster as processes: masters and tablet servers on the loopback interface. The C++
+//! command-line tool beside them is the second opinion of a test.
 //!
-//! Owns the server processes, their scratch directory and their ports. Invariants: no process and no
-//! directory outlives this value, and neither outlives this process, however it ends (see `launcher`);
-//! [`KuduCluster::start`] returns only once Kudu's own `ksck` finds nothing wrong. Every method takes
-//! `&self`, because the tests of one binary share one cluster ([`SharedKuduCluster`]). Nothing here
-//! knows this project's client.
+//! Owns the server processes, their scratch directory and their ports. Invariants: no process and
+//! no directory outlives this value, and neither outlives this process, however it ends (see
+//! `launcher`); [`KuduCluster::start`] returns only once Kudu's own `ksck` finds nothing wrong.
+//! Every method takes `&self`, because the tests of one binary share one cluster
+//! ([`SharedKuduCluster`]). Nothing here knows this project's client.
 //!
-//! Kudu is found below the directory that `ORIBI_KUDU_HOME` names (`tests/kudu/fetch` prints it). Where
-//! that is not set, tests are left out and say so; with `ORIBI_KUDU_REQUIRED` set they fail instead.
+//! `ORIBI_KUDU_HOME` names the directory of Kudu (`tests/kudu/fetch` prints it). If it is not set,
+//! tests are skipped and say so; with `ORIBI_KUDU_REQUIRED` set they fail instead.
 
 mod installation;
 mod launcher;
@@ -28,12 +28,12 @@ use installation::Installation;
 use launcher::Guardian;
 use node::{Node, NodeKind};
 
-/// How often a cluster is set up anew because a server ended at once: another process may take a port
+/// Attempts to set a cluster up when a server ended at once: another process may take a port
 /// between the moment it was found free and the moment the server binds it.
 const START_ATTEMPTS: usize = 3;
 
-/// Flags of every server. The clock of a test machine need not be synchronised, nothing has to survive
-/// the machine, and web pages would only cost another port.
+/// Flags of every server. The clock of a test machine need not be synchronised, no data has to
+/// survive the machine, and web pages would only cost another port.
 const FLAGS: &[&str] = &[
     "--unlock_unsafe_flags",
     "--unlock_experimental_flags",
@@ -44,14 +44,14 @@ const FLAGS: &[&str] = &[
     "--block_cache_capacity_mb=64",
 ];
 
-/// What to start.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct KuduOptions {
-    /// Address of this machine at which every server listens: the loopback interface when not said.
+    /// Address of this machine at which every server listens; the loopback interface by default.
     pub host: Ipv4Addr,
-    /// Number of masters, odd. 1 when not said.
+    /// Number of masters, odd; 1 by default.
     pub masters: usize,
-    /// Number of tablet servers; a table cannot have more replicas. 1 when not said.
+    /// Number of tablet servers; a table cannot have more replicas. 1 by default.
     pub tablet_servers: usize,
     /// Further flags of every master, such as `--rpc_encryption=required`.
     pub master_flags: Vec<String>,
@@ -111,7 +111,7 @@ pub enum KuduServer {
     TabletServer(usize),
 }
 
-/// What the C++ tool answered.
+/// Output of the C++ tool.
 #[derive(Clone, Debug)]
 pub struct ToolOutput {
     /// True when the tool ended with 0.
@@ -122,8 +122,8 @@ pub struct ToolOutput {
     pub stderr: String,
 }
 
-/// True when a Kudu to test against is installed; says on standard error when it is not, and that the
-/// test is therefore left out.
+/// True when a Kudu to test against is installed; otherwise it reports on standard error that the
+/// test is skipped.
 ///
 /// # Panics
 /// When there is none although `ORIBI_KUDU_REQUIRED` is set.
@@ -133,7 +133,7 @@ pub fn kudu_is_available() -> bool {
 
 /// A running cluster. Dropping it ends every process and removes the data.
 pub struct KuduCluster {
-    // Dropped in this order: the servers end before their directory goes, and the guardian, which
+    // Dropped in this order: the servers end before their directory is removed. The guardian, which
     // does both when this process dies first, is the last.
     masters: Vec<Node>,
     tablet_servers: Vec<Node>,
@@ -146,8 +146,8 @@ impl KuduCluster {
     /// Starts a cluster and waits until it is healthy.
     ///
     /// # Errors
-    /// When Kudu is not installed, when a server ends, or when the cluster is not healthy in time; the
-    /// error carries the end of the servers' logs.
+    /// When Kudu is not installed, when a server ends, or when the cluster is not healthy in time;
+    /// the error carries the end of the servers' logs.
     pub fn start(options: KuduOptions) -> Result<KuduCluster> {
         let installation = Installation::from_environment()?;
         ensure!(options.masters > 0, "a cluster has at least one master");
@@ -161,15 +161,17 @@ impl KuduCluster {
         Err(failure.expect("at least one attempt was made"))
     }
 
-    /// Starts a cluster for a test; `None`, said on standard error, where Kudu is not installed.
+    /// Starts a cluster for a test; returns `None`, and reports it on standard error, if Kudu is
+    /// not installed.
     ///
     /// # Panics
-    /// When the cluster does not start, or when Kudu is missing although `ORIBI_KUDU_REQUIRED` is set.
+    /// When the cluster does not start, or when Kudu is missing although `ORIBI_KUDU_REQUIRED` is
+    /// set.
     pub fn start_or_skip(options: KuduOptions) -> Option<KuduCluster> {
         kudu_is_available().then(|| KuduCluster::start(options).expect("the Kudu cluster starts"))
     }
 
-    /// Addresses of all masters as `host:port,host:port`, as the tool takes them.
+    /// Addresses of all masters as `host:port,host:port`, the form that the tool takes.
     pub fn master_addresses(&self) -> String {
         self.masters.iter().map(Node::address).collect::<Vec<_>>().join(",")
     }
@@ -184,12 +186,12 @@ impl KuduCluster {
         self.tablet_servers.len()
     }
 
-    /// Number of the process of a server.
+    /// Process id of a server.
     pub fn pid(&self, server: KuduServer) -> u32 {
         self.node(server).pid()
     }
 
-    /// A scratch directory that goes with the cluster.
+    /// The cluster's scratch directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -204,17 +206,17 @@ impl KuduCluster {
         self.node(server).restart(&self.installation)
     }
 
-    /// Stops a server from running without ending it (SIGSTOP): its connections stay open and silent.
+    /// Suspends a server without ending it (SIGSTOP): its connections stay open and silent.
     pub fn pause(&self, server: KuduServer) -> Result<()> {
         self.node(server).pause()
     }
 
-    /// Lets a paused server run again (SIGCONT).
+    /// Resumes a paused server (SIGCONT).
     pub fn resume(&self, server: KuduServer) -> Result<()> {
         self.node(server).resume()
     }
 
-    /// What a server has logged in all its runs.
+    /// The log of a server over all its runs.
     pub fn log(&self, server: KuduServer) -> String {
         self.node(server).log()
     }
@@ -222,7 +224,7 @@ impl KuduCluster {
     /// Runs the C++ `kudu` tool with `arguments` to its end.
     ///
     /// # Errors
-    /// Only when it cannot be run; a failure that the tool reports is part of the output.
+    /// Only when the tool cannot be run; a failure that it reports is part of the output.
     pub fn tool(&self, arguments: &[&str]) -> Result<ToolOutput> {
         let output = self
             .tool_command(arguments)
@@ -244,7 +246,8 @@ impl KuduCluster {
         Ok(output.stdout)
     }
 
-    /// The tool with `arguments`, ready to be started without input; for tests that need it as a process.
+    /// The tool with `arguments`, ready to start without input; for tests that need it as a
+    /// process.
     pub fn tool_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.installation.command("kudu");
         command.args(arguments).stdin(Stdio::null());
@@ -274,7 +277,7 @@ impl KuduCluster {
         }
     }
 
-    /// One run of `ksck`. It is content with a cluster without tablet servers, so they are counted, too.
+    /// One run of `ksck`. It accepts a cluster without tablet servers, so this counts them, too.
     fn ksck(&self, masters: &str) -> Result<()> {
         let report =
             self.tool_stdout(&["cluster", "ksck", masters, "-ksck_format=json_compact"])?;
@@ -305,7 +308,7 @@ impl KuduCluster {
         let base = FLAGS.iter().map(|flag| (*flag).to_owned());
         for (position, port) in master_ports.iter().enumerate() {
             let mut flags = base.clone().collect::<Vec<_>>();
-            // A master that is alone must not be told so: the flag asks for a consensus of masters.
+            // A single master must not get this flag, because it asks for a consensus of masters.
             flags.extend((options.masters > 1).then(|| format!("--master_addresses={addresses}")));
             flags.extend_from_slice(&options.master_flags);
             let (path, address) = (cluster.directory.path(), (host, *port));
@@ -313,7 +316,7 @@ impl KuduCluster {
             node.spawn(installation)?;
             cluster.masters.push(node);
         }
-        // A tablet server that finds no master waits a second before it looks again.
+        // A tablet server that finds no master waits a second before it tries again.
         for master in &cluster.masters {
             master.wait_listening()?;
         }
@@ -358,8 +361,8 @@ impl Drop for KuduCluster {
     }
 }
 
-/// A cluster that the tests of one binary share, started by the first that asks and ended with the
-/// process. Every test uses tables of its own.
+/// A cluster that the tests of one binary share. The first test that asks starts it, and it ends
+/// with the process. Every test uses tables of its own.
 ///
 /// ```no_run
 /// use oribi_testkit::SharedKuduCluster;
@@ -379,7 +382,7 @@ impl SharedKuduCluster {
         SharedKuduCluster { masters, tablet_servers, cell: OnceLock::new() }
     }
 
-    /// The running cluster; `None`, said on standard error, where Kudu is not installed.
+    /// The running cluster; `None`, reported on standard error, if Kudu is not installed.
     ///
     /// # Panics
     /// As [`KuduCluster::start_or_skip`].

@@ -1,10 +1,10 @@
-//! What tests of the whole server are made of: a process to start and kill, connections to talk to it
-//! with exact bytes, and an oracle that knows what it may have forgotten.
+//! Building blocks for tests of the whole server: a process to start and kill, connections that
+//! send exact bytes, and an oracle that knows which writes a crash may lose.
 //!
-//! Owns no assertion about Oribi's behaviour itself; those stand in the tests. Everything here is
+//! Owns no assertion about Oribi's behaviour itself; those are in the tests. Everything here is
 //! blocking and single-purpose, because a test should read as a list of steps. Waiting is always
-//! polling with a deadline ([`poll_until`]); a deadline that passes is a failed test, never a slow one.
-//! This crate is for development only and no shipped crate may depend on it.
+//! polling with a deadline ([`poll_until`]); a deadline that passes is a failed test, never a slow
+//! one. This crate is for development only and no shipped crate may depend on it.
 
 #![warn(missing_docs)]
 
@@ -14,13 +14,18 @@ mod etcd;
 pub mod http;
 pub mod kill_cycles;
 mod kudu_cluster;
+mod memcached_server;
+pub mod memory_soak;
 mod network;
 mod poll;
 mod process;
 mod random;
 pub mod raw_connection;
 mod signal;
+pub mod stream_connection;
+pub mod stream_log;
 mod tcp_proxy;
+pub mod text_differential;
 
 pub use ack_log::AckLog;
 pub use development_server::DevelopmentServer;
@@ -28,9 +33,12 @@ pub use etcd::EtcdServer;
 pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };
+pub use memcached_server::MemcachedServer;
 pub use network::{Host, Network, inside_own_network};
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};
 pub use random::Random;
 pub use raw_connection::{Mutation, RawConnection, Request, Response};
+pub use stream_connection::StreamConnection;
+pub use stream_log::StreamLog;
 pub use tcp_proxy::TcpProxy;

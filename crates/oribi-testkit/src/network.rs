@@ -1,11 +1,13 @@
-//! A network of its own for a test: hosts behind a bridge, each of which can be cut off.
+//! A private network for a test: hosts behind a bridge, each of which can be cut off.
 //!
-//! Owns the bridge and the hosts. A test that wants one runs itself again, in a network namespace ([`inside_own_network`]), so that
-//! nothing of it is left on the machine however the test ends, and all that it starts is in there by itself.
-//! A host is a namespace with one interface; what is started on it ([`crate::ServerOptions::on_host`]) reaches the rest
-//! through the bridge. A cable that is pulled loses packets without a word, as a proxy cannot: what was sent before it
-//! was pulled may still arrive long after. That needs root and `ip` (Debian's iproute2); elsewhere tests are left out
-//! and say so, or fail with `ORIBI_NETNS_REQUIRED` set.
+//! Owns the bridge and the hosts. A test that needs one runs itself again in a network namespace
+//! ([`inside_own_network`]). So it leaves nothing on the machine however it ends, and all processes
+//! that it starts are in the namespace, too. A host is a namespace with one interface; a process
+//! started on it ([`crate::ServerOptions::on_host`]) reaches the others through the bridge.
+//!
+//! A cut cable loses packets silently, which a proxy cannot do: bytes sent before the cut may still
+//! arrive long after. This needs root and `ip` (Debian's iproute2). Elsewhere tests are skipped and
+//! say so, or fail with `ORIBI_NETNS_REQUIRED` set.
 
 use std::env;
 use std::fs;
@@ -21,11 +23,11 @@ const REQUIRED: &str = "ORIBI_NETNS_REQUIRED";
 /// Set for the test that runs in its own network.
 const INSIDE: &str = "ORIBI_NETNS_INSIDE";
 const BRIDGE: &str = "bridge";
-/// One that is administered locally.
+/// A locally administered address.
 const BRIDGE_ADDRESS: &str = "02:00:00:00:00:01";
 
-/// Runs the test `name` (as `--exact` takes it) again in a network of its own. True inside of that: go on. False outside, when the
-/// test has run there, or cannot and was left out.
+/// Runs the test `name` (as `--exact` takes it) again in its own network. Returns true inside of
+/// it: continue. Returns false outside, when the test has run there, or was skipped.
 ///
 /// # Panics
 /// When the test failed there, or cannot run although `ORIBI_NETNS_REQUIRED` is set.
@@ -56,26 +58,27 @@ fn is_possible() -> bool {
     output.is_ok_and(|status| status.success())
 }
 
-/// The bridge of this process's network, with the addresses of what runs in it directly.
+/// The bridge of this process's network, with the addresses of processes outside the hosts.
 #[derive(Debug)]
 pub struct Network(());
 
 impl Network {
-    /// Where a test itself is, and so what it starts without a host.
+    /// Address of the test itself, and of processes that it starts without a host.
     pub const TEST: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 1);
-    /// A second address of the same place, for the store.
+    /// A second address there, for the store.
     pub const STORE: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 2);
-    /// A third one, for what nodes agree through.
+    /// A third one, for etcd.
     pub const REGISTRY: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 3);
 
-    /// Sets the bridge up. Once, inside of [`inside_own_network`].
+    /// Sets the bridge up. Call it once, inside of [`inside_own_network`].
     ///
     /// # Errors
-    /// Those of `ip`.
+    /// Errors of `ip`.
     pub fn set_up() -> Result<Network> {
         ip(&["link", "set", "lo", "up"])?;
-        // Without an address of its own a bridge has the lowest of its ports', so that pulling one cable would change
-        // it, and all others would send to where nobody is until they ask for it again, up to a minute later.
+        // Without its own address a bridge has the lowest of its ports'. Then cutting one cable
+        // would change it, and all others would send to a stale address until they resolve it
+        // again, up to a minute later.
         ip(&["link", "add", "name", BRIDGE, "address", BRIDGE_ADDRESS, "type", "bridge"])?;
         for address in [Network::TEST, Network::STORE, Network::REGISTRY] {
             ip(&["address", "add", &format!("{address}/24"), "dev", BRIDGE])?;
@@ -84,12 +87,13 @@ impl Network {
         Ok(Network(()))
     }
 
-    /// A host, connected. `number` tells hosts apart, from 10.
+    /// A connected host. `number`, from 10, distinguishes hosts.
     ///
     /// # Errors
-    /// Those of `ip` and `unshare`.
+    /// Errors of `ip` and `unshare`.
     pub fn host(&self, number: u8) -> Result<Host> {
-        // It has nothing to do but to be there; it ends with its input, which ends with this process.
+        // This process only holds the namespace; it ends with its input, which ends with this
+        // process.
         let holder = Command::new("unshare")
             .args(["--net", "--", "cat"])
             .stdin(Stdio::piped())
@@ -112,12 +116,12 @@ impl Network {
     }
 }
 
-/// A machine of the network. Ends with the value; what runs on it has to end before.
+/// A machine of the network. It ends with the value; its processes have to end before.
 #[derive(Debug)]
 pub struct Host {
     holder: Child,
     address: Ipv4Addr,
-    /// Its place at the bridge.
+    /// Its port at the bridge.
     port: String,
 }
 
@@ -133,34 +137,35 @@ impl Host {
         vec!["nsenter".to_owned(), namespace, "--".to_owned()]
     }
 
-    /// Puts the cable in.
+    /// Connects the cable.
     ///
     /// # Errors
-    /// Those of `ip`.
+    /// Errors of `ip`.
     pub fn connect(&self) -> Result<()> {
         ip(&["link", "set", &self.port, "master", BRIDGE])
     }
 
-    /// Pulls the cable: from here on packets are lost in both directions, and no connection is closed.
+    /// Cuts the cable: from here on packets are lost in both directions, and no connection is
+    /// closed.
     ///
     /// # Errors
-    /// Those of `ip`.
+    /// Errors of `ip`.
     pub fn cut_off(&self) -> Result<()> {
         ip(&["link", "set", &self.port, "nomaster"])
     }
 
-    /// From here on the host cannot send to this address.
+    /// Blocks the route to an address: from here on the host cannot send to it.
     ///
     /// # Errors
-    /// Those of `ip`.
+    /// Errors of `ip`.
     pub fn lose(&self, address: Ipv4Addr) -> Result<()> {
         self.ip(&["route", "add", "blackhole", &address.to_string()])
     }
 
-    /// It can again.
+    /// Restores the route to an address.
     ///
     /// # Errors
-    /// Those of `ip`.
+    /// Errors of `ip`.
     pub fn find(&self, address: Ipv4Addr) -> Result<()> {
         self.ip(&["route", "delete", "blackhole", &address.to_string()])
     }

@@ -1,12 +1,12 @@
-//! Waiting for something without knowing how fast the machine is.
+//! Waiting for a condition, whatever the speed of the machine.
 
 use std::time::{Duration, Instant};
 
-/// How long anything in a test may take before it counts as never happening. Generous on purpose: a
+/// How long a condition in a test may take before it counts as never met. Generous on purpose: a
 /// loaded build machine is slow, and a test that passes never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pause between two looks. Short against everything waited for here, long against a system call.
+/// Pause between two checks. Short against everything awaited here, long against a system call.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Calls `look` until it gives a value; `None` when `patience` ran out first.

@@ -1,9 +1,9 @@
-//! The server as a process: started on a directory, killed, restarted where it was.
+//! The server as a process: started on a directory, killed, restarted in the same place.
 //!
-//! Owns the child process and a scratch directory for its ready file and its output. Invariants: the
-//! child never outlives this value (dropping kills it), and [`ServerProcess::start`] returns only
-//! once the server has said that it serves. The data directory belongs to the test, so that it
-//! survives the process whose crash is being tested.
+//! Owns the child process and a scratch directory for its ready file and its output. Invariants:
+//! the child never outlives this value (dropping kills it), and [`ServerProcess::start`] returns
+//! only once the server has reported that it serves. The data directory belongs to the test, so it
+//! survives the process whose crash is under test.
 
 mod log_check;
 
@@ -20,7 +20,7 @@ use crate::network::Host;
 use crate::poll::{PATIENCE, poll_until};
 use crate::signal::{self, Signal};
 
-/// What to start and how.
+/// Options of a server process.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     binary: PathBuf,
@@ -28,7 +28,7 @@ pub struct ServerOptions {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     ports: (u16, u16),
-    /// What runs the rest of the command line elsewhere.
+    /// Prefix of the command line that runs the rest elsewhere.
     prefix: Vec<String>,
     host: Ipv4Addr,
 }
@@ -39,7 +39,7 @@ impl ServerOptions {
         let data_dir = data_dir.into();
         ServerOptions {
             binary: binary.into(),
-            // The server runs in a directory of its own, so its paths must not depend on ours.
+            // The server runs in its own directory, so its paths must not depend on ours.
             data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -49,7 +49,8 @@ impl ServerOptions {
         }
     }
 
-    /// Listens on these ports (binary protocol, admin HTTP) instead of free ones; 0 is any free one.
+    /// Listens on these ports (binary protocol, admin HTTP) instead of free ones; 0 is any free
+    /// one.
     pub fn ports(mut self, port: u16, admin_port: u16) -> ServerOptions {
         self.ports = (port, admin_port);
         self
@@ -80,8 +81,8 @@ impl ServerOptions {
 
     /// Runs the server until it ends by itself, for starts that have to be refused.
     ///
-    /// Returns the exit status and everything it printed. A server that serves instead is killed
-    /// and reported as an error.
+    /// Returns the exit status and all output. A server that serves instead is killed and reported
+    /// as an error.
     pub fn run_to_exit(&self) -> Result<(ExitStatus, String)> {
         let mut process = ServerProcess::spawn(self)?;
         let outcome = poll_until(PATIENCE, || match process.child.try_wait() {
@@ -115,7 +116,8 @@ impl ServerProcess {
         Ok(process)
     }
 
-    /// Address at which the server is reached: the loopback interface, if it has no host of its own.
+    /// Address at which the server is reached: the loopback interface, if it has no host of its
+    /// own.
     pub fn host(&self) -> Ipv4Addr {
         self.options.host
     }
@@ -130,7 +132,7 @@ impl ServerProcess {
         self.admin_port
     }
 
-    /// Number of the process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -157,7 +159,22 @@ impl ServerProcess {
         self.end_by(Signal::Interrupt)
     }
 
-    /// Keeps the process from running until it is continued (SIGSTOP). No thread of it runs when this returns.
+    /// Asks the process to end (SIGTERM) and does not wait for it.
+    pub fn ask_to_end(&self) -> Result<()> {
+        signal::send(self.child.id(), Signal::Terminate).context("cannot signal the server")
+    }
+
+    /// Waits until the process has ended by itself.
+    pub fn wait_for_end(&mut self) -> Result<ExitStatus> {
+        let child = &mut self.child;
+        match poll_until(PATIENCE, || child.try_wait().transpose()) {
+            Some(status) => status.context("cannot wait for the server"),
+            None => bail!("the server has not ended after {PATIENCE:?}:\n{}", self.output()),
+        }
+    }
+
+    /// Keeps the process from running until it is continued (SIGSTOP). No thread of it runs when
+    /// this returns.
     pub fn pause(&self) -> Result<()> {
         signal::stop(self.child.id()).context("cannot pause the server")
     }
@@ -207,7 +224,7 @@ impl ServerProcess {
         Ok(kib.with_context(|| format!("{path} has no VmRSS line"))? * 1024)
     }
 
-    /// Everything that this run of the server printed to its standard error so far.
+    /// Standard error of this run so far.
     pub fn log(&self) -> String {
         read_lossy(&self.scratch.path().join("stderr"))
     }
@@ -229,7 +246,8 @@ impl ServerProcess {
         );
     }
 
-    /// Lines of this run's log at level WARN or ERROR, and panics, that contain none of the `allowed` texts.
+    /// Lines of this run's log at level WARN or ERROR, and panics, that contain none of the
+    /// `allowed` texts.
     pub fn unlisted_warnings(&self, allowed: &[&str]) -> Vec<String> {
         log_check::unlisted(&self.log(), allowed).into_iter().map(str::to_owned).collect()
     }
@@ -256,7 +274,7 @@ impl ServerProcess {
             .arg("--ready-file")
             .arg(scratch.path().join("ready"))
             .args(&options.arguments)
-            // A configuration file in the test's own directory must not be picked up.
+            // The server must not pick up a configuration file in the test's own directory.
             .current_dir(scratch.path())
             .stdin(Stdio::null())
             .stdout(output("stdout")?)
@@ -311,12 +329,7 @@ impl ServerProcess {
 
     fn end_by(&mut self, signal: Signal) -> Result<ExitStatus> {
         signal::send(self.child.id(), signal).context("cannot signal the server")?;
-        let child = &mut self.child;
-        let ended = poll_until(PATIENCE, || child.try_wait().transpose());
-        match ended {
-            Some(status) => status.context("cannot wait for the server"),
-            None => bail!("the server ignores {signal:?} for {PATIENCE:?}:\n{}", self.output()),
-        }
+        self.wait_for_end()
     }
 }
 

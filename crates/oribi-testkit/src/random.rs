@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers, reproducible from a seed.
 
 /// xorshift64*: small, seedable, good enough to choose keys.
 #[derive(Clone, Debug)]
@@ -7,7 +7,8 @@ pub struct Random(u64);
 impl Random {
     /// A sequence that follows from `seed`.
     pub fn new(seed: u64) -> Random {
-        // Seeds in a row must not give sequences that begin alike, and the state must not be zero.
+        // Consecutive seeds must not give sequences that begin alike, and the state must not be
+        // zero.
         let mixed = (seed ^ (seed >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Random((mixed ^ (mixed >> 29)) | 1)
     }

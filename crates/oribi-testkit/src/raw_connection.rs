@@ -1,8 +1,9 @@
-//! A blocking connection that sends exactly the bytes a test wants and shows exactly what came back.
+//! A blocking connection that sends exactly the bytes a test wants and shows exactly what came
+//! back.
 //!
-//! It routes a key to its vbucket and puts the collection prefix in front of it when that was
-//! negotiated, and does nothing else by itself: no retry, no reconnect, no look-up of collections.
-//! Reads have a deadline, so that a server that does not answer fails a test instead of hanging it.
+//! It routes a key to its vbucket and adds the collection prefix if collections were negotiated. It
+//! does nothing else by itself: no retry, no reconnect, no look-up of collections. Reads have a
+//! deadline, so that a server that does not answer fails a test instead of hanging it.
 
 mod request;
 mod response;
@@ -23,7 +24,7 @@ use crate::poll::PATIENCE;
 pub use request::Request;
 pub use response::{Mutation, Response};
 
-/// Vbuckets of a bucket that was made with default settings.
+/// Vbuckets of a bucket with default settings.
 pub const DEFAULT_VBUCKETS: u16 = 64;
 
 /// Name of the user that a server without users accepts.
@@ -31,7 +32,7 @@ pub const DEVELOPMENT_USER: &str = "Administrator";
 /// Its password.
 pub const DEVELOPMENT_PASSWORD: &str = "password";
 
-/// What [`RawConnection::login`] negotiates: everything that the tests look at.
+/// Features that [`RawConnection::login`] negotiates: all that the tests use.
 const LOGIN_FEATURES: [Feature; 9] = [
     Feature::MutationSeqno,
     Feature::XError,
@@ -53,12 +54,12 @@ pub struct RawConnection {
 }
 
 impl RawConnection {
-    /// Connects and says nothing yet.
+    /// Connects and sends nothing yet.
     pub fn connect(port: u16) -> Result<RawConnection> {
         RawConnection::connect_to(Ipv4Addr::LOCALHOST, port)
     }
 
-    /// Connects to another host and says nothing yet.
+    /// Connects to another host and sends nothing yet.
     pub fn connect_to(host: Ipv4Addr, port: u16) -> Result<RawConnection> {
         let stream = TcpStream::connect((host, port))
             .with_context(|| format!("cannot connect to {host}, port {port}"))?;
@@ -88,7 +89,7 @@ impl RawConnection {
         Ok(connection)
     }
 
-    /// Tells how many vbuckets the selected bucket has, when that is not the default.
+    /// Sets the number of vbuckets of the selected bucket, when that is not the default.
     pub fn set_vbuckets(&mut self, vbuckets: u16) {
         self.vbuckets = vbuckets;
     }
@@ -183,19 +184,33 @@ impl RawConnection {
         request.encode(opaque, self.vbuckets, self.collections)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("cannot send")
     }
 
     /// Receives one response.
     pub fn receive(&mut self) -> Result<Response> {
+        let (header, bytes) = self.receive_header()?;
+        Response::from_parts(&header, &bytes[HEADER_BYTES..])
+    }
+
+    /// Receives the bytes of one frame, whoever it is from.
+    pub fn receive_frame(&mut self) -> Result<Vec<u8>> {
+        Ok(self.receive_header()?.1)
+    }
+
+    /// Receives one frame; returns its header and all its bytes.
+    fn receive_header(&mut self) -> Result<(Header, Vec<u8>)> {
         let mut head = [0u8; HEADER_BYTES];
-        self.stream.read_exact(&mut head).context("cannot read a response header")?;
+        self.stream.read_exact(&mut head).context("cannot read the header of a frame")?;
         let header = Header::decode(&head).context("the server sent a bad header")?;
-        let mut body = vec![0u8; header.body_bytes as usize];
-        self.stream.read_exact(&mut body).context("cannot read a response body")?;
-        Response::from_parts(&header, &body)
+        let mut bytes = head.to_vec();
+        bytes.resize(header.frame_bytes(), 0);
+        self.stream
+            .read_exact(&mut bytes[HEADER_BYTES..])
+            .context("cannot read the body of a frame")?;
+        Ok((header, bytes))
     }
 
     /// Waits until the server closes the connection; responses that come before are returned.

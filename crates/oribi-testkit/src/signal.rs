@@ -1,4 +1,4 @@
-//! Sending a signal to a process that this test started.
+//! Sends signals to processes that this test started.
 
 use std::fs;
 use std::io;
@@ -9,20 +9,20 @@ use crate::poll::{PATIENCE, poll_until};
 /// The signals that tests send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Asks for an orderly end.
+    /// Requests an orderly end.
     Terminate,
     /// What Ctrl-C sends.
     Interrupt,
-    /// Keeps it from running until it is continued.
+    /// Suspends the process until it is continued.
     Stop,
-    /// Lets a stopped process run again.
+    /// Resumes a suspended process.
     Continue,
 }
 
 /// Sends `signal` to the process `pid`.
 ///
-/// The caller owns the process as a [`std::process::Child`] that it has not waited for, so the number
-/// cannot have been given to somebody else.
+/// The caller owns the process as a [`std::process::Child`] that it has not waited for, so the
+/// number cannot have been reused.
 pub(crate) fn send(pid: u32, signal: Signal) -> io::Result<()> {
     let number = match signal {
         Signal::Terminate => libc::SIGTERM,
@@ -37,8 +37,8 @@ pub(crate) fn send(pid: u32, signal: Signal) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Stops a process and returns when nothing of it runs any more. The signal begins to work when a thread of the process
-/// is next scheduled, which on a busy machine is long after it was sent.
+/// Suspends a process and returns when no thread of it runs any more. The signal takes effect when
+/// a thread of the process is next scheduled, which on a busy machine is long after it was sent.
 pub(crate) fn stop(pid: u32) -> io::Result<()> {
     send(pid, Signal::Stop)?;
     let stopped = poll_until(PATIENCE, || is_stopped(pid).then_some(()));
@@ -51,7 +51,7 @@ fn is_stopped(pid: u32) -> bool {
     threads.flatten().all(|thread| state_of(&thread.path()).is_none_or(|state| state == 'T'))
 }
 
-/// The letter of a thread's state, which stands behind its name in parentheses.
+/// The letter of a thread's state, which follows its name in parentheses.
 fn state_of(thread: &Path) -> Option<char> {
     let stat = fs::read_to_string(thread.join("stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()

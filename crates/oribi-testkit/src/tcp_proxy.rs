@@ -1,8 +1,9 @@
-//! A TCP proxy that a test can cut, for a network that is there and then is not.
+//! A TCP proxy that a test can cut, to simulate a network outage.
 //!
-//! Owns the listening socket and a thread for each direction of each connection. While it is cut every byte is
-//! held back and new connections get no answer, as behind a cable that was pulled; when it is mended all of
-//! them are closed, because the ends may have given each other up. Ends with the value.
+//! Owns the listening socket and a thread for each direction of each connection. While it is cut,
+//! it holds every byte back and does not answer new connections, as behind a cut cable. When it is
+//! restored, it closes all of these, because the ends may have given each other up. It ends with
+//! the value.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ const OPEN: u8 = 0;
 const CUT: u8 = 1;
 const ENDED: u8 = 2;
 
-/// How often a held-back connection looks whether the proxy is mended.
+/// How often a held-back connection checks whether the proxy is restored.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// See the module text.
@@ -30,7 +31,7 @@ impl TcpProxy {
     /// A proxy on a free port of the loopback interface in front of the port `target` there.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn start(target: u16) -> Result<TcpProxy> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
         let address = listener.local_addr().context("a socket without an address")?;
@@ -57,12 +58,12 @@ impl TcpProxy {
         self.address.port()
     }
 
-    /// From here on nothing gets through.
+    /// Cuts the network: from here on nothing gets through.
     pub fn cut(&self) {
         self.state.store(CUT, Ordering::Release);
     }
 
-    /// New connections get through again; those that were cut are closed.
+    /// Restores the network: new connections get through, and those that were cut are closed.
     pub fn mend(&self) {
         self.close_all();
         self.state.store(OPEN, Ordering::Release);
@@ -71,7 +72,7 @@ impl TcpProxy {
     fn close_all(&self) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for connection in connections.drain(..) {
-            // It may be closed already.
+            // The connection may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -104,7 +105,7 @@ fn forward(
             while state.load(Ordering::Acquire) == CUT {
                 std::thread::sleep(LOOK);
             }
-            // What was held back is lost with its connection.
+            // Bytes held back are lost with their connection.
             if count == 0 || was_cut || to.write_all(&bytes[..count]).is_err() {
                 break;
             }

@@ -1,5 +1,6 @@
-//! The Kudu cluster of the testkit does what tests of the client rely on: servers die, come back where
-//! they were and can be paused, and nothing is left behind, not even by a test run that is killed.
+//! The Kudu cluster of the testkit does what tests of the client rely on: servers die, come back
+//! where they were and can be paused, and nothing is left behind, not even by a test run that is
+//! killed.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

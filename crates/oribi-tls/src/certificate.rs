@@ -1,10 +1,11 @@
-//! The few fields of an X.509 certificate that Oribi looks at: the names of its owner and its time.
+//! The few fields of an X.509 certificate that Oribi reads: the names of its owner and its
+//! validity.
 //!
-//! Owns: a reader for the part of DER that leads there (RFC 5280, section 4.1). Whether the certificate is to
-//! be trusted was decided before, by rustls; this only reads. Invariants: any bytes give an answer or an
-//! error, never a panic; a name that is not plain text is left out rather than guessed at.
+//! Owns: a reader for the relevant part of DER (RFC 5280, section 4.1). rustls has already decided
+//! whether the certificate is trusted; this module only reads. Invariants: any bytes give an answer
+//! or an error, never a panic; a name that is not plain text is left out rather than guessed.
 
-/// Why bytes are not a certificate.
+/// Why bytes cannot be parsed as a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a certificate: {0}")]
 pub struct Malformed(&'static str);
@@ -44,10 +45,10 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.17
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Reads a certificate in DER.
+/// Parses a certificate in DER.
 ///
 /// # Errors
-/// When the bytes are no certificate.
+/// When the bytes are not a certificate.
 pub fn read(der: &[u8]) -> Result<Certificate, Malformed> {
     let mut outer = Der(Der(der).expect(SEQUENCE)?);
     let mut fields = Der(outer.expect(SEQUENCE)?);
@@ -94,7 +95,7 @@ fn extension(mut extension: Der<'_>, certificate: &mut Certificate) -> Result<()
     if extension.expect(OBJECT_ID)? != ALTERNATIVE_NAMES {
         return Ok(());
     }
-    // A flag "critical" may stand in between.
+    // A flag "critical" may precede the value.
     let value = loop {
         let (tag, value) = extension.next()?;
         if tag == OCTET_STRING {
@@ -115,7 +116,7 @@ fn extension(mut extension: Der<'_>, certificate: &mut Certificate) -> Result<()
     Ok(())
 }
 
-/// Text without control characters: a name with a NUL in it is an attempt to look like another one.
+/// Text without control characters: a name with a NUL in it tries to look like another one.
 fn text(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
@@ -146,8 +147,8 @@ fn time((tag, digits): (u8, &[u8])) -> Result<i64, Malformed> {
     Ok(((days * 24 + part()) * 60 + part()) * 60 + part())
 }
 
-/// Days from 1970 to a date of the Gregorian calendar, counted in years that begin in March, so that the
-/// leap day is the last one.
+/// Days from 1970 to a date of the Gregorian calendar. Years count from March, so that the leap day
+/// is the last one.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let day_of_year = (153 * month + 2) / 5 + day - 1;

@@ -1,8 +1,8 @@
-//! How a client does TLS.
+//! TLS configuration of a client.
 //!
-//! Owns: [`ClientOptions`] and what follows from them. Invariants: a server has to prove its name by a chain
-//! up to an authority unless the caller said in so many words that it need not; without authorities of the
-//! caller's those of the system count. Called once per client, not per connection.
+//! Owns: [`ClientOptions`] and their conversion. Invariants: a server has to prove its name by a
+//! chain up to an authority unless the caller explicitly disables that; without authorities from
+//! the caller, the system's authorities count. Called once per client, not per connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use crate::files::{self, FileError};
 use crate::{MinimumVersion, provider};
 
-/// Where systems keep the authorities they trust, by custom.
+/// Usual places of the system's trusted authorities.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -24,19 +24,19 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Names another file with the authorities that the system trusts.
+/// Environment variable with another file of the system's authorities.
 const SYSTEM_AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
 
-/// What a client is set up from.
+/// TLS options of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
-    /// PEM file with the authorities that may vouch for the server; those of the system without one.
+    /// PEM file with the authorities for the server's certificate; the system's when not set.
     pub ca: Option<PathBuf>,
-    /// Accept any server: protects from who only listens, not from who stands in between.
+    /// Accept any server: protects against passive listeners, not against a man in the middle.
     pub is_insecure: bool,
     /// PEM files with the client's own certificate chain and its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Oldest version of the protocol.
+    /// Minimum version of the protocol.
     pub minimum_version: MinimumVersion,
 }
 
@@ -83,14 +83,14 @@ impl ClientOptions {
     }
 }
 
-/// One odd certificate among the system's is no reason to trust none of them.
+/// A single unreadable certificate among the system's is skipped; the others count.
 fn system_authorities(path: &Path) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(files::certificates(path)?);
     Ok(roots)
 }
 
-/// Accepts every certificate whose key its owner has.
+/// Accepts every certificate, provided that the server proves possession of its key.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

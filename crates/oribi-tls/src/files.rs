@@ -1,7 +1,7 @@
 //! Certificates and keys in PEM files.
 //!
-//! Owns: reading them, and telling in words what is wrong with which file. Invariants: a file is read whole
-//! at most once per call; text around the PEM blocks is ignored, as it is by other programs.
+//! Owns: reading them, and errors that say what is wrong with which file. Invariants: a file is
+//! read whole at most once per call; text around the PEM blocks is ignored, as other programs do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ pub enum FileError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The file has not what is looked for.
+    /// The file lacks the expected content.
     #[error("{path} holds no {wanted}")]
     Missing {
         /// Which file.
         path: PathBuf,
-        /// What is looked for.
+        /// The expected content.
         wanted: &'static str,
     },
     /// A PEM block is damaged.
@@ -36,28 +36,28 @@ pub enum FileError {
     Damaged {
         /// Which file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         detail: String,
     },
-    /// A certificate is not one.
+    /// A certificate cannot be parsed.
     #[error("{path}: {error}")]
     Certificate {
         /// Which file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         error: Malformed,
     },
-    /// The pieces do not go together, for instance certificate and key.
+    /// The parts do not match, for instance certificate and key.
     #[error("{path}: {error}")]
     Unsuitable {
         /// The file with the certificate.
         path: PathBuf,
-        /// What rustls says.
+        /// The error of rustls.
         error: rustls::Error,
     },
 }
 
-/// The certificates of a file, in its order; at least one.
+/// The certificates of a file, in file order; at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let text = read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();

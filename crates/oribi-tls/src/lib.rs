@@ -1,10 +1,11 @@
-//! TLS for both ends of the key-value protocol, without I/O, and the files it is set up from.
+//! TLS for both ends of the key-value protocol, without I/O, and its configuration files.
 //!
-//! Owns: [`Session`], one connection's TLS as a state machine over bytes; [`server`] and [`client`], the
-//! configurations made from PEM files; [`certificate`], the few fields of a certificate that Oribi looks
-//! at. The cryptography, the protocol and the verification of chains are rustls' with ring. Callers: the
-//! server's workers and its admin HTTP, the client's connections. It deliberately knows no socket, no
-//! frame and no user: what a certificate's names mean is the server's business.
+//! Owns: [`Session`], one connection's TLS as a state machine over bytes; [`server`] and
+//! [`client`], the configurations built from PEM files; [`certificate`], the few fields of a
+//! certificate that Oribi reads. rustls with ring does the cryptography, the protocol and the
+//! verification of chains. Callers: the server's workers and its admin HTTP, the client's
+//! connections. This crate deliberately knows no socket, no frame and no user: the server
+//! interprets the names in a certificate.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::{CryptoProvider, ring};
 
-/// Oldest version of the protocol that is spoken.
+/// Minimum version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MinimumVersion {
     /// TLS 1.2 and 1.3.

@@ -1,8 +1,8 @@
 //! Sealed bytes on their way to a socket.
 //!
-//! Invariant: the block is initialised once to its whole length, so that sealing into it writes each byte
-//! once. Owned by whoever writes to sockets and lent to a [`crate::Session`]; a worker has one for all of
-//! its connections.
+//! Invariant: the block is initialised once to its whole length, so that sealing into it writes
+//! each byte once. The owner of the socket lends it to a [`crate::Session`]; a worker has one for
+//! all of its connections.
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -13,20 +13,20 @@ pub struct SealedBytes {
 }
 
 impl SealedBytes {
-    /// Bytes that are to be sent.
+    /// Bytes to send.
     pub fn pending(&self) -> &[u8] {
         &self.block[self.head..self.tail]
     }
 
-    /// True when nothing is to be sent.
+    /// True when there are no bytes to send.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Forgets the next `count` bytes because they were sent.
+    /// Drops the next `count` bytes after they were sent.
     ///
     /// # Panics
-    /// When there are not that many.
+    /// When fewer bytes are pending.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.tail - self.head, "more was sent than there was");
         self.head += count;
@@ -35,7 +35,7 @@ impl SealedBytes {
         }
     }
 
-    /// Forgets everything; the block stays.
+    /// Drops all bytes; the block stays.
     pub fn clear(&mut self) {
         self.head = 0;
         self.tail = 0;
@@ -56,7 +56,7 @@ impl SealedBytes {
         &mut self.block[self.tail..]
     }
 
-    /// Says that the first `bytes` of the room are filled.
+    /// Appends the first `bytes` of the room to the pending bytes.
     pub(crate) fn commit(&mut self, bytes: usize) {
         assert!(bytes <= self.block.len() - self.tail, "more was sealed than there was room for");
         self.tail += bytes;

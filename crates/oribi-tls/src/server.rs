@@ -1,9 +1,9 @@
-//! How a server does TLS, made from files.
+//! TLS configuration of a server, built from files.
 //!
-//! Owns: [`ServerOptions`] and what follows from them. Invariants: a certificate that does not belong to its
-//! key makes an error here and not at the first handshake; sessions are resumed by tickets whose keys live
-//! as long as the configuration, so that a session of replaced certificates is never resumed. Called at the
-//! start and whenever the files changed. It does not watch them.
+//! Owns: [`ServerOptions`] and their conversion. Invariants: a certificate that does not match its
+//! key is an error here and not at the first handshake; sessions are resumed by tickets whose keys
+//! live as long as the configuration, so a session with a replaced certificate is never resumed.
+//! Called at the start and whenever the files changed. This module does not watch them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::certificate::{self, Certificate};
 use crate::files::{self, FileError};
 use crate::{MinimumVersion, provider};
 
-/// Whether clients are asked for a certificate.
+/// Whether the server asks clients for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
-    /// No.
+    /// The server does not ask.
     #[default]
     Off,
-    /// They are asked and may have none; a bad one ends the handshake.
+    /// The server asks; a client may have none, and a bad one ends the handshake.
     Enable,
-    /// Who has none cannot connect.
+    /// A client without a certificate cannot connect.
     Mandatory,
 }
 
 impl ClientCertificates {
-    /// What operators call them.
+    /// Names in settings.
     pub const NAMES: [&'static str; 3] = ["off", "enable", "mandatory"];
 
     /// The name.
@@ -42,38 +42,38 @@ impl ClientCertificates {
         }
     }
 
-    /// By its name.
+    /// The value of this name.
     pub fn from_name(name: &str) -> Option<ClientCertificates> {
         [Self::Off, Self::Enable, Self::Mandatory].into_iter().find(|value| value.name() == name)
     }
 }
 
-/// What a server is set up from.
+/// TLS options of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// PEM file with the server's certificate and those between it and the authority.
+    /// PEM file with the server's certificate and the intermediate certificates.
     pub certificate: PathBuf,
     /// PEM file with the private key.
     pub key: PathBuf,
-    /// PEM file with the authorities of clients; needed unless clients are not asked.
+    /// PEM file with the authorities of clients; needed unless the server does not ask clients.
     pub client_ca: Option<PathBuf>,
-    /// Whether clients are asked for a certificate.
+    /// Whether the server asks clients for a certificate.
     pub client_certificates: ClientCertificates,
-    /// Oldest version of the protocol.
+    /// Minimum version of the protocol.
     pub minimum_version: MinimumVersion,
 }
 
 /// A configuration, ready for connections.
 #[derive(Debug)]
 pub struct ServerTls {
-    /// For [`crate::Session::server`] and whatever else speaks TLS.
+    /// For [`crate::Session::server`] and other TLS code.
     pub config: Arc<ServerConfig>,
     /// The server's own certificate.
     pub certificate: Certificate,
 }
 
 impl ServerOptions {
-    /// Every file that a configuration is made from.
+    /// Every file that a configuration is built from.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.certificate, &self.key].into_iter().chain(&self.client_ca)
     }
@@ -95,7 +95,8 @@ impl ServerOptions {
             .with_client_cert_verifier(self.client_verifier()?)
             .with_single_cert(chain, key)
             .map_err(unsuitable)?;
-        // One ticket is what a client needs to come back; each costs a key derivation and an encryption.
+        // A client needs one ticket to resume; each ticket costs a key derivation and an
+        // encryption.
         config.send_tls13_tickets = 1;
         config.ticketer = ring::Ticketer::new().map_err(unsuitable)?;
         Ok(ServerTls { config: Arc::new(config), certificate })

@@ -1,17 +1,19 @@
 //! One connection's TLS as a state machine over bytes.
 //!
-//! How it is driven: receive into [`Session::room`], say how much by [`Session::open`], which hands out
-//! what the peer sent and appends what the protocol wants to say itself (handshake, tickets, key updates,
-//! alerts) to a [`SealedBytes`]; seal what is to be sent with [`Session::seal`]. Whoever owns the socket sends
-//! the sealed bytes in order.
+//! The caller receives into [`Session::room`] and reports the number of bytes to [`Session::open`].
+//! That hands out the peer's data, and appends the protocol's own output (handshake, tickets, key
+//! updates, alerts) to a [`SealedBytes`]. [`Session::seal`] seals data to send. The owner of the
+//! socket sends the sealed bytes in order.
 //!
-//! It stands on rustls' unbuffered connections: records are opened in the block that the socket filled,
-//! which the caller shares among its connections, and what is sealed goes to a block that is shared too. So
-//! an idle connection holds no buffer, and one in the middle of a record holds that part of it only.
+//! It uses rustls' unbuffered connections. They decrypt records in the block that the socket
+//! filled, which the caller shares among its connections, and seal into a block that is shared too.
+//! So an idle connection holds no buffer, and a connection in the middle of a record holds only
+//! that part of it.
 //!
-//! Invariants: `open` takes in every complete record, so that between two calls only part of a record or
-//! of a handshake message is held, and that is bounded; nothing is handed out before the handshake is
-//! complete; after an error only the alert about it can be sent. Bytes of the peer never panic.
+//! Invariants: `open` consumes every complete record, so between two calls a session holds only
+//! part of a record or of a handshake message, and that is bounded. It delivers nothing before the
+//! handshake is complete. After an error only the alert about it can be sent. Bytes of the peer
+//! never panic.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,18 +28,18 @@ use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 
 use crate::sealed_bytes::SealedBytes;
 
-/// Most bytes that are held for completion. A record has up to 16 KiB and some; a handshake message, such
-/// as a chain of client certificates, may have several.
+/// Most bytes held for completion. A record has up to 16 KiB and some; a handshake message, such as
+/// a chain of client certificates, may span several.
 const PARTIAL_BYTES_MAX: usize = 48 * 1024;
 
-/// What sealing adds to each record of 16 KiB at most, in any version, and then some.
+/// Upper bound of what sealing adds to each record of 16 KiB at most, in any version.
 const RECORD_OVERHEAD_BYTES: usize = 64;
 const RECORD_BYTES: usize = 16 * 1024;
 
 /// See the module text.
 pub struct Session {
     side: Side,
-    /// Received, but not complete.
+    /// Received bytes of an incomplete record or message.
     partial: Vec<u8>,
     is_peer_done: bool,
     has_said_goodbye: bool,
@@ -49,16 +51,16 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// How far a call of rustls got.
+/// Result of one rustls call.
 #[derive(PartialEq, Eq)]
 enum Step {
-    /// Call it again.
+    /// Call rustls again.
     Again,
-    /// It needs bytes of the peer.
+    /// rustls needs more bytes of the peer.
     Starved,
 }
 
-/// What a call of rustls is to do when application data may be sent.
+/// The action to take when application data may be sent.
 #[derive(Clone, Copy)]
 enum Wish<'a> {
     Nothing,
@@ -70,17 +72,17 @@ impl Session {
     /// The server's end of a new connection.
     ///
     /// # Errors
-    /// What rustls finds wrong with the configuration.
+    /// A configuration that rustls refuses.
     pub fn server(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let connection = UnbufferedServerConnection::new(config)?;
         Ok(Session::new(Side::Server(Box::new(connection))))
     }
 
     /// The client's end of a new connection to a server that has to prove to be `name`. The first
-    /// [`Session::open`], of nothing, makes what is to be sent first.
+    /// [`Session::open`], with no bytes, produces the first bytes to send.
     ///
     /// # Errors
-    /// What rustls finds wrong with the configuration.
+    /// A configuration that rustls refuses.
     pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Session, Error> {
         let connection = UnbufferedClientConnection::new(config, name)?;
         Ok(Session::new(Side::Client(Box::new(connection))))
@@ -101,12 +103,12 @@ impl Session {
         self.common().is_handshaking()
     }
 
-    /// True once the peer has said that it sends no more.
+    /// True once the peer has announced that it sends no more.
     pub fn is_peer_done(&self) -> bool {
         self.is_peer_done
     }
 
-    /// The peer's own certificate in DER, once it has proved to own it.
+    /// The peer's own certificate in DER, once the peer has proved possession of its key.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         Some(self.common().peer_certificates()?.first()?.as_ref())
     }
@@ -125,7 +127,7 @@ impl Session {
         self.common().negotiated_cipher_suite()?.suite().as_str()
     }
 
-    /// Bytes held because what they belong to is not complete.
+    /// Bytes held of incomplete records and messages.
     pub fn partial_bytes(&self) -> usize {
         self.partial.len()
     }
@@ -137,8 +139,8 @@ impl Session {
         }
     }
 
-    /// Room for `bytes` more sealed bytes of the peer, in a block of the caller's that is grown when it is
-    /// too small.
+    /// Room for `bytes` more sealed bytes of the peer, in a block of the caller's that grows if it
+    /// is too small.
     pub fn room<'b>(&self, block: &'b mut Vec<u8>, bytes: usize) -> &'b mut [u8] {
         let held = self.partial.len();
         if block.len() < held + bytes {
@@ -148,11 +150,11 @@ impl Session {
         &mut block[held..held + bytes]
     }
 
-    /// Takes in `received` bytes that were put into [`Session::room`] of the same block. What the peer sent
-    /// goes to `deliver`, record by record; what has to be answered to the protocol itself to `out`.
+    /// Consumes `received` bytes that were put into [`Session::room`] of the same block. The peer's
+    /// data goes to `deliver`, record by record; responses of the protocol itself go to `out`.
     ///
     /// # Errors
-    /// Whatever makes the connection useless; the alert about it is in `out`.
+    /// Any error that makes the connection unusable; the alert about it is in `out`.
     pub fn open(
         &mut self,
         block: &mut [u8],
@@ -184,7 +186,7 @@ impl Session {
             return Err(self.fail(error));
         }
         if self.is_peer_done {
-            // Nothing behind the peer's last word counts.
+            // Bytes after the peer's close_notify do not count.
             self.partial = Vec::new();
             return Ok(());
         }
@@ -217,8 +219,8 @@ impl Session {
         self.fulfil(Wish::Seal(plain), out)
     }
 
-    /// Says to the peer that nothing more will be sent, and from now on ignores what it sends. Best effort: before the end of the handshake there
-    /// is nothing to say.
+    /// Tells the peer that nothing more will be sent, and ignores further input. Best effort:
+    /// before the end of the handshake there is nothing to send.
     pub fn close(&mut self, out: &mut SealedBytes) {
         if self.failed.is_some() || self.is_handshaking() {
             return;
@@ -226,11 +228,11 @@ impl Session {
         if std::mem::replace(&mut self.has_said_goodbye, true) {
             return;
         }
-        // A connection that has failed has said so already.
+        // A connection that has failed has sent its alert already.
         let _ = self.fulfil(Wish::Goodbye, out);
     }
 
-    /// Nothing but this error from now on.
+    /// Makes all further calls return this error.
     fn fail(&mut self, error: Error) -> Error {
         self.partial = Vec::new();
         self.failed.get_or_insert(error).clone()
@@ -238,7 +240,7 @@ impl Session {
 
     /// Calls rustls until it lets application data be sent.
     fn fulfil(&mut self, wish: Wish<'_>, out: &mut SealedBytes) -> Result<(), Error> {
-        // rustls wants to see again what it has seen and could not use.
+        // rustls needs the bytes again that it has seen and could not use.
         let mut partial = std::mem::take(&mut self.partial);
         let result = loop {
             let (discard, step) = self.call(&mut partial, wish, out, &mut |_| {});
@@ -274,8 +276,8 @@ impl Session {
         }
     }
 
-    /// After a failure there may be an alert to send; anything else is of no use any more. rustls must not
-    /// see the same bytes again, so it is asked only for what it says is there.
+    /// Collects the alert after a failure; other output is useless by now. rustls must not see the
+    /// same bytes again, so this asks only for output that rustls reports.
     fn collect_alert(&mut self, rest: &mut [u8], out: &mut SealedBytes) {
         while self.common().wants_write() {
             let (_, step) = self.call(rest, Wish::Nothing, out, &mut |_| {});
@@ -294,7 +296,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Does what one call of rustls asks for. Returns how many of the sealed bytes are done with.
+/// Performs the action that one call of rustls requests. Returns how many sealed bytes are
+/// consumed.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     wish: Wish<'_>,
@@ -343,7 +346,7 @@ fn step<Data>(
             Wish::Seal(_) => Err(Error::General("the session was closed".to_owned())),
             Wish::Nothing | Wish::Goodbye => Ok(Step::Starved),
         },
-        // Early data is not enabled on either side, and there are no other states.
+        // Neither side enables early data, and there are no other states.
         _ => Err(Error::General("an unexpected state".to_owned())),
     };
     (discard, step)
@@ -366,7 +369,7 @@ fn encode<Data>(
     }
 }
 
-/// Writes application data or an alert. Nothing remains to be done after that.
+/// Writes application data or an alert, which completes the action.
 fn write(
     out: &mut SealedBytes,
     mut room_bytes: usize,

@@ -1,4 +1,4 @@
-//! An authority of one's own and certificates by it, for tests.
+//! A test authority, and certificates that it issues.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use rcgen::{
     KeyPair, SanType, date_time_ymd,
 };
 
-/// Vouches for others.
+/// Issues certificates.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct Owner {
     /// Common name.
@@ -23,9 +23,9 @@ pub struct Owner {
     pub emails: Vec<String>,
     /// URIs.
     pub uris: Vec<String>,
-    /// Its time is over.
+    /// The certificate has expired.
     pub has_expired: bool,
-    /// It is a client and not a server.
+    /// The certificate is for a client, not a server.
     pub is_client: bool,
 }
 
@@ -49,17 +49,17 @@ impl Authority {
         Authority { issuer }
     }
 
-    /// Its certificate in PEM.
+    /// The authority's certificate in PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Writes its certificate to a file.
+    /// Writes the authority's certificate to a file.
     pub fn write(&self, path: &Path) {
         std::fs::write(path, self.pem()).expect("the file can be written");
     }
 
-    /// Makes a certificate with a new key.
+    /// Issues a certificate with a new key.
     pub fn issue(&self, owner: &Owner) -> Issued {
         let mut params =
             CertificateParams::new(owner.hosts.clone()).expect("host names are plain text");
@@ -96,14 +96,14 @@ impl Owner {
         Owner { common_name: name.to_owned(), is_client: true, ..Owner::default() }
     }
 
-    /// The same, but too old.
+    /// The same, but expired.
     pub fn expired(self) -> Owner {
         Owner { has_expired: true, ..self }
     }
 }
 
 impl Issued {
-    /// Writes both to files, the key first, so that who sees the certificate finds its key.
+    /// Writes both to files, the key first, so that a reader of the certificate also finds its key.
     pub fn write(&self, certificate: &Path, key: &Path) {
         std::fs::write(key, &self.key).expect("the file can be written");
         std::fs::write(certificate, &self.certificate).expect("the file can be written");

@@ -33,6 +33,9 @@ pub struct CollectionId(pub u32);
 impl CollectionId {
     /// `_default._default`, which always exists.
     pub const DEFAULT: CollectionId = CollectionId(0);
+    /// Where a vbucket keeps its system events. The protocol reserves the id: no client reaches
+    /// it, and no collection ever gets it.
+    pub const SYSTEM: CollectionId = CollectionId(1);
 }
 
 /// Numeric id of a scope. 0 is the default scope, 1 to 7 are reserved.

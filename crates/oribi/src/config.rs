@@ -1,6 +1,6 @@
 //! `oribi config`: the configuration that `oribi serve` would use with the same flags.
 //!
-//! Owns: nothing but the choice of the form; resolving and printing are the server crate's.
+//! It owns only the choice of the form; the server crate resolves and prints.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use oribi_server::config::{Resolved, arguments, resolve, to_json, to_toml};

@@ -1,7 +1,7 @@
 //! `oribi user`: adds, lists and removes the users of a data directory.
 //!
-//! Owns: where a password comes from and how users are printed. Invariants: a password is never an
-//! argument, where other users of the machine could read it, and is not echoed; the commands work
+//! It owns the source of a password and the printing of users. Invariants: a password is never an
+//! argument, where other users of the machine could read it, and is not echoed. The commands work
 //! while a server runs on the directory, which reads the file again within a second.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
@@ -9,8 +9,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Subcommand};
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use oribi_server::auth::{Role, StoredUser, UserFile};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
@@ -35,6 +33,10 @@ pub enum UserCommand {
         /// insert, meta or stats, and '*' for every bucket; may be repeated. See docs/security.md.
         #[arg(long = "role", value_name = "ROLE", required = true)]
         roles: Vec<Role>,
+        /// Bucket that the user's memcached clients use, which cannot select one. When not given: the only one in
+        /// which the user has rights, else the bucket default.
+        #[arg(long, value_name = "BUCKET")]
+        bucket: Option<String>,
         /// Read the password from the first line of standard input.
         #[arg(long)]
         password_stdin: bool,
@@ -61,18 +63,25 @@ pub fn data_dir_arguments() -> Vec<Arg> {
 pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = resolve_here(matches)?.settings.data_dir;
     match command {
-        UserCommand::Add { name, roles, password_stdin } => {
+        UserCommand::Add { name, roles, bucket, password_stdin } => {
             DataDir::prepare(&data_dir)?;
             let password = read_password(password_stdin)?;
-            add(&data_dir, &name, roles, &password)
+            let user = StoredUser::new(&name, &password, roles)?;
+            add(
+                &data_dir,
+                match bucket {
+                    Some(bucket) => user.with_bucket(&bucket)?,
+                    None => user,
+                },
+            )
         }
         UserCommand::List { json } => list(&data_dir, json),
         UserCommand::Rm { name } => remove(&data_dir, &name),
     }
 }
 
-fn add(data_dir: &Path, name: &str, roles: Vec<Role>, password: &[u8]) -> anyhow::Result<()> {
-    let user = StoredUser::new(name, password, roles)?;
+fn add(data_dir: &Path, user: StoredUser) -> anyhow::Result<()> {
+    let name = user.name.clone();
     let mut was_new = false;
     let mut has_admin = false;
     UserFile::edit(data_dir, |file| {
@@ -94,7 +103,10 @@ fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
     if json {
         let users: Vec<_> = file
             .users()
-            .map(|user| serde_json::json!({ "name": user.name, "roles": roles(user) }))
+            .map(|user| {
+                let (name, bucket) = (&user.name, &user.bucket);
+                serde_json::json!({ "name": name, "roles": roles(user), "bucket": bucket })
+            })
             .collect();
         println!("{:#}", serde_json::Value::Array(users));
         return Ok(());
@@ -106,13 +118,24 @@ fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["NAME", "ROLES"]);
-    for user in file.users() {
-        table.add_row([user.name.clone(), roles(user).join(", ")]);
-    }
-    println!("{}", table.trim_fmt());
+    let rows = file.users().map(|user| {
+        [user.name.clone(), roles(user).join(", "), user.bucket.clone().unwrap_or_default()]
+    });
+    print!("{}", table(rows));
     Ok(())
+}
+
+/// Users as lines, with columns as wide as what stands in them.
+fn table(rows: impl Iterator<Item = [String; 3]>) -> String {
+    let header = ["NAME", "ROLES", "BUCKET"].map(str::to_owned);
+    let rows: Vec<[String; 3]> = std::iter::once(header).chain(rows).collect();
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (names, roles) = (width(0), width(1));
+    rows.iter()
+        .map(|[name, role, bucket]| format!(" {name:names$}  {role:roles$}  {bucket}"))
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }
 
 fn remove(data_dir: &Path, name: &str) -> anyhow::Result<()> {

@@ -5,21 +5,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_client::pipeline::PipelineOptions;
 use oribi_client::{
-    Client, ConnectOptions, Lookup, LookupInOptions, MutateInOptions, Operation, PathMutation,
-    Refused, WriteOptions,
+    Client, Completed, ConnectOptions, Lookup, LookupInOptions, MutateInOptions, Operation,
+    PathMutation, Persistence, PipelineOptions, Refused, WriteOptions,
 };
 use oribi_testkit::PATIENCE;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_types::{Cas, DurabilityLevel};
+
+// The examples of the client are run here, against a real server.
+#[path = "../../oribi-client/examples/bulk_load.rs"]
+#[allow(dead_code)]
+mod bulk_load;
+#[path = "../../oribi-client/examples/quickstart.rs"]
+#[allow(dead_code)]
+mod quickstart;
+#[path = "../../oribi-client/examples/sub_document.rs"]
+#[allow(dead_code)]
+mod sub_document;
 
 oribi_testkit::fixture!();
 
 impl Fixture {
     fn options(&self) -> ConnectOptions {
         let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-        ConnectOptions { port: self.server.port(), operation_timeout: PATIENCE, ..options }
+        options.port(self.server.port()).operation_timeout(PATIENCE)
     }
 
     async fn client(&self) -> Client {
@@ -40,7 +50,7 @@ async fn documents_are_touched_and_appended_to() {
     assert_eq!(error.refused(), Some(Refused::NotStored));
     client.upsert(default, b"k", text("b"), &write).await.unwrap();
     client.append(default, b"k", text("c"), &write).await.unwrap();
-    let (cas, _) = client.prepend(default, b"k", text("a"), &write).await.unwrap();
+    let cas = client.prepend(default, b"k", text("a"), &write).await.unwrap().cas;
     let document = client.get_and_touch(default, b"k", 3600).await.unwrap().expect("a hit");
     assert_eq!(document.value, "abc");
     let meta = client.get_meta(default, b"k").await.unwrap().expect("a hit");
@@ -57,11 +67,10 @@ async fn persistence_is_observed_and_the_manifest_read() {
     let fixture = Fixture::start();
     let client = fixture.client().await;
     let default = client.default_collection();
-    let durable =
-        WriteOptions { durability: DurabilityLevel::PersistToMajority, ..WriteOptions::default() };
-    let (_, token) = client.upsert(default, b"k", Bytes::new(), &durable).await.unwrap();
-    let token = token.expect("the server sends it");
-    assert!(client.is_persisted(&token).await.unwrap());
+    let durable = WriteOptions::new().durability(DurabilityLevel::PersistToMajority);
+    let written = client.upsert(default, b"k", Bytes::new(), &durable).await.unwrap();
+    let token = written.mutation.expect("the server sends it");
+    assert_eq!(client.persistence(&token).await.unwrap(), Persistence::Persisted);
     let observed = client.observe_seqno(token.vbid, token.vb_uuid).await.unwrap();
     assert!(observed.current >= token.seqno && observed.ended.is_none(), "{observed:?}");
 
@@ -90,7 +99,7 @@ async fn documents_are_locked_for_everybody_but_the_holder() {
     let seen = other.get(default, b"k").await.unwrap().expect("readers are not in its way");
     assert_eq!((&seen.value[..], seen.cas), (&b"1"[..], Cas(u64::MAX)));
 
-    let holder = WriteOptions { cas: locked.cas, ..WriteOptions::default() };
+    let holder = WriteOptions::new().cas(locked.cas);
     client.upsert(default, b"k", Bytes::from_static(b"2"), &holder).await.unwrap();
     other.upsert(default, b"k", Bytes::from_static(b"3"), &plain).await.unwrap();
     let free = client.unlock(default, b"k", locked.cas).await.unwrap_err();
@@ -119,7 +128,8 @@ async fn parts_of_documents_are_read_and_written() {
     ];
     let options = MutateInOptions::default();
     let written = client.mutate_in(default, b"k", &changes, &options).await.unwrap();
-    assert_eq!(written.values, [(3, Bytes::from_static(b"3"))]);
+    let [counter] = &written.values[..] else { panic!("{written:?}") };
+    assert_eq!((counter.index, &counter.value[..]), (3, &b"3"[..]));
 
     let paths = [
         Lookup::get("by").xattr(),
@@ -145,14 +155,14 @@ async fn parts_of_documents_are_read_and_written() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_connections_carry_one_pipeline() {
     let fixture = Fixture::start();
-    let options = ConnectOptions { connections_per_node: 4, snappy: true, ..fixture.options() };
+    let options = fixture.options().connections_per_node(4).snappy(true);
     let client = Client::connect(options).await.unwrap();
     let default = client.default_collection();
     let write = WriteOptions::default();
     let mut pipeline = client.pipeline(PipelineOptions::default());
     for number in 0..10_000_u32 {
         while pipeline.is_full() {
-            pipeline.next().await.expect("some are in flight").1.unwrap();
+            pipeline.next().await.expect("some are in flight").result.unwrap();
         }
         // Each key is written ten times; the last one counts.
         let key = format!("key{}", number % 1000);
@@ -164,7 +174,7 @@ async fn many_connections_carry_one_pipeline() {
         pipeline.queue(default, &Operation::get(key.as_bytes())).unwrap();
     }
     let mut results = Vec::new();
-    while let Some((_, result)) = pipeline.next().await {
+    while let Some(Completed { result, .. }) = pipeline.next().await {
         results.push(result.unwrap());
     }
     let reads = &results[results.len() - 1000..];
@@ -180,8 +190,7 @@ async fn the_client_outlives_the_server() {
     let mut fixture = Fixture::start();
     let client = Arc::new(fixture.client().await);
     let default = client.default_collection();
-    let durable =
-        WriteOptions { durability: DurabilityLevel::PersistToMajority, ..WriteOptions::default() };
+    let durable = WriteOptions::new().durability(DurabilityLevel::PersistToMajority);
     client.upsert(default, b"k", Bytes::from_static(b"durable"), &durable).await.unwrap();
 
     // Readers all along: none of them is to see anything but the document.
@@ -209,6 +218,17 @@ async fn the_client_outlives_the_server() {
     }
     let mut pipeline = client.pipeline(PipelineOptions::default());
     pipeline.queue(default, &Operation::get(b"k")).unwrap();
-    let (_, reply) = pipeline.next().await.expect("one result");
+    let reply = pipeline.next().await.expect("one result").result;
     assert_eq!(reply.unwrap().value, "durable");
+}
+
+#[tokio::test]
+async fn examples_do_what_they_say() {
+    let fixture = Fixture::start();
+    quickstart::run(fixture.options()).await.expect("quickstart");
+    sub_document::run(fixture.options()).await.expect("sub_document");
+    bulk_load::run(fixture.options(), 5000).await.expect("bulk_load");
+    let client = fixture.client().await;
+    let last = client.get(client.default_collection(), b"bulk:4999").await.unwrap();
+    assert_eq!(last.expect("it was loaded").value, r#"{"number":4999}"#);
 }

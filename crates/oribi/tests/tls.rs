@@ -16,6 +16,11 @@ use oribi_protocol::request::RequestParts;
 use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess, poll_until};
 use oribi_tls::testing::{Authority, Owner};
 
+// The client's example is run here, against a real server.
+#[path = "../../oribi-client/examples/cluster_tls.rs"]
+#[allow(dead_code)]
+mod cluster_tls;
+
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
 
 struct Fixture {
@@ -65,17 +70,15 @@ impl Fixture {
     }
 
     fn options(&self, tls: &TlsOptions) -> ConnectOptions {
-        ConnectOptions {
-            host: "localhost".to_owned(),
-            port: self.tls_port,
-            tls: Some(Tls::load(tls).unwrap()),
-            operation_timeout: PATIENCE,
-            ..ConnectOptions::new("alice", "secret1", "default")
-        }
+        ConnectOptions::new("alice", "secret1", "default")
+            .host("localhost")
+            .port(self.tls_port)
+            .tls(Tls::load(tls).unwrap())
+            .operation_timeout(PATIENCE)
     }
 
     fn trusting(&self) -> TlsOptions {
-        TlsOptions { ca: Some(self.path("ca.pem")), ..TlsOptions::default() }
+        TlsOptions::new().ca(self.path("ca.pem"))
     }
 }
 
@@ -175,12 +178,20 @@ async fn a_batch_that_fills_both_sockets_passes() {
 }
 
 #[tokio::test]
+async fn the_example_of_a_cluster_with_tls_runs() {
+    let fixture = Fixture::start(&[]);
+    let options = fixture.options(&fixture.trusting()).seed("localhost", fixture.tls_port);
+    cluster_tls::run(options).await.expect("cluster_tls");
+}
+
+#[tokio::test]
 async fn a_certificate_is_all_that_a_client_needs() {
     let fixture = Fixture::start(&[("tls-client-certificates", "mandatory")]);
     let files = (fixture.path("alice.pem"), fixture.path("alice.key"));
     fixture.authority.issue(&Owner::client("alice")).write(&files.0, &files.1);
-    let tls = TlsOptions { identity: Some(files.clone()), ..fixture.trusting() };
-    let options = ConnectOptions { password: "wrong".to_owned(), ..fixture.options(&tls) };
+    let tls = fixture.trusting().identity(&files.0, &files.1);
+    let mut options = fixture.options(&tls);
+    options.password = "wrong".to_owned();
     let client = Client::connect(options).await.unwrap();
     let default = client.default_collection();
     client.upsert(default, b"k", Bytes::from_static(b"v"), &WriteOptions::default()).await.unwrap();

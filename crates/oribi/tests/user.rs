@@ -56,7 +56,19 @@ fn users_are_added_listed_changed_and_removed() {
     assert!(table.contains("alice") && table.contains("admin"), "{table}");
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&user(&data_dir, &["list", "--json"], ""))).unwrap();
-    assert_eq!(json, serde_json::json!([{ "name": "alice", "roles": ["admin"] }]));
+    let alice = serde_json::json!({ "name": "alice", "roles": ["admin"], "bucket": null });
+    assert_eq!(json, serde_json::json!([alice]));
+
+    let add = ["add", "alice", "--role", "read-write:cache", "--bucket", "cache"];
+    let with_stdin: Vec<&str> = add.iter().copied().chain(["--password-stdin"]).collect();
+    assert!(user(&data_dir, &with_stdin, "secret1\n").status.success());
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&user(&data_dir, &["list", "--json"], ""))).unwrap();
+    assert_eq!(json[0]["bucket"], "cache");
+    let table = stdout(&user(&data_dir, &["list"], ""));
+    let columns: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(columns, [["NAME", "ROLES", "BUCKET"], ["alice", "read-write:cache", "cache"]]);
 
     stdout(&user(&data_dir, &["rm", "alice"], ""));
     assert_eq!(stdout(&user(&data_dir, &["list", "--json"], "")), "[]\n");
@@ -88,6 +100,12 @@ fn mistakes_are_one_clear_line() {
     };
     assert!(refusal(&add("alice", "short\n")).contains("6 to 1024 bytes"));
     assert!(refusal(&add("a:b", "secret1\n")).contains("colon"));
+    let add_with = |role: &str, bucket: &str| {
+        let arguments = ["add", "alice", "--role", role, "--bucket", bucket, "--password-stdin"];
+        user(&data_dir, &arguments, "secret1\n")
+    };
+    assert!(refusal(&add_with("read-write:a", "b")).contains("no right in this bucket"));
+    assert!(refusal(&add_with("admin", "a b")).contains("not the name of a bucket"));
     let silent = user(&data_dir, &["add", "alice", "--role", "admin"], "");
     assert!(refusal(&silent).contains("--password-stdin"));
     let role = user(&data_dir, &["add", "alice", "--role", "owner", "--password-stdin"], "secret1");

@@ -2,11 +2,14 @@ module oribi.invalid/conformance
 
 go 1.24.0
 
-require github.com/couchbase/gocb/v2 v2.12.4
+require (
+	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
+	github.com/couchbase/gocb/v2 v2.12.4
+	github.com/couchbase/gocbcore/v10 v10.9.3
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/couchbase/gocbcore/v10 v10.9.3 // indirect
 	github.com/couchbase/gocbcoreps v0.1.5-0.20260107140814-1c3a03f888f8 // indirect
 	github.com/couchbase/goprotostellar v1.0.6-0.20260407143512-d7af25156dcc // indirect
 	github.com/couchbaselabs/gocbconnstr/v2 v2.0.0 // indirect

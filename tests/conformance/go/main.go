@@ -3,7 +3,7 @@
 // Reads ORIBI_CONNSTR, ORIBI_USER, ORIBI_PASSWORD, ORIBI_CONTROL, ORIBI_STEPS
 // and ORIBI_SUB_DOCUMENTS, and writes BEGIN, PASS and FAIL lines; see
 // harness/steps.py. This file owns the order of the steps and the checks;
-// steps.go and sub_documents.go own what the steps do.
+// the other files own what the steps do.
 package main
 
 import (
@@ -54,6 +54,16 @@ var steps = []step{
 	{"wrong-password", (*program).wrongPassword},
 	{"parallel-50000", (*program).parallel50000},
 	{"kill-restart", (*program).killRestart},
+	{"commit", (*program).commit},
+	{"roll-back", (*program).rollBack},
+	{"conflicts", (*program).conflicts},
+	{"staged-reads", (*program).stagedReads},
+	{"binary", (*program).binary},
+	{"transfers-none", func(p *program) string { return p.transfers(gocb.DurabilityLevelNone) }},
+	{"transfers-majority", func(p *program) string { return p.transfers(gocb.DurabilityLevelMajority) }},
+	{"transfers-persist", func(p *program) string { return p.transfers(gocb.DurabilityLevelPersistToMajority) }},
+	{"transfers-killed", (*program).transfersKilled},
+	{"transfers-lost", (*program).transfersLost},
 	{"join", func(p *program) string { return p.changeNodes("join") }},
 	{"kill", func(p *program) string { return p.changeNodes("kill") }},
 	{"return", func(p *program) string { return p.changeNodes("return") }},

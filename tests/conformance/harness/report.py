@@ -46,13 +46,16 @@ class Report:
         for suite in suites:
             steps = tuple(o.step for o in self.outcomes if o.suite == suite)
             key = "sdk" if "connect" in steps else suite
+            key = "transactions" if suite.endswith("-transactions") else key
+            key = "streams" if suite.endswith("-streams") else key
             groups.setdefault(key, []).append(suite)
         for members in groups.values():
             rows = unique(o.step for o in self.outcomes if o.suite in members)
+            width = max(14, *(len(suite) + 2 for suite in members))
             print()
-            print(f"{'step':<20}" + "".join(f"{suite:>14}" for suite in members))
+            print(f"{'step':<20}" + "".join(f"{suite:>{width}}" for suite in members))
             for row in rows:
-                print(f"{row:<20}" + "".join(f"{cell(cells.get((row, s))):>14}" for s in members))
+                print(f"{row:<20}" + "".join(f"{cell(cells.get((row, s))):>{width}}" for s in members))
 
     def place(self, suite):
         """Where a suite, or a part of one, is in the order."""

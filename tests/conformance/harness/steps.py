@@ -39,7 +39,38 @@ STEP_SECONDS_MAX = {
 
 STEPS = list(STEP_SECONDS_MAX)
 
+# What the programs of the suites with `-transactions` do.
+TRANSACTION_STEP_SECONDS_MAX = {
+    "commit": 30,
+    "roll-back": 30,
+    "conflicts": 60,
+    "staged-reads": 30,
+    "binary": 30,
+    "transfers-none": 90,
+    "transfers-majority": 90,
+    "transfers-persist": 90,
+    "transfers-killed": 150,
+}
+
+TRANSACTION_STEPS = ["connect", *TRANSACTION_STEP_SECONDS_MAX]
+
+# What a second program does beside `transfers-killed`, until it is killed.
+LOST_TRANSFERS = "transfers-lost"
+
 # What programs do while the nodes of their cluster come and go, see cluster.py.
 CLUSTER_STEP_SECONDS_MAX = {"join": 120, "kill": 120, "return": 120, "leave": 120}
 
 CLUSTER_STEPS = ["connect", *CLUSTER_STEP_SECONDS_MAX]
+
+# What python/change_streams.py does beside a consumer.
+CHANGE_STREAM_STEP_SECONDS_MAX = {
+    "changes": 150,
+    "backfill": 90,
+    "filters": 90,
+    "dropped-collection": 90,
+    "consumer-killed": 120,
+    "rollback": 90,
+    "server-killed": 120,
+}
+
+CHANGE_STREAM_STEPS = ["connect", *CHANGE_STREAM_STEP_SECONDS_MAX]

@@ -8,16 +8,19 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import time
 import urllib.request
 
-from . import cluster, debian, layout, readme, toolchains
+from . import cluster, debian, go_suites, layout, memcached, memcached_clients, readme, toolchains
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
 from .control import Control
 from .program import run_program
+from .second_program import SecondProgram
 from .server import Server, ServerError
+from .steps import CHANGE_STREAM_STEPS, LOST_TRANSFERS, STEPS, TRANSACTION_STEPS
 
 LANGUAGES = ("python", "node", "java", "go", "rust")
 USER, PASSWORD = "Administrator", "password"
@@ -25,6 +28,11 @@ USER, PASSWORD = "Administrator", "password"
 LIMITED_USER = "limited"
 LIMITED_ROLES = ("read-write:default/rights/open", "read-only:default/rights/shown")
 TLS_SUFFIX = "-tls"
+# The SDK for Rust has no transactions.
+TRANSACTION_LANGUAGES = ("python", "node", "java", "go")
+TRANSACTIONS_SUFFIX = "-transactions"
+# Clients of change streams, and what each can tell apart.
+CONSUMERS = {"go-streams": (toolchains.go_consumer, "expirations,filter-empty"), "java-streams": (toolchains.java_consumer, "")}
 QUICKSTART_SECONDS_MAX = 60
 MEMCAPABLE_SECONDS_MAX = 120
 EVICTION_SECONDS_MAX = 180
@@ -37,12 +45,17 @@ EVICTION_FETCHES_MIN = 2_000
 class Run:
     """What the suites of one run share."""
 
-    def __init__(self, report, steps, storage=None):
+    def __init__(self, report, steps=None, storage=None):
         self.report = report
+        # The names of the steps that were asked for; all when none were.
         self.steps = steps
         # Where servers keep documents when a suite does not say so; `{suite}` in it stands for the suite's name.
         self.storage = storage
         self.builds = Builds()
+
+    def chosen(self, steps):
+        """Those of these steps that were asked for."""
+        return [step for step in steps if self.steps is None or step in self.steps]
 
     def begin_builds(self, suites):
         """Begins to install and build what suites need, in their order."""
@@ -53,15 +66,23 @@ class Run:
 
 def needs(suite):
     """What has to be installed or built for a suite: names, and the functions that do it."""
-    language = suite.removesuffix(TLS_SUFFIX)
+    language = suite.removesuffix(TLS_SUFFIX).removesuffix(TRANSACTIONS_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
     if suite == "cluster":
         return [(language, getattr(toolchains, language)) for language in LANGUAGES]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
+    if suite in GO_SUITES:
+        return [(suite, GO_SUITES[suite])]
+    if suite in CONSUMERS:
+        return [("python", toolchains.python), (suite, CONSUMERS[suite][0])]
     if suite == "readme":
         return []
+    if suite in memcached_clients.SUITES:
+        return memcached_clients.needs(suite)
+    if suite == "memcached-sasl":
+        return [("python", toolchains.python), (suite, toolchains.memcached)]
     return [(suite, toolchains.memcapable)] if suite == "memcapable" else [("python", toolchains.python)]
 
 
@@ -71,6 +92,8 @@ def run_suite(run, suite, binary):
     try:
         if suite.removesuffix(TLS_SUFFIX) in LANGUAGES:
             sdk(run, suite, binary)
+        elif suite.endswith(TRANSACTIONS_SUFFIX):
+            transactions(run, suite, binary)
         else:
             OTHERS[suite](run, suite, binary)
     except toolchains.ToolchainError as error:
@@ -81,11 +104,11 @@ def run_suite(run, suite, binary):
 
 def sdk(run, suite, binary):
     """All steps of one SDK program; the suites with `-tls` speak TLS, and verify the server."""
-    report, steps = run.report, run.steps
+    report, steps = run.report, run.chosen(STEPS)
     language = suite.removesuffix(TLS_SUFFIX)
     certificates = Certificates(layout.DATA / f"{suite}-certificates") if suite != language else None
     command = run.builds.get(language, getattr(toolchains, language))
-    users = [(USER, ["admin"]), (LIMITED_USER, LIMITED_ROLES)]
+    users = [(USER, ["admin"], None), (LIMITED_USER, LIMITED_ROLES, None)]
     with (served(run, suite, binary, certificates=certificates, users=users) as server,
           Control({"kill-restart": server.kill_and_restart}) as control):
         environment = {**credentials(server), **toolchains.node_environment(), "ORIBI_CONTROL": control.url, "ORIBI_LIMITED_USER": LIMITED_USER,
@@ -95,6 +118,47 @@ def sdk(run, suite, binary):
         run_program(report, suite, command, environment, layout.LOGS / f"{suite}.log", steps)
         if len(control.done) != steps.count("kill-restart"):
             report.add(suite, "restarts", False, 0.0, f"{len(control.done)} instead of one")
+
+
+def transactions(run, suite, binary):
+    """Transactions of one SDK, and what a killed server and a killed client leave of them."""
+    report, steps = run.report, run.chosen(TRANSACTION_STEPS)
+    language = suite.removesuffix(TRANSACTIONS_SUFFIX)
+    command = run.builds.get(language, getattr(toolchains, language))
+    with served(run, suite, binary) as server:
+        environment = {**credentials(server), **toolchains.node_environment()}
+        second = SecondProgram(command, {**environment, "ORIBI_STEPS": f"connect,{LOST_TRANSFERS}"},
+                               layout.LOGS / f"{suite}-second.log")
+
+        def kill_both():
+            second.kill()
+            server.kill_and_restart()
+
+        with Control({"start-second": second.start, "kill-restart": kill_both}) as control:
+            try:
+                run_program(report, suite, command,
+                            {**environment, "ORIBI_CONTROL": control.url, "ORIBI_STEPS": ",".join(steps)},
+                            layout.LOGS / f"{suite}.log", steps)
+            finally:
+                second.kill()
+        if control.done != ["start-second", "kill-restart"] * steps.count("transfers-killed"):
+            report.add(suite, "restarts", False, 0.0, f"{control.done} was asked for")
+
+
+def change_streams(run, suite, binary):
+    """A client of change streams hears everything that the Python SDK writes, and nothing else."""
+    steps = run.chosen(CHANGE_STREAM_STEPS)
+    make, hears = CONSUMERS[suite]
+    interpreter, consumer = run.builds.get("python", toolchains.python)[0], run.builds.get(suite, make)
+    directory = layout.DATA / f"{suite}-journals"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    with served(run, suite, binary) as server, Control({"kill-restart": server.kill_and_restart}) as control:
+        environment = {**credentials(server), "ORIBI_ADMIN": server.admin_url, "ORIBI_CONTROL": control.url,
+                       "ORIBI_STEPS": ",".join(steps), "ORIBI_CONSUMER": json.dumps([str(part) for part in consumer]),
+                       "ORIBI_HEARS": hears, "ORIBI_DIRECTORY": str(directory), "ORIBI_LOG": str(layout.LOGS / suite)}
+        run_program(run.report, suite, [interpreter, layout.SOURCES / "python" / "change_streams.py"], environment,
+                    layout.LOGS / f"{suite}.log", steps)
 
 
 def nodes(run, suite, binary):
@@ -124,6 +188,21 @@ def memcapable(run, suite, binary):
             report.add(suite, name.replace(" ", "-"), passed, 0.0, "" if passed else result)
         passed = code == 0 and len(results) > 0
         report.add(suite, "all", passed, time.monotonic() - started, f"{len(results)} tests, exit code {code}")
+
+
+def memcached_sasl(run, suite, binary):
+    """A memcached client that logs in, and the texts of errors beside memcached's own."""
+    run.builds.get(suite, toolchains.memcached)
+    interpreter = run.builds.get("python", toolchains.python)[0]
+    with served(run, suite, binary, "--buckets", memcached.BUCKETS, users=memcached.USERS) as server:
+        memcached.run(run.report, suite, server, interpreter, PASSWORD)
+
+
+def memcached_client(run, suite, binary):
+    """One memcached client, with the same checks on memcached itself."""
+    command = memcached_clients.SUITES[suite].command(run.builds)
+    with served(run, suite, binary, *memcached_clients.SERVER_ARGUMENTS) as server:
+        memcached_clients.run(run.report, suite, server, command)
 
 
 def quickstart(run, suite, binary):
@@ -166,6 +245,13 @@ def quickstart_rust():
     return [toolchains.rust_build("quickstart")]
 
 
+def go_suite(run, suite, binary):
+    """The integration tests that a Go module brings along."""
+    program = run.builds.get(suite, GO_SUITES[suite])
+    with served(run, suite, binary, *go_suites.SERVER_ARGUMENTS, users=[(USER, ["admin"], None)]) as server:
+        go_suites.run(run.report, suite, program, server, USER, PASSWORD)
+
+
 def real_input(run, suite, binary):
     """A package index is imported, read back, and read again after a restart."""
     interpreter = run.builds.get("python", toolchains.python)[0]
@@ -180,39 +266,35 @@ def readme_commands(run, suite, binary):
 
 
 def eviction(run, suite, binary):
-    """Far more documents than memory, through the Python SDK: on each store that keeps documents on disk, with each kind of
-    eviction, before and after a restart."""
+    """Far more documents than memory, through the Python SDK, with each kind of eviction, before and after a restart."""
     report = run.report
     program = [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "eviction.py"]
-    for storage in ("embedded", "log"):
-        for policy in ("value", "full"):
-            name = f"{suite}-{storage}-{policy}"
-            arguments = ["--storage", storage, "--eviction", policy, "--memory-quota-mib", str(EVICTION_QUOTA_MIB)]
-            with served(run, name, binary, *arguments) as server:
-                for phase in ("operate", "verify"):
-                    if phase == "verify":
-                        server.stop()
-                        server.start()
-                    started = time.monotonic()
-                    code, output = captured([*program, phase], credentials(server), EVICTION_SECONDS_MAX, f"{name}-{phase}")
-                    fetches = disk_fetches(server)
-                    last = output.strip().splitlines()[-1] if output.strip() else ""
-                    passed = code == 0 and fetches >= EVICTION_FETCHES_MIN
-                    detail = f"{last}; exit code {code}, {fetches} fetches"
-                    report.add(name, phase, passed, time.monotonic() - started, detail)
+    for policy in ("value", "full"):
+        name = f"{suite}-{policy}"
+        arguments = ["--eviction", policy, "--memory-quota-mib", str(EVICTION_QUOTA_MIB)]
+        with served(run, name, binary, *arguments) as server:
+            for phase in ("operate", "verify"):
+                if phase == "verify":
+                    server.stop()
+                    server.start()
+                started = time.monotonic()
+                code, output = captured([*program, phase], credentials(server), EVICTION_SECONDS_MAX, f"{name}-{phase}")
+                fetches = disk_fetches(server)
+                last = output.strip().splitlines()[-1] if output.strip() else ""
+                passed = code == 0 and fetches >= EVICTION_FETCHES_MIN
+                detail = f"{last}; exit code {code}, {fetches} fetches"
+                report.add(name, phase, passed, time.monotonic() - started, detail)
 
 
 def range_scans(run, suite, binary):
-    """Ranges, prefixes and samples of a collection, through the Python SDK, on each store that keeps documents on disk."""
+    """Ranges, prefixes and samples of a collection, through the Python SDK."""
     report = run.report
     program = [run.builds.get("python", toolchains.python)[0], layout.SOURCES / "python" / "range_scans.py"]
-    for storage in ("embedded", "log"):
-        name = f"{suite}-{storage}"
-        with served(run, name, binary, "--storage", storage) as server:
-            started = time.monotonic()
-            code, output = captured(program, credentials(server), RANGE_SCAN_SECONDS_MAX, name)
-            last = output.strip().splitlines()[-1] if output.strip() else ""
-            report.add(name, "scan", code == 0, time.monotonic() - started, f"{last}; exit code {code}")
+    with served(run, suite, binary) as server:
+        started = time.monotonic()
+        code, output = captured(program, credentials(server), RANGE_SCAN_SECONDS_MAX, suite)
+        last = output.strip().splitlines()[-1] if output.strip() else ""
+        report.add(suite, "scan", code == 0, time.monotonic() - started, f"{last}; exit code {code}")
 
 
 def disk_fetches(server):
@@ -231,11 +313,15 @@ QUICKSTARTS = {
     "go": quickstart_go,
     "rust": quickstart_rust,
 }
-OTHERS = {"memcapable": memcapable, "quickstart": quickstart, "debian": real_input, "eviction": eviction,
+GO_SUITES = {"gocb": go_suites.gocb, "gocbcore": go_suites.gocbcore, "gocbcore-dcp": go_suites.gocbcore}
+OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams),
+          **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
+          "debian": real_input, "eviction": eviction,
           "range-scans": range_scans, "cluster": nodes, "readme": readme_commands}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", "range-scans", "readme", *LANGUAGES, "cluster",
-       *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "quickstart"]
+ALL = ["eviction", "debian", "range-scans", "readme", *LANGUAGES, *GO_SUITES,
+       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster",
+       *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 
 def credentials(server):
@@ -250,8 +336,8 @@ def served(run, suite, binary, *arguments, certificates=None, users=()):
         arguments = [*arguments, "--storage", run.storage.replace("{suite}", suite.replace("-", "_"))]
     server = Server(binary, layout.DATA / suite, layout.LOGS / f"{suite}-server.log", arguments, certificates)
     try:
-        for name, roles in users:
-            server.add_user(name, PASSWORD, *roles)
+        for name, roles, bucket in users:
+            server.add_user(name, PASSWORD, *roles, bucket=bucket)
         server.start()
         yield server
         started = time.monotonic()

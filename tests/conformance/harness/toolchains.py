@@ -6,6 +6,7 @@ returns the command that starts the language's program, or raises
 `ToolchainError` with the log to look at.
 """
 
+import glob
 import hashlib
 import os
 import shutil
@@ -71,6 +72,16 @@ def java_class_path():
     return f"{layout.JAVA / 'classes'}{os.pathsep}{layout.JAVA / 'lib' / '*'}"
 
 
+def java_consumer():
+    java()
+    # Many of them start, and none runs for long.
+    return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", java_class_path(), "oribi.conformance.Consumer"]
+
+
+def go_consumer():
+    return [go_build("consumer", "./consumer")]
+
+
 def go():
     return [go_build("program", ".")]
 
@@ -103,6 +114,27 @@ def memcapable():
     return ["memccapable"]
 
 
+def memcached():
+    """Failing requests are sent to it, too."""
+    require(memcached="memcached")
+
+
+def perl_client():
+    """Cache::Memcached::Fast."""
+    require_file("/usr/lib/*/perl5/*/Cache/Memcached/Fast.pm", "libcache-memcached-fast-perl")
+
+
+def php_client():
+    require(php="php-cli")
+    require_file("/usr/lib/php/*/memcached.so", "php-memcached")
+
+
+def ruby_client():
+    """Dalli."""
+    require(ruby="ruby")
+    require_file("/usr/share/rubygems-integration/all/gems/dalli-*/lib/dalli.rb", "ruby-dalli")
+
+
 def oribi():
     execute("oribi", ["cargo", "build", "--release", "--locked", "--package", "oribi"], layout.REPOSITORY)
     return layout.REPOSITORY / "target" / "release" / "oribi"
@@ -124,12 +156,21 @@ def once(directory, inputs, install):
 def require(**packages):
     """Makes sure that commands exist, from the Debian package named for each where it may be installed."""
     for command, package in packages.items():
-        if shutil.which(command):
-            continue
-        if package is None or os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise ToolchainError(f"`{command}` is not installed")
-        execute("apt", ["apt-get", "update", "--quiet"])
-        execute("apt", ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package])
+        if not shutil.which(command):
+            install_package(package, f"`{command}`")
+
+
+def require_file(pattern, package):
+    """Makes sure that a file of a Debian package exists."""
+    if not glob.glob(pattern):
+        install_package(package, f"the Debian package {package}")
+
+
+def install_package(package, what):
+    if package is None or os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ToolchainError(f"{what} is not installed")
+    execute("apt", ["apt-get", "update", "--quiet"])
+    execute("apt", ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package])
 
 
 def execute(suite, command, directory=None):

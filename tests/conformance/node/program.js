@@ -18,6 +18,8 @@ const nodes = require('./nodes.js')
 const { rights } = require('./rights.js')
 const { scans } = require('./scans.js')
 const subDocuments = require('./sub_documents.js')
+const transactions = require('./transactions.js')
+const { transfers, lost, killed } = require('./transfers.js')
 
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
 const DOCUMENTS = 50_000
@@ -284,7 +286,32 @@ const steps = {
     return `${acknowledged.size} survived, reconnected after ${(reconnected / 1000).toFixed(2)} s`
   },
 
+  commit: () => withPlaces(transactions.commit),
+  'roll-back': () => withPlaces(transactions.rollBack),
+  conflicts: () => transactions.conflicts(cluster, collection),
+  'staged-reads': () => transactions.stagedReads(cluster, collection),
+  binary: () => transactions.binary(cluster, collection),
+  'transfers-none': () => transfers(cluster, collection, couchbase.DurabilityLevel.None),
+  'transfers-majority': () => transfers(cluster, collection, couchbase.DurabilityLevel.Majority),
+  'transfers-persist': () => transfers(cluster, collection, couchbase.DurabilityLevel.PersistToMajority),
+  'transfers-killed': async () => killed(openWith, await place('records'), control, (call) => eventually(call, TIMEOUTS)),
+  'transfers-lost': () => lost(openWith),
+
   ...Object.fromEntries(nodes.STEPS.map((step) => [step, () => nodes.change(collection, step, control, pastDeaths)])),
+}
+
+function openWith(more) {
+  return couchbase.connect(connectionString, { ...credentials, ...more })
+}
+
+// A collection of transactions.
+function place(name) {
+  return transactions.made(bucket, name, (call) => eventually(call, NOT_THERE_YET))
+}
+
+// A step of transactions over the default collection and two others.
+async function withPlaces(step) {
+  await step(cluster, collection, await place('left'), await place('right'))
 }
 
 function sameCas(actual, expected) {

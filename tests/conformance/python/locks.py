@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from couchbase.durability import DurabilityLevel, ServerDurability
 from couchbase.exceptions import (AmbiguousTimeoutException, CasMismatchException, DocumentLockedException,
                                   DocumentNotFoundException, DocumentNotLockedException, UnAmbiguousTimeoutException)
 from couchbase.options import GetAndLockOptions, RemoveOptions, ReplaceOptions, UpsertOptions
@@ -38,6 +39,11 @@ def locks(collection):
     collection.get_and_lock("locked", timedelta(seconds=1))
     collection.upsert("locked", {"n": 5}, UpsertOptions(timeout=timedelta(seconds=20)))
     equal(collection.get("locked").content_as[dict], {"n": 5})
+    # A durable write carries one durability frame more at each retry.
+    collection.get_and_lock("locked", timedelta(seconds=1))
+    durability = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
+    collection.upsert("locked", {"n": 6}, UpsertOptions(timeout=timedelta(seconds=20), durability=durability))
+    equal(collection.get("locked").content_as[dict], {"n": 6})
     raises(DocumentNotFoundException, lambda: collection.get_and_lock("never-written", LOCK))
     raises(DocumentNotFoundException, lambda: collection.unlock("never-written", 1))
     check(not collection.exists("never-written").exists, "nothing is made by a lock")

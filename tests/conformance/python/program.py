@@ -36,6 +36,8 @@ import nodes
 import rights
 import scans
 import sub_documents
+import transactions
+import transfers
 from checks import check, differ, equal, eventually, raises
 
 VALUE_BYTES_MAX = 20 * 1024 * 1024
@@ -275,6 +277,15 @@ class Program:
         ended = time.monotonic()
         return f"{DOCUMENTS / (written - started):.0f} writes/s, {DOCUMENTS / (ended - written):.0f} reads/s"
 
+    def with_places(self, step):
+        """A step of transactions over the default collection and two others."""
+        left, right = (transactions.made(self.bucket, name, NOT_THERE_YET) for name in ("left", "right"))
+        return step(self.cluster, self.collection, left, right)
+
+    def transfers_killed(self):
+        records = transactions.made(self.bucket, "records", NOT_THERE_YET)
+        return transfers.killed(functools.partial(self.open, self.password), records, (*TIMEOUTS, RequestCanceledException))
+
     def kill_restart(self):
         """Whatever was acknowledged as persisted must survive, also what was acknowledged last."""
         durability = ServerDurability(DurabilityLevel.PERSIST_TO_MAJORITY)
@@ -345,6 +356,18 @@ def main():
         "parallel-50000": program.parallel_50000,
         "kill-restart": program.kill_restart,
         **{step: functools.partial(program.change_nodes, step) for step in nodes.STEPS},
+    }
+    steps |= {
+        "commit": functools.partial(program.with_places, transactions.commit),
+        "roll-back": functools.partial(program.with_places, transactions.roll_back),
+        "conflicts": lambda: transactions.conflicts(program.cluster, program.collection),
+        "staged-reads": lambda: transactions.staged_reads(program.cluster, program.collection),
+        "binary": lambda: transactions.binary(program.cluster, program.collection),
+        "transfers-none": lambda: transfers.transfers(program.cluster, program.collection, DurabilityLevel.NONE),
+        "transfers-majority": lambda: transfers.transfers(program.cluster, program.collection, DurabilityLevel.MAJORITY),
+        "transfers-persist": lambda: transfers.transfers(program.cluster, program.collection, DurabilityLevel.PERSIST_TO_MAJORITY),
+        "transfers-killed": program.transfers_killed,
+        "transfers-lost": lambda: transfers.lost(functools.partial(program.open, program.password)),
     }
     wanted = os.environ["ORIBI_STEPS"].split(",")
     for name, step in steps.items():

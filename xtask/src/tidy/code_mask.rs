@@ -1,9 +1,9 @@
 //! Blanks out comments and literals of a Rust source, so that a rule sees code only.
 //!
-//! The result has the same lines and the same byte offsets as the input: masked bytes become spaces,
-//! line ends stay. It is a lexer for exactly what can hide a keyword (line and nested block comments,
-//! strings, raw strings, byte and C strings, characters), not a parser; lifetimes are told from
-//! character literals by the missing closing quote.
+//! The result has the same lines and the same byte offsets as the input: masked bytes become
+//! spaces, line ends stay. It is a lexer for exactly what can hide a keyword (line and nested block
+//! comments, strings, raw strings, byte and C strings, characters), not a parser; lifetimes are
+//! told from character literals by the missing closing quote.
 
 /// Returns `source` with comments and the insides of literals replaced by spaces.
 pub(super) fn code_only(source: &str) -> String {
@@ -94,8 +94,8 @@ fn character_length(rest: &[u8]) -> usize {
     }
 }
 
-/// A raw string with any of the prefixes `r`, `br` and `cr`, or 0. Plain `b".."` and `c".."` are found at their
-/// quote.
+/// A raw string with any of the prefixes `r`, `br` and `cr`, or 0. Plain `b".."` and `c".."` are
+/// found at their quote.
 fn raw_string_length(rest: &[u8]) -> usize {
     let prefix = match rest {
         [b'r', ..] => 1,

@@ -4,7 +4,8 @@
 //! opens one file in the middle of the tree needs exactly that. Length is a proxy: past the limit
 //! there is nearly always a second noun inside.
 
-use super::{Finding, SourceFile};
+use super::finding::Finding;
+use super::source_tree::SourceFile;
 
 /// Longest allowed source file, in lines.
 pub(super) const LINES_MAX: usize = 600;

@@ -4,7 +4,8 @@
 //! anchors within a page are left alone: whether a host answers is no business of a build, and
 //! anchor names depend on who renders the page.
 
-use super::{Finding, SourceFile, SourceTree};
+use super::finding::Finding;
+use super::source_tree::{SourceFile, SourceTree};
 
 pub(super) fn check(file: &SourceFile, tree: &SourceTree, findings: &mut Vec<Finding>) {
     let mut in_code_block = false;
@@ -54,7 +55,8 @@ fn targets(line: &str) -> Vec<String> {
     found
 }
 
-/// Path of `target` as seen from the file `from`, both relative to the root; `None` when it leaves the root.
+/// Path of `target` as seen from the file `from`, both relative to the root; `None` when it leaves
+/// the root.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> =
         if target.starts_with('/') { Vec::new() } else { from.split('/').collect() };

@@ -2,7 +2,8 @@
 //!
 //! The patterns are written in two halves here, so that this file does not find itself.
 
-use super::{Finding, SourceFile};
+use super::finding::Finding;
+use super::source_tree::SourceFile;
 
 /// Text that may stand nowhere in a Rust file, and why.
 const FORBIDDEN_TEXT: [(&str, &str); 4] = [

@@ -3,7 +3,8 @@
 //! Documents show programs that CI runs; the mark keeps the shown text and the run text one thing.
 //! The mark stands alone on the line before the block, and the path is relative to the root.
 
-use super::{Finding, SourceFile, SourceTree};
+use super::finding::Finding;
+use super::source_tree::{SourceFile, SourceTree};
 
 pub(super) fn check(file: &SourceFile, tree: &SourceTree, findings: &mut Vec<Finding>) {
     let lines: Vec<&str> = file.text.lines().collect();

@@ -1,6 +1,8 @@
 //! Every rule rejects its sample, accepts the sound version of it, and names the right line.
 
-use super::{Finding, SourceFile, SourceTree, check, code_mask, file_shape};
+use super::finding::Finding;
+use super::source_tree::{SourceFile, SourceTree};
+use super::{check, code_mask, file_shape};
 
 fn file(path: &str, text: impl Into<String>) -> SourceFile {
     SourceFile { path: path.to_owned(), text: text.into() }
@@ -55,6 +57,26 @@ fn leftovers_are_rejected() {
     }
     let path = "crates/a/src/lib.rs";
     assert_eq!(findings_in(path, "//! Header.\nlet name = \"tmp.XXXXXX\";\n"), []);
+}
+
+#[test]
+fn threads_are_started_by_the_supervisor_only() {
+    for (head, tail) in [("std::thread::", "spawn(f)"), ("thread::", "Builder::new()")] {
+        let text = format!("//! thread::spawn( in prose.\n\nfn f() {{ {head}{tail}; }}\n");
+        let found = findings_in("crates/oribi-server/src/worker.rs", text.as_str());
+        assert_one(&found, 3, "oribi_supervisor::spawn");
+        assert_one(&findings_in("crates/oribi/src/serve.rs", text.as_str()), 3, "nobody watches");
+        for free in [
+            "crates/oribi-supervisor/src/lib.rs",
+            "crates/oribi-tools/src/perf/run.rs",
+            "crates/oribi-engine/tests/bucket/main.rs",
+            "crates/oribi-engine/src/checkpoint/tests.rs",
+        ] {
+            assert_eq!(findings_in(free, text.as_str()), [], "{free}");
+        }
+        let test = format!("//! Header.\n\n#[cfg(test)]\nmod tests {{\n    {head}{tail};\n}}\n");
+        assert_eq!(findings_in("crates/oribi-server/src/worker.rs", test), []);
+    }
 }
 
 #[test]
@@ -136,6 +158,23 @@ fn links_have_to_lead_somewhere() {
     assert_one(&tree("text\n[gone](missing.md)\n"), 2, "missing.md");
     assert_one(&tree("[out](../../etc/passwd)\n"), 1, "leads nowhere");
     assert_one(&tree("![image](images/plot.png \"title\")\n"), 1, "plot.png");
+}
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let tree = |text: &str| {
+        check(&SourceTree::from_files(vec![
+            file("COMPAT.md", text),
+            file("tests/a.rs", "//! Tests.\n\nfn b() {}\n\nfn takes<T>() {}\n"),
+            file("tests/steps.py", "LOCKS = step()\n"),
+        ]))
+    };
+    let sound = "| `tests/a.rs::b` | `tests/a.rs::takes`, `tests/steps.py::LOCKS` | `Vec::new` |\n";
+    assert_eq!(tree(sound), []);
+    assert_one(&tree("x\n`tests/a.rs::bc`\n"), 2, "names no test");
+    assert_one(&tree("`tests/a.rs::take`\n"), 1, "names no test");
+    assert_one(&tree("`tests/steps.py::WRITES`\n"), 1, "names no test");
+    assert_one(&tree("`tests/gone.rs::b`\n"), 1, "no source file");
 }
 
 #[test]

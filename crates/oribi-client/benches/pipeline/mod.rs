@@ -11,8 +11,9 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use oribi_client::pipeline::{Pipeline, PipelineOptions};
-use oribi_client::{Client, ConnectOptions, Connection, Operation, WriteOptions};
+use oribi_client::{
+    Client, ConnectOptions, Connection, Operation, Pipeline, PipelineOptions, WriteOptions,
+};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, SetExtras};
 use oribi_protocol::status::Status;
@@ -108,7 +109,7 @@ impl Work {
     async fn by_pipeline(&self, server: ConnectOptions, opcode: Opcode) -> Result<Spent> {
         let client = Client::connect(server).await?;
         let write = WriteOptions::default();
-        let limits = PipelineOptions { operations_max: IN_FLIGHT, bytes_max: usize::MAX };
+        let limits = PipelineOptions::new().operations_max(IN_FLIGHT).bytes_max(usize::MAX);
         let mut pipeline = client.pipeline(limits);
         let watch = Stopwatch::start();
         for number in 0..self.operations {
@@ -129,7 +130,7 @@ impl Work {
     }
 
     async fn take_one(&self, pipeline: &mut Pipeline<'_>, opcode: Opcode) -> Result<()> {
-        let (_, reply) = pipeline.next().await.context("something is in flight")?;
+        let reply = pipeline.next().await.context("something is in flight")?.result;
         let reply = reply?;
         match opcode {
             Opcode::Get => ensure!(reply.value.len() == self.value.len(), "another value came"),

@@ -1,9 +1,9 @@
 //! Fetching the map.
 //!
-//! Owns: whom to ask, and how long. Every node is asked, because one that the cluster has lost sight of keeps saying that its old map is
-//! the newest. So the fetch is over when somebody has given a newer map, or when those who can be reached have
-//! none; nobody waits long for a node that does not answer while another one does. Called by the cluster, one fetch at
-//! a time.
+//! Owns which nodes to ask, and for how long. It asks every node, because a node cut off from the
+//! cluster keeps offering its stale map as the newest. The fetch ends when a node gives a newer
+//! map, or when the nodes that answer have none; once one has answered, it waits only briefly for
+//! the others. The cluster calls it, one fetch at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,8 @@ enum Fetched {
 }
 
 impl Cluster {
-    /// Asks the nodes. Those without a connection are waited for only if no other answers; else they are connected to for the
-    /// next time.
+    /// Asks the nodes. Those without a connection are waited for only if no other answers; else
+    /// they are connected to for the next time.
     pub(super) async fn fetch(&self, deadline: Instant) -> Result<(), ClientError> {
         let topology = self.topology();
         let is_ready = |node: &&Arc<Node>| node.open_connection().is_some();
@@ -56,7 +56,8 @@ impl Cluster {
         Err(failure.unwrap_or_else(|| self.no_node(Opcode::GetClusterConfig)))
     }
 
-    /// Asks these nodes at once, until one has given a newer map, or those that answer have none; an error when none answers.
+    /// Asks these nodes at once, until one has given a newer map, or those that answer have none;
+    /// an error when none answers.
     async fn fetch_from(
         &self,
         nodes: &[&Arc<Node>],
@@ -102,7 +103,7 @@ async fn map_of(
     let opcode = Opcode::GetClusterConfig;
     let connection = node.link(Vbid(0)).connection(opcode, deadline, FETCH_TIMEOUT).await?;
     let extras = present.encode();
-    let can_compare = connection.has(Feature::GetClusterConfigWithKnownVersion)
+    let can_compare = connection.features().has(Feature::GetClusterConfigWithKnownVersion)
         && present.epoch >= 1
         && present.revision >= 1;
     let extras = if can_compare { &extras[..] } else { &[] };

@@ -12,7 +12,7 @@ use oribi_types::{CollectionId, Datatype, Vbid};
 use super::Operation;
 use crate::compression;
 use crate::error::ClientError;
-use crate::multiplexer::Multiplexer;
+use crate::features::Features;
 
 /// What a connection understands, as far as requests depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,12 +26,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The terms of an open connection. `compress_writes` is what the client wishes.
-    pub fn of(connection: &Multiplexer, compress_writes: bool) -> Terms {
+    /// The terms of a connection with `granted` features. `compress_writes` is what the client
+    /// wishes.
+    pub fn of(granted: Features, compress_writes: bool) -> Terms {
         Terms {
-            collections: connection.has(Feature::Collections),
-            framing: connection.has(Feature::AltRequest),
-            compress: compress_writes && connection.has(Feature::Snappy),
+            collections: granted.has(Feature::Collections),
+            framing: granted.has(Feature::AltRequest),
+            compress: compress_writes && granted.has(Feature::Snappy),
         }
     }
 }

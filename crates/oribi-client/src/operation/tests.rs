@@ -1,7 +1,7 @@
 //! Operations as requests: opcode, extras, prefix and framing.
 
 use oribi_protocol::limits::VALUE_BYTES_MAX;
-use oribi_types::Vbid;
+use oribi_types::{DurabilityLevel, Vbid};
 
 use super::*;
 
@@ -79,18 +79,12 @@ fn values_are_compressed_where_that_pays() {
 
 #[test]
 fn a_counter_without_initial_value_is_not_created() {
-    let mut options = CounterOptions {
-        delta: 5,
-        decrement: true,
-        initial: None,
-        expiry: 7,
-        durability: DurabilityLevel::None,
-    };
+    let options = CounterOptions::decrement(5).expiry(7);
     let (opcode, _, extras, _) = encode(&Operation::counter(b"n", &options), None);
     assert_eq!(opcode, Opcode::Decrement);
     let expected = CounterExtras { delta: 5, initial: 0, expiry: COUNTER_DO_NOT_CREATE };
     assert_eq!(CounterExtras::decode(&extras), Some(expected));
-    options.initial = Some(10);
+    let options = options.initial(10);
     let (_, _, extras, _) = encode(&Operation::counter(b"n", &options), None);
     let expected = CounterExtras { delta: 5, initial: 10, expiry: 7 };
     assert_eq!(CounterExtras::decode(&extras), Some(expected));
@@ -98,13 +92,11 @@ fn a_counter_without_initial_value_is_not_created() {
 
 #[test]
 fn durability_and_preserved_expiry_are_frame_infos() {
-    let options = WriteOptions {
-        cas: Cas(42),
-        durability: DurabilityLevel::PersistToMajority,
-        durability_timeout_ms: Some(1000),
-        preserve_expiry: true,
-        ..WriteOptions::default()
-    };
+    let options = WriteOptions::new()
+        .cas(Cas(42))
+        .durability(DurabilityLevel::PersistToMajority)
+        .durability_timeout_ms(1000)
+        .preserve_expiry(true);
     let operation = Operation::upsert(b"k", Bytes::new(), &options);
     let mut encoder = Encoder::default();
     let default = CollectionId::DEFAULT;

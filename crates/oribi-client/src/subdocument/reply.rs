@@ -1,19 +1,20 @@
 //! What comes back from operations on parts of a document.
 //!
-//! A lookup has an outcome for each path, and is no failure when some are. A write succeeds or fails as
-//! a whole; a failure names the first path that could not be changed.
+//! A lookup has an outcome for each path, and is no failure when some are. A write succeeds or
+//! fails as a whole; a failure names the first path that could not be changed.
 
 use bytes::{Buf, Bytes};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::Cas;
 
-use crate::error::{ClientError, Malformed, PathError};
-use crate::reply::{MutationToken, Reply, Unusable};
-use crate::response::Response;
+use crate::error::{Malformed, PathError};
+use crate::path_outcome::is_about_tombstone;
+use crate::reply::{MutationToken, Reply};
 
 /// The answer to [`crate::Operation::lookup_in`].
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct LookupInReply {
     /// CAS of the document.
     pub cas: Cas,
@@ -25,6 +26,7 @@ pub struct LookupInReply {
 
 /// The answer to [`crate::Operation::mutate_in`].
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MutateInReply {
     /// CAS of the document.
     pub cas: Cas,
@@ -32,8 +34,18 @@ pub struct MutateInReply {
     pub mutation: Option<MutationToken>,
     /// True when the document was, and still is, deleted.
     pub is_deleted: bool,
-    /// New values of paths that have one (counters), with the path's position.
-    pub values: Vec<(usize, Bytes)>,
+    /// New values of paths that have one (counters).
+    pub values: Vec<PathValue>,
+}
+
+/// The new value at a path that was changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PathValue {
+    /// Position of the path in the request, from 0.
+    pub index: usize,
+    /// JSON.
+    pub value: Bytes,
 }
 
 impl LookupInReply {
@@ -71,7 +83,7 @@ impl MutateInReply {
         let mut rest = reply.value;
         if opcode != Opcode::SubdocMultiMutation as u8 {
             if !rest.is_empty() {
-                values.push((0, rest));
+                values.push(PathValue { index: 0, value: rest });
             }
             return Ok(MutateInReply { cas, mutation, is_deleted, values });
         }
@@ -81,7 +93,7 @@ impl MutateInReply {
             if index >= paths || values.len() == paths {
                 return Err(Malformed::new("a value for a path that was not asked for"));
             }
-            values.push((index, value));
+            values.push(PathValue { index, value });
         }
         Ok(MutateInReply { cas, mutation, is_deleted, values })
     }
@@ -96,62 +108,4 @@ fn split_value(rest: &mut Bytes) -> Result<(u16, Bytes), Malformed> {
         return Err(cut_off());
     }
     Ok((status, rest.split_to(bytes)))
-}
-
-const fn is_about_tombstone(status: u16) -> bool {
-    status == Status::SubdocSuccessDeleted.code()
-        || status == Status::SubdocMultiPathFailureDeleted.code()
-}
-
-const fn is_multi_failure(status: u16) -> bool {
-    status == Status::SubdocMultiPathFailure.code()
-        || status == Status::SubdocMultiPathFailureDeleted.code()
-}
-
-fn is_single(opcode: Opcode) -> bool {
-    (Opcode::SubdocGet..=Opcode::SubdocReplaceBodyWithXattr).contains(&opcode)
-        && !matches!(opcode, Opcode::SubdocMultiLookup | Opcode::SubdocMultiMutation)
-}
-
-fn is_single_lookup(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocGetCount)
-}
-
-/// True for a status that says how paths fared, not that the request was refused.
-pub(crate) fn is_outcome(opcode: Opcode, status: u16) -> bool {
-    match opcode {
-        Opcode::SubdocMultiLookup | Opcode::SubdocMultiMutation => {
-            is_multi_failure(status) || is_about_tombstone(status)
-        }
-        _ if is_single(opcode) => {
-            let is_path_status = PathError::from_status(status)
-                .is_err_and(|error| !matches!(error, PathError::Other(_)));
-            is_path_status || is_about_tombstone(status)
-        }
-        _ => false,
-    }
-}
-
-/// Turns the outcome of a write that failed at a path into its error.
-pub(crate) fn check_mutation(
-    opcode: Opcode,
-    status: u16,
-    response: &Response,
-) -> Result<(), Unusable> {
-    let failed = |index, status| {
-        let error = PathError::from_status(status).err().unwrap_or(PathError::Other(status));
-        Err(Unusable::Error(ClientError::Path { index, error }))
-    };
-    if opcode == Opcode::SubdocMultiMutation && is_multi_failure(status) {
-        let value = response.value();
-        let Some(&[index, high, low]) = value.first_chunk::<3>() else {
-            return Err(Malformed::new("a failed path has a number and a status").into());
-        };
-        return failed(usize::from(index), u16::from_be_bytes([high, low]));
-    }
-    let is_single_write = is_single(opcode) && !is_single_lookup(opcode);
-    if is_single_write && !is_about_tombstone(status) {
-        return failed(0, status);
-    }
-    Ok(())
 }

@@ -3,12 +3,13 @@
 use oribi_protocol::frame::Header;
 use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
-use oribi_types::Vbid;
+use oribi_types::{Cas, Vbid};
 
 use super::*;
 use crate::error::PathError;
-use crate::reply::{Reply, Unusable};
+use crate::reply::Reply;
 use crate::response::Response;
+use crate::response::Unusable;
 
 fn lookup(paths: &[Lookup<'_>], access_deleted: bool) -> (Opcode, Vec<u8>, Bytes) {
     let (head, value) = encode_lookup(paths, &LookupInOptions { access_deleted }).unwrap();
@@ -68,7 +69,7 @@ fn several_paths_and_whole_documents_are_specs() {
         ..MutateInOptions::default()
     };
     let (opcode, extras, value) = mutation(&paths, &options);
-    assert_eq!((opcode, extras), (Opcode::SubdocMultiMutation, vec![0, 0, 0, 7, 0x11]));
+    assert_eq!((opcode, extras), (Opcode::SubdocMultiMutation, vec![0, 0, 0, 7, 0x15]));
     let mut expected = b"\xc8\x14\x00\x01\x00\x00\x00\x11t\"${Mutation.CAS}\"".to_vec();
     expected.extend_from_slice(b"\xc9\x00\x00\x01\x00\x00\x00\x00a");
     expected.extend_from_slice(b"\x01\x00\x00\x00\x00\x00\x00\x02{}");
@@ -162,7 +163,8 @@ fn writes_return_the_values_that_there_are() {
     let value = b"\x00\x00\x00\x00\x00\x00\x015\x02\x00\x00\x00\x00\x00\x0210";
     let multi = reply(Opcode::SubdocMultiMutation, Status::Success, value).unwrap();
     let decoded = MutateInReply::decode(multi.clone(), 3).unwrap();
-    let expected = [(0, Bytes::from_static(b"5")), (2, Bytes::from_static(b"10"))];
+    let expected = [(0, "5"), (2, "10")]
+        .map(|(index, value)| PathValue { index, value: Bytes::from_static(value.as_bytes()) });
     assert_eq!(decoded.values, expected);
     MutateInReply::decode(multi, 2).unwrap_err();
     let single = reply(Opcode::SubdocCounter, Status::Success, b"5").unwrap();

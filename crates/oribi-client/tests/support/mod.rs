@@ -38,11 +38,7 @@ pub fn bind() -> (TcpListener, u16) {
 
 /// Options that lead to a server of this module.
 pub fn options_for(port: u16) -> ConnectOptions {
-    ConnectOptions {
-        port,
-        mechanism: Mechanism::Plain,
-        ..ConnectOptions::new("user", "secret", "default")
-    }
+    ConnectOptions::new("user", "secret", "default").port(port).mechanism(Mechanism::Plain)
 }
 
 /// Starts a server on a free port and returns options that lead to it.

@@ -1,12 +1,13 @@
 //! Time of one allocation and its free, in the patterns that a server has.
 //!
-//! Both allocators take turns within each round, and the best and the median round are printed: on a shared
-//! machine the best is what the code costs. Patterns:
+//! Both allocators take turns within each round, and the best and the median round are printed: on
+//! a shared machine the best is what the code costs. Patterns:
 //!
 //! - `pair`: a block is freed right after it was allocated; the fastest that is possible.
 //! - `batch`: 512 blocks, then all freed in that order, as a pipelined batch and its flush do it.
-//! - `replace`: of many live blocks one at random is freed and a new one takes its place; its header is
-//!   written, as an item's is. `fill` writes the whole block instead, `read` reads one at random at its end.
+//! - `replace`: of many live blocks one at random is freed and a new one takes its place; its
+//!   header is written, as an item's is. `fill` writes the whole block instead, `read` reads one at
+//!   random at its end.
 //! - `hand_over`: one thread allocates, another frees.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -16,6 +17,8 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use oribi_engine::block_arena;
+
+use crate::arguments::{each, number};
 
 /// One way to get and to free blocks.
 trait Allocator: Copy + Send + 'static {
@@ -76,24 +79,19 @@ struct Options {
 }
 
 impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options { live: 200_000, rounds: 7, bytes: vec![80, 576, 4096] };
-        while let Some(name) = arguments.next() {
-            if name == "--bench" {
-                continue;
-            }
-            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-            let number =
-                |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
-            match name.as_str() {
-                "--live" => options.live = number(&value)?.max(1),
-                "--rounds" => options.rounds = number(&value)?.max(1),
+        each(arguments, |name, value| {
+            match name {
+                "--live" => options.live = number(value)?.max(1),
+                "--rounds" => options.rounds = number(value)?.max(1),
                 "--bytes" => {
-                    options.bytes = value.split(',').map(number).collect::<Result<_, _>>()?
+                    options.bytes = value.split(',').map(number).collect::<Result<_, _>>()?;
                 }
-                _ => return Err(format!("{name} is not known")),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         if options.bytes.contains(&0) {
             return Err("a block has at least one byte".to_owned());
         }

@@ -1,23 +1,35 @@
 //! Costs of the checkpoint queue, one JSON object a line.
 //!
-//! - `expel`: a cursor has processed so many items, and one more is queued behind them. `hold_ns` is the time under the
-//!   queue lock to take them out and, in a second hold, to settle their memory; `read_ns` the longest hold in which the
-//!   cursor read them, `free_ns` what freeing them took without the lock. `closed`: checkpoints as long as a server's. `open`:
-//!   all items were in one open checkpoint when the cursor came.
-//! - `enqueue`: nanoseconds to queue a new version of one of 64 hot keys, whose version before it is
-//!   taken out, by the number of other items in the same checkpoint. Blocks are made before and freed after.
+//! - `expel`: a cursor has processed so many items, and one more is queued behind them. `hold_ns`
+//!   is the time under the queue lock to take them out and, in a second hold, to settle their
+//!   memory; `read_ns` the longest hold in which the cursor read them, `free_ns` what freeing them
+//!   took without the lock. `closed`: checkpoints as long as a server's. `open`: all items were in
+//!   one open checkpoint when the cursor came.
+//! - `enqueue`: nanoseconds to queue a new version of one of 64 hot keys, whose version before it
+//!   is taken out, by the number of other items in the same checkpoint. Blocks are made before and
+//!   freed after.
+//! - `streams`: so many streams beside the flusher have passed [`STREAMED_ITEMS`] items in
+//!   checkpoints of [`STREAM_READ_ITEMS_MAX`] each. `hold_ns` as above; `read_ns` is the longest
+//!   hold in which a stream read, the copying of references included.
 //! - `memory`: bytes that the queue takes for an item beyond the item's own block.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::checkpoint::{CheckpointLimits, CheckpointManager, CursorId, ReadLimits};
-use oribi_engine::limits::READ_CHECKPOINTS_MAX;
+use oribi_engine::checkpoint::{
+    CheckpointLimits, CheckpointManager, CursorId, ReadLimits, StreamSink, StreamWaker,
+};
+use oribi_engine::limits::{READ_CHECKPOINTS_MAX, STREAM_READ_ITEMS_MAX};
 use oribi_engine::{ItemFields, ItemRef, NewItem};
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
 use parking_lot::Mutex;
 
+use crate::arguments::{each, number};
+
 const HOT_KEYS: usize = 64;
+/// Items that the streams of a measure have passed.
+const STREAMED_ITEMS: usize = 64 * STREAM_READ_ITEMS_MAX;
 /// Enqueues between two looks at the clock.
 const BATCH: usize = 256;
 const UNLIMITED: CheckpointLimits =
@@ -32,31 +44,29 @@ const READ_ALL: ReadLimits = ReadLimits {
 struct Options {
     items: Vec<usize>,
     queued: Vec<usize>,
+    streams: Vec<usize>,
     rounds: usize,
 }
 
 impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options {
             items: vec![1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000],
             queued: vec![1000, 10_000, 100_000, 1_000_000],
+            streams: vec![1, 10, 100],
             rounds: 9,
         };
-        while let Some(name) = arguments.next() {
-            if name == "--bench" {
-                continue;
-            }
-            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-            let number =
-                |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
+        each(arguments, |name, value| {
             let numbers = || value.split(',').map(number).collect::<Result<Vec<_>, _>>();
-            match name.as_str() {
+            match name {
                 "--items" => options.items = numbers()?,
                 "--queued" => options.queued = numbers()?,
-                "--rounds" => options.rounds = number(&value)?.max(1),
-                _ => return Err(format!("{name} is not known")),
+                "--streams" => options.streams = numbers()?,
+                "--rounds" => options.rounds = number(value)?.max(1),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         if options.items.contains(&0) {
             return Err("there is at least one item to expel".to_owned());
         }
@@ -81,6 +91,12 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
                 ))?;
             }
         }
+        for &streams in &options.streams {
+            let (hold_ns, read_ns) = expel_beside(streams);
+            line(format!(
+                r#"{{"measure":"streams","items":{streams},"round":{round},"hold_ns":{hold_ns},"read_ns":{read_ns}}}"#
+            ))?;
+        }
         for &queued in &options.queued {
             let ns = enqueue(queued);
             line(format!(
@@ -99,7 +115,7 @@ fn new_item(number: usize) -> NewItem {
 
 fn queue(limits: CheckpointLimits) -> (CheckpointManager, CursorId) {
     let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), limits);
-    let cursor = manager.register_cursor("persistence", Seqno(0), false).id;
+    let cursor = manager.register_cursor("persistence", Seqno(0)).id;
     (manager, cursor)
 }
 
@@ -141,6 +157,54 @@ fn expel(items: usize, limits: CheckpointLimits) -> (Expel, f64) {
     let hold_ns = (first_hold + start.elapsed()).as_nanos();
     assert_eq!(queue.lock().lowest_needed(), Seqno(items as u64 + 1));
     (Expel { read_ns, hold_ns, free_ns }, bytes_per_item)
+}
+
+/// The owner of streams that poll.
+struct Unheard;
+
+impl StreamSink for Unheard {
+    fn ready(&self, _: u64) {}
+}
+
+/// Times under the queue lock of one expel and of the longest read of a stream.
+fn expel_beside(streams: usize) -> (u128, u128) {
+    let (manager, cursor) = queue(CheckpointLimits::default());
+    let queue = Mutex::new(manager);
+    let sink: Arc<dyn StreamSink> = Arc::new(Unheard);
+    let register = |number: usize| {
+        let waker = StreamWaker::new(Arc::clone(&sink), number as u64);
+        queue.lock().register_stream("stream", Seqno(0), waker).id
+    };
+    let streams: Vec<CursorId> = (0..streams).map(register).collect();
+    let mut read_ns = 0;
+    for number in 0..STREAMED_ITEMS {
+        push(&mut queue.lock(), number);
+        if number % STREAM_READ_ITEMS_MAX != STREAM_READ_ITEMS_MAX - 1 {
+            continue;
+        }
+        for stream in &streams {
+            let start = Instant::now();
+            let batch = queue.lock().read_stream(*stream);
+            read_ns = read_ns.max(start.elapsed().as_nanos());
+            assert!(batch.is_some_and(|batch| !batch.is_empty()));
+        }
+        queue.lock().close_open();
+    }
+    for stream in &streams {
+        // The queue ends here, so the last batch is accepted.
+        assert!(queue.lock().read_stream(*stream).is_some_and(|batch| batch.is_empty()));
+    }
+    while queue.lock().read(cursor, READ_ALL).is_some_and(|batch| batch.more) {}
+    queue.lock().advance(cursor);
+    let start = Instant::now();
+    let expelled = queue.lock().expel();
+    let first_hold = start.elapsed();
+    let freed = expelled.free();
+    let start = Instant::now();
+    queue.lock().settle(freed);
+    let hold_ns = (first_hold + start.elapsed()).as_nanos();
+    assert_eq!(queue.lock().lowest_needed(), Seqno(STREAMED_ITEMS as u64 + 1));
+    (hold_ns, read_ns)
 }
 
 /// Nanoseconds of one enqueue that replaces a version of a hot key.

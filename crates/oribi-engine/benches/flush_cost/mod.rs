@@ -1,21 +1,23 @@
 //! Cost of a persisted document, one JSON object a line.
 //!
-//! Documents are queued first, in every vbucket in turn, and flushed after, so that no writer is in the way. `store` is
-//! `none` for one that takes every commit and keeps nothing: what is left is what the engine does, to read the queue, to build
-//! records and to let go of them. `log` and `sorted` are the real ones, in a directory under the system's temporary one.
-//! `cpu_ns` is the time of the flushing thread alone, `process_cpu_ns` that of all threads; both and `wall_ns` are by item.
+//! Documents are queued first, in every vbucket in turn, and flushed after, so that no writer is in
+//! the way. `store` is `none` for one that takes every commit and keeps nothing: the rest is the
+//! engine's work to read the queue, to build records and to free them. `log` is the real one, in a
+//! directory under the system's temporary one. `cpu_ns` is the time of the flushing
+//! thread alone, `process_cpu_ns` that of all threads; both and `wall_ns` are by item.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, Storage, StoreMode, StoreRequest, Upkeep,
-};
+use oribi_engine::{Bucket, BucketConfig, EvictionPolicy, MutationOutcome, StoreRequest};
 use oribi_storage::testing::NullStore;
-use oribi_storage::{FjallStore, KvStore, LogStore, StoreError};
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_storage::{KvStore, LogStore, StoreError};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
+
+use crate::arguments::{each, number};
+use crate::cpu_time;
 
 struct Options {
     items: usize,
@@ -26,28 +28,23 @@ struct Options {
 }
 
 impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-        let stores = ["none", "log", "sorted"].map(str::to_owned).to_vec();
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+        let stores = ["none", "log"].map(str::to_owned).to_vec();
         let mut options = Options { items: 400_000, vbuckets: 64, bytes: 512, rounds: 5, stores };
-        while let Some(name) = arguments.next() {
-            if name == "--bench" {
-                continue;
-            }
-            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-            let number =
-                |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
-            match name.as_str() {
-                "--items" => options.items = number(&value)?.max(1),
+        each(arguments, |name, value| {
+            match name {
+                "--items" => options.items = number(value)?.max(1),
                 "--vbuckets" => {
                     options.vbuckets =
-                        u16::try_from(number(&value)?).map_err(|error| error.to_string())?;
+                        u16::try_from(number(value)?).map_err(|error| error.to_string())?;
                 }
-                "--bytes" => options.bytes = number(&value)?,
-                "--rounds" => options.rounds = number(&value)?.max(1),
+                "--bytes" => options.bytes = number(value)?,
+                "--rounds" => options.rounds = number(value)?.max(1),
                 "--stores" => options.stores = value.split(',').map(str::to_owned).collect(),
-                _ => return Err(format!("{name} is not known")),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(options)
     }
 }
@@ -77,9 +74,6 @@ fn open_store(name: &str, path: &Path) -> Result<Arc<dyn KvStore>, String> {
     Ok(match name {
         "none" => Arc::new(NullStore),
         "log" => Arc::new(LogStore::open(&path.join("log"), Default::default()).map_err(text)?),
-        "sorted" => {
-            Arc::new(FjallStore::open(&path.join("sorted"), Default::default()).map_err(text)?)
-        }
         _ => return Err(format!("there is no store {name}")),
     })
 }
@@ -93,18 +87,11 @@ struct Cost {
 
 fn measure(options: &Options, store: Arc<dyn KvStore>) -> Result<Cost, String> {
     let config = BucketConfig {
-        name: "bench".to_owned(),
-        uuid: "0".repeat(32),
         vbuckets: options.vbuckets,
         memory_quota_bytes: 1 << 40,
-        flush_enabled: false,
         value_bytes_max: options.bytes.max(1),
-        flush_interval_ms: 0,
-        storage: Storage::Persistent,
         eviction: EvictionPolicy::None,
-        high_watermark_percent: 85,
-        low_watermark_percent: 75,
-        upkeep: Upkeep::default(),
+        ..BucketConfig::default()
     };
     let mut next = 1_u64;
     let entropy = Box::new(move || {
@@ -113,7 +100,7 @@ fn measure(options: &Options, store: Arc<dyn KvStore>) -> Result<Cost, String> {
     });
     let bucket = Bucket::open(config, store, entropy, false).map_err(|error| error.to_string())?;
     fill(&bucket, options)?;
-    let (cpu_before, process_before) = (thread_cpu_ns(), process_cpu_ns());
+    let (cpu_before, process_before) = (thread_cpu_ns(), cpu_time::process_ns());
     let start = Instant::now();
     let (mut items, mut commits) = (0, 0);
     while items < options.items {
@@ -123,8 +110,8 @@ fn measure(options: &Options, store: Arc<dyn KvStore>) -> Result<Cost, String> {
     let each = |ns: f64| ns / options.items as f64;
     Ok(Cost {
         wall_ns: each(start.elapsed().as_nanos() as f64),
-        cpu_ns: each(thread_cpu_ns() - cpu_before),
-        process_cpu_ns: each(process_cpu_ns() - process_before),
+        cpu_ns: each((thread_cpu_ns() - cpu_before) as f64),
+        process_cpu_ns: each(cpu_time::process_ns().saturating_sub(process_before) as f64),
         commits,
     })
 }
@@ -134,15 +121,7 @@ fn fill(bucket: &Bucket, options: &Options) -> Result<(), String> {
     for number in 0..options.items {
         let name = format!("key-{number:010}");
         let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value: &value,
-            is_compressed: false,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = StoreRequest::set(&value);
         let vbid = Vbid((number % usize::from(options.vbuckets)) as u16);
         let stored = bucket.store(vbid, key, &request, Timestamp::from_unix_s(1_700_000_000));
         if !matches!(stored, MutationOutcome::Done(_)) {
@@ -153,16 +132,7 @@ fn fill(bucket: &Bucket, options: &Options) -> Result<(), String> {
 }
 
 /// Time of this thread on a processor, in nanoseconds; 0 where the system does not tell.
-fn thread_cpu_ns() -> f64 {
+fn thread_cpu_ns() -> u64 {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    schedstat.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
-}
-
-/// The same of all threads that live, to a hundredth of a second.
-fn process_cpu_ns() -> f64 {
-    const TICK_NS: f64 = 1e7;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind_name = stat.rsplit(')').next().unwrap_or_default();
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    fields.filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() * TICK_NS
+    schedstat.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

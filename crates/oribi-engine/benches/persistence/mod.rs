@@ -1,33 +1,34 @@
-//! Flushing and loading whole buckets over each of the stores with files.
+//! Flushing and loading whole buckets over the log store.
 //!
-//! Owns: the rounds. In each, every store in turn gets a bucket in a fresh directory; documents of one
-//! length are written over 64 vbuckets and flushed a step at a time, then all of them are overwritten once and
-//! flushed again, and some one by one; then the bucket is closed in order, the store opened and everything loaded by one thread.
-//! Prints a JSON object a line: what was measured, store, length, items, wall time and CPU of all threads. Writing into memory
-//! is not measured. Values are incompressible.
+//! Owns: the rounds. In each, a bucket is made in a fresh directory; documents of one length are
+//! written over 64 vbuckets and flushed a step at a time, then all of them are overwritten once and
+//! flushed again, and some one by one; then the bucket is closed in order, the store opened and
+//! everything loaded by one thread. Prints a JSON object a line: what was measured, length, items,
+//! wall time and CPU of all threads. Writing into memory is not measured. Values are
+//! incompressible.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, Storage, StoreMode, StoreRequest,
-    Upkeep, WarmupStep,
-};
-use oribi_storage::{FjallOptions, FjallStore, KvStore, LogOptions, LogStore, SeededRandom};
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_engine::{Bucket, BucketConfig, MutationOutcome, StoreRequest, WarmupStep};
+use oribi_storage::{KvStore, LogOptions, LogStore, SeededRandom};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
+
+use crate::arguments::{each, number};
+use crate::cpu_time;
 
 const VBUCKETS: u16 = 64;
 const NOW: Timestamp = Timestamp { unix_ns: 1_700_000_000_000_000_000 };
-/// Documents that are written before they are flushed, about what arrives within a flush interval of a busy server.
+/// Documents that are written before they are flushed, about what arrives within a flush interval
+/// of a busy server.
 const ITEMS_PER_FLUSH: usize = 20_000;
 /// Documents that are flushed one by one, as durable writes of a single client are.
 const SINGLES_MAX: usize = 300;
 const NOISE_BYTES: usize = 1 << 20;
 
 struct Options {
-    stores: Vec<String>,
     items: usize,
     rounds: usize,
     bytes: Vec<usize>,
@@ -41,52 +42,37 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
     let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| random.number().to_le_bytes()).collect();
     for round in 0..options.rounds {
         for bytes in &options.bytes {
-            for store in &options.stores {
-                let directory = match &options.directory {
-                    Some(path) => tempfile::tempdir_in(path),
-                    None => tempfile::tempdir(),
-                };
-                let directory = directory.map_err(|error| error.to_string())?;
-                let mut sampler =
-                    Sampler { out, round, store, bytes: *bytes, items: options.items };
-                sampler.round(directory.path(), &noise)?;
-            }
+            let directory = match &options.directory {
+                Some(path) => tempfile::tempdir_in(path),
+                None => tempfile::tempdir(),
+            };
+            let directory = directory.map_err(|error| error.to_string())?;
+            let mut sampler = Sampler { out, round, bytes: *bytes, items: options.items };
+            sampler.round(directory.path(), &noise)?;
         }
     }
     Ok(())
 }
 
-fn options_of(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        stores: vec!["log".to_owned(), "embedded".to_owned()],
-        items: 500_000,
-        rounds: 3,
-        bytes: vec![512],
-        directory: None,
-    };
-    while let Some(argument) = arguments.next() {
-        if argument == "--bench" {
-            continue;
+fn options_of(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options { items: 500_000, rounds: 3, bytes: vec![512], directory: None };
+    each(arguments, |name, value| {
+        match name {
+            "--items" => options.items = number(value)?,
+            "--rounds" => options.rounds = number(value)?,
+            "--bytes" => options.bytes = value.split(',').map(number).collect::<Result<_, _>>()?,
+            "--directory" => options.directory = Some(value.to_owned()),
+            _ => return Ok(false),
         }
-        let text = arguments.next().unwrap_or_default();
-        let number = |text: &str| text.parse().map_err(|_| format!("{argument} takes numbers"));
-        match argument.as_str() {
-            "--stores" => options.stores = text.split(',').map(str::to_owned).collect(),
-            "--items" => options.items = number(&text)?,
-            "--rounds" => options.rounds = number(&text)?,
-            "--bytes" => options.bytes = text.split(',').map(number).collect::<Result<_, _>>()?,
-            "--directory" => options.directory = Some(text),
-            _ => return Err(format!("{argument} is not known")),
-        }
-    }
+        Ok(true)
+    })?;
     Ok(options)
 }
 
-/// One store in one round.
+/// One round.
 struct Sampler<'r> {
     out: &'r mut dyn Write,
     round: usize,
-    store: &'r str,
     bytes: usize,
     items: usize,
 }
@@ -95,7 +81,7 @@ impl Sampler<'_> {
     fn round(&mut self, path: &Path, noise: &[u8]) -> Result<(), String> {
         let path = path.join("store");
         {
-            let bucket = bucket(open(self.store, &path)?, false)?;
+            let bucket = bucket(open(&path)?, false)?;
             for what in ["insert", "overwrite"] {
                 let mut spent = Spent::default();
                 let mut written = 0;
@@ -120,7 +106,7 @@ impl Sampler<'_> {
         let mut opening = Spent::default();
         let mut store = None;
         opening.of(|| {
-            store = Some(open(self.store, &path)?);
+            store = Some(open(&path)?);
             Ok(())
         })?;
         self.sample("open", self.items, &opening)?;
@@ -138,11 +124,11 @@ impl Sampler<'_> {
     }
 
     fn sample(&mut self, what: &str, items: usize, spent: &Spent) -> Result<(), String> {
-        let Sampler { round, store, bytes, .. } = self;
+        let Sampler { round, bytes, .. } = self;
         let Spent { wall_ns, cpu_ns } = spent;
         writeln!(
             self.out,
-            "{{\"round\":{round},\"what\":\"{what}\",\"store\":\"{store}\",\"size_bytes\":{bytes},\
+            "{{\"round\":{round},\"what\":\"{what}\",\"size_bytes\":{bytes},\
              \"items\":{items},\"wall_ns\":{wall_ns},\"cpu_ns\":{cpu_ns}}}"
         )
         .map_err(|error| error.to_string())
@@ -158,49 +144,24 @@ struct Spent {
 
 impl Spent {
     fn of(&mut self, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        let (begun, cpu) = (Instant::now(), process_cpu_ns());
+        let (begun, cpu) = (Instant::now(), cpu_time::process_ns());
         let result = work();
         self.wall_ns += begun.elapsed().as_nanos();
-        self.cpu_ns += process_cpu_ns().saturating_sub(cpu);
+        self.cpu_ns += cpu_time::process_ns().saturating_sub(cpu);
         result
     }
 }
 
-/// CPU time of all living threads, zero where the system does not say.
-fn process_cpu_ns() -> u64 {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    let texts = tasks
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
-    texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
-}
-
-fn open(store: &str, path: &Path) -> Result<Arc<dyn KvStore>, String> {
-    Ok(match store {
-        "log" => Arc::new(
-            LogStore::open(path, LogOptions::default()).map_err(|error| error.to_string())?,
-        ),
-        "embedded" => Arc::new(
-            FjallStore::open(path, FjallOptions::default()).map_err(|error| error.to_string())?,
-        ),
-        _ => return Err(format!("no store is called {store}")),
-    })
+fn open(path: &Path) -> Result<Arc<dyn KvStore>, String> {
+    let store = LogStore::open(path, LogOptions::default()).map_err(|error| error.to_string())?;
+    Ok(Arc::new(store))
 }
 
 fn bucket(store: Arc<dyn KvStore>, after_clean_shutdown: bool) -> Result<Arc<Bucket>, String> {
     let config = BucketConfig {
-        name: "bench".to_owned(),
-        uuid: "0".repeat(32),
         vbuckets: VBUCKETS,
         memory_quota_bytes: 20 << 30,
-        flush_enabled: false,
-        value_bytes_max: 20 << 20,
-        flush_interval_ms: 20,
-        storage: Storage::Persistent,
-        eviction: EvictionPolicy::Value,
-        high_watermark_percent: 85,
-        low_watermark_percent: 75,
-        upkeep: Upkeep::default(),
+        ..BucketConfig::default()
     };
     let mut random = SeededRandom::new(2);
     let entropy = Box::new(move || random.number());
@@ -215,15 +176,7 @@ fn value(noise: &[u8], number: usize, bytes: usize) -> &[u8] {
 fn store_document(bucket: &Bucket, number: usize, value: &[u8]) -> Result<(), String> {
     let text = format!("document-{number:012}");
     let key = DocKey { collection: CollectionId::DEFAULT, key: text.as_bytes() };
-    let request = StoreRequest {
-        mode: StoreMode::Set,
-        value,
-        is_compressed: false,
-        flags: 0,
-        expiry: 0,
-        cas: Cas(0),
-        preserve_expiry: false,
-    };
+    let request = StoreRequest::set(value);
     // Over the vbuckets as a hash of the key would spread them.
     let vbid = Vbid((number.wrapping_mul(0x9e37_79b9) >> 12) as u16 % VBUCKETS);
     match bucket.store(vbid, key, &request, NOW) {

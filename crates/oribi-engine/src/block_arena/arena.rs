@@ -1,20 +1,15 @@
 //! The arena: one pool and a depot for each class, and their figures.
 //!
-//! Owns: nothing beyond them. The process has one; tests make their own, to see it from empty to empty.
+//! Owns: nothing beyond them. The process has one; tests make their own, to see it from empty to
+//! empty.
 
-use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::chunk::{CHUNK_BYTES, Chunk, UNIT_BYTES};
 use super::class::{CLASSES, Class};
 use super::depot::{Depot, DepotStats};
 use super::pool::Pool;
-use super::zeroed;
-
-/// Free memory of which nothing is made: a part of all, and a little.
-const FREE_BYTES_KEPT: usize = 16 * 1024 * 1024;
-const FREE_PART_KEPT: usize = 32;
+use super::units::{CHUNK_BYTES, UNIT_BYTES};
 
 /// The arena of the process.
 pub(super) static ARENA: Arena = Arena::new();
@@ -79,23 +74,18 @@ impl Arena {
         unsafe { self.depots[class.index()].give(class, &self.pool, blocks) }
     }
 
-    /// Marks sparse chunks if there is so much free memory that it is worth moving documents; false otherwise.
-    pub(super) fn mark_sparse(&self) -> bool {
-        let stats = self.stats();
-        let free_bytes = stats.free_block_bytes + stats.free_unit_bytes;
-        if free_bytes < FREE_BYTES_KEPT + stats.chunk_bytes / FREE_PART_KEPT {
-            return false;
-        }
-        let mut free_by_chunk: HashMap<NonNull<Chunk>, usize> = HashMap::new();
-        for class in Class::all() {
-            self.depots[class.index()].visit_free(class, |chunk, bytes| {
-                *free_by_chunk.entry(chunk).or_default() += bytes;
-            });
-        }
-        let marked = self.pool.mark_sparse(&free_by_chunk);
-        self.sort_depots();
+    /// From now on each thread gives back what it keeps ready when it next uses a depot.
+    pub(super) fn begin_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
-        marked > 0
+    }
+
+    /// Makes the depots follow the marks of the chosen chunks. Called by the round that has chosen
+    /// them.
+    pub(super) fn follow_marks(&self) {
+        for (run, class) in self.pool.chosen_slabs() {
+            // SAFETY: (11) the caller's round keeps the chunk mapped.
+            unsafe { self.depots[class.index()].follow_mark(class, run.slab()) }
+        }
     }
 
     /// Rounds of compaction that have begun.
@@ -103,21 +93,11 @@ impl Arena {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Takes all marks away; how many chunks have become empty.
-    pub(super) fn unmark_all(&self) -> usize {
-        let emptied = self.pool.unmark_all();
-        self.sort_depots();
-        emptied
-    }
-
-    fn sort_depots(&self) {
-        self.depots.iter().for_each(Depot::sort_by_marks);
-    }
-
     pub(super) fn depot_stats(&self, class: Class) -> DepotStats {
         self.depots[class.index()].stats()
     }
 
+    /// All figures but those of tables, which the arena does not know.
     pub(super) fn stats(&self) -> ArenaStats {
         let pool = self.pool.stats();
         let mut stats = ArenaStats {
@@ -125,7 +105,6 @@ impl Arena {
             huge_chunks: pool.huge_chunks,
             chunk_bytes: pool.chunks * CHUNK_BYTES,
             free_unit_bytes: pool.free_units * UNIT_BYTES,
-            table_bytes: zeroed::bytes_now(),
             ..ArenaStats::default()
         };
         for class in Class::all() {

@@ -1,25 +1,20 @@
 //! The head of a chunk: which units are free, and an entry for each slab.
 //!
-//! Owns: the layout and the bit arithmetic. A chunk is one huge page, cut into units of 64 KiB; a slab or a piece of table
-//! memory takes one to sixteen of them, aligned to its size. The header takes the beginning of unit 0, so a
-//! slab there has fewer blocks and table memory is never put there. Locks are the depot's and the pool's.
+//! Owns: the layout and the bit arithmetic. A chunk is one huge page, cut into units of 64 KiB; a
+//! slab or a piece of table memory takes one to sixteen of them, aligned to its size. The header
+//! takes the beginning of unit 0, so a slab there has fewer blocks and table memory is never put
+//! there. Locks are the depot's and the pool's.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 use super::class::{BLOCK_BYTES_MIN, Class};
 use super::pages::{Mapping, PageKind};
+use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNIT_BYTES, UNITS};
 
-/// Bytes of a chunk, and its alignment: one huge page of x86-64, and of ARM with 4 KiB pages.
-pub(super) const CHUNK_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes of a unit. It has to hold a number of blocks of every class up to 1 KiB.
-pub(super) const UNIT_BYTES: usize = 64 * 1024;
-pub(super) const UNITS: usize = CHUNK_BYTES / UNIT_BYTES;
-/// Logarithm of the units of a chunk.
-pub(super) const CHUNK_ORDER: u32 = UNITS.ilog2();
 const ALL_UNITS: u32 = u32::MAX;
 const _: () = assert!(UNITS == ALL_UNITS.count_ones() as usize);
 
@@ -33,10 +28,14 @@ pub(super) struct Slab {
     /// Neighbours in the depot's list of slabs with a free block.
     pub(super) next: *mut Slab,
     pub(super) previous: *mut Slab,
-    free: u16,
+    /// Blocks that are free. A survey of the arena reads it without the depot's lock.
+    free: AtomicU16,
     total: u16,
-    class: Option<Class>,
-    /// In the depot's list of slabs that give no blocks out, because their chunk is to become empty.
+    /// The class, as [`Class::number`], from the moment its depot knows the slab; 0 before and
+    /// after.
+    class: AtomicU8,
+    /// In the depot's list of slabs that give no blocks out, because their chunk is to become
+    /// empty.
     pub(super) is_draining: bool,
     /// One bit for each block, set while it is free. For blocks from 200 bytes on, all that is used
     /// of a slab's entry is one cache line.
@@ -45,7 +44,7 @@ pub(super) struct Slab {
 
 const _: () = assert!(size_of::<Slab>() == 256);
 
-/// The part of a chunk's header that is the pool's.
+/// The pool's part of a chunk's header.
 #[repr(C)]
 pub(super) struct ChunkState {
     /// Neighbours in the pool's list.
@@ -57,6 +56,13 @@ pub(super) struct ChunkState {
     pub(super) dirty_units: u32,
     /// Units that are table memory, which does not move.
     pub(super) table_units: u32,
+    /// Place in the pool's list of all chunks.
+    pub(super) at: usize,
+    /// A round of compaction has chosen the chunk, so it stays mapped until the round lets go of
+    /// it.
+    pub(super) is_chosen: bool,
+    /// The class of the slab that begins at a unit, for units that are slabs.
+    pub(super) classes: [Option<Class>; UNITS],
     /// Which of the pool's lists it belongs to.
     pub(super) page_kind: PageKind,
     pub(super) mapping: Mapping,
@@ -114,6 +120,12 @@ impl Run {
         unsafe { NonNull::new_unchecked(&raw mut (*self.chunk.as_ptr()).slabs[self.unit]) }
     }
 
+    /// Blocks of a slab in these units.
+    pub(super) fn blocks(self, class: Class) -> usize {
+        let skipped = if self.unit == 0 { HEADER_BYTES } else { 0 };
+        (class.slab_bytes() - skipped) / class.block_bytes()
+    }
+
     /// Where the first block of a slab in these units is.
     fn first_block(self) -> NonNull<u8> {
         let skipped = if self.unit == 0 { HEADER_BYTES } else { 0 };
@@ -133,10 +145,19 @@ impl Chunk {
     pub(super) fn write_header(mapping: Mapping, page_kind: PageKind) -> NonNull<Chunk> {
         let chunk = mapping.base().cast::<Chunk>();
         let (next, previous) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let (free_units, dirty_units, table_units) = (ALL_UNITS, 0, 0);
-        let state =
-            ChunkState { next, previous, free_units, dirty_units, table_units, page_kind, mapping };
-        // SAFETY: (1, 2) nobody else knows the mapping yet. The entries of slabs are written when used.
+        let state = ChunkState {
+            next,
+            previous,
+            free_units: ALL_UNITS,
+            dirty_units: 0,
+            table_units: 0,
+            at: 0,
+            is_chosen: false,
+            classes: [None; UNITS],
+            page_kind,
+            mapping,
+        };
+        // SAFETY: (1, 2) the mapping is not shared yet. The entries of slabs are written when used.
         unsafe {
             (&raw mut (*chunk.as_ptr()).state).write(state);
             (&raw mut (*chunk.as_ptr()).is_marked).write(AtomicBool::new(false));
@@ -147,7 +168,8 @@ impl Chunk {
     /// Whether the chunk is to become empty.
     ///
     /// # Safety
-    /// (10) The caller has a block or a unit of the chunk, or the pool's lock, so that it stays mapped.
+    /// (10) The caller has a block or a unit of the chunk, or the pool's lock, so that it stays
+    /// mapped.
     pub(super) unsafe fn mark<'a>(chunk: NonNull<Chunk>) -> &'a AtomicBool {
         // SAFETY: (10) the flag was written with the header, and is only ever used as an atomic.
         unsafe { &(*chunk.as_ptr()).is_marked }
@@ -164,6 +186,15 @@ impl ChunkState {
     /// True when no unit is handed out.
     pub(super) fn is_unused(&self) -> bool {
         self.free_units == ALL_UNITS
+    }
+
+    /// The slabs of the chunk.
+    pub(super) fn slabs(&self, chunk: NonNull<Chunk>) -> impl Iterator<Item = (Run, Class)> {
+        let used = !(self.free_units | self.table_units);
+        self.classes.iter().enumerate().filter_map(move |(unit, class)| {
+            let class = class.filter(|_| used & 1 << unit != 0)?;
+            Some((Run { chunk, unit, order: class.slab_order() }, class))
+        })
     }
 }
 
@@ -189,32 +220,53 @@ impl Slab {
     /// # Safety
     /// (2, 4) The caller owns the run, and its order is the class's.
     pub(super) unsafe fn prepare(run: Run, class: Class) -> NonNull<Slab> {
-        let skipped = if run.unit == 0 { HEADER_BYTES } else { 0 };
-        let total = (class.slab_bytes() - skipped) / class.block_bytes();
+        let total = run.blocks(class);
         let mut free_blocks = [0; BITMAP_WORDS];
         for (word, bits) in free_blocks.iter_mut().enumerate() {
             let blocks = total.saturating_sub(word * 64);
             *bits = if blocks >= 64 { u64::MAX } else { (1 << blocks) - 1 };
         }
         let slab = run.slab();
-        // SAFETY: (4) nobody else reads or writes the entry before the depot knows it.
+        let entry = slab.as_ptr();
+        // SAFETY: (4, 11) no other thread writes the entry before the depot knows it, and others
+        // read only its atomics.
         unsafe {
-            slab.write(Slab {
-                next: std::ptr::null_mut(),
-                previous: std::ptr::null_mut(),
-                free: total as u16,
-                total: total as u16,
-                class: Some(class),
-                is_draining: false,
-                free_blocks,
-            });
+            (*entry).class.store(0, Ordering::Relaxed);
+            (*entry).free.store(total as u16, Ordering::Relaxed);
+            (&raw mut (*entry).next).write(std::ptr::null_mut());
+            (&raw mut (*entry).previous).write(std::ptr::null_mut());
+            (&raw mut (*entry).total).write(total as u16);
+            (&raw mut (*entry).is_draining).write(false);
+            (&raw mut (*entry).free_blocks).write(free_blocks);
         }
         slab
     }
 
+    /// Says that the depot of `class` knows the slab from now on. The caller holds its lock.
+    pub(super) fn join(&mut self, class: Class) {
+        self.class.store(class.number(), Ordering::Relaxed);
+    }
+
+    /// (11) Whether the slab is one of `class`. The caller holds the lock of that class's depot, so
+    /// the answer stays true.
+    pub(super) fn is_of(slab: NonNull<Slab>, class: Class) -> bool {
+        // SAFETY: (11) the chunk is mapped, and the field is only ever used as an atomic.
+        unsafe { (*slab.as_ptr()).class.load(Ordering::Relaxed) == class.number() }
+    }
+
+    /// (11) Free blocks at some moment, for estimates; the caller knows that the chunk is mapped.
+    pub(super) fn free_now(slab: NonNull<Slab>) -> usize {
+        // SAFETY: (11) as above.
+        usize::from(unsafe { (*slab.as_ptr()).free.load(Ordering::Relaxed) })
+    }
+
     /// Blocks that are free.
     pub(super) fn free(&self) -> usize {
-        usize::from(self.free)
+        usize::from(self.free.load(Ordering::Relaxed))
+    }
+
+    fn set_free(&mut self, blocks: usize) {
+        self.free.store(blocks as u16, Ordering::Relaxed);
     }
 
     /// Blocks in all.
@@ -224,14 +276,13 @@ impl Slab {
 
     /// Forgets the class, before the units go back to the pool.
     pub(super) fn retire(&mut self) {
-        assert_eq!(self.free, self.total, "a slab is retired with live blocks in it");
-        self.class = None;
+        assert_eq!(self.free(), self.total(), "a slab is retired with live blocks in it");
+        self.class.store(0, Ordering::Relaxed);
     }
 
-    /// Takes up to `blocks.len()` free blocks, lowest address into the last place, and returns how many: the
-    /// last ones of `blocks` are filled. `run` is where this slab is.
-    pub(super) fn take(&mut self, run: Run, blocks: &mut [NonNull<u8>]) -> usize {
-        let class = self.class.expect("a slab in a depot has a class");
+    /// Takes up to `blocks.len()` free blocks, lowest address into the last place, and returns how
+    /// many: the last ones of `blocks` are filled. `run` is where this slab is.
+    pub(super) fn take(&mut self, run: Run, class: Class, blocks: &mut [NonNull<u8>]) -> usize {
         let (first, block_bytes) = (run.first_block(), class.block_bytes());
         let wanted = blocks.len().min(self.free());
         let mut missing = wanted;
@@ -249,18 +300,19 @@ impl Slab {
                 break;
             }
         }
-        self.free -= wanted as u16;
+        self.set_free(self.free() - wanted);
         wanted
     }
 
     /// Takes a block back.
     ///
     /// # Panics
-    /// When the block is not one of this slab's live blocks: it was freed twice, or with a wrong length.
+    /// When the block is not one of this slab's live blocks: it was freed twice, or with a wrong
+    /// length.
     pub(super) fn put(&mut self, run: Run, class: Class, block: NonNull<u8>) {
         assert_eq!(
-            self.class,
-            Some(class),
+            self.class.load(Ordering::Relaxed),
+            class.number(),
             "a block is freed with the length it was allocated with"
         );
         let offset = block.addr().get() - run.first_block().addr().get();
@@ -270,6 +322,6 @@ impl Slab {
         assert!(number * class.block_bytes() == offset && number < usize::from(self.total));
         assert!(*bits & bit == 0, "a block is freed once");
         *bits |= bit;
-        self.free += 1;
+        self.set_free(self.free() + 1);
     }
 }

@@ -1,20 +1,21 @@
-//! Size classes: which blocks share a slab.
+//! Size classes: blocks of one class share slabs.
 //!
-//! Owns: the mapping between lengths and classes, and what follows from a class by arithmetic: the size of its
-//! slabs, how many blocks one holds, and a block's number from its offset. Steps are of 8 bytes to 256,
-//! of 16 to 1 KiB, then eight for each doubling, so at most an eighth of a block is padding and mostly
-//! far less. Nothing here touches memory.
+//! Owns: the mapping between lengths and classes, and what follows from a class by arithmetic: the
+//! size of its slabs, how many blocks one holds, and a block's number from its offset. Steps are of
+//! 8 bytes to 256, of 16 to 1 KiB, then eight for each doubling, so at most an eighth of a block is
+//! padding and mostly far less. Nothing here touches memory.
 
-use super::chunk::UNIT_BYTES;
+use super::units::UNIT_BYTES;
 
-/// Smallest block: an item's header, rounded up. Fewer bytes would only make the slabs' bitmaps longer.
+/// Smallest block: an item's header, rounded up. Fewer bytes would only make the slabs' bitmaps
+/// longer.
 pub(super) const BLOCK_BYTES_MIN: usize = 48;
 const FINE_STEP: usize = 8;
 const FINE_END: usize = 256;
 const MIDDLE_STEP: usize = 16;
 const MIDDLE_END: usize = 1024;
-/// Largest block of a class; longer ones are the system allocator's, which maps such sizes well.
-pub(super) const BLOCK_BYTES_MAX: usize = 32 * 1024;
+/// Largest block of a class; longer ones are mappings of their own.
+pub(super) const BLOCK_BYTES_MAX: usize = 128 * 1024;
 const STEPS_PER_DOUBLING: usize = 8;
 
 const FINE_CLASSES: usize = (FINE_END - BLOCK_BYTES_MIN) / FINE_STEP + 1;
@@ -31,6 +32,9 @@ const MAGAZINE_BYTES: usize = 16 * 1024;
 /// often, but at this size the lock is a small part of an operation already.
 const MAGAZINE_BLOCKS_MAX: usize = 64;
 const MAGAZINE_BLOCKS_MIN: usize = 2;
+/// Largest block that a thread keeps ready. To copy a larger one costs far more than its depot's
+/// lock.
+const MAGAZINE_BLOCK_BYTES_MAX: usize = 32 * 1024;
 
 const BLOCK_BYTES: [u32; CLASSES] = {
     let mut sizes = [0; CLASSES];
@@ -65,7 +69,8 @@ const fn block_bytes_of(index: usize) -> usize {
     base + (coarse % STEPS_PER_DOUBLING + 1) * (base / STEPS_PER_DOUBLING)
 }
 
-/// The class of every length up to [`MIDDLE_END`], by the length in steps of [`FINE_STEP`], rounded up.
+/// The class of every length up to [`MIDDLE_END`], by the length in steps of [`FINE_STEP`], rounded
+/// up.
 const SMALL_CLASSES: [u8; MIDDLE_END / FINE_STEP + 1] = {
     let mut classes = [0; MIDDLE_END / FINE_STEP + 1];
     let (mut step, mut class) = (0, 0);
@@ -113,6 +118,12 @@ impl Class {
         usize::from(self.0)
     }
 
+    /// A number for a slab's entry, where 0 says that there is no class.
+    #[inline]
+    pub(super) fn number(self) -> u8 {
+        self.0 + 1
+    }
+
     /// Bytes of a block.
     #[inline]
     pub(super) fn block_bytes(self) -> usize {
@@ -120,12 +131,13 @@ impl Class {
     }
 
     /// Logarithm of the units of a slab. Larger blocks have larger slabs, so that what is left over
-    /// behind the last block stays below a sixteenth.
+    /// behind the last block stays below a sixteenth, or an eleventh of the largest.
     pub(super) fn slab_order(self) -> u32 {
         match self.block_bytes() {
             0..=1024 => 0,
             1025..=4096 => 2,
-            _ => 3,
+            4097..=32_768 => 3,
+            _ => 4,
         }
     }
 
@@ -134,12 +146,17 @@ impl Class {
         UNIT_BYTES << self.slab_order()
     }
 
-    /// Number of the block at `offset` bytes behind the slab's first block. The quotient comes from a
-    /// multiplication: the reciprocal is rounded up by less than one, so at a multiple of the block size
-    /// the error is below `offset / 2^32`, and offsets are below 2^20.
+    /// Number of the block at `offset` bytes behind the slab's first block. The quotient comes from
+    /// a multiplication: the reciprocal is rounded up by less than one, so at a multiple of the
+    /// block size the error is below `offset / 2^32`, and offsets are below 2^20.
     #[inline]
     pub(super) fn block_number(self, offset: usize) -> usize {
         ((offset as u64 * u64::from(RECIPROCALS[self.index()])) >> 32) as usize
+    }
+
+    /// True when threads keep no blocks of the class ready.
+    pub(super) fn has_no_magazine(self) -> bool {
+        self.block_bytes() > MAGAZINE_BLOCK_BYTES_MAX
     }
 
     /// Blocks that a thread keeps ready at most.

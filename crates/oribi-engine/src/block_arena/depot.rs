@@ -1,8 +1,9 @@
 //! A depot: the slabs of one class, and which of their blocks are free.
 //!
-//! Owns: the queue of slabs with a free block. Slabs join it at the end and are used up from the front, so one that
-//! waits collects further free blocks meanwhile, or loses its last live one and goes back to the pool. Blocks move in
-//! batches and are not touched. Called by magazines, and for single blocks by threads that are ending.
+//! Owns: the queue of slabs with a free block. Slabs join it at the end and are used up from the
+//! front, so one that waits collects further free blocks meanwhile, or loses its last live one and
+//! goes back to the pool. Blocks move in batches and are not touched. Called by magazines, and for
+//! single blocks by threads that are ending.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::chunk::{Chunk, Run, Slab, chunk_of};
 use super::class::Class;
-use super::pool::{Pool, Want};
+use super::pool::{Pool, Taken, Want};
 
 /// Counts for statistics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +37,8 @@ struct Queue {
     stats: DepotStats,
 }
 
-// SAFETY: (4) slabs belong to no thread; the lock around the queue guards what the pointers lead to.
+// SAFETY: (4) slabs belong to no thread; the lock around the queue guards what the pointers lead
+// to.
 unsafe impl Send for Queue {}
 
 /// See the top of the file. On cache lines of its own, because threads meet here.
@@ -57,21 +59,33 @@ impl Depot {
         if taken > 0 {
             return taken;
         }
-        let run = pool.take(class.slab_order(), Want::Slab).run;
+        let (order, want) = (class.slab_order(), Want::Slab(class));
+        let run = match pool.take_unmarked(order, want) {
+            Some(Taken { run, .. }) => run,
+            None => {
+                if let Some((taken, chunk)) = self.queue.lock().take_draining(class, blocks) {
+                    // SAFETY: (10) the caller has got a block of the chunk.
+                    unsafe { pool.unmark(chunk) }
+                    return taken;
+                }
+                pool.take(order, want).run
+            }
+        };
         // SAFETY: (2) the pool has just made this thread the owner of the run.
         let mut slab = unsafe { Slab::prepare(run, class) };
         // SAFETY: (4) the depot does not know the slab yet.
-        let taken = unsafe { slab.as_mut() }.take(run, blocks);
+        let taken = unsafe { slab.as_mut() }.take(run, class, blocks);
         let mut queue = self.queue.lock();
         queue.stats.slabs += 1;
-        queue.join(slab);
+        queue.join(slab, class);
         taken
     }
 
     /// Takes blocks back.
     ///
     /// # Safety
-    /// (5, 7) They are blocks of this class that were taken from this depot, and the caller gives them up.
+    /// (5, 7) They are blocks of this class that were taken from this depot, and the caller gives
+    /// them up.
     pub(super) unsafe fn give(&self, class: Class, pool: &Pool, blocks: &[NonNull<u8>]) {
         let mut empty = {
             let mut queue = self.queue.lock();
@@ -86,7 +100,8 @@ impl Depot {
             empty
         };
         while let Some(slab) = NonNull::new(empty) {
-            // SAFETY: (2, 4) the slab has no live block and left the queue, so this thread alone knows it.
+            // SAFETY: (2, 4) the slab has no live block and left the queue, so this thread alone
+            // knows it.
             unsafe {
                 empty = slab.as_ref().next;
                 pool.give(Run::of_slab(slab, class.slab_order()));
@@ -94,35 +109,24 @@ impl Depot {
         }
     }
 
-    /// Calls `visit` with the chunk of each slab that has free blocks and with the bytes of these.
-    pub(super) fn visit_free(&self, class: Class, mut visit: impl FnMut(NonNull<Chunk>, usize)) {
-        let queue = self.queue.lock();
-        for slab in queue.usable.slabs().chain(queue.draining.slabs()) {
-            // SAFETY: (4) under the lock.
-            let free = unsafe { slab.as_ref() }.free();
-            visit(chunk_of(slab.cast()), free * class.block_bytes());
-        }
-    }
-
-    /// Puts every slab into the list that the mark of its chunk asks for.
-    pub(super) fn sort_by_marks(&self) {
+    /// Puts a slab into the list that the mark of its chunk asks for, if it is (still) a slab of
+    /// this class.
+    ///
+    /// # Safety
+    /// (11) The round of compaction under way has chosen the slab's chunk.
+    pub(super) unsafe fn follow_mark(&self, class: Class, mut slab: NonNull<Slab>) {
         let mut queue = self.queue.lock();
-        for was_draining in [false, true] {
-            let wrong: Vec<NonNull<Slab>> = queue
-                .list(was_draining)
-                .slabs()
-                .filter(|slab| {
-                    // SAFETY: (10) the slab is in use, so its chunk is mapped.
-                    let mark = unsafe { Chunk::mark(chunk_of(slab.cast())) };
-                    mark.load(Ordering::Relaxed) != was_draining
-                })
-                .collect();
-            for mut slab in wrong {
-                queue.list(was_draining).leave(slab);
-                // SAFETY: (4) under the lock.
-                unsafe { slab.as_mut() }.is_draining = !was_draining;
-                queue.list(!was_draining).enqueue(slab);
-            }
+        if !Slab::is_of(slab, class) {
+            return;
+        }
+        // SAFETY: (11) the chunk is mapped.
+        let mark = unsafe { Chunk::mark(chunk_of(slab.cast())) }.load(Ordering::Relaxed);
+        // SAFETY: (4) under the lock, and of this class.
+        let entry = unsafe { slab.as_mut() };
+        let was_draining = std::mem::replace(&mut entry.is_draining, mark);
+        if entry.free() > 0 && was_draining != mark {
+            queue.list(was_draining).leave(slab);
+            queue.list(mark).enqueue(slab);
         }
     }
 
@@ -140,7 +144,7 @@ impl Queue {
             // SAFETY: (4) under the lock.
             let slab = unsafe { first.as_mut() };
             let run = Run::of_slab(first, class.slab_order());
-            missing -= slab.take(run, &mut blocks[..missing]);
+            missing -= slab.take(run, class, &mut blocks[..missing]);
             if slab.free() == 0 {
                 self.usable.leave(first);
             }
@@ -148,6 +152,27 @@ impl Queue {
         let taken = blocks.len() - missing;
         self.stats.free_blocks -= taken;
         taken
+    }
+
+    /// Takes from a slab of a marked chunk, because no other is left. Returns the number of blocks
+    /// and the chunk. The slab is used like any other from now on.
+    fn take_draining(
+        &mut self,
+        class: Class,
+        blocks: &mut [NonNull<u8>],
+    ) -> Option<(usize, NonNull<Chunk>)> {
+        let mut first = NonNull::new(self.draining.first)?;
+        self.draining.leave(first);
+        // SAFETY: (4) under the lock.
+        let slab = unsafe { first.as_mut() };
+        slab.is_draining = false;
+        let run = Run::of_slab(first, class.slab_order());
+        let taken = slab.take(run, class, blocks);
+        if slab.free() > 0 {
+            self.usable.enqueue(first);
+        }
+        self.stats.free_blocks -= taken;
+        Some((taken, run.chunk))
     }
 
     /// Returns the slab if this was its last live block; it has left the queue then.
@@ -184,9 +209,11 @@ impl Queue {
     }
 
     /// Makes a new slab known.
-    fn join(&mut self, mut slab: NonNull<Slab>) {
+    fn join(&mut self, mut slab: NonNull<Slab>, class: Class) {
         // SAFETY: (4) under the lock.
-        let free = unsafe { slab.as_mut() }.free();
+        let slab_entry = unsafe { slab.as_mut() };
+        slab_entry.join(class);
+        let free = slab_entry.free();
         self.stats.free_blocks += free;
         if free > 0 {
             self.usable.enqueue(slab);
@@ -197,14 +224,6 @@ impl Queue {
 impl List {
     const fn new() -> List {
         List { first: null_mut(), last: null_mut() }
-    }
-
-    /// (4) The slabs; the caller holds the lock and does not change the list meanwhile.
-    fn slabs(&self) -> impl Iterator<Item = NonNull<Slab>> {
-        // SAFETY: (4) under the lock.
-        std::iter::successors(NonNull::new(self.first), |slab| unsafe {
-            NonNull::new(slab.as_ref().next)
-        })
     }
 
     fn enqueue(&mut self, slab: NonNull<Slab>) {

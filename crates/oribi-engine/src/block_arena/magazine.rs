@@ -1,8 +1,9 @@
 //! Magazines: what a thread keeps of each class, so that most calls take no lock.
 //!
-//! Owns: the arrays of free blocks of one thread. An array is made when its class is first used, holds at most
-//! `Class::magazine_blocks` blocks, is refilled and emptied by halves, and is given back when the thread ends. Only
-//! addresses are moved; the blocks stay as cold or warm as they are.
+//! Owns: the arrays of free blocks of one thread. An array is made when its class is first used,
+//! holds at most `Class::magazine_blocks` blocks, is refilled and emptied by halves, and is given
+//! back when the thread ends. Only addresses are moved; the blocks stay as cold or warm as they
+//! are.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
@@ -50,8 +51,15 @@ pub(super) fn give_back() {
     let _ = MAGAZINES.try_with(|magazines| Class::all().for_each(|class| magazines.empty(class)));
 }
 
+/// Gives back everything that this thread keeps if a round of compaction has begun since it did so
+/// last.
+pub(super) fn join_round() {
+    let _ = MAGAZINES.try_with(Magazines::join_round);
+}
+
 struct Magazine {
-    /// An array of `capacity` places, of which the first `len` are filled; null until the first use.
+    /// An array of `capacity` places, of which the first `len` are filled; null until the first
+    /// use.
     blocks: Cell<*mut NonNull<u8>>,
     len: Cell<u32>,
     capacity: Cell<u32>,
@@ -98,6 +106,9 @@ impl<'a> Magazines<'a> {
     #[inline(never)]
     fn refill(&self, class: Class) -> NonNull<u8> {
         self.join_round();
+        if class.has_no_magazine() {
+            return self.arena.take_one(class);
+        }
         let magazine = &self.by_class[class.index()];
         magazine.make_places(class);
         let mut batch = [NonNull::dangling(); BATCH_MAX];
@@ -117,6 +128,10 @@ impl<'a> Magazines<'a> {
     #[inline(never)]
     unsafe fn spill(&self, block: NonNull<u8>, class: Class) {
         self.join_round();
+        if class.has_no_magazine() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.arena.give(class, &[block]) };
+        }
         let magazine = &self.by_class[class.index()];
         magazine.make_places(class);
         let mut batch = [NonNull::dangling(); BATCH_MAX];
@@ -132,8 +147,8 @@ impl<'a> Magazines<'a> {
 const BATCH_MAX: usize = 32;
 
 impl Magazines<'_> {
-    /// A block that waits here keeps its chunk from becoming empty, so when a round of compaction has begun
-    /// everything is given back once.
+    /// A block that waits here keeps its chunk from becoming empty, so when a round of compaction
+    /// has begun everything is given back once.
     fn join_round(&self) {
         let round = self.arena.rounds();
         if self.round.replace(round) != round {
@@ -190,14 +205,15 @@ impl Magazine {
         true
     }
 
-    /// Moves the blocks that have waited longest into `batch`, as far as there are any; the ones that stay were
-    /// used last and are the warmest.
+    /// Moves the blocks that have waited longest into `batch`, as far as there are any; the ones
+    /// that stay were used last and are the warmest.
     fn take_oldest<'b>(&self, batch: &'b mut [NonNull<u8>]) -> &'b [NonNull<u8>] {
         let len = self.len.get() as usize;
         let count = batch.len().min(len);
         let blocks = self.blocks.get();
         if count > 0 {
-            // SAFETY: (6) `count` filled places are read, and the other filled ones move to the front.
+            // SAFETY: (6) `count` filled places are read, and the other filled ones move to the
+            // front.
             unsafe {
                 batch.as_mut_ptr().copy_from_nonoverlapping(blocks, count);
                 blocks.copy_from(blocks.add(count), len - count);

@@ -1,20 +1,24 @@
-//! Memory from the system: aligned to a chunk, zero, on huge pages where they are wanted and allowed.
+//! Memory from the system: aligned to a chunk, zero, on huge pages where they are wanted and
+//! allowed.
 //!
-//! Owns: mappings and their release. A refusal of huge pages is not an error, and where the system cannot map
-//! at all (not Linux, no address space left) the system's allocator has to do. Called by the pool and for large tables.
+//! Owns: mappings and their release. A refusal of huge pages is not an error, and where the system
+//! cannot map at all (not Linux, no address space left) the system's allocator has to do. Called by
+//! the pool and for large tables.
 //!
-//! Unsafe invariants: A. a [`Mapping`] is the only owner of its bytes, which start at a multiple of `CHUNK_BYTES`
-//! and are given back by the way they came. B. The system never maps fresh anonymous memory over memory in use.
+//! Unsafe invariants: A. a [`Mapping`] is the only owner of its bytes, which start at a multiple of
+//! `CHUNK_BYTES` and are given back by the way they came. B. The system never maps fresh anonymous
+//! memory over memory in use.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use super::chunk::CHUNK_BYTES;
+use super::taken;
+use super::units::CHUNK_BYTES;
 
 /// What pages a mapping should have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PageKind {
-    /// The system's smallest, so that what is not used is not resident.
+    /// The system's smallest, so that unused memory is not resident.
     Plain,
     /// Huge pages, so that random reads do not pay for page walks.
     Huge,
@@ -44,6 +48,7 @@ impl Mapping {
     /// `bytes`, a multiple of [`CHUNK_BYTES`], of zeroed memory.
     pub(super) fn new(bytes: usize, kind: PageKind) -> Mapping {
         assert!(bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES));
+        taken::count_taken(bytes);
         system::map(bytes).map_or_else(
             || Mapping::from_allocator(bytes),
             |base| {
@@ -75,7 +80,8 @@ impl Mapping {
         self.bytes
     }
 
-    /// True when the system agreed to back it with huge pages; whether it found any is another matter.
+    /// True when the system agreed to back it with huge pages; whether it found any is another
+    /// matter.
     pub(super) fn has_huge_pages(&self) -> bool {
         self.has_huge_pages
     }
@@ -83,6 +89,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        taken::count_given_back(self.bytes);
         match self.source {
             // SAFETY: (A)
             Source::Mapped => unsafe { system::unmap(self.base.as_ptr(), self.bytes) },
@@ -92,6 +99,19 @@ impl Drop for Mapping {
             },
         }
     }
+}
+
+/// Maps `bytes`, a multiple of the page size, for one block; `is_filled` makes all of it resident
+/// at once, which is cheaper than page by page. `None` where the system does not map.
+pub(super) fn map_block(bytes: usize, is_filled: bool) -> Option<NonNull<u8>> {
+    system::map_block(bytes, is_filled)
+}
+
+/// # Safety
+/// (A) It was returned by [`map_block`] for the same length, and is no longer used.
+pub(super) unsafe fn unmap_block(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { system::unmap(base.as_ptr(), bytes) }
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -105,14 +125,15 @@ mod system {
 
     use super::{CHUNK_BYTES, PageKind};
 
-    /// Maps `bytes` at a multiple of `CHUNK_BYTES`. The kernel puts mappings side by side, so after an aligned one of
-    /// whole chunks the next is mostly aligned too; otherwise more is mapped and the ends are cut off.
+    /// Maps `bytes` at a multiple of `CHUNK_BYTES`. The kernel puts mappings side by side, so after
+    /// an aligned one of whole chunks the next is mostly aligned too; otherwise more is mapped and
+    /// the ends are cut off.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         let base = map_anywhere(bytes)?;
         if base.addr().is_multiple_of(CHUNK_BYTES) {
             return NonNull::new(base.cast());
         }
-        // SAFETY: (A) it was mapped above and nobody knows it.
+        // SAFETY: (A) it was mapped above and is not shared.
         unsafe { unmap(base.cast(), bytes) };
         let base = map_anywhere(bytes + CHUNK_BYTES)?;
         let head = base.addr().next_multiple_of(CHUNK_BYTES) - base.addr();
@@ -131,6 +152,14 @@ mod system {
         unsafe { mmap_anonymous(null_mut(), bytes, access, flags) }.ok()
     }
 
+    pub(super) fn map_block(bytes: usize, is_filled: bool) -> Option<NonNull<u8>> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let filled = if is_filled { MapFlags::POPULATE } else { MapFlags::empty() };
+        // SAFETY: (B) no address is asked for.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE | filled) };
+        NonNull::new(base.ok()?.cast())
+    }
+
     /// Asks for pages of a kind; false when the kernel has no such pages.
     pub(super) fn advise(base: NonNull<u8>, bytes: usize, kind: PageKind) -> bool {
         let advice = match kind {
@@ -142,11 +171,11 @@ mod system {
     }
 
     /// # Safety
-    /// (A) The range was returned by [`map`], or cut from it, and nobody uses it any more.
+    /// (A) The range was returned by [`map`], or cut from it, and is no longer used.
     pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
         if bytes > 0 {
             // The kernel refuses only when it cannot split its own records; then the range stays
-            // mapped and unused, which is no worse than keeping it.
+            // mapped and unused, as if it were kept.
             // SAFETY: (A) the caller owns the range.
             let _ = unsafe { munmap(base.cast(), bytes) };
         }
@@ -162,6 +191,10 @@ mod system {
     use super::PageKind;
 
     pub(super) fn map(_bytes: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    pub(super) fn map_block(_bytes: usize, _is_filled: bool) -> Option<NonNull<u8>> {
         None
     }
 

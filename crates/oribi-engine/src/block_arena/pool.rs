@@ -1,46 +1,51 @@
-//! The pool: chunks, and the units of them that nobody uses.
+//! The pool: chunks and their free units.
 //!
-//! Owns: the chunks' lists and unit masks. Units are handed out in aligned runs of a power of two; a chunk
-//! is listed by the largest run it still has, and the tightest fit is taken first, which leaves the emptier chunks to
-//! become empty. A few unused chunks are kept, the others go back to the system. Nothing is mapped or unmapped under the lock.
-//! Called by depots (slabs) and by table memory.
+//! Owns: the chunks' lists and unit masks. Units are handed out in aligned runs of a power of two;
+//! a chunk is listed by the largest run it still has, and the tightest fit is taken first, which
+//! leaves the emptier chunks to become empty. A few unused chunks are kept, the others go back to
+//! the system. Nothing is mapped or unmapped under the lock. Called by depots (slabs), by table
+//! memory, and by rounds of compaction (`round.rs`), which mark chunks.
+//!
+//! A marked chunk is in no list, so it gives nothing out while another chunk has room. Before a new
+//! chunk is mapped, a marked one with room loses its mark: compaction never makes the process
+//! larger.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
-use std::collections::HashMap;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::chunk::{
-    CHUNK_BYTES, CHUNK_ORDER, Chunk, ChunkState, Run, UNIT_BYTES, UNITS, find_run, largest_run,
-};
-use super::pages::{Mapping, PageKind};
+mod chosen;
 
-/// Chunks of plain pages that are mapped before the first of huge pages: 32 MiB, within which page walks are
-/// short because the page tables fit the caches.
+pub(super) use chosen::Surveyed;
+
+use super::chunk::{Chunk, ChunkState, Run, find_run, largest_run};
+use super::class::Class;
+use super::pages::{Mapping, PageKind};
+use super::taken;
+use super::units::{CHUNK_BYTES, CHUNK_ORDER, UNITS};
+
+/// Chunks of plain pages that are mapped before the first of huge pages: 32 MiB, within which page
+/// walks are short because the page tables fit the caches.
 const PLAIN_CHUNKS: usize = 16;
 /// Unused chunks kept of each kind, so that a load that goes up and down does not map and unmap.
 const UNUSED_KEPT: usize = 2;
-/// Free bytes from which on a chunk is worth emptying.
-const SPARSE_BYTES_MIN: usize = CHUNK_BYTES / 8;
-/// What may move into new chunks at a time, besides what finds room in others.
-const MOVED_INTO_NEW_BYTES: usize = 16 * 1024 * 1024;
 const ORDERS: usize = CHUNK_ORDER as usize + 1;
 /// Chunks of one list that are looked at for a run that must not be in unit 0.
 const LOOKS_MAX: usize = 8;
 
-/// Who wants units.
+/// What units are wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
     /// A slab: any pages, any units.
-    Slab,
+    Slab(Class),
     /// Table memory: huge pages only, and all of the units, so not unit 0.
     Table,
 }
 
-/// Units that were handed out, with what is known about their content.
+/// Units that were handed out, and which of them may not be zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) run: Run,
@@ -69,12 +74,15 @@ struct State {
     huge: Kind,
     /// Every chunk, in no order.
     all: Vec<NonNull<Chunk>>,
-    /// Marked chunks that have become empty.
-    emptied: usize,
+    /// Chunks of the round of compaction under way. They stay mapped until it lets go of them.
+    chosen: Vec<NonNull<Chunk>>,
+    /// Units that chosen chunks have got back.
+    gained_units: usize,
     stats: PoolStats,
 }
 
-// SAFETY: (3) chunks belong to no thread; the lock around the state guards what the pointers lead to.
+// SAFETY: (3) chunks belong to no thread; the lock around the state guards what the pointers lead
+// to.
 unsafe impl Send for State {}
 
 /// See the top of the file.
@@ -91,26 +99,40 @@ impl Pool {
                 plain: NONE,
                 huge: NONE,
                 all: Vec::new(),
-                emptied: 0,
+                chosen: Vec::new(),
+                gained_units: 0,
                 stats,
             }),
         }
     }
 
-    /// Hands out `1 << order` units, of a new chunk if there is no room in the others.
+    /// Hands out `1 << order` units: of a marked chunk if the others have no room, of a new one if
+    /// no chunk has.
     pub(super) fn take(&self, order: u32, want: Want) -> Taken {
         let kind = {
             let mut state = self.state.lock();
             if let Some(taken) = state.take(order, want) {
                 return taken;
             }
+            if state.unmark_with_room(order, want)
+                && let Some(taken) = state.take(order, want)
+            {
+                return taken;
+            }
             match want {
-                Want::Slab if state.plain.chunks < PLAIN_CHUNKS => PageKind::Plain,
-                Want::Slab | Want::Table => PageKind::Huge,
+                Want::Slab(_) if state.plain.chunks < PLAIN_CHUNKS => PageKind::Plain,
+                Want::Slab(_) | Want::Table => PageKind::Huge,
             }
         };
         let chunk = Chunk::write_header(Mapping::new(CHUNK_BYTES, kind), kind);
-        self.state.lock().take_from_new(chunk, kind, order, want)
+        let taken = self.state.lock().take_from_new(chunk, kind, order, want);
+        taken::grown();
+        taken
+    }
+
+    /// Hands out units of an existing chunk that is not marked.
+    pub(super) fn take_unmarked(&self, order: u32, want: Want) -> Option<Taken> {
+        self.state.lock().take(order, want)
     }
 
     /// Takes units back.
@@ -126,51 +148,12 @@ impl Pool {
     pub(super) fn stats(&self) -> PoolStats {
         self.state.lock().stats
     }
-
-    /// Marks the sparsest chunks, as many as the others can take the content of, and a few. `free_bytes` are the
-    /// free blocks of each chunk. Returns how many were marked.
-    pub(super) fn mark_sparse(&self, free_bytes: &HashMap<NonNull<Chunk>, usize>) -> usize {
-        let mut state = self.state.lock();
-        let mut sparse: Vec<(usize, NonNull<Chunk>)> = Vec::new();
-        let mut free_in_all = 0;
-        for chunk in &state.all {
-            // SAFETY: (3) under the lock.
-            let pool_part = unsafe { &*Chunk::state(*chunk) };
-            let free = free_bytes.get(chunk).copied().unwrap_or(0)
-                + pool_part.free_units.count_ones() as usize * UNIT_BYTES;
-            free_in_all += free;
-            if free >= SPARSE_BYTES_MIN && pool_part.table_units == 0 && !pool_part.is_unused() {
-                sparse.push((free, *chunk));
-            }
-        }
-        sparse.sort_unstable_by_key(|(free, _)| std::cmp::Reverse(*free));
-        let (mut marked, mut moving) = (0, 0);
-        for (free, chunk) in sparse {
-            free_in_all -= free;
-            moving += CHUNK_BYTES.saturating_sub(free);
-            if moving > free_in_all + MOVED_INTO_NEW_BYTES {
-                break;
-            }
-            state.mark(chunk, true);
-            marked += 1;
-        }
-        marked
-    }
-
-    /// Takes all marks away. Returns how many marked chunks have become empty since they were marked.
-    pub(super) fn unmark_all(&self) -> usize {
-        let mut state = self.state.lock();
-        let all: Vec<NonNull<Chunk>> =
-            state.all.iter().copied().filter(|chunk| is_marked(*chunk)).collect();
-        all.into_iter().for_each(|chunk| state.mark(chunk, false));
-        std::mem::take(&mut state.emptied)
-    }
 }
 
 impl State {
     fn take(&mut self, order: u32, want: Want) -> Option<Taken> {
         let kinds: &mut [&mut Kind] = match want {
-            Want::Slab => &mut [&mut self.plain, &mut self.huge],
+            Want::Slab(_) => &mut [&mut self.plain, &mut self.huge],
             Want::Table => &mut [&mut self.huge],
         };
         let taken = kinds.iter_mut().find_map(|kind| kind.take(order, want))?;
@@ -186,10 +169,11 @@ impl State {
         want: Want,
     ) -> Taken {
         // SAFETY: (3) under the lock.
-        let state = unsafe { &*Chunk::state(chunk) };
+        let state = unsafe { &mut *Chunk::state(chunk) };
         self.stats.chunks += 1;
         self.stats.huge_chunks += usize::from(state.mapping.has_huge_pages());
         self.stats.free_units += state.free_units.count_ones() as usize;
+        state.at = self.all.len();
         self.all.push(chunk);
         let kind = self.kind(page_kind);
         kind.chunks += 1;
@@ -204,33 +188,37 @@ impl State {
     /// # Safety
     /// As for [`Pool::give`].
     unsafe fn give(&mut self, run: Run) -> Option<Mapping> {
-        let state = Chunk::state(run.chunk);
-        // SAFETY: (3) under the lock; the field is written once, before the chunk is known to the pool.
-        let (page_kind, has_huge_pages) =
-            unsafe { ((*state).page_kind, (*state).mapping.has_huge_pages()) };
+        // SAFETY: (3) under the lock.
+        let (page_kind, is_chosen) =
+            unsafe { ((*Chunk::state(run.chunk)).page_kind, (*Chunk::state(run.chunk)).is_chosen) };
         self.stats.free_units += 1 << run.order;
-        let was_marked = is_marked(run.chunk);
+        if is_chosen {
+            self.gained_units += 1 << run.order;
+        }
         // SAFETY: the caller's promise.
-        let unneeded = unsafe { self.kind(page_kind).give(run) }?;
-        self.all.retain(|chunk| *chunk != run.chunk);
-        self.emptied += usize::from(was_marked);
-        self.stats.chunks -= 1;
-        self.stats.huge_chunks -= usize::from(has_huge_pages);
-        self.stats.free_units -= UNITS;
-        Some(unneeded)
+        let is_unneeded = unsafe { self.kind(page_kind).give(run) };
+        is_unneeded.then(|| self.remove(run.chunk))
     }
 
-    /// A marked chunk is in no list, so that it gives nothing out.
-    fn mark(&mut self, chunk: NonNull<Chunk>, marked: bool) {
-        // SAFETY: (3, 10) under the lock; the field is written once, before the chunk is known to the pool.
-        let (page_kind, mark) = unsafe { ((*Chunk::state(chunk)).page_kind, Chunk::mark(chunk)) };
-        if marked {
-            self.kind(page_kind).unlink(chunk);
+    /// Forgets a chunk that is unused and in no list. The caller gives its memory back.
+    fn remove(&mut self, chunk: NonNull<Chunk>) -> Mapping {
+        // SAFETY: (2, 3) no unit of the chunk has another owner, so this is the last use of its
+        // header.
+        let (at, page_kind, mapping) = unsafe {
+            let state = &*Chunk::state(chunk);
+            (state.at, state.page_kind, (&raw const state.mapping).read())
+        };
+        let removed = self.all.swap_remove(at);
+        assert_eq!(removed, chunk, "a chunk knows its place");
+        if let Some(moved) = self.all.get(at) {
+            // SAFETY: (3) under the lock.
+            unsafe { (*Chunk::state(*moved)).at = at }
         }
-        mark.store(marked, Ordering::Relaxed);
-        if !marked {
-            self.kind(page_kind).link(chunk);
-        }
+        self.kind(page_kind).chunks -= 1;
+        self.stats.chunks -= 1;
+        self.stats.huge_chunks -= usize::from(mapping.has_huge_pages());
+        self.stats.free_units -= UNITS;
+        mapping
     }
 
     fn kind(&mut self, page_kind: PageKind) -> &mut Kind {
@@ -258,32 +246,35 @@ impl Kind {
         let dirty_units = state.dirty_units;
         state.free_units &= !run.mask();
         state.dirty_units |= run.mask();
-        if want == Want::Table {
-            state.table_units |= run.mask();
+        match want {
+            Want::Table => state.table_units |= run.mask(),
+            Want::Slab(class) => state.classes[run.unit] = Some(class),
         }
         self.link(run.chunk);
         Taken { run, dirty_units }
     }
 
+    /// True when the chunk is not needed any more; it is in no list then.
+    ///
     /// # Safety
     /// As for [`Pool::give`].
-    unsafe fn give(&mut self, run: Run) -> Option<Mapping> {
+    unsafe fn give(&mut self, run: Run) -> bool {
         self.unlink(run.chunk);
         // SAFETY: (3) under the lock.
         let state = unsafe { &mut *Chunk::state(run.chunk) };
         assert!(state.free_units & run.mask() == 0, "units are given back once");
         state.free_units |= run.mask();
         state.table_units &= !run.mask();
-        if state.is_unused() {
-            if self.unused >= UNUSED_KEPT || is_marked(run.chunk) {
-                self.chunks -= 1;
-                // SAFETY: (2, 3) the chunk is in no list and nobody owns a unit of it, so this is the last use of its header.
-                return Some(unsafe { (&raw const state.mapping).read() });
+        state.classes[run.unit] = None;
+        // A marked chunk is in no list, and its round looks whether it is unused.
+        if state.is_unused() && !is_marked(run.chunk) {
+            if self.unused >= UNUSED_KEPT && !state.is_chosen {
+                return true;
             }
             self.unused += 1;
         }
         self.link(run.chunk);
-        None
+        false
     }
 
     /// Puts a chunk at the front of the list it belongs to.
@@ -346,7 +337,7 @@ fn run_in(chunk: NonNull<Chunk>, order: u32, want: Want) -> Option<Run> {
     // SAFETY: (3) under the lock.
     let free = unsafe { (*Chunk::state(chunk)).free_units };
     let usable = match want {
-        Want::Slab => free,
+        Want::Slab(_) => free,
         Want::Table => free & !1,
     };
     find_run(usable, order).map(|unit| Run { chunk, unit, order })

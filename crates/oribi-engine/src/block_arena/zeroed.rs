@@ -1,21 +1,24 @@
 //! Zeroed memory for the hash table's groups, on huge pages once it is large enough to matter.
 //!
-//! Owns: the memory and where it goes when dropped. Small tables come from the system's allocator, those of one to
-//! sixteen units from chunks of huge pages, larger ones are mappings of their own. Memory that is fresh
-//! from the system is zero and is not touched, so a table that has just doubled takes no memory yet.
+//! Owns: the memory and where it goes when dropped. Small tables come from the system's allocator,
+//! those of one to sixteen units from chunks of huge pages, larger ones are mappings of their own.
+//! Memory that is fresh from the system is zero and is not touched, so a table that has just
+//! doubled takes no memory yet.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`; one more:
-//! 8. A [`ZeroedMemory`] is the only owner of its bytes; where they came from follows from the length.
+//! 8. A [`ZeroedMemory`] is the only owner of its bytes; where they came from follows from the
+//!    length.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::SYSTEM_BLOCKS;
 use super::arena::ARENA;
-use super::chunk::{CHUNK_BYTES, Run, UNIT_BYTES};
+use super::chunk::Run;
 use super::pages::{Mapping, PageKind};
 use super::pool::{Pool, Taken, Want};
+use super::taken;
+use super::units::{CHUNK_BYTES, SYSTEM_BLOCKS, UNIT_BYTES};
 
 /// Alignment of the memory: a cache line.
 const ALIGNMENT: usize = 64;
@@ -49,8 +52,8 @@ unsafe impl Send for ZeroedMemory {}
 unsafe impl Sync for ZeroedMemory {}
 
 impl ZeroedMemory {
-    /// `bytes` zeroed bytes; none at all for 0. From 64 KiB on, what it takes is `bytes` rounded up to a power of
-    /// two below 2 MiB, and to a multiple of 2 MiB above.
+    /// `bytes` zeroed bytes; none at all for 0. From 64 KiB on, what it takes is `bytes` rounded up
+    /// to a power of two below 2 MiB, and to a multiple of 2 MiB above.
     pub fn new(bytes: usize) -> ZeroedMemory {
         let (base, source) = if bytes == 0 {
             (NonNull::<Line>::dangling().cast(), Source::Nothing)
@@ -61,6 +64,7 @@ impl ZeroedMemory {
             (run.start(), Source::Units { order: run.order })
         } else {
             let mapping = Mapping::new(bytes.next_multiple_of(CHUNK_BYTES), PageKind::Huge);
+            taken::grown();
             (mapping.base(), Source::Pages(mapping))
         };
         let memory = ZeroedMemory { base, bytes, source };

@@ -1,8 +1,8 @@
-//! What clients do to documents: each operation goes to the vbucket that has the key.
+//! Operations of clients on documents: each goes to the vbucket that has the key.
 //!
-//! Owns: routing, and the context that vbuckets run operations in. Invariant: a vbucket number beyond the bucket's map
-//! is answered like one that another node has. Called by the dispatcher. What an operation does is in
-//! `vbucket/operations.rs` and beside it.
+//! Owns: routing. Invariant: a vbucket number beyond the bucket's map is answered like one that
+//! another node has. Called by the dispatcher. What an operation does is in `vbucket/operations.rs`
+//! and beside it.
 
 use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
@@ -10,16 +10,37 @@ use super::Bucket;
 use crate::item::FillingItem;
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
-    MutationOutcome, Refused, StoreRequest, UnlockOutcome, WithMetaRequest,
+    MutationOutcome, Refused, RewriteOutcome, Sought, StoreRequest, UnlockOutcome, VersionOutcome,
+    WithMetaRequest,
 };
-use crate::prefetch::KeyAhead;
-use crate::vbucket::{Context, VBucket, store_fields};
+use crate::prefetch::{KeyAhead, load_line, load_lines};
+use crate::vbucket::{Context, Current, NextVersion, VBucket, store_fields};
 
 impl Bucket {
+    /// Hashes a key and starts loading where the table would have it; `None` outside the vbucket
+    /// map.
+    #[inline]
+    pub fn announce(&self, vbid: Vbid, key: DocKey<'_>) -> Option<KeyAhead> {
+        let vbucket = self.vbucket(vbid)?;
+        let hash = vbucket.hash_of(key);
+        load_line(vbucket.group_hint(hash));
+        Some(KeyAhead { vbid, hash })
+    }
+
+    /// Starts loading the first `bytes` of the item that an announced key most likely has. A
+    /// processor core has about a dozen lines in flight, so a line that no request needs costs as
+    /// much as a missing one.
+    #[inline]
+    pub fn locate(&self, ahead: &KeyAhead, bytes: usize) {
+        let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
+        let Some(item) = vbucket.candidate_address(ahead.hash) else { return };
+        load_lines(item, bytes);
+    }
+
     /// Reads a document.
     pub fn get(&self, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
         match self.vbucket(vbid) {
-            Some(vbucket) => vbucket.get(&self.context(now), vbucket.hash_of(key), key),
+            Some(vbucket) => vbucket.get(&self.core.context(now), vbucket.hash_of(key), key),
             None => GetOutcome::Refused(Refused::NotMyVbucket),
         }
     }
@@ -27,7 +48,7 @@ impl Bucket {
     /// [`Bucket::get`] of a key that was announced.
     pub fn get_announced(&self, ahead: KeyAhead, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
         match self.vbucket(ahead.vbid) {
-            Some(vbucket) => vbucket.get(&self.context(now), ahead.hash, key),
+            Some(vbucket) => vbucket.get(&self.core.context(now), ahead.hash, key),
             None => GetOutcome::Refused(Refused::NotMyVbucket),
         }
     }
@@ -37,7 +58,7 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return MetaOutcome::Refused(Refused::NotMyVbucket);
         };
-        vbucket.get_meta(&self.context(now), key)
+        vbucket.get_meta(&self.core.context(now), key)
     }
 
     /// Set, add or replace.
@@ -65,9 +86,9 @@ impl Bucket {
         self.mutate(ahead.vbid, now, |vbucket, context| vbucket.store(context, hash, key, request))
     }
 
-    /// A block for the value of a store request that is still being received, `value_bytes` long;
-    /// `request.value` is not looked at. `None` when it would be refused anyway, which the caller learns
-    /// by [`Bucket::store`]: no memory is taken for such a value.
+    /// A block for a value of `value_bytes` that is still being received; `request.value` is
+    /// ignored. `None` when the request would be refused: no memory is taken then, and
+    /// [`Bucket::store`] tells the caller why.
     pub fn begin_store(
         &self,
         key: DocKey<'_>,
@@ -75,15 +96,16 @@ impl Bucket {
         value_bytes: usize,
         now: Timestamp,
     ) -> Option<FillingItem> {
-        let context = self.context(now);
+        let context = self.core.context(now);
         if value_bytes > context.value_bytes_max || context.memory.refuses(false).is_some() {
             return None;
         }
         Some(FillingItem::new(key, store_fields(&context, key, request), value_bytes))
     }
 
-    /// Set, add or replace with a value that was received into its block; `request.value` is not
-    /// looked at. The block is taken, unless the answer is [`Refused::NeedsFetch`]: it is needed again then.
+    /// Set, add or replace with a value that was received into its block; `request.value` is
+    /// ignored. Takes the block, unless the answer is [`Refused::NeedsFetch`] or
+    /// [`Refused::TemporaryFailure`]: the caller may need it again then.
     ///
     /// # Panics
     /// When there is no block, or some of the value is missing.
@@ -110,8 +132,8 @@ impl Bucket {
         self.mutate(vbid, now, |vbucket, context| vbucket.concat(context, key, request))
     }
 
-    /// Stores a version that was made elsewhere, with its own CAS and revision, if it is newer than what is there.
-    /// [`MutationOutcome::Exists`] when it is not.
+    /// Stores a version from elsewhere, with its own CAS and revision, if it is newer than the
+    /// current one; otherwise [`MutationOutcome::Exists`].
     pub fn store_with_meta(
         &self,
         vbid: Vbid,
@@ -149,11 +171,11 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return CounterOutcome::Refused(Refused::NotMyVbucket);
         };
-        vbucket.counter(&self.context(now), key, request)
+        vbucket.counter(&self.core.context(now), key, request)
     }
 
-    /// Reads a document and locks it for `timeout_s`: until then, or until it is unlocked, only writes that name the
-    /// lock's CAS change it.
+    /// Reads a document and locks it for `timeout_s` or until it is unlocked: meanwhile only writes
+    /// with the lock's CAS change it.
     pub fn get_and_lock(
         &self,
         vbid: Vbid,
@@ -164,7 +186,7 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return LockOutcome::Refused(Refused::NotMyVbucket);
         };
-        vbucket.get_and_lock(&self.context(now), key, timeout_s)
+        vbucket.get_and_lock(&self.core.context(now), key, timeout_s)
     }
 
     /// Ends the lock whose CAS is `cas`.
@@ -172,7 +194,7 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return UnlockOutcome::Refused(Refused::NotMyVbucket);
         };
-        vbucket.unlock(&self.context(now), key, cas)
+        vbucket.unlock(&self.core.context(now), key, cas)
     }
 
     /// Reads a document and changes its expiry; `expiry` as on the wire.
@@ -186,7 +208,46 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return GetOutcome::Refused(Refused::NotMyVbucket);
         };
-        vbucket.get_and_touch(&self.context(now), key, expiry)
+        vbucket.get_and_touch(&self.core.context(now), key, expiry)
+    }
+
+    /// Reads a document or its tombstone.
+    pub fn read_version(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        sought: Sought,
+        now: Timestamp,
+    ) -> VersionOutcome {
+        match self.vbucket(vbid) {
+            Some(vbucket) => vbucket.read_version(&self.core.context(now), key, sought),
+            None => VersionOutcome::Refused(Refused::NotMyVbucket),
+        }
+    }
+
+    /// Writes the version that `build` makes from the current one. `expiry` is as on the wire.
+    /// `cas` is the request's, 0 for none: it opens a lock; `build` checks it against the version.
+    /// `build` may run more than once; the last result counts.
+    pub fn rewrite<E>(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        sought: Sought,
+        (expiry, cas): (u32, Cas),
+        now: Timestamp,
+        build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
+    ) -> RewriteOutcome<E> {
+        match self.vbucket(vbid) {
+            Some(vbucket) => {
+                vbucket.rewrite(&self.core.context(now), key, sought, (expiry, cas), build)
+            }
+            None => RewriteOutcome::Refused(Refused::NotMyVbucket),
+        }
+    }
+
+    /// Longest value of a document, in bytes.
+    pub fn value_bytes_max(&self) -> usize {
+        self.core.context(Timestamp::default()).value_bytes_max
     }
 
     fn mutate(
@@ -198,6 +259,6 @@ impl Bucket {
         let Some(vbucket) = self.vbucket(vbid) else {
             return MutationOutcome::Refused(Refused::NotMyVbucket);
         };
-        operation(vbucket, &self.context(now))
+        operation(vbucket, &self.core.context(now))
     }
 }

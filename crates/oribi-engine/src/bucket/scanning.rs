@@ -1,7 +1,7 @@
-//! Reading what is persisted, past the documents in memory.
+//! Scans of persisted versions, past the documents in memory.
 //!
-//! Called by whoever scans on a thread of its own, range scans above all. Invariant: no lock of the engine is held, so
-//! the visitor may take its time.
+//! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
+//! of the engine, so the visitor may take its time.
 
 use oribi_storage::{RecordVisitor, StoreError};
 use oribi_types::{DocKey, Seqno, Vbid};
@@ -9,8 +9,8 @@ use oribi_types::{DocKey, Seqno, Vbid};
 use super::Bucket;
 
 impl Bucket {
-    /// Visits the persisted versions of one collection's documents from a key on, tombstones included, in the order of
-    /// keys and as they are now, however long it takes.
+    /// Visits the persisted versions of one collection from a key on, tombstones included, in key
+    /// order. It sees them as they are now, however long it takes.
     ///
     /// # Errors
     /// The store's.
@@ -20,10 +20,10 @@ impl Bucket {
         from: DocKey<'_>,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.store.scan_keys_from(vbid, from, visit)
+        self.core.store().scan_keys_from(vbid, from, visit)
     }
 
-    /// Visits the persisted versions with these seqnos, tombstones included, in the order of seqnos.
+    /// Visits the persisted versions with these seqnos, tombstones included, in seqno order.
     ///
     /// # Errors
     /// The store's.
@@ -34,6 +34,6 @@ impl Bucket {
         to: Seqno,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.store.scan_seqnos(vbid, from, to, visit)
+        self.core.store().scan_seqnos(vbid, from, to, visit)
     }
 }

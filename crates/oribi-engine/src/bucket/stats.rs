@@ -1,23 +1,88 @@
-//! What a bucket tells about itself.
+//! Figures of a bucket.
 //!
-//! Owns: the accessors behind stats and metrics. Each holds locks for one vbucket at a time and for
-//! a bounded time, none formats text, and none is on the data path; [`Bucket::key_on_disk`] and
-//! [`Bucket::stats`] read the disk, so a caller that must not wait keeps away from these two.
+//! Owns: the accessors behind stats and metrics. Each locks one vbucket at a time, for a bounded
+//! time; none formats text or is on the data path. [`Bucket::key_on_disk`] and [`Bucket::stats`]
+//! read the disk, so a caller that must not wait does not call them.
 
-use std::sync::atomic::Ordering;
-
-use oribi_storage::{Record, StoreError};
+use oribi_storage::{Record, StoreError, StoreStats};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
+use crate::backfill::BackfillStats;
 use crate::checkpoint::CheckpointManagerStats;
+use crate::failure::{FailedOperations, StoreOperation};
 use crate::hash_table::HashTableStats;
 use crate::item::ItemRef;
+use crate::memory::MemoryStats;
 use crate::outcome::{MetaOutcome, Refused};
-use crate::stats::BucketStats;
 use crate::tasks::TaskStats;
 use crate::timings::BucketTimings;
 use crate::vbucket::{CollectionStats, KeyStats, VBucket, VbucketStats};
+use crate::warmup::WarmupStats;
+
+/// Sums over a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BucketStats {
+    /// Documents, wherever their values are.
+    pub items: usize,
+    /// Documents by the bits of their datatype, as in [`VbucketStats::datatypes`].
+    pub datatypes: [u64; 8],
+    /// Tombstones in memory.
+    pub tombstones: usize,
+    /// Bytes of item blocks.
+    pub item_bytes: usize,
+    /// Bytes of hash tables.
+    pub table_bytes: usize,
+    /// Items not yet persisted, including those in flight to the store.
+    pub queue_items: usize,
+    /// Bytes held by the checkpoint queues, most of them shared with the tables.
+    pub queue_bytes: usize,
+    /// Checkpoints over all vbuckets.
+    pub checkpoints: usize,
+    /// Vbuckets that serve.
+    pub vbuckets_active: usize,
+    /// Vbuckets that are still loading.
+    pub vbuckets_loading: usize,
+    /// The quota.
+    pub memory_quota_bytes: u64,
+    /// Memory, watermarks, evictions and fetches.
+    pub memory: MemoryStats,
+    /// Loading.
+    pub warmup: WarmupStats,
+    /// The store's own figures.
+    pub store: StoreStats,
+    /// Operations that fail in the store now.
+    pub failed: FailedOperations,
+}
+
+impl BucketStats {
+    /// Bytes that count against the quota.
+    pub fn mem_used_bytes(&self) -> u64 {
+        self.memory.used_bytes
+    }
+
+    fn add(&mut self, vbucket: &VbucketStats) {
+        self.items += vbucket.items;
+        self.tombstones += vbucket.tombstones;
+        for (sum, count) in self.datatypes.iter_mut().zip(vbucket.datatypes) {
+            *sum += u64::from(count);
+        }
+        self.item_bytes += vbucket.item_bytes;
+        self.table_bytes += vbucket.table_bytes;
+        self.memory.used_bytes +=
+            (vbucket.item_bytes + vbucket.table_bytes + vbucket.queue_own_bytes) as u64;
+        self.memory.item_bytes += vbucket.item_bytes as u64;
+        self.memory.table_bytes += vbucket.table_bytes as u64;
+        self.memory.queue_bytes += vbucket.queue_own_bytes as u64;
+        self.memory.items_resident += (vbucket.items - vbucket.items_evicted) as u64;
+        self.memory.items_evicted += vbucket.items_evicted as u64;
+        self.queue_items += vbucket.queue_items;
+        self.queue_bytes += vbucket.queue_bytes;
+        self.checkpoints += vbucket.checkpoints;
+        self.vbuckets_active += usize::from(!vbucket.loading);
+        self.vbuckets_loading += usize::from(vbucket.loading);
+    }
+}
 
 /// How a stored version relates to the one in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,14 +91,14 @@ pub enum DiskState {
     Same,
     /// Memory has a newer version, which is not flushed yet.
     Stale,
-    /// Memory has nothing under this key: right for a tombstone and for what was evicted whole, wrong for
-    /// any other document.
+    /// Memory has nothing under this key: right for a tombstone and for a document that was evicted
+    /// whole, wrong for any other.
     NotInMemory,
     /// Memory has the same version with other content, or an older one: the store is damaged.
     Differs,
 }
 
-/// What the store has under one key.
+/// The store's version of one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyOnDisk {
     /// Compared with memory at the time of the read.
@@ -59,23 +124,30 @@ pub struct KeyOnDisk {
 impl Bucket {
     /// Sums over the bucket at this moment. May read the disk.
     pub fn stats(&self) -> BucketStats {
-        BucketStats { store: self.store.stats(), ..self.memory_stats() }
-    }
-
-    /// As [`Bucket::stats`], without the store's figures, which may cost a look at the disk.
-    pub(crate) fn memory_stats(&self) -> BucketStats {
+        let mut memory = self.core.memory().stats();
+        self.pager.add_stats(&mut memory);
+        self.fetcher.add_stats(&mut memory);
         let mut stats = BucketStats {
             warmup: self.warmup.stats(),
-            storage_failed: self.storage_failed.load(Ordering::Relaxed),
-            memory_quota_bytes: self.memory.quota_bytes(),
-            memory: self.memory.stats(),
+            store: self.core.store().stats(),
+            failed: self.core.failing(),
+            memory_quota_bytes: memory.quota_bytes,
+            memory,
             ..Default::default()
         };
+        stats.memory.used_bytes = stats.memory.backfill_bytes;
         for vbucket in self.vbuckets() {
             stats.add(&vbucket.stats());
         }
-        stats.memory.fetch_queue = self.fetches.len() as u64;
+        if stats.store.compaction_fails {
+            stats.failed = stats.failed.with(StoreOperation::Compaction);
+        }
         stats
+    }
+
+    /// Figures of the backfills of change streams.
+    pub fn backfill_stats(&self) -> BackfillStats {
+        self.backfiller.stats(self.core.memory())
     }
 
     /// Figures of one vbucket.
@@ -105,8 +177,8 @@ impl Bucket {
         self.vbucket(vbid).map(VBucket::checkpoint_stats)
     }
 
-    /// Figures of one vbucket's hash table. Probe lengths are those of a sample of at most 448 items,
-    /// so the lock is held for some ten microseconds whatever the size.
+    /// Figures of one vbucket's hash table. Probe lengths are those of a sample of at most 448
+    /// items, so the lock is held for some ten microseconds whatever the size.
     pub fn hash_table_stats(&self, vbid: Vbid) -> Option<HashTableStats> {
         self.vbucket(vbid).map(VBucket::hash_table_stats)
     }
@@ -118,11 +190,11 @@ impl Bucket {
     /// As a read of the document would be refused.
     pub fn key_stats(&self, vbid: Vbid, key: DocKey<'_>) -> Result<Option<KeyStats>, Refused> {
         let vbucket = self.vbucket(vbid).ok_or(Refused::NotMyVbucket)?;
-        vbucket.key_stats(&self.context(Timestamp::default()), key)
+        vbucket.key_stats(&self.core.context(Timestamp::default()), key)
     }
 
-    /// Reads what the store has under one key and compares it with memory; `None` when it has
-    /// nothing. Blocks for the disk. A vbucket outside the map has nothing.
+    /// Reads the store's version of one key and compares it with memory; `None` when the store has
+    /// none or the vbucket is outside the map. Blocks for the disk.
     ///
     /// # Errors
     /// The store's, when it cannot be read.
@@ -133,7 +205,7 @@ impl Bucket {
     ) -> Result<Option<KeyOnDisk>, StoreError> {
         let mut found = None;
         // Memory is read last: it may be ahead of the store, never behind it.
-        self.store.get(vbid, key, &mut |record| {
+        self.core.store().get(vbid, key, &mut |record| {
             // At time 0 nothing has expired, so the look-up changes nothing.
             let memory = match self.get_meta(vbid, key, Timestamp::default()) {
                 MetaOutcome::Found(item, _) => Some(item),
@@ -144,19 +216,19 @@ impl Bucket {
         Ok(found)
     }
 
-    /// What background work there is and what it has cost.
+    /// Kinds of background work and their cost.
     pub fn task_stats(&self) -> Vec<TaskStats> {
-        self.tasks.stats()
+        self.core.tasks().stats()
     }
 
     /// A copy of the distributions that background work has recorded.
     pub fn timings(&self) -> BucketTimings {
-        self.timings.lock().clone()
+        self.core.timings().clone()
     }
 
     /// Begins all distributions anew.
     pub fn reset_timings(&self) {
-        *self.timings.lock() = BucketTimings::default();
+        *self.core.timings() = BucketTimings::default();
     }
 }
 

@@ -1,18 +1,17 @@
 //! A closed checkpoint: it takes no more mutations and nothing in it is deduplicated.
 //!
-//! Owns: its slots, for ever as they are, and its sums. Because it does not change it can be read without any
-//! lock by whoever holds a reference, and it leaves the queue as one pointer, however much is in it.
-//! The one thing that changes is an account: bytes of blocks that the hash table has let go of
-//! meanwhile, so that only the queue still holds them. It is written under the queue lock.
+//! Owns: its slots, for ever as they are, and its sums. Because it does not change, a holder of a
+//! reference reads it without a lock, and it leaves the queue as one pointer, whatever its size.
+//! Only an account changes, under the queue lock: bytes of blocks that the hash table has released,
+//! which only the queue still holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_types::Timestamp;
 
-use super::cursor::Mark;
 use super::open::OpenCheckpoint;
 use super::slots::Slots;
-use super::{Held, Sums};
+use super::sums::{Held, Sums};
 use crate::item::ItemRef;
 
 pub(super) struct ClosedCheckpoint {
@@ -32,6 +31,7 @@ pub(super) struct ClosedCheckpoint {
 
 impl ClosedCheckpoint {
     pub(super) fn new(open: OpenCheckpoint, end: u64, sums_before: Sums) -> ClosedCheckpoint {
+        debug_assert!(open.start <= end, "a checkpoint without a seqno stays open");
         ClosedCheckpoint {
             start: open.start,
             end,
@@ -55,7 +55,8 @@ impl ClosedCheckpoint {
         Held { slot_bytes: self.slot_bytes(), orphan_bytes }
     }
 
-    /// Takes note that the table has let go of the version of `seqno`; its bytes, or 0 when it is not here.
+    /// Notes that the table has released the version of `seqno`. Returns its bytes, or 0 when it is
+    /// not here.
     pub(super) fn orphan(&self, seqno: u64) -> usize {
         let bytes = self.slots.get(seqno - self.start).map_or(0, ItemRef::block_bytes);
         self.orphan_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -70,14 +71,19 @@ impl ClosedCheckpoint {
         }
     }
 
-    /// Items up to `seqno`, which is in it, since the queue was made.
-    pub(super) fn items_up_to(&self, seqno: u64) -> u64 {
-        self.sums_before.items + self.slots.live_before(seqno + 1 - self.start) as u64
+    /// Number of its items behind `seqno`.
+    pub(super) fn count_after(&self, seqno: u64) -> usize {
+        match seqno {
+            _ if seqno < self.start => self.items,
+            _ if seqno >= self.end => 0,
+            _ => self.slots.live_from(seqno + 1 - self.start),
+        }
     }
 
-    /// Where a cursor stands that has read all of it.
-    pub(super) fn end_mark(&self) -> Mark {
-        Mark { seqno: self.end, items: self.sums_through().items }
+    /// Its first item behind `seqno`.
+    pub(super) fn next_after(&self, seqno: u64) -> Option<&ItemRef> {
+        let (_, item) = self.slots.next_from((seqno + 1).saturating_sub(self.start))?;
+        Some(item)
     }
 
     /// Its items behind `seqno`, in order.

@@ -1,12 +1,16 @@
 //! Named readers of the checkpoint queue.
 //!
 //! Owns: how far each has processed and how far it has read. The two differ while a batch is being
-//! written: a failed write goes back to the position, and nothing between the two leaves the queue.
-//! Both stand at the end of a checkpoint, but for the place at which a reader was registered,
-//! and each knows how many items were queued up to it: how many remain follows by subtraction, and
-//! going back counts nothing.
+//! written or sent: a failed write goes back to the position, and nothing between the two leaves
+//! the queue. The persistence cursor stands at the end of a checkpoint, except where it was
+//! registered. A stream's cursor may also stand inside the open checkpoint. It can be taken away,
+//! and it knows whom to wake.
 
 use std::sync::Arc;
+
+use oribi_types::Seqno;
+
+use super::wake::StreamWaker;
 
 /// Handle of a registered cursor. It is never given out twice, so the handle of a cursor that was
 /// dropped reads nothing.
@@ -21,29 +25,37 @@ pub struct CursorId {
 pub struct Registered {
     /// The cursor.
     pub id: CursorId,
-    /// True when items behind the requested seqno have left memory: they must be read from the store,
-    /// up to where the first batch begins, before what the cursor reads.
+    /// Everything from this seqno on is in the queue, and reads return it.
+    pub first: Seqno,
+    /// True when items behind the requested seqno have left memory: they must be read from the
+    /// store, up to `first`, before what the cursor reads.
     pub needs_backfill: bool,
-}
-
-/// A seqno, and how many items were queued up to there since the queue was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
-    pub(super) seqno: u64,
-    pub(super) items: u64,
 }
 
 pub(super) struct Cursor {
     pub(super) name: Arc<str>,
     pub(super) number: u64,
-    /// Memory recovery may take it away.
-    pub(super) droppable: bool,
     /// The last seqno processed.
-    pub(super) position: Mark,
+    pub(super) position: u64,
     /// The last seqno handed out by a read; at least `position`.
-    pub(super) read_to: Mark,
+    pub(super) read_to: u64,
     /// Reads so far.
     pub(super) visits: u64,
+    /// Of a stream's cursor, which memory recovery may take away.
+    pub(super) stream: Option<StreamSide>,
+}
+
+/// What the queue knows of a stream.
+pub(super) struct StreamSide {
+    pub(super) waker: StreamWaker,
+    /// It has read to the end and waits to be woken.
+    pub(super) is_idle: bool,
+}
+
+impl Cursor {
+    pub(super) fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
 }
 
 /// All cursors of a queue, in order of registration where none was dropped.
@@ -55,12 +67,12 @@ pub(super) struct Cursors {
 }
 
 impl Cursors {
-    pub(super) fn add(&mut self, name: &str, droppable: bool, at: Mark) -> CursorId {
+    pub(super) fn add(&mut self, name: &str, at: u64, stream: Option<StreamSide>) -> CursorId {
         self.numbers += 1;
         self.count += 1;
         let number = self.numbers;
         let cursor =
-            Cursor { name: name.into(), number, droppable, position: at, read_to: at, visits: 0 };
+            Cursor { name: name.into(), number, position: at, read_to: at, visits: 0, stream };
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.places.push(None);
@@ -78,17 +90,21 @@ impl Cursors {
         self.places.get_mut(id.place)?.as_mut().filter(|cursor| cursor.number == id.number)
     }
 
-    /// Removes those that `gone` accepts; their number.
-    pub(super) fn remove_if(&mut self, gone: impl Fn(&Cursor) -> bool) -> usize {
-        let mut count = 0;
-        for place in &mut self.places {
-            if place.as_ref().is_some_and(&gone) {
-                *place = None;
-                count += 1;
-            }
-        }
-        self.count -= count;
-        count
+    /// Takes out those that `gone` accepts.
+    pub(super) fn take_if(&mut self, gone: impl Fn(&Cursor) -> bool) -> Vec<Cursor> {
+        let places = self.places.iter_mut();
+        let taken: Vec<Cursor> =
+            places.filter_map(|place| place.take_if(|cursor| gone(cursor))).collect();
+        self.count -= taken.len();
+        taken
+    }
+
+    /// Takes out one.
+    pub(super) fn take(&mut self, id: CursorId) -> Option<Cursor> {
+        let place = self.places.get_mut(id.place)?;
+        let taken = place.take_if(|cursor| cursor.number == id.number)?;
+        self.count -= 1;
+        Some(taken)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Cursor> {
@@ -105,6 +121,6 @@ impl Cursors {
 
     /// The lowest position of those that `of` accepts.
     pub(super) fn lowest(&self, of: impl Fn(&Cursor) -> bool) -> Option<u64> {
-        self.iter().filter(|cursor| of(cursor)).map(|cursor| cursor.position.seqno).min()
+        self.iter().filter(|cursor| of(cursor)).map(|cursor| cursor.position).min()
     }
 }

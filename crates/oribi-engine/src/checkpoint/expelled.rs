@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Held;
 use super::closed::ClosedCheckpoint;
+use super::sums::Held;
 use crate::item::ItemRef;
 
 /// Checkpoints that no cursor needs any more.
@@ -37,7 +37,7 @@ impl Expelled {
         self.0.is_empty()
     }
 
-    /// Gives the memory back; slots are freed, and items that nobody else refers to.
+    /// Frees the slots, and the items without another reference.
     pub fn free(self) -> Settlement {
         let mut freed = Held::default();
         for checkpoint in self.0 {

@@ -1,8 +1,8 @@
 //! The open checkpoint: the last one, which takes new mutations and in which they are deduplicated.
 //!
-//! Owns: its slots and exact sums over what is in them. Nobody reads it: whoever wants to read
-//! closes it first, so no cursor ever stands inside it and deduplication has no cursor to move.
-//! Called by the manager.
+//! Owns: its slots and exact sums over what is in them. A read closes it first, except that a
+//! stream which keeps up copies the few references that it does not have yet. Called by the
+//! manager.
 
 use oribi_types::Seqno;
 
@@ -32,6 +32,16 @@ impl OpenCheckpoint {
         self.item_bytes += item.block_bytes();
         self.tombstones += usize::from(item.is_deleted());
         self.slots.push(item);
+    }
+
+    /// Number of its items behind `seqno`.
+    pub(super) fn count_after(&self, seqno: u64) -> usize {
+        self.slots.live_from((seqno + 1).saturating_sub(self.start))
+    }
+
+    /// Its items behind `seqno`, in order.
+    pub(super) fn items_after(&self, seqno: u64) -> impl Iterator<Item = &ItemRef> {
+        self.slots.items_from((seqno + 1).saturating_sub(self.start))
     }
 
     /// Takes out the version of this seqno, which is in the open checkpoint.

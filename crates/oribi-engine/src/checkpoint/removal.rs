@@ -1,19 +1,20 @@
 //! How checkpoints leave the queue.
 //!
-//! Owns: expel, emptying, and dropping cursors that hold up the rest. A checkpoint leaves as one reference,
-//! so the lock is held for a few pointer moves, whatever the number of items; they are freed, and
-//! what they held is summed up, when the caller has released the lock.
+//! Owns: expel, emptying, and dropping cursors that hold up the rest. A checkpoint leaves as one
+//! reference, so the lock is held for a few pointer moves, whatever the number of items; the caller
+//! frees them, and sums up what they held, after the lock.
 
 use oribi_types::{Cas, Seqno};
 
 use super::CheckpointManager;
-use super::cursor::{Cursor, Mark};
+use super::cursor::Cursor;
 use super::expelled::{Expelled, Settlement};
 use super::open::OpenCheckpoint;
+use super::wake::StreamWaker;
 use crate::planted::{self, Bug};
 
 impl CheckpointManager {
-    /// Takes out the checkpoints that every cursor has passed. Without a cursor nobody needs any.
+    /// Removes the checkpoints that every cursor has passed; without a cursor, all of them.
     pub fn expel(&mut self) -> Expelled {
         let lowest = self.cursors.lowest(|_| true).unwrap_or(self.high_seqno);
         if self.cursors.is_empty() {
@@ -31,7 +32,7 @@ impl CheckpointManager {
         Expelled(std::mem::replace(&mut self.closed, rest))
     }
 
-    /// Takes note that what was expelled has been freed.
+    /// Notes that expelled checkpoints were freed.
     pub fn settle(&mut self, freed: Settlement) {
         let held = &mut self.closed_held;
         held.slot_bytes -= freed.0.slot_bytes;
@@ -39,17 +40,23 @@ impl CheckpointManager {
     }
 
     /// Empties the queue; seqno and CAS go on from where they are, and every cursor is at the end.
+    /// What a stream would miss has left the vbucket, so the caller ends streams first
+    /// ([`Self::end_streams`]).
     pub fn clear(&mut self) -> Expelled {
         self.close_open();
-        let end = Mark { seqno: self.high_seqno, items: self.closed_sums.items };
-        for cursor in self.cursors.iter_mut() {
-            (cursor.position, cursor.read_to) = (end, end);
-        }
+        self.cursors_to_end();
         self.expel()
     }
 
-    /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued belongs to
-    /// a history that this one does not continue.
+    fn cursors_to_end(&mut self) {
+        for cursor in self.cursors.iter_mut() {
+            debug_assert!(!cursor.is_stream(), "streams end before the queue is emptied");
+            (cursor.position, cursor.read_to) = (self.high_seqno, self.high_seqno);
+        }
+    }
+
+    /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued
+    /// belongs to a history that this one does not continue.
     pub fn restart(&mut self, high_seqno: Seqno, max_cas: Cas) -> Expelled {
         let expelled = self.clear();
         let enqueued = self.enqueued();
@@ -57,18 +64,33 @@ impl CheckpointManager {
         // May wrap: only the distance to the high seqno is ever used.
         self.seqno_at_start = high_seqno.0.wrapping_sub(enqueued);
         self.open = OpenCheckpoint::new(high_seqno.0 + 1);
-        let end = Mark { seqno: self.high_seqno, items: self.closed_sums.items };
-        for cursor in self.cursors.iter_mut() {
-            (cursor.position, cursor.read_to) = (end, end);
-        }
+        self.cursors_to_end();
         expelled
     }
 
-    /// Drops the droppable cursors without which something could leave: those behind all that must
-    /// stay, or not at the end of the queue if there are none of these. Their number.
-    pub fn drop_slow_cursors(&mut self) -> usize {
-        let kept = self.cursors.lowest(|cursor| !cursor.droppable).unwrap_or(self.open.start - 1);
-        let is_slow = |cursor: &Cursor| cursor.droppable && cursor.position.seqno < kept;
-        self.cursors.remove_if(is_slow)
+    /// Drops the streams' cursors without which something could leave: those behind all other
+    /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
+    /// owners.
+    pub fn drop_slow_cursors(&mut self) -> Vec<StreamWaker> {
+        let others = self.cursors.lowest(|cursor| !cursor.is_stream());
+        let kept = others.unwrap_or(self.open.start - 1);
+        self.take_streams(|cursor| cursor.position < kept)
+    }
+
+    /// Drops every stream's cursor. The caller wakes their owners.
+    pub fn end_streams(&mut self) -> Vec<StreamWaker> {
+        self.take_streams(|_| true)
+    }
+
+    fn take_streams(&mut self, gone: impl Fn(&Cursor) -> bool) -> Vec<StreamWaker> {
+        let taken = self.cursors.take_if(|cursor| cursor.is_stream() && gone(cursor));
+        let streams = taken.into_iter().filter_map(|cursor| cursor.stream);
+        streams.map(|stream| stream.waker).collect()
+    }
+
+    /// True when [`Self::expel`] would remove something.
+    pub fn can_expel(&self) -> bool {
+        let lowest = self.cursors.lowest(|_| true).unwrap_or(self.high_seqno);
+        self.closed.front().is_some_and(|first| first.end <= lowest)
     }
 }

@@ -1,14 +1,16 @@
 //! The slots of one checkpoint: a place for every seqno that was assigned while it was open.
 //!
-//! Owns: slots in chunks of [`CHUNK_SLOTS`], so that a long checkpoint never moves what it holds; the
-//! first chunk grows in steps, so that a checkpoint of one item takes 32 bytes of slots and not 2 KiB.
-//! A chunk whose slots have all been emptied is freed at once, unless it is still being filled:
-//! one key overwritten for ever keeps one chunk. Called by the open checkpoint, and read through a closed one.
+//! Owns: slots in chunks of [`CHUNK_SLOTS`], so that a long checkpoint never moves what it holds;
+//! the first chunk grows in steps, so that a checkpoint of one item takes 32 bytes of slots and not
+//! 2 KiB. A chunk whose slots have all been emptied is freed at once, unless it is still being
+//! filled: one key overwritten for ever keeps one chunk. Called by the open checkpoint, and read
+//! through a closed one.
 
 use crate::item::ItemRef;
 use crate::limits::CHUNK_SLOTS;
 
-/// Slots of a checkpoint's first chunk before it grows for the first time, each time by this factor.
+/// Slots of a checkpoint's first chunk before it grows for the first time, each time by this
+/// factor.
 const FIRST_SLOTS: usize = 4;
 
 /// Consecutive slots; no memory once all were filled and emptied again.
@@ -74,14 +76,26 @@ impl Slots {
         first.iter().chain(others.flat_map(|chunk| &chunk.slots)).flatten()
     }
 
-    /// Number of items in front of `index`. Looks at one number a chunk, and at the slots of one chunk.
-    pub(super) fn live_before(&self, index: u64) -> usize {
+    /// The first item from `index` on, and its index. Looks at one number a chunk, and at the slots
+    /// of two chunks.
+    pub(super) fn next_from(&self, index: u64) -> Option<(u64, &ItemRef)> {
+        let (first, place) = position(index);
+        let chunks = self.chunks.iter().enumerate().skip(first);
+        chunks.filter(|(_, chunk)| chunk.live > 0).find_map(|(number, chunk)| {
+            let skipped = if number == first { place } else { 0 };
+            let slots = chunk.slots.iter().enumerate().skip(skipped);
+            let (at, item) = slots.filter_map(|(at, slot)| Some((at, slot.as_ref()?))).next()?;
+            Some(((number * CHUNK_SLOTS + at) as u64, item))
+        })
+    }
+
+    /// Number of items from `index` on. Looks at one number a chunk behind it, and at the slots of
+    /// one chunk.
+    pub(super) fn live_from(&self, index: u64) -> usize {
         let (number, place) = position(index);
-        let before: usize = self.chunks.iter().take(number).map(|chunk| chunk.live).sum();
-        let inside = self.chunks.get(number).map_or(0, |chunk| {
-            chunk.slots.iter().take(place).filter(|slot| slot.is_some()).count()
-        });
-        before + inside
+        let Some([first, others @ ..]) = self.chunks.get(number..) else { return 0 };
+        let inside = first.slots.iter().skip(place).filter(|slot| slot.is_some()).count();
+        inside + others.iter().map(|chunk| chunk.live).sum::<usize>()
     }
 
     /// Lengthens the last chunk, or begins one.

@@ -2,12 +2,20 @@
 //! each key, and every invariant of the module after every step.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
 
 use super::expelled::Expelled;
-use super::{CheckpointLimits, CheckpointManager, CursorBatch, CursorId, Held, ReadLimits};
+use super::sums::Held;
+use super::{
+    CheckpointLimits, CheckpointManager, CursorBatch, CursorId, ReadLimits, StreamBatch,
+    StreamSink, StreamWaker,
+};
 use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::limits::{STREAM_READ_ITEMS_MAX, STREAM_READ_SEQNOS_MAX};
 
 mod cases;
 mod random;
@@ -15,7 +23,7 @@ mod random;
 /// Small checkpoints, so that random operations get to many of them.
 const LIMITS: CheckpointLimits =
     CheckpointLimits { items_max: 600, bytes_max: 48 * 700, slots_max: 900 };
-/// Cursors that come and go; each is droppable but for the first.
+/// Cursors that come and go. The first is the flusher's, the others are streams'.
 const READERS: usize = 3;
 const NAMES: [&str; READERS] = ["persistence", "stream", "other stream"];
 
@@ -36,19 +44,51 @@ fn limits(items_max: usize) -> ReadLimits {
     ReadLimits { items_max, bytes_max: usize::MAX, checkpoints_max: usize::MAX }
 }
 
-/// What a reader has: the store that a flusher would have written, and the batches under way.
+/// What a reader has: the store that a flusher or a client would have written, and the batches
+/// under way.
 struct Reader {
     id: CursorId,
     store: BTreeMap<u16, Seqno>,
     pending: Vec<CursorBatch>,
+    /// What a stream is sending.
+    sending: Option<StreamBatch>,
     position: Seqno,
     /// False from when memory recovery took its cursor away.
     is_registered: bool,
+    /// A stream that has read to the end and was not told of more.
+    is_idle: bool,
 }
 
 impl Reader {
     fn read_to(&self) -> Seqno {
-        self.pending.last().map_or(self.position, |batch| batch.end)
+        let sending = self.sending.as_ref().map(StreamBatch::end);
+        sending.or(self.pending.last().map(|batch| batch.end)).unwrap_or(self.position)
+    }
+
+    /// Takes in up to `count` items of what the stream is sending.
+    fn send(&mut self, count: usize) {
+        let Some(batch) = &mut self.sending else { return };
+        for _ in 0..count {
+            let left = batch.items_left();
+            let Some(item) = batch.next() else {
+                assert_eq!(left, 0);
+                return;
+            };
+            let (key, seqno) = (key_of(item), item.seqno());
+            assert!(batch.from() < seqno && seqno <= batch.end());
+            assert_eq!(batch.items_left() + 1, left);
+            self.store.insert(key, seqno);
+        }
+    }
+}
+
+/// Notes which reader was told.
+#[derive(Default)]
+struct Told(Mutex<Vec<u64>>);
+
+impl StreamSink for Told {
+    fn ready(&self, token: u64) {
+        self.0.lock().push(token);
     }
 }
 
@@ -62,6 +102,7 @@ struct World {
     unsettled: VecDeque<(Expelled, Held)>,
     last_cas: Cas,
     now: Timestamp,
+    told: Arc<Told>,
 }
 
 impl World {
@@ -74,6 +115,7 @@ impl World {
             unsettled: VecDeque::new(),
             last_cas: Cas(0),
             now: Timestamp { unix_ns: 1 << 40 },
+            told: Arc::default(),
         };
         world.register(0, 0);
         world.register(1, 0);
@@ -97,6 +139,23 @@ impl World {
         }
         self.last_cas = done.item.cas();
         self.table.insert(key, done.item);
+        self.tell();
+    }
+
+    /// Wakes as a vbucket does. Every idle stream is told, once, and no other.
+    fn tell(&mut self) {
+        if self.manager.has_idle_stream() {
+            self.manager.take_idle_streams().iter().for_each(StreamWaker::wake);
+        }
+        let told = std::mem::take(&mut *self.told.0.lock());
+        for (at, reader) in self.readers.iter_mut().enumerate() {
+            let is_told = told.iter().filter(|token| **token == at as u64).count();
+            let was_idle = reader
+                .as_mut()
+                .is_some_and(|reader| std::mem::take(&mut reader.is_idle) && reader.is_registered);
+            assert_eq!(is_told, usize::from(was_idle), "{}", NAMES[at]);
+        }
+        assert!(!self.manager.has_idle_stream());
     }
 
     /// Start of the open checkpoint after an enqueue that may close the one before.
@@ -124,16 +183,27 @@ impl World {
     fn register(&mut self, reader: usize, from: u64) {
         let from = from.min(self.high().0);
         let first = self.manager.lowest_needed().0;
-        let droppable = reader > 0;
-        let registered = self.manager.register_cursor(NAMES[reader], Seqno(from), droppable);
+        let open_start = self.manager.open.start;
+        let registered = match reader {
+            0 => self.manager.register_cursor(NAMES[0], Seqno(from)),
+            _ => {
+                self.drop_reader(reader);
+                let waker = StreamWaker::new(Arc::clone(&self.told) as _, reader as u64);
+                self.manager.register_stream(NAMES[reader], Seqno(from), waker)
+            }
+        };
+        assert!(reader == 0 || self.manager.open.start == open_start, "no stream closes it");
         assert_eq!(registered.needs_backfill, from + 1 < first);
         let position = Seqno(from.max(first - 1));
+        assert_eq!(registered.first.0, position.0 + 1);
         let old = self.readers[reader].replace(Reader {
             id: registered.id,
             store: self.state_at(position),
             pending: Vec::new(),
+            sending: None,
             position,
             is_registered: true,
+            is_idle: false,
         });
         if let Some(old) = old {
             assert!(!self.manager.has_cursor(old.id), "a name has one cursor");
@@ -145,6 +215,8 @@ impl World {
         if let Some(reader) = self.readers[reader].take() {
             self.manager.drop_cursor(reader.id);
             assert!(self.manager.read(reader.id, limits(1)).is_none());
+            assert!(self.manager.read_stream(reader.id).is_none());
+            assert_eq!(self.manager.stream_position(reader.id), None);
             self.manager.advance(reader.id);
             self.manager.rewind(reader.id);
         }
@@ -160,16 +232,22 @@ impl World {
         let kept = kept.unwrap_or(self.manager.open.start - 1);
         let slow: Vec<usize> =
             positions(true).filter(|(_, r)| r.position.0 < kept).map(|(at, _)| at).collect();
-        assert_eq!(self.manager.drop_slow_cursors(), slow.len());
+        self.manager.drop_slow_cursors().iter().for_each(StreamWaker::wake);
+        let mut told = std::mem::take(&mut *self.told.0.lock());
+        told.sort_unstable();
+        assert!(told.iter().copied().eq(slow.iter().map(|at| *at as u64)));
         for at in slow {
             let reader = self.readers[at].as_mut().unwrap();
             assert!(!self.manager.has_cursor(reader.id));
             reader.is_registered = false;
-            reader.pending.clear();
+            reader.sending = None;
         }
     }
 
     fn read(&mut self, reader: usize, limits: ReadLimits) {
+        if reader > 0 {
+            return self.read_stream(reader);
+        }
         let Some(reader) = self.readers[reader].as_mut() else { return };
         let read_to = reader.read_to();
         let Some(batch) = self.manager.read(reader.id, limits) else {
@@ -187,25 +265,72 @@ impl World {
         reader.pending.push(batch);
     }
 
+    /// A stream finishes what it sends and reads on.
+    fn read_stream(&mut self, at: usize) {
+        let Some(mut reader) = self.readers[at].take() else { return };
+        self.finish_sending(&mut reader);
+        let (open_start, high) = (self.manager.open.start, self.high());
+        let waiting = self.manager.remaining(reader.id);
+        let Some(batch) = self.manager.read_stream(reader.id) else {
+            assert!(!reader.is_registered);
+            self.readers[at] = Some(reader);
+            return;
+        };
+        assert!(reader.is_registered);
+        assert_eq!(batch.from(), reader.position);
+        assert_eq!(batch.is_empty(), reader.position == high);
+        reader.is_idle = batch.is_empty();
+        let is_in_open = reader.position.0 + 1 >= open_start;
+        let is_small = waiting <= STREAM_READ_ITEMS_MAX
+            && high.0 - reader.position.0 <= STREAM_READ_SEQNOS_MAX;
+        if is_in_open {
+            assert_eq!((batch.end(), batch.items_left()), (high, waiting));
+        }
+        let is_closed = self.manager.open.start > open_start;
+        assert_eq!(is_closed, is_in_open && !is_small, "a stream that keeps up closes nothing");
+        if !batch.is_empty() {
+            reader.sending = Some(batch);
+        }
+        self.readers[at] = Some(reader);
+    }
+
+    fn finish_sending(&self, reader: &mut Reader) {
+        reader.send(usize::MAX);
+        if let Some(batch) = reader.sending.take() {
+            assert_eq!(batch.items_left(), 0);
+            assert_eq!(reader.store, self.state_at(batch.end()), "a snapshot's end is consistent");
+            reader.position = batch.end();
+        }
+    }
+
     fn advance(&mut self, at: usize) {
+        if at > 0 {
+            self.readers[at].iter_mut().for_each(|reader| reader.send(3));
+            return;
+        }
         let Some(mut reader) = self.readers[at].take() else { return };
         self.manager.advance(reader.id);
         for batch in std::mem::take(&mut reader.pending) {
-            for (end, item_count, items) in batch.checkpoints() {
-                let seqnos = items.map(|item| (key_of(item), item.seqno()));
-                let before = reader.store.len();
-                reader.store.extend(seqnos);
-                assert!(reader.store.len() <= before + item_count);
-                assert_eq!(reader.store, self.state_at(end), "a checkpoint's end is consistent");
-                reader.position = end;
+            // Small runs and whole batches in turn.
+            let items_max = if batch.item_count.is_multiple_of(2) { 800 } else { usize::MAX };
+            for run in batch.runs(items_max, usize::MAX) {
+                let items = run.newest_items();
+                assert!(items.is_sorted_by_key(|item| item.seqno()));
+                let newest: BTreeMap<u16, Seqno> =
+                    items.iter().map(|item| (key_of(item), item.seqno())).collect();
+                assert_eq!(newest.len(), items.len(), "a key is written once");
+                reader.store.extend(newest);
+                let expected = self.state_at(run.end());
+                assert_eq!(reader.store, expected, "a run's end is consistent");
+                reader.position = run.end();
             }
             assert_eq!(reader.position, batch.end);
         }
         self.readers[at] = Some(reader);
     }
 
-    fn rewind(&mut self, reader: usize) {
-        if let Some(reader) = self.readers[reader].as_mut() {
+    fn rewind(&mut self) {
+        if let Some(reader) = self.readers[0].as_mut() {
             reader.pending.clear();
             self.manager.rewind(reader.id);
         }
@@ -216,12 +341,24 @@ impl World {
         registered.map(|reader| reader.position).min()
     }
 
+    fn end_streams(&mut self) {
+        let ended = self.manager.end_streams();
+        let registered = self.readers[1..].iter().flatten().filter(|reader| reader.is_registered);
+        assert_eq!(ended.len(), registered.count());
+        for reader in self.readers[1..].iter_mut().flatten() {
+            assert!(!self.manager.has_cursor(reader.id));
+            reader.is_registered = false;
+            reader.sending = None;
+        }
+    }
+
     fn expel(&mut self) {
         let lowest = self.lowest().unwrap_or(self.high());
         let gone = self.manager.expel();
         assert!(gone.items().all(|item| item.seqno() <= lowest), "expelled in front of a cursor");
         let stays = self.manager.closed.front();
         assert!(stays.is_none_or(|closed| closed.end > lowest.0), "more could have left");
+        assert!(!self.manager.can_expel());
         let dead = gone.tombstones().count();
         assert_eq!(dead, gone.items().filter(|item| item.is_deleted()).count());
         self.leave(gone);
@@ -244,6 +381,7 @@ impl World {
     }
 
     fn clear(&mut self) {
+        self.end_streams();
         // The queue's versions leave together with the table's.
         let gone = self.manager.clear();
         self.leave(gone);
@@ -266,6 +404,7 @@ impl World {
     }
 
     fn check(&self) {
+        self.manager.check_invariants();
         let manager = &self.manager;
         let closed = manager.closed.iter().flat_map(|closed| closed.items_after(0));
         let live: Vec<&ItemRef> = closed.chain(manager.open.slots.items_from(0)).collect();
@@ -284,7 +423,11 @@ impl World {
             let undone = if reader.is_registered { undone } else { 0 };
             assert_eq!(manager.unprocessed(reader.id), undone);
             let read_to = reader.read_to().0;
-            assert!(!reader.is_registered || read_to < manager.open.start, "invariant 5");
+            let is_in_front = read_to < manager.open.start;
+            let is_stream = self.readers[0].as_ref().is_none_or(|first| first.id != reader.id);
+            assert!(!reader.is_registered || is_stream || is_in_front, "invariant 5");
+            let position = reader.is_registered.then_some(reader.read_to());
+            assert_eq!(manager.stream_position(reader.id), position);
         }
         self.check_memory(&live);
         self.check_stats(&live);
@@ -358,14 +501,19 @@ impl World {
 
     /// Every reader ends with the newest version of every key, and nothing stays.
     fn drain(&mut self) {
+        self.rewind();
         for reader in 0..READERS {
-            self.rewind(reader);
             let Some(id) = self.readers[reader].as_ref().map(|reader| reader.id) else { continue };
             while self.manager.remaining(id) > 0 {
                 self.read(reader, limits(1));
                 self.advance(reader);
             }
+            if reader > 0 {
+                // The last read accepts what the one before returned.
+                self.read_stream(reader);
+            }
         }
+        self.manager.close_open();
         self.expel();
         while !self.unsettled.is_empty() {
             self.settle();

@@ -4,7 +4,10 @@
 //! the two: a leading `_` or `%` is a name that the system may use one day, so asking for it is
 //! answered "unknown" and not "invalid".
 
-use super::{DEFAULT_NAME, LookupError, ManifestError};
+use super::error::{LookupError, ManifestError};
+
+/// Name of the scope and of the collection that always exist.
+pub const DEFAULT_NAME: &str = "_default";
 
 /// Longest name in characters, which are bytes here.
 const NAME_BYTES_MAX: usize = 251;

@@ -3,16 +3,18 @@
 //! Owns: the array of groups and the probe sequence. Called only by the hash table.
 //!
 //! Unsafe invariants:
-//! 1. A [`Group`] of all zero bytes is a valid empty group (`None` is the null pointer by the niche of
-//!    `ItemRef`, tag 0 means empty, overflow 0).
-//! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the items in
-//!    them; it drops these when it is dropped.
+//! 1. A [`Group`] of all zero bytes is a valid empty group (`None` is the null pointer by the niche
+//!    of `ItemRef`, tag 0 means empty, overflow 0).
+//! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the
+//!    items in them; it drops these when it is dropped.
+
+mod invariants;
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use oribi_types::DocKey;
 
-use super::KeyHash;
+use super::hash::KeyHash;
 use crate::block_arena::ZeroedMemory;
 use crate::item::ItemRef;
 
@@ -38,7 +40,8 @@ impl Group {
     /// A bit mask with the high bit of byte `i` set when tag `i` equals `tag`. Exact, not a filter.
     fn matches(&self, tag: u8) -> u64 {
         let differs = u64::from_le_bytes(self.tags) ^ (u64::from(tag) * 0x0101_0101_0101_0101);
-        // A byte of `differs` is zero exactly when neither its low seven bits carry nor its top is set.
+        // A byte of `differs` is zero exactly when neither its low seven bits carry nor its top is
+        // set.
         !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS) & TAG_HIGH_BITS
     }
 
@@ -54,8 +57,8 @@ pub(super) struct Position {
     slot: usize,
 }
 
-/// Where a table's groups were a moment ago, to be read without its lock. Good for prefetching only: by
-/// the time somebody looks there, the memory may belong to something else.
+/// Where a table's groups were a moment ago, to be read without its lock. Good for prefetching
+/// only: by the time somebody looks there, the memory may belong to something else.
 #[derive(Default)]
 pub(crate) struct GroupHint {
     groups: AtomicPtr<u8>,
@@ -101,7 +104,8 @@ impl Groups {
     }
 
     fn all(&self) -> &[Group] {
-        // SAFETY: (1, 2) the memory holds `count` groups, is aligned to a cache line, and began as zero.
+        // SAFETY: (1, 2) the memory holds `count` groups, is aligned to a cache line, and began as
+        // zero.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast().as_ptr(), self.count) }
     }
 

@@ -6,8 +6,11 @@ use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno};
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
 
 use super::group::Groups;
-use super::{HashSeed, HashTable, KeyHash, PROBE_LENGTHS};
+use super::{HashSeed, HashTable, KeyHash, PROBE_LENGTHS, ScanCursor};
 use crate::item::{ItemFields, ItemRef, NewItem};
+
+mod invariants;
+mod scans;
 
 fn item(key: u16, version: u64) -> ItemRef {
     let name = key.to_be_bytes();
@@ -57,14 +60,17 @@ fn check(ops: &[Op], hash_of: impl Fn(&HashTable, &ItemRef) -> KeyHash) {
             }
         }
         assert_eq!(table.len(), model.len());
+        // It visits every item.
+        if step % 16 == 0 {
+            table.check_invariants();
+        }
     }
     let mut seen = BTreeMap::new();
-    for group in 0..table.group_count() {
-        table.visit_group(group, |found| {
-            let key = u16::from_be_bytes(found.key().key.try_into().unwrap());
-            assert_eq!(seen.insert(key, found.cas().0), None, "visited twice");
-        });
-    }
+    let is_complete = table.scan(&mut ScanCursor::default(), usize::MAX, |found| {
+        let key = u16::from_be_bytes(found.key().key.try_into().unwrap());
+        assert_eq!(seen.insert(key, found.cas().0), None, "visited twice");
+    });
+    assert!(is_complete);
     assert_eq!(seen, model);
 }
 

@@ -21,7 +21,7 @@ pub struct FillingItem {
 unsafe impl Send for FillingItem {}
 
 impl FillingItem {
-    /// A block for a value of `value_bytes`, of which nothing is there yet.
+    /// A block for a value of `value_bytes`, none of which is there yet.
     ///
     /// # Panics
     /// As [`NewItem::new`].
@@ -30,14 +30,14 @@ impl FillingItem {
         FillingItem { block, value, filled_bytes: 0, is_settled: false }
     }
 
-    /// A block whose value is all there, and which is not shared after all.
+    /// A block whose value is complete and that was not shared after all.
     pub(crate) fn filled(block: NewItem) -> FillingItem {
         let value = block.value_at();
         let filled_bytes = block.0.value_bytes();
         FillingItem { block, value, filled_bytes, is_settled: true }
     }
 
-    /// True when the value is already in the form in which it is to be stored, and its datatype is known.
+    /// True when the value is already in its final form and its datatype is known.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled
     }
@@ -47,8 +47,14 @@ impl FillingItem {
         self.block.0.value_bytes() - self.filled_bytes
     }
 
-    /// Has `read` write up to `bytes_max` bytes of the value to where they belong; it returns the part of
-    /// its room that it wrote, which begins where the room does. Answers how many bytes that were.
+    /// Bytes of the whole value.
+    pub fn value_bytes(&self) -> usize {
+        self.block.0.value_bytes()
+    }
+
+    /// Has `read` write up to `bytes_max` bytes of the value to where they belong; it returns the
+    /// part of its room that it wrote, which begins where the room does. Returns the number of
+    /// bytes.
     ///
     /// # Errors
     /// Those of `read`; nothing was received then.
@@ -61,7 +67,7 @@ impl FillingItem {
         read: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
     ) -> Result<usize, E> {
         let room_bytes = self.missing_bytes().min(bytes_max);
-        // SAFETY: (1, 3) the rest of the value is inside the block, which nobody else can see.
+        // SAFETY: (1, 3) the rest of the value is inside the block, which is not shared.
         let room = unsafe {
             let at = self.value.as_ptr().add(self.filled_bytes).cast::<MaybeUninit<u8>>();
             std::slice::from_raw_parts_mut(at, room_bytes)
@@ -81,7 +87,7 @@ impl FillingItem {
     /// When there is not that much room.
     pub fn append(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.missing_bytes(), "more was received than there was room for");
-        // SAFETY: (1, 3) the rest of the value has room for the bytes, and nobody else can see it.
+        // SAFETY: (1, 3) the rest of the value has room for the bytes, and is not shared.
         unsafe {
             let at = self.value.as_ptr().add(self.filled_bytes);
             at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -89,7 +95,7 @@ impl FillingItem {
         self.filled_bytes += bytes.len();
     }
 
-    /// The item, once all of its value is there.
+    /// The item, once its value is complete.
     ///
     /// # Panics
     /// When bytes are missing.

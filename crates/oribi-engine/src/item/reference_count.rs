@@ -1,13 +1,15 @@
 //! How many references an item's block has, and who frees it.
 //!
-//! Owns: the atomic and its memory orderings. Taking a reference needs no ordering, because whoever takes one holds one;
-//! giving one up is a release, and the last one is an acquire, so that every holder's reads are over before the block
-//! is freed. The atomics come from the parent module: the standard library's in an item, a model checker's in
-//! `models/count.rs`, which compiles this same file again and tries every interleaving and ordering.
+//! Owns: the atomic and its memory orderings. Taking a reference needs no ordering, because its
+//! taker holds one; giving one up is a release, and the last one is an acquire, so that every
+//! holder's reads are over before the block is freed. The atomics come from the parent module: the
+//! standard library's in an item, a model checker's in `models/count.rs`, which compiles this same
+//! file again and tries every interleaving and ordering.
 //!
-//! The top three bits of the word are the frequency of use, which a reader raises by the same instruction that counts
-//! its reference. Whoever changes the frequency holds the lock of the table that the item is in, so raising and
-//! ageing never meet; references come and go at the same time and leave the bits alone.
+//! The top three bits of the word are the frequency of use, which a reader raises by the same
+//! instruction that counts its reference. The frequency changes only under the lock of the item's
+//! table, so raising and ageing never meet; references come and go at the same time and leave the
+//! bits alone.
 
 use super::atomic::{AtomicU32, Ordering};
 
@@ -41,7 +43,8 @@ impl ReferenceCount {
     #[inline]
     fn add(&self, references: u32) {
         let before = self.0.fetch_add(references, Ordering::Relaxed);
-        // A count that reaches the frequency would free a block in use; half the range is out of any real reach.
+        // A count that reaches the frequency would free a block in use; half the range is out of
+        // any real reach.
         assert!(before & COUNT < COUNT / 2, "item reference count overflow");
     }
 

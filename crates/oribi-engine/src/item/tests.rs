@@ -90,7 +90,7 @@ fn a_block_is_shared_across_threads() {
 
 #[test]
 fn every_choice_of_optional_fields_reads_back() {
-    for choice in 0..64_u32 {
+    for choice in 0..128_u32 {
         let given = |bit: u32, value: u32| if choice >> bit & 1 == 1 { value } else { 0 };
         let collection = CollectionId(given(0, 0x1234));
         let fields = ItemFields {
@@ -99,16 +99,21 @@ fn every_choice_of_optional_fields_reads_back() {
             datatype: Datatype(given(3, 7) as u8),
             deleted: choice >> 4 & 1 == 1,
             evicted: choice >> 5 & 1 == 1,
+            expired: choice >> 6 & 1 == 1,
             keeps_expiry: false,
         };
         let doc_key = DocKey { collection, key: b"some-key" };
         let item = NewItem::new(doc_key, fields, &[b"some value"]).publish();
         let value: &[u8] = if fields.evicted { b"" } else { b"some value" };
         assert_eq!((item.key(), item.value(), item.value_bytes()), (doc_key, value, 10));
-        assert_eq!((item.flags(), item.expiry()), (fields.flags, fields.expiry));
+        let is_expiration = fields.deleted && fields.expired;
+        let flags = if is_expiration { 0 } else { fields.flags };
+        assert_eq!((item.flags(), item.expiry()), (flags, fields.expiry));
+        assert_eq!(item.is_expiration(), is_expiration);
+        assert_eq!(NewItem::copy_of(&item, false).as_item().is_expiration(), is_expiration);
         assert_eq!((item.datatype(), item.is_deleted()), (fields.datatype, fields.deleted));
         assert_eq!(item.is_evicted(), fields.evicted);
-        let optional = (choice & 7).count_ones() as usize * 4;
+        let optional = (choice & 7 | u32::from(is_expiration) << 1).count_ones() as usize * 4;
         assert_eq!(item.header().block_bytes(), HEADER_BYTES + optional + 8 + value.len());
         assert_eq!(item.block_bytes(), item.header().block_bytes().next_multiple_of(8).max(48));
     }

@@ -1,7 +1,8 @@
-//! The reference count of an item: read by some, replaced and dropped by others, freed once.
+//! The reference count of an item: threads read it, replace it and drop it; one frees it, once.
 //!
-//! The count is the one of `item/reference_count.rs`. The block around it is a stand-in whose value the
-//! checker watches: freeing it writes to it, which is an error unless every read happened before.
+//! The count is the one of `item/reference_count.rs`. The block around it is a stand-in whose value
+//! the checker watches: freeing it writes to it, which is an error unless every read happened
+//! before.
 
 use std::sync::Arc;
 
@@ -69,8 +70,8 @@ struct Block<C> {
     value: UnsafeCell<u64>,
 }
 
-/// As an `ItemRef`: each owns one count of the block. The memory itself outlives the model, so that a use after
-/// the free is found by its value instead of by luck.
+/// As an `ItemRef`: each owns one count of the block. The memory itself outlives the model, so that
+/// a use after the free is found by its value instead of by luck.
 struct Reference<C: Count>(Arc<Block<C>>);
 
 // SAFETY: the checker reports every access to the value that is not ordered against a write.
@@ -138,7 +139,8 @@ fn clone_read_drop<C: Count>() {
     assert_freed(&block);
 }
 
-/// A slot under a lock: a GET clones under it and reads after it, a SET replaces under it and drops after it.
+/// A slot under a lock: a GET clones under it and reads after it, a SET replaces under it and drops
+/// after it.
 fn get_while_set<C: Count>() {
     let (first, first_block) = Reference::<C>::new(1);
     let (second, second_block) = Reference::<C>::new(2);
@@ -159,7 +161,8 @@ fn get_while_set<C: Count>() {
     assert_freed(&second_block);
 }
 
-/// A slot under a lock: a GET counts its use, the pager ages, and a reference goes outside of the lock meanwhile.
+/// A slot under a lock: a GET counts its use, the pager ages, and a reference goes outside of the
+/// lock meanwhile.
 fn get_while_ageing<C: Count>() {
     let (item, block) = Reference::<C>::new(3);
     let outside = item.clone();
@@ -198,7 +201,8 @@ fn a_get_keeps_what_a_set_replaces() {
     loom::model(get_while_set::<ReferenceCount>);
 }
 
-/// Planted bug: giving up is not a release, so a read may still be under way when the block is freed.
+/// Planted bug: giving up is not a release, so a read may still be under way when the block is
+/// freed.
 struct Unordered(atomic::AtomicU32);
 
 impl Count for Unordered {

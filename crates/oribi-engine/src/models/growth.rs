@@ -1,8 +1,9 @@
 //! The hash table's growth under its lock, seen by others between two holds of it.
 //!
-//! Table and items are the real ones; the lock is the checker's, in the place of the vbucket's. Every order in which
-//! the threads can get the lock is run, so a look-up falls into every state of a migration that a writer
-//! leaves behind, and an item that was found is read after the table has let go of it.
+//! Table and items are the real ones; the lock is the checker's, in the place of the vbucket's.
+//! Every order in which the threads can get the lock is run, so a look-up falls into every state of
+//! a migration that a writer leaves behind, and an item that was found is read after the table has
+//! let go of it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use loom::sync::Mutex;
 use loom::thread;
 use oribi_types::{CollectionId, DocKey};
 
-use crate::hash_table::{HashSeed, HashTable, KeyHash};
+use crate::hash_table::{HashSeed, HashTable, KeyHash, ScanCursor};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// Items of a table of one group that is about to double.
@@ -70,7 +71,7 @@ impl Shared {
     fn insert(&self, number: u8) {
         let (hash, new) = (self.hash(number), item(number, 0));
         let replaced = self.locked(|table| table.insert(hash, new));
-        assert!(replaced.is_none(), "nobody else inserts this key");
+        assert!(replaced.is_none(), "no other thread inserts this key");
     }
 }
 
@@ -124,6 +125,28 @@ fn replaced_and_removed_while_read() {
     assert_eq!(shared.locked(|table| table.len()), usize::from(BEFORE) + 1);
 }
 
+/// A sweep of one group a hold sees every item that is there from its beginning.
+fn scanned_while_it_grows() {
+    let shared = Shared::with_items();
+    let scanning = Arc::clone(&shared);
+    let scanning = thread::spawn(move || {
+        let mut cursor = ScanCursor::default();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut visit = |item: &ItemRef| _ = seen.insert(item.value()[0]);
+        while !scanning.locked(|table| table.scan(&mut cursor, 1, &mut visit)) {}
+        assert!((0..BEFORE).all(|number| seen.contains(&number)), "{seen:?}");
+    });
+    for number in BEFORE..BEFORE + INSERTED {
+        shared.insert(number);
+    }
+    scanning.join().expect("no assertion fails");
+}
+
+#[test]
+fn a_scan_while_the_table_grows() {
+    loom::model(scanned_while_it_grows);
+}
+
 #[test]
 fn look_ups_and_prefetches_while_the_table_grows() {
     loom::model(growth);
@@ -134,7 +157,8 @@ fn items_are_replaced_and_removed_while_the_table_grows() {
     loom::model(replaced_and_removed_while_read);
 }
 
-/// The checker gets to every order: a reader that sees the table before, during and after its growth.
+/// The checker gets to every order: a reader that sees the table before, during and after its
+/// growth.
 #[test]
 fn every_state_of_a_growth_is_seen() {
     let seen = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));

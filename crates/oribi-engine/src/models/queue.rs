@@ -1,8 +1,9 @@
-//! The checkpoint queue under its lock, seen by all who use it at the same time.
+//! The checkpoint queue under its lock, as all its users see it at the same time.
 //!
-//! The queue is the real one; the lock is the checker's, in the place of the vbucket's. Two writers overwrite
-//! each other's key, a flusher reads, fails once and tries again, somebody expels and settles, and a
-//! second cursor comes, reads and goes. What everybody saw is compared when all are done.
+//! The queue is the real one; the lock is the checker's, in the place of the vbucket's. Two writers
+//! overwrite each other's key, a flusher reads, fails once and tries again, a thread expels and
+//! settles, and a second cursor comes, reads and goes. What everybody saw is compared when all are
+//! done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use loom::sync::Mutex;
 use loom::thread;
 use oribi_types::{Cas, CollectionId, DocKey, RevSeqno, Seqno, Timestamp};
 
-use crate::checkpoint::{CheckpointManager, CursorBatch, CursorId, ReadLimits};
+use crate::checkpoint::{
+    CheckpointManager, CursorBatch, CursorId, ReadLimits, StreamSink, StreamWaker,
+};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 const LIMITS: ReadLimits =
@@ -32,7 +35,7 @@ type Locked = Arc<Mutex<Shared>>;
 
 fn with_cursor() -> (Locked, CursorId) {
     let mut manager = CheckpointManager::new(Seqno(0), Cas(0));
-    let cursor = manager.register_cursor("persistence", Seqno(0), false).id;
+    let cursor = manager.register_cursor("persistence", Seqno(0)).id;
     let shared = Shared { manager, table: BTreeMap::new(), history: Vec::new() };
     (Arc::new(Mutex::new(shared)), cursor)
 }
@@ -57,10 +60,11 @@ fn write(shared: &Locked, key: u8) {
 
 /// Applies a batch as a store does. It is read without the lock, while others write and expel.
 fn apply(store: &mut Store, batch: &CursorBatch, shared: &Locked) {
-    for (end, _, items) in batch.checkpoints() {
+    for run in batch.runs(usize::MAX, usize::MAX) {
+        let items = run.newest_items().into_iter();
         store.extend(items.map(|item| (item.key().key[0], item.seqno())));
-        let expected = locked(shared, |shared| state_at(&shared.history, end));
-        assert_eq!(*store, expected, "the end of a checkpoint is consistent");
+        let expected = locked(shared, |shared| state_at(&shared.history, run.end()));
+        assert_eq!(*store, expected, "the end of a run is consistent");
     }
 }
 
@@ -87,23 +91,32 @@ fn flush(shared: &Locked, cursor: CursorId, store: &mut Store) {
     locked(shared, |shared| shared.manager.advance(cursor));
 }
 
+/// A stream that nobody waits for.
+struct Unheard;
+
+impl StreamSink for Unheard {
+    fn ready(&self, _: u64) {}
+}
+
 fn stream(shared: &Locked) {
     let (id, mut store) = locked(shared, |shared| {
         let from = Seqno(shared.history.len() as u64 / 2);
-        let registered = shared.manager.register_cursor("stream", from, true);
+        let waker = StreamWaker::new(Arc::new(Unheard), 0);
+        let registered = shared.manager.register_stream("stream", from, waker);
+        assert!(registered.needs_backfill || registered.first.0 == from.0 + 1);
         // What is missing in memory is read from the store first.
-        let batch = shared.manager.read(registered.id, LIMITS).expect("it was just registered");
-        assert!(registered.needs_backfill || batch.from == from);
-        let store = state_at(&shared.history, batch.from);
-        shared.manager.rewind(registered.id);
-        (registered.id, store)
+        (registered.id, state_at(&shared.history, Seqno(registered.first.0 - 1)))
     });
-    let batch = locked(shared, |shared| shared.manager.read(id, LIMITS));
-    apply(&mut store, &batch.expect("nobody drops it"), shared);
-    locked(shared, |shared| {
-        shared.manager.advance(id);
-        shared.manager.drop_cursor(id);
-    });
+    for _ in 0..2 {
+        let batch = locked(shared, |shared| shared.manager.read_stream(id));
+        let mut batch = batch.expect("no thread drops it");
+        while let Some(item) = batch.next() {
+            store.insert(item.key().key[0], item.seqno());
+        }
+        let expected = locked(shared, |shared| state_at(&shared.history, batch.end()));
+        assert_eq!(store, expected, "the end of a snapshot is consistent");
+    }
+    locked(shared, |shared| shared.manager.drop_cursor(id));
 }
 
 /// Drains the queue and compares what there is with what there has to be.
@@ -127,8 +140,8 @@ fn finish(shared: &Locked, cursor: CursorId, mut store: Store) {
     });
 }
 
-/// Runs in every order in which a thread is interrupted at most this often: enough for every pair of
-/// operations to meet in each order.
+/// Runs in every order in which a thread is interrupted at most this often: enough for every pair
+/// of operations to meet in each order.
 fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
@@ -138,6 +151,20 @@ fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn spawn(shared: &Locked, run: impl FnOnce(&Locked) + 'static) -> thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || run(&shared))
+}
+
+/// Flushes while the other threads run, then checks that nothing is lost.
+fn flush_beside<const N: usize>(
+    others: [thread::JoinHandle<()>; N],
+    shared: &Locked,
+    cursor: CursorId,
+) {
+    let mut store = Store::new();
+    flush(shared, cursor, &mut store);
+    for other in others {
+        other.join().expect("no assertion fails");
+    }
+    finish(shared, cursor, store);
 }
 
 #[test]
@@ -150,12 +177,7 @@ fn writers_a_flusher_an_expeller_and_a_second_cursor() {
             spawn(&shared, expel),
             spawn(&shared, stream),
         ];
-        let mut store = Store::new();
-        flush(&shared, cursor, &mut store);
-        for other in others {
-            other.join().expect("no assertion fails");
-        }
-        finish(&shared, cursor, store);
+        flush_beside(others, &shared, cursor);
     });
 }
 
@@ -169,19 +191,14 @@ fn a_writer_and_an_expeller_while_a_flush_fails() {
             spawn(&shared, |shared| [1, 1].into_iter().for_each(|key| write(shared, key))),
             spawn(&shared, expel),
         ];
-        let mut store = Store::new();
-        flush(&shared, cursor, &mut store);
-        for other in others {
-            other.join().expect("no assertion fails");
-        }
-        finish(&shared, cursor, store);
+        flush_beside(others, &shared, cursor);
     });
 }
 
-/// Planted bug: a flusher that keeps what it read before it went back would have the newest version of
-/// a key and miss others. The comparison at a checkpoint's end has to find it.
+/// Planted bug: a flusher that keeps what it read before it went back would have the newest version
+/// of a key and miss others. The comparison at a run's end has to find it.
 #[test]
-#[should_panic(expected = "the end of a checkpoint is consistent")]
+#[should_panic(expected = "the end of a run is consistent")]
 fn a_batch_that_is_skipped_is_found() {
     explore(2, || {
         let (shared, cursor) = with_cursor();

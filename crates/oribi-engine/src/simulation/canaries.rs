@@ -1,7 +1,7 @@
 //! Planted bugs, each of which the simulation has to find.
 //!
-//! A bug counts as found when a run that a sound engine passes fails with it. The runs are the same random
-//! ones as those of the ordinary test, so what is shown is that the test would have noticed.
+//! A bug counts as found when a run fails with it that a sound engine passes. The runs are those of
+//! the ordinary test, so the canary shows that the test notices the bug.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,7 +30,9 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::ForgetsTheRewind,
         Bug::SkipsAVbucketOfAPass,
         Bug::LosesTombstones,
+        Bug::CoalescesToTheOldest,
         Bug::DropsTheLastRecord,
+        Bug::ForgetsToReconcile,
         Bug::WrongSeqnoInState,
         Bug::ForgetsTheHighestCas,
         Bug::LosesVbucketStates,
@@ -40,6 +42,21 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::LoadsOverNewer,
         Bug::EvictsDirtyItems,
         Bug::InstallsStaleFetches,
+        Bug::WaitsForWorkAfterAFailure,
+        Bug::ForgetsTheEndOfAHistory,
+        Bug::RollsBackTooDeep,
+        Bug::ForgetsPurgedTombstones,
+        Bug::ForgetsTheBackfill,
+        Bug::SkipsTheFirstOfABackfill,
+        Bug::SkipsBehindABackfill,
+        Bug::RepeatsWhatABackfillSent,
+        Bug::TakesTheEndTooEarly,
+        Bug::ForgetsWhatADroppedCursorHeld,
+        Bug::StreamsNoTombstones,
+        Bug::LeaksThroughTheFilter,
+        Bug::AnnouncesTooMuch,
+        Bug::ForgetsTheEndOfASnapshot,
+        Bug::EndsInsideASnapshot,
     ] {
         let found = found_by(bug, StoreBug::None);
         eprintln!("{bug:?} shows with seed {found:x?}");
@@ -53,6 +70,8 @@ fn the_simulation_finds_planted_bugs_of_the_store() {
         StoreBug::SkipsTheSync,
         StoreBug::WritesAfterAFailure,
         StoreBug::TrustsTheTail,
+        StoreBug::TrustsAFailedSync,
+        StoreBug::KeepsUnfinishedSegments,
         StoreBug::MovesWithoutLooking,
         StoreBug::RemovesBeforeTheSync,
     ] {

@@ -1,9 +1,10 @@
 //! A store that lets the simulation do something else in the middle of a commit, a read or a load.
 //!
-//! Owns: the points at which another thread could run while this one is in the store. The simulation is
-//! single-threaded: at each point it may run whole operations of clients and steps of other background
-//! work, nested in the one under way, which is what real threads would do between the same two
-//! instructions. It also fails commits that the store below would take, as a store may that mends itself.
+//! Owns: the points at which another thread could run while this one is in the store. The
+//! simulation is single-threaded: at each point it may run whole operations of clients and steps of
+//! other background work, nested in the one under way. Real threads would do the same between two
+//! instructions. It also fails commits that the store below would take, as a store may that
+//! recovers by itself.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use oribi_storage::{
     GetVisitor, KvStore, LoadPart, LoadPlan, LoadVisitor, LogStore, Record, RecordVisitor,
-    StoreError, StoreStats, VbBatch, VbucketState,
+    ScanMoment, ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
@@ -24,8 +25,10 @@ pub(super) enum Point {
     AfterCommit,
     /// Around a read of some documents.
     Read,
-    /// Between two records of a load or a scan.
+    /// Between two records of a load.
     Load,
+    /// Around a scan by seqno, and between two of its records.
+    Scan,
 }
 
 /// What becomes of the call.
@@ -87,7 +90,8 @@ impl KvStore for InterruptedStore {
         keys: &[(Vbid, DocKey<'_>)],
         visit: &mut GetVisitor<'_>,
     ) -> Result<(), StoreError> {
-        // Read first and shown later, so that what is shown can be older than what was written meanwhile.
+        // Read first and shown later, so that what is shown can be older than what was written
+        // meanwhile.
         reach(Point::Read)?;
         for (index, (vbid, key)) in keys.iter().enumerate() {
             let mut shown = false;
@@ -109,14 +113,14 @@ impl KvStore for InterruptedStore {
         self.0.scan_keys(vbid, visit)
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.0.scan_seqnos(vbid, from, to, visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        reach(Point::Scan)?;
+        self.0.begin_scan(vbid, from, to).map(|scan| Box::new(InterruptedScan(scan)) as _)
     }
 
     fn plan_load(&self) -> Result<LoadPlan, StoreError> {
@@ -158,5 +162,22 @@ impl KvStore for InterruptedStore {
 
     fn stats(&self) -> StoreStats {
         self.0.stats()
+    }
+}
+
+/// A scan by seqno with a point behind each record.
+struct InterruptedScan(Box<dyn SeqnoScan>);
+
+impl SeqnoScan for InterruptedScan {
+    fn moment(&self) -> ScanMoment {
+        self.0.moment()
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        self.0.resume(&mut |record| {
+            let flow = visit(record);
+            let _ = reach(Point::Scan);
+            flow
+        })
     }
 }

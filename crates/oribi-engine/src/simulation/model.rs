@@ -1,7 +1,8 @@
-//! What a bucket's documents are, what they were at each seqno, and what was promised to survive.
+//! The model: each document, its state at each seqno, and the writes that must survive.
 //!
-//! Owns: the exact history of each vbucket in this life. It is simple on purpose: every mutation is one entry,
-//! and what a crash may leave is the state at one seqno, which is found by replaying entries.
+//! Owns: the exact history of each vbucket in this life. It is simple on purpose: every mutation is
+//! one entry, and what a crash may leave is the state at one seqno, which is found by replaying
+//! entries.
 
 use std::collections::BTreeMap;
 
@@ -73,6 +74,8 @@ pub(super) struct VbucketModel {
     base: BTreeMap<Key, Version>,
     /// Everything since, in order of seqno.
     history: Vec<(Key, Version)>,
+    /// Everything ever written that survived.
+    log: Vec<(Key, Version)>,
     pub(super) high: Seqno,
     /// Every CAS up to the base is at or below this one.
     pub(super) max_cas: Cas,
@@ -93,7 +96,27 @@ impl VbucketModel {
             self.max_cas = cas;
         }
         self.history.push((key.clone(), version.clone()));
+        self.log.push((key.clone(), version.clone()));
         self.current.insert(key.clone(), version);
+    }
+
+    /// What was written with this seqno.
+    pub(super) fn written_at(&self, seqno: Seqno) -> Option<(&Key, &Version)> {
+        let at = self.log.binary_search_by_key(&seqno, |(_, version)| version.seqno).ok()?;
+        let (key, version) = &self.log[at];
+        Some((key, version))
+    }
+
+    /// The documents at a seqno, expired ones included.
+    pub(super) fn documents_at(&self, seqno: Seqno) -> BTreeMap<&Key, &Document> {
+        let mut documents = BTreeMap::new();
+        for (key, version) in self.log.iter().take_while(|(_, found)| found.seqno <= seqno) {
+            match &version.document {
+                Some(document) => documents.insert(key, document),
+                None => documents.remove(key),
+            };
+        }
+        documents
     }
 
     pub(super) fn promise(&mut self, seqno: Seqno) {
@@ -117,6 +140,7 @@ impl VbucketModel {
             self.base.insert(key.clone(), version.clone());
         }
         self.history.clear();
+        self.log.retain(|(_, version)| version.seqno <= high);
         self.current = self.base.clone();
         (self.high, self.promised) = (high, high);
         self.max_cas = self.cas_of_base;
@@ -131,7 +155,7 @@ impl VbucketModel {
         }
         let newest = table.first().expect("there is always a history");
         assert_eq!(newest.seqno, high, "a new history begins where the old one ended: {table:?}");
-        // A crash of the opening itself may have left a history that nobody saw.
+        // A crash during the opening may have left a history that no client saw.
         let known = before.iter().any(|entry| entry.uuid == newest.uuid);
         assert!(!known, "the vbucket uuid is the same after a crash: {table:?}");
         if let Some(last_seen) = before.first() {

@@ -1,7 +1,8 @@
-//! What a client does to a document, what it must be told, and what the document is afterwards.
+//! Operations of simulated clients: the answer that each must get, and the document after it.
 //!
-//! Owns: operations and their meaning, written down a second time and as simply as possible. What a lock forbids is checked where
-//! the answer is (`steps.rs`); of writes with metadata only those that compare nothing are made here.
+//! Owns: operations and their meaning, written a second time and as simply as possible. Locks are
+//! checked where the answer is (`steps.rs`). Writes with metadata are only those that compare
+//! nothing.
 
 use oribi_storage::SeededRandom;
 use oribi_types::{Cas, Datatype, RevSeqno, Timestamp};
@@ -95,6 +96,8 @@ pub(super) enum Expected {
     Read,
     /// The document becomes this; `None` deletes it.
     Done(Option<Document>),
+    /// The version that there is answers, and nothing is written.
+    Unchanged,
     /// A miss, or for metadata a tombstone.
     Missing,
     Exists,
@@ -205,7 +208,10 @@ impl Operation {
             (Operation::Delete { .. }, Some(_)) => Expected::Done(None),
             (Operation::Touch { expiry }, Some(live)) => {
                 let expiry = absolute(*expiry, now_s);
-                Expected::Done(Some(Document { expiry, ..live.clone() }))
+                match expiry == live.expiry {
+                    true => Expected::Unchanged,
+                    false => Expected::Done(Some(Document { expiry, ..live.clone() })),
+                }
             }
             (Operation::GetAndTouch { .. }, None) => Expected::Missing,
             (Operation::GetAndTouch { expiry }, Some(live)) => {
@@ -231,7 +237,8 @@ impl Operation {
         }
     }
 
-    /// Asks the bucket. `current` is the CAS of the document or, to unlock it, of its lock, for requests that name it.
+    /// Asks the bucket. `current` is the CAS of the document or, to unlock it, of its lock, for
+    /// requests that name it.
     pub(super) fn run(
         &self,
         bucket: &Bucket,
@@ -256,12 +263,10 @@ impl Operation {
             Operation::Store { mode, value, flags, expiry, cas } => {
                 let request = StoreRequest {
                     mode: *mode,
-                    value: &value.0,
-                    is_compressed: false,
                     flags: *flags,
                     expiry: *expiry,
                     cas: cas_of(*cas),
-                    preserve_expiry: false,
+                    ..StoreRequest::set(&value.0)
                 };
                 of_mutation(bucket.store(vbid, doc_key, &request, now))
             }

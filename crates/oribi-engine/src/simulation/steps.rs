@@ -1,4 +1,4 @@
-//! What happens in a simulation, one random step at a time.
+//! The steps of a simulation, one random step at a time.
 //!
 //! Owns: the choice of the next step, operations of clients with their check, and background work.
 
@@ -13,6 +13,9 @@ use super::model::{Document, Key, Version};
 use super::operation::{Answer, Expected, Operation};
 use super::world::{HeldLock, VBUCKETS, Waiting, World};
 use crate::background_fetch::{FetchOutcome, FetchSink};
+use crate::collections::ManifestChange;
+use crate::error::ManifestUpdateError;
+use crate::failure::StoreOperation;
 use crate::item::ItemRef;
 use crate::outcome::{MetaOutcome, Mutation, Refused};
 use crate::persistence::{PersistOutcome, PersistenceSink};
@@ -21,15 +24,18 @@ use crate::warmup::WarmupStep;
 /// Fetches that one operation may need in a row; with few nested operations, more is a livelock.
 const TRIES_MAX: u32 = 50;
 
-/// Times that somebody else has to come in between before a fetch may fail.
+/// Writes that must come in between before a fetch may fail.
 const OVERTAKEN_MAX: u32 = 4;
 
 impl World {
     /// One step of whatever comes.
     pub(super) fn step(&self) {
-        match self.below(400) {
-            0..200 => self.operate(),
-            200..240 => self.flush(),
+        match self.below(640) {
+            400.. => self.stream(),
+            0..197 => self.operate(),
+            197..200 => self.recover(),
+            200..239 => self.flush_or_die(),
+            239..240 => self.change_manifest(),
             240..270 => self.fetch(),
             270..300 => self.evict(),
             300..308 => self.page(),
@@ -69,6 +75,10 @@ impl World {
                         self.fetch()
                     }
                     2 if point == Point::Read => self.flush(),
+                    2 if point == Point::Scan && self.scan_flushes.get() > 0 => {
+                        self.scan_flushes.set(self.scan_flushes.get() - 1);
+                        self.flush();
+                    }
                     3 => self.close_checkpoints(),
                     4 => self.churn(point == Point::Read),
                     _ => self.operate(),
@@ -182,6 +192,10 @@ impl World {
             (Expected::Read, Answer::Read(item) | Answer::Done(None, Some(item))) => {
                 self.check_item(key, &item, version);
             }
+            (Expected::Unchanged, Answer::Done(Some(mutation), None)) => {
+                let version = version.expect("what is touched is known");
+                assert_eq!((mutation.seqno, Some(mutation.cas)), (version.seqno, version.cas));
+            }
             (Expected::Locked, Answer::Locked(item, cas)) => {
                 self.check_item(key, &item, version);
                 self.locked(waiting, &item, cas);
@@ -275,7 +289,7 @@ impl World {
         let is_expired = model.current.get(key).is_some_and(|version| {
             version.document.is_some() && version.live(now.unix_s()).is_none()
         });
-        assert!(is_expired && high.0 == model.high.0 + 1, "{key:?}: a seqno that nobody wrote");
+        assert!(is_expired && high.0 == model.high.0 + 1, "{key:?}: a seqno without a write");
         model.write(key, Version { seqno: high, cas: None, document: None });
         // Its CAS is above all before, and below all that come.
         model.max_cas = vbucket.stats().max_cas;
@@ -284,6 +298,7 @@ impl World {
     /// What waits is told, and what the engine shows as durable is promised.
     fn look_around(&self) {
         let life = self.life();
+        life.bucket.check_invariants();
         for (token, outcome) in std::mem::take(&mut *life.sink.persisted.lock()) {
             let waited = self.waits.borrow_mut().remove(&token);
             let (vbid, seqno) = waited.expect("a wait is over once");
@@ -298,10 +313,20 @@ impl World {
         }
     }
 
+    /// A process may also die before it has recovered from a failure.
+    fn flush_or_die(&self) {
+        let before = self.counts.borrow().failed_commits;
+        self.flush();
+        let has_failed = self.counts.borrow().failed_commits > before;
+        if has_failed && !self.setup.is_calm && !self.files.is_off() && self.below(2) == 0 {
+            self.die();
+        }
+    }
+
     fn flush(&self) {
         match self.bucket().flush_step() {
             Ok(report) => {
-                // Nobody would wake the flusher for what it has left then.
+                // Nothing else would wake the flusher for the rest.
                 let is_left = |vbid: Vbid| !self.bucket().is_flushed(vbid);
                 let forgotten = (0..VBUCKETS).map(Vbid).find(|vbid| !report.more && is_left(*vbid));
                 assert!(forgotten.is_none(), "{forgotten:?} waits for a flush that is over");
@@ -352,7 +377,7 @@ impl World {
         self.count(|counts| counts.evicted += u64::from(is_gone));
     }
 
-    /// Somebody else writes the document that is being read, and it leaves memory again.
+    /// Another client writes the document that is being read, and it leaves memory again.
     fn churn(&self, may_flush: bool) {
         self.churns.set(self.churns.get() + 1);
         let waiting = self.waiting.borrow();
@@ -376,7 +401,7 @@ impl World {
     fn page(&self) {
         let bucket = self.bucket();
         let quota = bucket.memory_quota_bytes();
-        bucket.set_memory_quota(bucket.memory.used_bytes());
+        bucket.set_memory_quota(bucket.core().memory().used_bytes());
         let now = self.now.get();
         for _ in 0..=self.below(4) {
             let report = bucket.page_items_step(&|| now);
@@ -401,7 +426,8 @@ impl World {
         }
     }
 
-    /// The expiry pager makes tombstones of some documents; which ones is found out by their metadata.
+    /// The expiry pager makes tombstones of some documents; which ones is found out by their
+    /// metadata.
     fn expire(&self) {
         let (bucket, now) = (self.bucket(), self.now.get());
         bucket.expiry_pager_step(&|| now);
@@ -428,7 +454,7 @@ impl World {
                 self.count(|counts| counts.expired += 1);
                 model.write(&key, Version { seqno, cas: Some(cas), document: None });
             }
-            assert_eq!(vbucket.stats().high_seqno, model.high, "a seqno that nobody wrote");
+            assert_eq!(vbucket.stats().high_seqno, model.high, "a seqno without a write");
         }
     }
 
@@ -438,13 +464,36 @@ impl World {
         for vbucket in bucket.vbuckets() {
             let mut models = self.vbuckets.borrow_mut();
             let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
-            // After an error nobody knows how far it came.
+            // After an error its progress is unknown.
             let purged = if purged.is_ok() { vbucket.stats().purge_seqno } else { model.high };
             self.count(|counts| counts.purged += u64::from(purged > model.purged));
             model.purged = model.purged.max(purged);
         }
         if let Err(error) = purged {
             self.failed("a purge", &error);
+        }
+    }
+
+    /// An unused scope comes or goes.
+    fn change_manifest(&self) {
+        if !self.setup.is_calm && self.below(3) == 0 {
+            // With nothing to write, so that only a probe shows that the disk is sound again.
+            self.flush();
+            self.is_troubled.set(true);
+            self.files.plan(1 + self.below(2), Trouble::Failure);
+        }
+        let (bucket, name) = (self.bucket(), "unused".to_owned());
+        let is_there = bucket.manifest().scopes().iter().any(|scope| scope.name == name);
+        let change = match is_there {
+            true => ManifestChange::DropScope { name },
+            false => ManifestChange::CreateScope { name },
+        };
+        match bucket.update_manifest(&change) {
+            Err(ManifestUpdateError::Store(error)) => {
+                self.failed("a change of the manifest", &error);
+                self.recover();
+            }
+            _ => self.take_in_events(),
         }
     }
 
@@ -467,6 +516,26 @@ impl World {
         let trouble = troubles[self.below(3) as usize];
         self.is_troubled.set(true);
         self.files.plan(1 + self.below(12), trouble);
+    }
+
+    /// The cause of the trouble goes away, and the bucket comes back without being opened again.
+    fn recover(&self) {
+        if self.files.is_off() || self.files.is_trouble_ahead() || !self.is_troubled.get() {
+            return;
+        }
+        self.files.heal();
+        let was_failing = self.bucket().stats().failed.refuse_writes();
+        let mut tries = 0;
+        while self.bucket().flush_step().is_err() {
+            // Commits may fail between the engine and its store, by chance.
+            tries += 1;
+            assert!(tries < TRIES_MAX, "a sound disk takes no commit");
+        }
+        let failed = self.bucket().stats().failed;
+        let is_sound = !failed.refuse_writes() && !failed.has(StoreOperation::Manifest);
+        assert!(is_sound, "a sound disk still fails: {failed:?}");
+        self.is_troubled.set(false);
+        self.count(|counts| counts.recoveries += u64::from(was_failing));
     }
 
     /// Reads every document and compares.

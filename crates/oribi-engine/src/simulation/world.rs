@@ -1,8 +1,9 @@
 //! One simulated bucket on one simulated disk: opened, used, crashed, opened again, compared.
 //!
-//! Owns: the bucket under test, its oracle, and what may happen in between. Everything is decided by one
-//! seed. Operations of clients are whole; steps of background work are interrupted in the store by
-//! operations and other steps (`interrupts.rs`), which is where threads of a real server meet.
+//! Owns: the bucket under test, its oracle, and what may happen in between. Everything is decided
+//! by one seed. Operations of clients are whole; steps of background work are interrupted in the
+//! store by operations and other steps (`interrupts.rs`), which is where threads of a real server
+//! meet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,15 +16,17 @@ use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 use super::interrupts::{self, InterruptedStore};
-use super::model::{Key, VbucketModel};
+use super::model::{Document, Key, Value, VbucketModel, Version};
 use super::operation::Operation;
+use super::streams::Readers;
 use crate::background_fetch::{FetchOutcome, FetchSink};
-use crate::bucket::{Bucket, BucketConfig, OpenError, Storage};
+use crate::bucket::Bucket;
 use crate::collections::ManifestChange;
-use crate::eviction::EvictionPolicy;
+use crate::config::{BucketConfig, EvictionPolicy, Upkeep};
+use crate::error::OpenError;
 use crate::persistence::{PersistOutcome, PersistenceSink};
 use crate::planted::{self, Bug};
-use crate::upkeep::Upkeep;
+use crate::system_event::SystemEvent;
 
 /// Few of everything, so that operations meet each other.
 pub(super) const VBUCKETS: u16 = 2;
@@ -118,6 +121,12 @@ pub(super) struct Counts {
     pub(super) expired: u64,
     pub(super) purged: u64,
     pub(super) lost: u64,
+    pub(super) recoveries: u64,
+    pub(super) streams: u64,
+    pub(super) rollbacks: u64,
+    pub(super) heard: u64,
+    pub(super) backfills: u64,
+    pub(super) cursors_dropped: u64,
 }
 
 impl Counts {
@@ -138,6 +147,12 @@ impl Counts {
         self.expired += other.expired;
         self.purged += other.purged;
         self.lost += other.lost;
+        self.recoveries += other.recoveries;
+        self.streams += other.streams;
+        self.rollbacks += other.rollbacks;
+        self.heard += other.heard;
+        self.backfills += other.backfills;
+        self.cursors_dropped += other.cursors_dropped;
     }
 
     /// True when every kind of thing that is to be tested happened.
@@ -158,6 +173,12 @@ impl Counts {
             self.expired,
             self.purged,
             self.lost,
+            self.recoveries,
+            self.streams,
+            self.rollbacks,
+            self.heard,
+            self.backfills,
+            self.cursors_dropped,
         ];
         all.iter().all(|count| *count > 0)
     }
@@ -170,7 +191,10 @@ pub(super) struct World {
     pub(super) life: RefCell<Option<Rc<Life>>>,
     random: RefCell<SeededRandom>,
     pub(super) vbuckets: RefCell<BTreeMap<Vbid, VbucketModel>>,
-    collection: Cell<CollectionId>,
+    pub(super) collection: Cell<CollectionId>,
+    pub(super) readers: RefCell<Readers>,
+    /// Flushes that may still come in the middle of the scan under way.
+    pub(super) scan_flushes: Cell<u32>,
     pub(super) now: Cell<Timestamp>,
     /// Waits for persistence by token: vbucket and seqno.
     pub(super) waits: RefCell<BTreeMap<u64, (Vbid, Seqno)>>,
@@ -201,6 +225,8 @@ impl World {
                 (0..VBUCKETS).map(|id| (Vbid(id), Default::default())).collect(),
             ),
             collection: Cell::new(CollectionId::DEFAULT),
+            readers: RefCell::default(),
+            scan_flushes: Cell::new(0),
             now: Cell::new(Timestamp::from_unix_s(1_700_000_000)),
             waits: RefCell::default(),
             waiting: RefCell::default(),
@@ -227,6 +253,7 @@ impl World {
             },
         ] {
             let manifest = bucket.update_manifest(&change).expect("the disk is sound");
+            world.take_in_events();
             let collections = manifest.scopes().iter().flat_map(|scope| &scope.collections);
             world.collection.set(collections.map(|collection| collection.id).max().expect("one"));
         }
@@ -299,7 +326,8 @@ impl World {
         self.files.heal();
         self.is_troubled.set(false);
         for vbucket in life.bucket.vbuckets() {
-            let high = vbucket.stats().high_seqno;
+            // Without the events that the opening added.
+            let high = vbucket.persisted_seqno();
             let mut models = self.vbuckets.borrow_mut();
             let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
             self.count(|counts| counts.lost += model.high.0.saturating_sub(high.0));
@@ -307,6 +335,44 @@ impl World {
         }
         self.check_store(&life.store);
         *self.life.borrow_mut() = Some(Rc::new(life));
+        self.take_in_events();
+    }
+
+    /// Takes in the events that make each history say what the manifest says: the engine has added
+    /// exactly these.
+    pub(super) fn take_in_events(&self) {
+        let bucket = self.bucket();
+        let manifest = bucket.manifest();
+        for vbucket in bucket.vbuckets() {
+            let mut models = self.vbuckets.borrow_mut();
+            let model = models.get_mut(&vbucket.id()).expect("every vbucket has a model");
+            let mut wanted = Vec::new();
+            for scope in manifest.scopes() {
+                wanted.push(format!("s{:08x}", scope.id.0));
+                wanted.extend(scope.collections.iter().map(|one| format!("c{:08x}", one.id.0)));
+            }
+            wanted.retain(|name| !name.ends_with("00000000"));
+            wanted.sort_by_key(|name| name.starts_with('c'));
+            let is_there = |version: &Version| version.document.is_some();
+            let known = model.current.iter().filter(|(key, version)| {
+                key.collection == CollectionId::SYSTEM && is_there(version)
+            });
+            let known: Vec<Vec<u8>> = known.map(|(key, _)| key.name.clone()).collect();
+            let new = wanted.iter().filter(|name| !known.iter().any(|old| old == name.as_bytes()));
+            let gone =
+                known.iter().filter(|old| !wanted.iter().any(|name| name.as_bytes() == *old));
+            let begun = new.map(|name| (name.clone().into_bytes(), true));
+            let ended = gone.map(|name| (name.clone(), false));
+            for (name, is_begin) in begun.chain(ended).collect::<Vec<_>>() {
+                let document =
+                    is_begin.then(|| Document { value: Value(Vec::new()), flags: 0, expiry: 0 });
+                let seqno = Seqno(model.high.0 + 1);
+                let key = Key { vbid: vbucket.id(), collection: CollectionId::SYSTEM, name };
+                model.write(&key, Version { seqno, cas: None, document });
+            }
+            assert_eq!(vbucket.stats().high_seqno, model.high, "one seqno for each event");
+            model.max_cas = vbucket.stats().max_cas;
+        }
     }
 
     fn restart_files(&self) {
@@ -340,22 +406,18 @@ impl World {
     fn config(&self) -> BucketConfig {
         BucketConfig {
             name: "simulated".to_owned(),
-            uuid: "0".repeat(32),
             vbuckets: VBUCKETS,
             memory_quota_bytes: 1 << 20,
             flush_enabled: true,
             value_bytes_max: 1 << 20,
-            flush_interval_ms: 0,
-            storage: Storage::Persistent,
             eviction: self.setup.eviction,
-            high_watermark_percent: 85,
-            low_watermark_percent: 75,
             upkeep: Upkeep {
                 expiry_pager_interval_s: 20,
                 tombstone_purge_age_s: 40,
                 flush_bytes_max: self.setup.flush_bytes_max,
                 ..Upkeep::default()
             },
+            ..BucketConfig::default()
         }
     }
 
@@ -371,18 +433,20 @@ impl World {
 
     /// The process dies, and the disk does not.
     pub(super) fn die(&self) {
+        self.files.power_off();
         self.end_life();
-        self.files.heal();
+        self.files.resume();
         self.count(|counts| counts.crashes += 1);
         self.open(false);
     }
 
     pub(super) fn end_life(&self) {
-        // Nobody is told of what was under way.
+        // Operations in flight get no answer.
         self.waits.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
         // Locks are in memory only.
         self.locks.borrow_mut().clear();
+        self.readers.borrow_mut().disconnect();
         self.life.borrow_mut().take();
     }
 
@@ -401,7 +465,12 @@ impl World {
                 assert_eq!(record.seqno, version.seqno, "{key:?} in the store: {record:?}");
                 assert!(version.cas.is_none_or(|cas| cas == record.cas), "{key:?}: {record:?}");
                 assert_eq!(record.deleted, version.document.is_none(), "{key:?}: {record:?}");
-                if let Some(document) = &version.document {
+                if collection == CollectionId::SYSTEM {
+                    let event = SystemEvent::decode(record.seqno, record.value);
+                    let event = event.unwrap_or_else(|| panic!("{record:?} is no event"));
+                    assert_eq!(event.kind.is_end(), record.deleted, "{event:?}");
+                    assert_eq!(event.key(), name, "{event:?}");
+                } else if let Some(document) = &version.document {
                     let stored = (record.value, record.flags, record.expiry);
                     let wanted = (&document.value.0[..], document.flags, document.expiry);
                     assert_eq!(stored, wanted, "{key:?} in the store");

@@ -2,9 +2,9 @@
 //!
 //! Owns: exact sums per collection, by adding and subtracting each version as it enters and leaves
 //! the hash table, under the table lock that a write holds anyway. Invariants: the default
-//! collection's figures stand in place and cost no search; a named collection takes memory only from
-//! its first version in this vbucket on; a run of writes to one collection searches once. Ids are
-//! kept apart from figures so that a search touches few cache lines. Called by the table only.
+//! collection's figures stand in place and cost no search; a named collection takes memory only
+//! from its first version in this vbucket on; a run of writes to one collection searches once. Ids
+//! are kept apart from figures so that a search touches few cache lines. Called by the table only.
 
 use oribi_types::{CollectionId, Datatype, Seqno};
 
@@ -16,17 +16,17 @@ mod tests;
 /// What one collection has in one vbucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectionStats {
-    /// Documents, expired ones that nobody has touched since included.
+    /// Documents, including expired ones that were not touched since.
     pub items: u64,
-    /// Of these, documents of which memory has nothing, because they were evicted whole.
+    /// Of these, documents that were evicted whole: memory has nothing of them.
     pub stored_only: u64,
     /// Bytes of the blocks in memory, those of tombstones included.
     pub item_bytes: u64,
     /// Bytes of keys and values of the documents: what they take in the store before its own
     /// headers and compression. Runs ahead of the store by what is not flushed yet.
     pub disk_bytes: u64,
-    /// Seqno at which the collection began. Always 0: creating a collection takes no seqno here, so
-    /// everything that it holds lies behind 0.
+    /// Always 0: figures begin with a collection's first version, not with the event of its
+    /// creation.
     pub start_seqno: Seqno,
     /// Seqno of the newest mutation, deletions included. After a restart it is the highest among
     /// what the store has: a tombstone that was purged no longer counts.
@@ -42,11 +42,11 @@ pub(super) struct CollectionFigures {
     /// Ascending; `named` is parallel to it.
     ids: Vec<CollectionId>,
     named: Vec<CollectionStats>,
-    /// Index of the collection that was written last; only a guess, which may even be out of range.
+    /// Index of the collection that was written last; a guess that may be out of range.
     last: usize,
 }
 
-/// What one version adds to the sums while it is in the table; nothing by default.
+/// What one version adds to the sums while it is in the table; zero by default.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Share {
     pub(super) items: u64,
@@ -89,7 +89,7 @@ impl CollectionStats {
 
 impl CollectionFigures {
     /// The figures of `id`, which begin at zero when it had none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(&mut self, id: CollectionId) -> &mut CollectionStats {
         if id == CollectionId::DEFAULT {
             return &mut self.default;
@@ -117,9 +117,9 @@ impl CollectionFigures {
         Some(&mut self.named[at])
     }
 
-    /// Forgets every collection that `keep` refuses and that has no version in the table. One that
-    /// has is still being loaded by somebody, who will remove its versions and come here again. Returns how
-    /// many documents of these were in the store only.
+    /// Forgets every collection that `keep` refuses and that has no version in the table. A loader
+    /// may still add versions of another; it removes them and calls this again. Returns how many
+    /// documents of the forgotten ones were in the store only.
     pub(super) fn retain(&mut self, keep: impl Fn(CollectionId) -> bool) -> u64 {
         let mut stored_only = 0;
         for at in (0..self.ids.len()).rev() {

@@ -1,12 +1,12 @@
-//! In which form values are stored: as they came, compressed or inflated.
+//! The form in which values are stored: as received, compressed or inflated.
 //!
-//! Owns: the bucket's mode applied to what is about to be stored, and the checks of compressed values from
-//! clients. Everything here happens before any lock is taken. Values that are not compressed, in a bucket
-//! that does not compress, take none of it but the tests of two bytes. Called by the operations.
+//! Owns: the bucket's mode, applied to each value before it is stored, and the checks of compressed
+//! values from clients. No lock is held here. A plain value in a bucket that does not compress
+//! costs the tests of two bytes. Called by the operations.
 
 use oribi_types::{Datatype, DocKey};
 
-use super::operations::Context;
+use super::context::Context;
 use crate::attributes::datatype_with;
 use crate::compression::{
     CompressionMode, Unusable, inflated_bytes, with_compressed, with_inflated,
@@ -66,7 +66,7 @@ pub(super) fn received_form(
     compressed_form(context, item.key(), fields, item.value())
 }
 
-/// The block of a value that came compressed.
+/// The block of a value that was received compressed.
 #[cold]
 fn compressed_form(
     context: &Context<'_>,
@@ -83,14 +83,14 @@ fn compressed_form(
     })
 }
 
-/// Whether a compressed value stays so: not in mode off, and not when that makes it longer.
+/// False in mode off, and for a value that is shorter when inflated.
 fn is_kept_compressed(context: &Context<'_>, value: &[u8]) -> Result<bool, Unusable> {
     let plain_bytes = inflated_bytes(value, context.value_bytes_max)?;
     Ok(context.compression.get() != CompressionMode::Off && value.len() < plain_bytes)
 }
 
-/// In a bucket that compresses: the same version with its body compressed, if that is worth it.
-/// `keeps_expiry` when an expiry is still to be set.
+/// The same version with its body compressed, if the bucket compresses and it pays. `keeps_expiry`
+/// when an expiry is still to be set.
 #[inline]
 pub(super) fn body_compressed(context: &Context<'_>, new: NewItem, keeps_expiry: bool) -> NewItem {
     if context.compression.get() != CompressionMode::Active {
@@ -120,8 +120,8 @@ fn fields_of(item: &ItemRef, keeps_expiry: bool) -> ItemFields {
     }
 }
 
-/// The body of a stored version, inflated. What was stored was checked; if it is damaged nevertheless, that
-/// is answered like a document that cannot be read from disk.
+/// The body of a stored version, inflated. Stored values were checked; a damaged one is answered
+/// like a document that cannot be read from disk.
 pub(super) fn plain_body<'a>(
     item: &'a ItemRef,
     scratch: &'a mut Vec<u8>,

@@ -1,41 +1,35 @@
-//! What the expiry pager does to a vbucket: one slice of its table.
+//! The expiry pager's work on a vbucket: one slice of its table.
 //!
-//! Owns: finding what has expired under the table's lock, and deleting it after, each document only if it is still
-//! the version that was found. Called by the expiry pager.
+//! Owns: finding expired documents under the table's lock, and deleting each after it, if it is
+//! still the version that was found. Called by the expiry pager.
 
 use super::VBucket;
-use super::operations::Context;
+use super::context::Context;
+use crate::hash_table::ScanCursor;
 use crate::item::ItemRef;
 
-/// What a slice found, and how much of that it deleted.
+/// How many expired documents a slice found, and how many of these it deleted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpirySlice {
     pub(crate) found: usize,
     pub(crate) expired: usize,
+    /// The scan is complete.
+    pub(crate) is_last: bool,
 }
 
 impl VBucket {
-    /// Deletes the expired documents in `count` groups from `first` on.
-    pub(crate) fn expire_groups(
+    /// Deletes the expired documents in the next `groups` groups behind the cursor.
+    pub(crate) fn expire_slice(
         &self,
         context: &Context<'_>,
-        first: usize,
-        count: usize,
+        cursor: &mut ScanCursor,
+        groups: usize,
     ) -> ExpirySlice {
         let now_s = context.now.unix_s();
-        let mut expired: Vec<ItemRef> = Vec::new();
-        {
-            let table = self.table.lock();
-            let end = first.saturating_add(count).min(table.index.group_count());
-            for group in first..end {
-                table.index.visit_group(group, |item| {
-                    if item.is_expired(now_s) {
-                        expired.push(item.clone());
-                    }
-                });
-            }
-        }
+        let (expired, is_last) =
+            self.table.lock().pick(cursor, groups, |item| item.is_expired(now_s));
         let is_gone = |item: &&ItemRef| self.expire(context, self.seed.hash(item.key()), item);
-        ExpirySlice { found: expired.len(), expired: expired.iter().filter(is_gone).count() }
+        let found = expired.len();
+        ExpirySlice { found, expired: expired.iter().filter(is_gone).count(), is_last }
     }
 }

@@ -1,17 +1,20 @@
-//! How versions come back from the store into a vbucket's memory.
+//! Bringing versions back from the store into a vbucket's memory.
 //!
-//! Owns: what a fetch needs to know before it reads, and the rules of its installation. A value goes in if the
-//! evicted version that it belongs to is still there. Under an absent key go the document, its stored tombstone, or
-//! a marker that says that the store has neither: a tombstone with seqno 0, so that the operation that asked finds
-//! certainty when it is tried again.
+//! Owns: what a fetch notes before it reads, and the rules of installing what it read. A value is
+//! installed if its evicted version is still there. Under an absent key the document or its stored
+//! tombstone is installed. If the store has neither, a marker of absence is: a tombstone with seqno
+//! 0, which the operation finds when it runs again.
 //!
-//! What was read may have been overtaken: written, flushed and evicted again since. Every version that leaves the
-//! table raises `max_removed_seqno`; when that is above the seqno at which the read began, it is read again.
+//! What was read may be stale: the key may have been written, flushed and evicted again since.
+//! Every version that leaves the table raises `max_removed_seqno`; if that is above the seqno at
+//! which the read began, the store is read again.
 
 use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
 
 use super::VBucket;
-use super::operations::Context;
+use super::context::Context;
+use super::table::Table;
+use crate::block_arena::ZeroedMemory;
 use crate::hash_table::KeyHash;
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::planted::{self, Bug};
@@ -21,13 +24,13 @@ use crate::planted::{self, Bug};
 pub(crate) enum Installed {
     /// The operation can be tried again.
     Done,
-    /// The record was overtaken; the store has to be read again.
+    /// The record is stale; the store has to be read again.
     Overtaken,
     /// The store does not have the version that memory has evicted.
     Differs,
 }
 
-/// What the vbucket was when a read of the store began.
+/// State of the vbucket when a read of the store began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FetchBegun {
     high_seqno: Seqno,
@@ -35,7 +38,7 @@ pub(crate) struct FetchBegun {
 }
 
 impl VBucket {
-    /// What is to be handed to [`VBucket::install`], or `None` when nothing has to be read for `key`.
+    /// The argument for [`VBucket::install`], or `None` when nothing has to be read for `key`.
     pub(crate) fn begin_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
         let is_missing = match table.index.get(self.seed.hash(key), key) {
@@ -60,7 +63,7 @@ impl VBucket {
         }
     }
 
-    /// Brings into the table what was read under `key` by a fetch that began at `begun`; `None`: the store has
+    /// Installs what a fetch that began at `begun` read under `key`; `None` when the store has
     /// nothing.
     pub(crate) fn install(
         &self,
@@ -71,6 +74,7 @@ impl VBucket {
     ) -> Installed {
         let hash = self.seed.hash(key);
         let item = fetched.unwrap_or_else(|| absence_marker(key));
+        debug_assert!(item.has_key(key), "what was read is not what was asked for");
         let garbage = {
             let mut table = self.table.lock();
             if self.incarnation() != begun.incarnation || !context.knows(key.collection) {
@@ -108,17 +112,17 @@ impl VBucket {
 
     fn install_absent(
         &self,
-        table: &mut super::Table,
+        table: &mut Table,
         hash: KeyHash,
         item: ItemRef,
-    ) -> Option<crate::block_arena::ZeroedMemory> {
+    ) -> Option<ZeroedMemory> {
         table.install(hash, item, self.is_loading());
         table.index.show_to(&self.groups);
         table.index.take_retired()
     }
 }
 
-/// What says that there is neither a document nor a tombstone under a key.
+/// Says that the store has neither a document nor a tombstone under a key.
 fn absence_marker(key: DocKey<'_>) -> ItemRef {
     let fields = ItemFields { deleted: true, ..ItemFields::default() };
     let mut new = NewItem::new(key, fields, &[]);

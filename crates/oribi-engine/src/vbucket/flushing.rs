@@ -1,9 +1,9 @@
-//! A vbucket and its flusher: what is to be persisted, and what follows when it was or could not be.
+//! The flusher's side of a vbucket: what to persist next, and what follows from success or failure.
 //!
-//! Owns: the mark by which the flusher finds the vbucket, the way of the persistence cursor, and memory recovery of the
-//! queue. Invariants: what was read is either flushed or failed before it is read again; only what was
-//! flushed is acknowledged; what leaves the queue is freed without a lock. Called by the flusher, and by
-//! the step that recovers checkpoint memory.
+//! Owns: the mark by which the flusher finds the vbucket, the moves of the persistence cursor, and
+//! memory recovery of the queue. Invariants: a batch is either flushed or failed before the next
+//! one is read; only a flushed batch is acknowledged; what leaves the queue is freed without a
+//! lock. Called by the flusher and by checkpoint recovery.
 
 use std::sync::atomic::Ordering;
 
@@ -11,23 +11,23 @@ use oribi_storage::{VbucketPhase, VbucketState};
 use oribi_types::{Cas, CollectionId, RevSeqno, Seqno};
 
 use super::VBucket;
-use crate::checkpoint::{CursorBatch, Expelled, ReadLimits};
-use crate::flusher::FlusherSignal;
+use crate::checkpoint::{CursorBatch, Expelled, ReadLimits, StreamWaker};
+use crate::flusher_signal::FlusherSignal;
 use crate::planted::{self, Bug};
 
 /// What a vbucket brings into a commit.
 pub(crate) struct FlushRead {
     /// What is queued.
     pub(crate) batch: CursorBatch,
-    /// The state that goes with its end.
+    /// The state at the end of the batch.
     pub(crate) state: VbucketState,
     /// To be handed back with the batch.
     pub(crate) incarnation: u64,
 }
 
 impl VBucket {
-    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or has nothing to
-    /// flush ever.
+    /// Marks the vbucket for the flusher and wakes it, unless it is marked already or lives in
+    /// memory only.
     pub(crate) fn mark_dirty(&self, signal: &FlusherSignal) {
         if self.persistence_cursor.is_none() {
             return;
@@ -42,11 +42,12 @@ impl VBucket {
         self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
     }
 
-    /// Reads what is to be persisted next, and the state that goes with its end.
-    /// `None` when there is nothing, or the vbucket is not this node's.
+    /// Reads what is to be persisted next, and the state at its end. `None` when there is nothing,
+    /// or the vbucket is not this node's.
     pub(crate) fn read_for_flush(&self, limits: ReadLimits) -> Option<FlushRead> {
         let cursor = self.persistence_cursor?;
-        // Read first: the table's maximum may then only be too high, which costs nothing.
+        // The queue is read first: the table's maximum can then only be too high, which costs
+        // nothing.
         let (batch, incarnation) = {
             let mut queue = self.queue.lock();
             if !self.is_owned() {
@@ -58,14 +59,14 @@ impl VBucket {
         Some(FlushRead { batch, state, incarnation })
     }
 
-    /// The state as it is to be persisted together with everything up to `end`.
+    /// The state to persist together with everything up to `end`.
     fn state_at(&self, end: Seqno, max_cas: Cas) -> VbucketState {
         VbucketState {
             phase: VbucketPhase::Active,
             high_seqno: end,
             max_cas: if planted::has(Bug::ForgetsTheHighestCas) { Cas(0) } else { max_cas },
             max_deleted_rev_seqno: self.table.lock().max_deleted_rev(),
-            purge_seqno: Seqno(self.purge_seqno.load(Ordering::Relaxed)),
+            purge_seqno: self.purge_seqno(),
             failover_table: self.failover_table(),
         }
     }
@@ -76,7 +77,12 @@ impl VBucket {
         self.state_at(self.persisted_seqno(), max_cas)
     }
 
-    /// Takes note that the store may have removed tombstones up to `seqno`.
+    /// Tombstones up to here may be gone.
+    pub(crate) fn purge_seqno(&self) -> Seqno {
+        Seqno(self.purge_seqno.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the store may have removed tombstones up to `seqno`.
     pub(crate) fn raise_purge_seqno(&self, seqno: Seqno) {
         self.purge_seqno.fetch_max(seqno.0, Ordering::Relaxed);
     }
@@ -86,9 +92,10 @@ impl VBucket {
         self.table.lock().max_deleted_rev() > RevSeqno(0)
     }
 
-    /// The batch that was read is durable: whoever waited is told, and what no cursor needs any more
-    /// leaves the queue, tombstones also the table. `newest` are the highest seqnos of the batch by collection.
-    /// Nothing of it counts when ownership has ended since it was read: whoever waited was told so then.
+    /// The batch that was read is durable: waiters are told, and what no cursor needs any more
+    /// leaves the queue, tombstones also the table. `newest` are the highest seqnos of the batch by
+    /// collection. A batch that was read in an earlier ownership is ignored; its waiters were told
+    /// when that ended.
     pub(crate) fn flushed(
         &self,
         batch: CursorBatch,
@@ -110,15 +117,17 @@ impl VBucket {
             self.drained.fetch_add(batch.item_count as u64, Ordering::Relaxed);
             queue.expel()
         };
-        // Before the queue's reference goes, so that the last one is not given up under the table lock.
+        // Dropped before the queue's references, so that no block is freed under the table lock.
         drop(batch);
         self.finish_expel(expelled);
-        // Should ownership have ended meanwhile, nobody is left to be told, and it begins anew only after this.
+        // If ownership has ended meanwhile, no waiter is left, and it begins anew only after this.
+        debug_assert!(self.persisted_seqno() <= end, "what is durable stays durable");
         self.persisted_seqno.store(end.0, Ordering::Release);
         self.waiters.persisted(end);
     }
 
-    /// The batch that was read may not be durable: it will be read again, unless ownership has ended.
+    /// The batch that was read may not be durable: it will be read again, unless ownership has
+    /// ended.
     pub(crate) fn flush_failed(&self, incarnation: u64) {
         if let Some(cursor) = self.persistence_cursor
             && !planted::has(Bug::ForgetsTheRewind)
@@ -126,6 +135,9 @@ impl VBucket {
             let mut queue = self.queue.lock();
             if self.incarnation() != incarnation {
                 return;
+            }
+            if let Some(read_to) = queue.stream_position(cursor) {
+                self.doubtful_seqno.fetch_max(read_to.0, Ordering::Relaxed);
             }
             queue.rewind(cursor);
         }
@@ -137,7 +149,8 @@ impl VBucket {
         self.queue.lock().queue_bytes()
     }
 
-    /// Closes the open checkpoint if it holds at least `bytes_min`, so that it can leave once it was read.
+    /// Closes the open checkpoint if it holds at least `bytes_min`, so that it can leave once it is
+    /// read.
     pub(crate) fn close_big_checkpoint(&self, bytes_min: usize) {
         let mut queue = self.queue.lock();
         if queue.open_bytes() >= bytes_min {
@@ -151,14 +164,17 @@ impl VBucket {
         self.finish_expel(expelled);
     }
 
-    /// Drops cursors that hold up the queue and may be dropped; their number.
+    /// Drops streams' cursors that hold up the queue, and tells their owners; their number.
     pub(crate) fn drop_slow_cursors(&self) -> usize {
-        self.queue.lock().drop_slow_cursors()
+        let dropped = self.queue.lock().drop_slow_cursors();
+        dropped.iter().for_each(StreamWaker::wake);
+        dropped.len()
     }
 
-    /// Tombstones that have left the queue leave the table, unless documents are still being loaded: a
-    /// tombstone is what keeps the loader from bringing the dead back.
-    fn finish_expel(&self, expelled: Expelled) {
+    /// Tombstones that have left the queue leave the table, unless documents are still being
+    /// loaded: a tombstone keeps the loader from bringing the deleted document back. In memory only
+    /// they are gone then, so the purge seqno rises first.
+    pub(super) fn finish_expel(&self, expelled: Expelled) {
         if expelled.is_empty() {
             return;
         }
@@ -168,12 +184,18 @@ impl VBucket {
             if self.is_loading() && !planted::has(Bug::RemovesTombstonesWhileLoading) {
                 break;
             }
+            if self.persistence_cursor.is_none() {
+                if self.keeps(item) || !table.has_same(hash, item) {
+                    continue;
+                }
+                self.raise_purge_seqno(item.seqno());
+            }
             table.remove_same(hash, item);
         }
         self.settle(expelled);
     }
 
-    /// Frees what has left the queue, and then counts it no more.
+    /// Frees what has left the queue, then takes it off the account.
     pub(super) fn settle(&self, expelled: Expelled) {
         let freed = expelled.free();
         self.queue.lock().settle(freed);

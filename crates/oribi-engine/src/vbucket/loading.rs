@@ -1,10 +1,10 @@
-//! What warmup does to a vbucket, and how its operations are told.
+//! Loading: how warmup fills a vbucket that already serves.
 //!
-//! Owns: how stored records enter the table, and the end of loading. A vbucket that loads serves; only
-//! that a key is absent is not certain, because the record may still come. Invariants: a record
-//! enters the table only if nothing is there under its key, for whatever is there is newer or the same;
-//! so nothing that was written, not even a tombstone, leaves the table before loading ends, or the record
-//! that it superseded would come in its place. Callers: warmup.
+//! Owns: how stored records enter the table, and the end of loading. Until then a miss is not
+//! certain, because the record may still come. Invariants: a record enters the table only if
+//! nothing is there under its key, because what is there is as new or newer. Nothing that was
+//! written, not even a tombstone, leaves the table before loading ends, or the record that it
+//! superseded would take its place. Called by warmup.
 
 use std::sync::atomic::Ordering;
 
@@ -15,9 +15,6 @@ use crate::hash_table::KeyHash;
 use crate::item::ItemRef;
 use crate::memory::Memory;
 
-/// Groups of the table that are looked at under one hold of its lock.
-const GROUPS_PER_SLICE: usize = 256;
-
 impl VBucket {
     /// Makes room for this many documents in a table that is still empty.
     pub(crate) fn reserve(&self, items: u64) {
@@ -26,9 +23,9 @@ impl VBucket {
         table.index.show_to(&self.groups);
     }
 
-    /// Puts stored documents into the table, each unless there is something under its key. Leaves
-    /// those in `batch`, and says how many they are. All of them when the load began in another
-    /// incarnation: what it reads may be older than what the vbucket is now.
+    /// Adds stored documents to the table, each unless there is a version under its key. Leaves
+    /// those in `batch` and returns their number. A load that began in another incarnation adds
+    /// nothing: what it reads may be stale.
     pub(crate) fn load(
         &self,
         memory: &Memory,
@@ -59,7 +56,7 @@ impl VBucket {
         batch.len() as u64
     }
 
-    /// Takes note of a stored record that stays in the store.
+    /// Notes a stored tombstone that stays in the store.
     pub(crate) fn load_tombstone(&self, incarnation: u64, record: &Record<'_>) {
         let mut table = self.table.lock();
         if self.incarnation() == incarnation {
@@ -67,50 +64,28 @@ impl VBucket {
         }
     }
 
-    /// Ends loading: everything that the store has was in the table or is. Removes the tombstones
-    /// that stayed only because the vbucket was loading.
+    /// Ends loading: all that the store has was added. Removes the tombstones that stayed only
+    /// because the vbucket was loading.
     pub(crate) fn finish_loading(&self, incarnation: u64) {
-        // First, so that a tombstone whose slot leaves the queue from here on is removed by whoever
-        // lets the slot go, and one whose slot has left already is removed here.
+        // Ended first: a tombstone whose slot leaves the queue after this is removed with its slot,
+        // and one whose slot has left already is removed here.
         if !self.end_loading(incarnation, VbucketPhase::Active as u8) {
             return;
         }
         let lowest_queued = self.queue.lock().lowest_needed();
-        let mut next = 0;
-        let mut seen_count = self.table.lock().index.group_count();
-        loop {
-            let mut table = self.table.lock();
-            let count = table.index.group_count();
-            if count != seen_count {
-                // The table grew meanwhile, and groups have new numbers.
-                (next, seen_count) = (0, count);
-            }
-            if next >= count {
-                return;
-            }
-            let mut gone = Vec::new();
-            for group in next..(next + GROUPS_PER_SLICE).min(count) {
-                table.index.visit_group(group, |item| {
-                    if item.is_deleted() && item.seqno() < lowest_queued {
-                        gone.push(item.clone());
-                    }
-                });
-            }
-            for item in &gone {
-                table.remove_same(self.seed.hash(item.key()), item);
-            }
-            next += GROUPS_PER_SLICE;
-            drop(table);
-            drop(gone);
+        let has_left = |item: &ItemRef| item.is_deleted() && item.seqno() < lowest_queued;
+        self.remove_all(has_left, |_| {});
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
     }
 
-    /// Gives loading up: the store cannot be read, so the vbucket serves nothing.
+    /// Gives up loading: the store cannot be read, so the vbucket serves nothing.
     pub(crate) fn fail_loading(&self, incarnation: u64) {
         self.end_loading(incarnation, FAILED);
     }
 
-    /// False when the vbucket is not loading any more, or a load of another incarnation.
+    /// False when the vbucket is not loading, or loads for another incarnation.
     fn end_loading(&self, incarnation: u64, phase: u8) -> bool {
         let _phase_is_steady = self.table.lock();
         let is_same = self.is_loading() && self.incarnation() == incarnation;
@@ -120,7 +95,7 @@ impl VBucket {
         is_same
     }
 
-    /// True while stored records may still come into the table.
+    /// True while stored records may still enter the table.
     pub(crate) fn is_loading(&self) -> bool {
         self.phase.load(Ordering::Acquire) == LOADING
     }

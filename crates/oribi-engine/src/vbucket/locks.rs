@@ -1,26 +1,25 @@
 //! Documents that clients have locked for a while.
 //!
-//! Owns: which version is locked, until when, and by which CAS. Invariants: a lock belongs to one version and is found by
-//! its seqno, which no other version of the vbucket ever has; so whatever takes a version's place ends its lock, and a
-//! version that is evicted and fetched again is still locked. Locks are in memory only. While one holds, a write has to
-//! name its CAS, and readers are not shown a CAS that they could write with.
+//! Owns: which version is locked, until when, and by which CAS. Invariants: a lock belongs to one
+//! version and is found by its seqno, which no other version of the vbucket ever has. So the next
+//! version ends the lock, and a version that is evicted and fetched again is still locked. Locks
+//! are in memory only. While one holds, a write has to name its CAS, and readers are shown a CAS
+//! that no write can name.
 //!
-//! A lock that has ended is remembered for a while: whoever finishes late and names its CAS has a right to it as long as
-//! nobody has changed the version. Called under the vbucket's table lock.
+//! A lock that has ended is remembered for a while: a late write that names its CAS is accepted as
+//! long as the version is unchanged. Called under the vbucket's table lock.
 
 use std::collections::HashMap;
 
-use oribi_types::{Cas, DocKey, Seqno, Timestamp};
+use oribi_types::{Cas, Seqno, Timestamp};
 
-use super::VBucket;
-use super::operations::Context;
-use super::sub_document::Sought;
 use crate::item::ItemRef;
-use crate::outcome::{LockOutcome, Refused, UnlockOutcome};
+use crate::outcome::{LOCKED_CAS, Refused, UnlockOutcome};
 
-/// How long an ended lock is remembered at least, in nanoseconds: one minute, twice the longest lock.
+/// Shortest time for which an ended lock is remembered, in nanoseconds: one minute, twice the
+/// longest lock.
 const REMEMBERED_NS: u64 = 60_000_000_000;
-/// Locks below this number are not looked through for those that can be forgotten.
+/// Below this number of locks, forgotten ones are not looked for.
 const PRUNE_AT_LEAST: usize = 64;
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -30,12 +29,12 @@ struct Lock {
     until_ns: u64,
 }
 
-/// What a write says about the lock of the version that it takes the place of.
+/// What a write says about the lock of the version that it replaces.
 #[derive(Clone, Copy)]
 pub(super) enum Claim {
     /// A client's write: it names this CAS, 0 for none.
     Cas(Cas),
-    /// No lock stands in its way: it is the server's own, or it is refused wherever there is a document.
+    /// It ignores locks: it is the server's own, or an add, which every document refuses.
     Any,
 }
 
@@ -49,10 +48,15 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// True while somebody has the version locked.
+    /// True while a client has the version locked.
     #[inline]
     pub(super) fn is_locked(&self, item: &ItemRef, now: Timestamp) -> bool {
         self.latest_ns > now.unix_ns && self.holding(item, now).is_some()
+    }
+
+    /// The CAS of a version that may be shown.
+    pub(super) fn shown_cas(&self, item: &ItemRef, now: Timestamp) -> Cas {
+        if self.is_locked(item, now) { LOCKED_CAS } else { item.cas() }
     }
 
     #[cold]
@@ -60,8 +64,8 @@ impl Locks {
         self.by_version.get(&item.seqno()).copied().filter(|lock| lock.until_ns > now.unix_ns)
     }
 
-    /// Whether a write that names `cas` may take the place of `live`. True: it names the CAS of a lock of that version,
-    /// so that the version's own does not matter.
+    /// Whether a write with this claim may replace `live`. True: it names the CAS of a lock of that
+    /// version, so the version's own does not matter.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -94,20 +98,30 @@ impl Locks {
         }
     }
 
+    /// Panics if a lock outlasts the bound that [`Locks::is_locked`] goes by.
+    pub(super) fn check_invariants(&self) {
+        let latest_ns = self.by_version.values().map(|lock| lock.until_ns).max();
+        assert!(latest_ns.unwrap_or(0) <= self.latest_ns, "a lock that is taken for ended");
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Locks::default();
     }
 
-    fn insert(&mut self, item: &ItemRef, lock: Lock, now: Timestamp) {
+    /// Locks a version that is not locked.
+    pub(super) fn lock(&mut self, item: &ItemRef, cas: Cas, timeout_s: u32, now: Timestamp) {
+        debug_assert!(!self.is_locked(item, now), "a lock is not taken away");
+        let until_ns = now.unix_ns.saturating_add(u64::from(timeout_s) * NS_PER_S);
         if self.by_version.len() >= self.prune_at.max(PRUNE_AT_LEAST) {
             self.by_version.retain(|_, lock| lock.until_ns + REMEMBERED_NS > now.unix_ns);
             self.prune_at = self.by_version.len() * 2;
         }
-        self.by_version.insert(item.seqno(), lock);
-        self.latest_ns = self.latest_ns.max(lock.until_ns);
+        self.by_version.insert(item.seqno(), Lock { cas, until_ns });
+        self.latest_ns = self.latest_ns.max(until_ns);
     }
 
-    fn unlock(&mut self, item: &ItemRef, cas: Cas, now: Timestamp) -> UnlockOutcome {
+    /// Ends the lock of a version if its CAS is `cas`.
+    pub(super) fn unlock(&mut self, item: &ItemRef, cas: Cas, now: Timestamp) -> UnlockOutcome {
         let lock = self.by_version.get_mut(&item.seqno());
         match lock.filter(|lock| lock.until_ns > now.unix_ns) {
             None => UnlockOutcome::NotLocked,
@@ -117,56 +131,5 @@ impl Locks {
             }
             Some(_) => UnlockOutcome::Refused(Refused::Locked),
         }
-    }
-}
-
-impl VBucket {
-    pub(crate) fn get_and_lock(
-        &self,
-        context: &Context<'_>,
-        key: DocKey<'_>,
-        timeout_s: u32,
-    ) -> LockOutcome {
-        loop {
-            let item = match self.live(context, key) {
-                Err(refused) => return LockOutcome::Refused(refused),
-                Ok(None) => return LockOutcome::Miss,
-                Ok(Some(item)) if item.is_evicted() => {
-                    return LockOutcome::Refused(Refused::NeedsFetch);
-                }
-                Ok(Some(item)) => item,
-            };
-            let mut table = self.table.lock();
-            let current = table.index.get(self.seed.hash(key), key);
-            if !current.is_some_and(|current| current.same_block(&item)) {
-                continue;
-            }
-            if table.locks.is_locked(&item, context.now) {
-                return LockOutcome::Refused(Refused::Locked);
-            }
-            let cas = self.queue.lock().take_cas(context.now);
-            let until_ns = context.now.unix_ns.saturating_add(u64::from(timeout_s) * NS_PER_S);
-            table.locks.insert(&item, Lock { cas, until_ns }, context.now);
-            return LockOutcome::Done { item, cas };
-        }
-    }
-
-    pub(crate) fn unlock(&self, context: &Context<'_>, key: DocKey<'_>, cas: Cas) -> UnlockOutcome {
-        match self.live(context, key) {
-            Err(refused) => UnlockOutcome::Refused(refused),
-            Ok(None) => UnlockOutcome::NotFound,
-            // If it was overwritten meanwhile, its lock has ended: it is not locked.
-            Ok(Some(item)) => self.table.lock().locks.unlock(&item, cas, context.now),
-        }
-    }
-
-    /// The document under a key; one that has expired is replaced by its tombstone.
-    fn live(&self, context: &Context<'_>, key: DocKey<'_>) -> Result<Option<ItemRef>, Refused> {
-        let hash = self.seed.hash(key);
-        let found = self.find(context, hash, key, Sought::Document)?;
-        if let Some(expired) = found.as_ref().filter(|item| item.is_expired(context.now.unix_s())) {
-            self.expire(context, hash, expired);
-        }
-        Ok(found.filter(|item| item.is_live(context.now.unix_s())))
     }
 }

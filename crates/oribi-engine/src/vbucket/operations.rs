@@ -1,109 +1,28 @@
 //! What clients do to documents of one vbucket.
 //!
-//! Owns: the rules of each operation. Every write ends in `VBucket::write_version`: build the new block
-//! outside the locks, then check the condition and publish under them. Operations whose new value
-//! depends on the old one build it from a reference to the old block and start again in the rare
-//! case that somebody else wrote in between, so no value is ever copied under a lock.
+//! Owns: the rules of each operation: when it is refused, and what the next version is made of.
+//! Looking up is in [`super::reading`], writing in [`super::writing`]. SET and DELETE build their
+//! block without a look-up. A document with extended attributes keeps them, so over such a one they
+//! build the block again in the write loop, where the other operations begin.
 
-use arc_swap::ArcSwap;
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp};
+use oribi_types::{Cas, Datatype, DocKey};
 
+use super::VBucket;
 use super::compressed::{body_compressed, plain_body, received_form, stored_form};
-use super::fetching::is_absence_marker;
+use super::context::Context;
 use super::locks::Claim;
-use super::sub_document::Sought;
-use super::versions::Denied;
-use super::{Table, VBucket};
+use super::next_version::{Current, NextVersion};
+use super::writing::{Basis, Denied, Found};
 use crate::attributes::{datatype_with, tombstone, tombstone_of, with_attributes_of};
-use crate::collections::Manifest;
-use crate::compression::CompressionSwitch;
-use crate::flusher::FlusherSignal;
+use crate::datatype;
 use crate::hash_table::KeyHash;
 use crate::item::{FillingItem, ItemFields, ItemRef, NewItem};
-use crate::memory::Memory;
 use crate::outcome::{
-    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, MetaOutcome, Mutation,
-    MutationOutcome, Refused, StoreMode, StoreRequest,
+    ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, Mutation,
+    MutationOutcome, Refused, RewriteOutcome, Sought, StoreMode, StoreRequest,
 };
-use crate::{datatype, expiry};
-
-/// What an operation needs to know about its bucket.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) manifest: &'a ArcSwap<Manifest>,
-    pub(crate) signal: &'a FlusherSignal,
-    pub(crate) now: Timestamp,
-    pub(crate) value_bytes_max: usize,
-    pub(crate) memory: &'a Memory,
-    pub(crate) compression: &'a CompressionSwitch,
-}
-
-impl Context<'_> {
-    /// Asked under the table lock: a collection is purged from the table after it has left the
-    /// manifest, so whoever still finds it here has its document purged as well.
-    pub(super) fn knows(&self, collection: CollectionId) -> bool {
-        collection == CollectionId::DEFAULT || self.manifest.load().contains(collection)
-    }
-
-    /// Absolute expiry of a document of `collection`, from what the client asked for.
-    pub(super) fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
-        self.limited_expiry(collection, expiry::absolute(wire, self.now))
-    }
-
-    /// An absolute expiry as far as documents of `collection` may have it.
-    pub(super) fn limited_expiry(&self, collection: CollectionId, expiry: u32) -> u32 {
-        if collection == CollectionId::DEFAULT {
-            return expiry;
-        }
-        let manifest = self.manifest.load();
-        let max_ttl_s = manifest.collection(collection).and_then(|found| found.max_ttl_s);
-        expiry::limited(expiry, max_ttl_s, self.now)
-    }
-}
 
 impl VBucket {
-    pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
-        let refer = |table: &Table, item: &ItemRef| {
-            (item.clone_for_use(), table.locks.is_locked(item, context.now))
-        };
-        match self.look_up(context, hash, key, Sought::Document, refer) {
-            Err(refused) => GetOutcome::Refused(refused),
-            Ok(Some((item, is_locked))) if item.is_live(context.now.unix_s()) => {
-                match (item.is_evicted(), is_locked) {
-                    (false, false) => GetOutcome::Hit(item),
-                    (false, true) => GetOutcome::HitLocked(item),
-                    (true, _) => GetOutcome::Refused(Refused::NeedsFetch),
-                }
-            }
-            Ok(Some((item, _))) => {
-                if item.is_expired(context.now.unix_s()) {
-                    self.expire(context, hash, &item);
-                }
-                GetOutcome::Miss
-            }
-            Ok(None) => GetOutcome::Miss,
-        }
-    }
-
-    pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
-        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
-        let found = match self.find_shown(context, hash, key, Sought::Tombstone) {
-            Ok(Some((item, _))) if item.is_expired(now_s) => {
-                // Who asks for metadata must see the same of a document that ended by itself as of a deleted one:
-                // its tombstone.
-                self.expire(context, hash, &item);
-                self.find_shown(context, hash, key, Sought::Tombstone)
-            }
-            found => found,
-        };
-        match found {
-            Err(refused) => MetaOutcome::Refused(refused),
-            Ok(Some((item, _))) if is_absence_marker(&item) => MetaOutcome::Miss,
-            Ok(Some((item, cas))) if !item.is_expired(now_s) => MetaOutcome::Found(item, cas),
-            Ok(_) => MetaOutcome::Miss,
-        }
-    }
-
     pub(crate) fn store(
         &self,
         context: &Context<'_>,
@@ -124,12 +43,12 @@ impl VBucket {
         };
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
-            Err(denied) => denied.into(),
+            Err((refusal, _)) => refusal,
         }
     }
 
-    /// Stores a block whose value was received in place; `request.value` is not looked at. The block is
-    /// left where it is when it is needed again.
+    /// Stores a block whose value was received in place; `request.value` is not looked at. The
+    /// block is left where it is when it is needed again.
     pub(crate) fn store_received(
         &self,
         context: &Context<'_>,
@@ -147,58 +66,64 @@ impl VBucket {
         let hash = self.seed.hash(new.as_item().key());
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
-            Err(Denied::NeedsFetch(new)) => {
-                *received = Some(FillingItem::filled(new));
-                MutationOutcome::Refused(Refused::NeedsFetch)
+            Err((refusal, new)) => {
+                let again = [Refused::NeedsFetch, Refused::TemporaryFailure];
+                if again.map(MutationOutcome::Refused).contains(&refusal) {
+                    *received = Some(FillingItem::filled(new));
+                }
+                refusal
             }
-            Err(denied) => denied.into(),
         }
     }
 
+    /// Returns the block with the answer when it is not stored.
     fn store_new(
         &self,
         context: &Context<'_>,
         hash: KeyHash,
         new: NewItem,
         request: &StoreRequest<'_>,
-    ) -> Result<Mutation, Denied<MutationOutcome>> {
-        let mut new = new;
-        // The version whose attributes `new` has; a document without any is the usual case.
-        let mut joined: Option<ItemRef> = None;
-        loop {
-            let mut apart = None;
-            let claim = match request.mode {
-                StoreMode::Add => Claim::Any,
-                StoreMode::Set | StoreMode::Replace => Claim::Cas(request.cas),
-            };
-            let written = self.write_if(context, hash, new, claim, |live, is_lock_cas, new| {
-                match (request.mode, live) {
-                    (StoreMode::Add, Some(_)) => return Err(MutationOutcome::Exists),
-                    (StoreMode::Replace, None) => return Err(MutationOutcome::NotFound),
-                    _ if is_lock_cas => {}
-                    _ => check_cas(live, request.cas)?,
+    ) -> Result<Mutation, (MutationOutcome, NewItem)> {
+        let claim = match request.mode {
+            StoreMode::Add => Claim::Any,
+            StoreMode::Set | StoreMode::Replace => Claim::Cas(request.cas),
+        };
+        let written = self.publish(context, hash, claim.into(), new, |_, found, new| {
+            check_store(request, found)?;
+            if let Some(live) = found.live {
+                if live.has_attributes() {
+                    return Err(Denied::Rebase);
                 }
-                let attributed = live.filter(|live| live.has_attributes());
-                if attributed.map(ItemRef::address) != joined.as_ref().map(ItemRef::address) {
-                    let stand_in = tombstone(new.as_item().key(), context.now);
-                    apart = Some((std::mem::replace(new, stand_in), attributed.cloned()));
-                    return Err(MutationOutcome::Exists);
-                }
-                if let (true, Some(live)) = (request.preserve_expiry, live) {
+                if request.preserve_expiry {
                     new.set_expiry(live.expiry());
                 }
-                Ok(())
-            });
-            let Some((body, attributed)) = apart else {
-                return written.map(|(mutation, _)| mutation);
-            };
-            if attributed.as_ref().is_some_and(ItemRef::is_evicted) {
-                return Err(Denied::NeedsFetch(body));
             }
-            let keeps_expiry = request.preserve_expiry;
-            new = with_attributes_of(body.as_item(), attributed.as_ref(), keeps_expiry);
-            joined = attributed;
+            Ok(())
+        });
+        match written {
+            Ok((mutation, _)) => Ok(mutation),
+            Err((Denied::Refused(refusal), new)) => Err((refusal, new)),
+            Err((Denied::Rebase, body)) => self.store_body(context, claim, body, request),
         }
+    }
+
+    /// Stores a new body of a document with attributes, which stay.
+    #[cold]
+    fn store_body(
+        &self,
+        context: &Context<'_>,
+        claim: Claim,
+        body: NewItem,
+        request: &StoreRequest<'_>,
+    ) -> Result<Mutation, (MutationOutcome, NewItem)> {
+        let new = body.as_item();
+        let written = self.write(context, new.key(), Basis::Document, claim.into(), |found| {
+            check_store(request, found)?;
+            let kept = found.live.filter(|_| request.preserve_expiry);
+            let expiry = kept.map_or(new.expiry(), ItemRef::expiry);
+            Ok(with_attributes_of(new, found.live, expiry))
+        });
+        written.map(|(mutation, _)| mutation).map_err(|refusal| (refusal, body))
     }
 
     pub(crate) fn delete(
@@ -207,40 +132,20 @@ impl VBucket {
         key: DocKey<'_>,
         cas: Cas,
     ) -> MutationOutcome {
-        let new = tombstone(key, context.now);
-        let mut has_attributes = false;
         let (hash, claim) = (self.seed.hash(key), Claim::Cas(cas));
-        let written = self.write_if(context, hash, new, claim, |live, is_lock_cas, _| {
-            let Some(live) = live else { return Err(MutationOutcome::NotFound) };
-            if !is_lock_cas {
-                check_cas(Some(live), cas)?;
-            }
-            has_attributes = live.has_attributes();
-            if has_attributes { Err(MutationOutcome::Exists) } else { Ok(()) }
+        let new = tombstone(key, context.now);
+        let written = self.publish(context, hash, claim.into(), new, |_, found, _| {
+            let live = check_existing(found, cas, MutationOutcome::NotFound)?;
+            if live.has_attributes() { Err(Denied::Rebase) } else { Ok(()) }
         });
-        if has_attributes {
-            return self.delete_attributed(context, key, cas);
-        }
-        written.map_or_else(MutationOutcome::from, |(mutation, _)| MutationOutcome::Done(mutation))
-    }
-
-    /// Deletes a document with attributes, of which the system's stay.
-    fn delete_attributed(
-        &self,
-        context: &Context<'_>,
-        key: DocKey<'_>,
-        cas: Cas,
-    ) -> MutationOutcome {
-        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
-            let live = live.ok_or(MutationOutcome::NotFound)?;
-            if !is_lock_cas {
-                check_cas(Some(live), cas)?;
-            }
-            Ok(tombstone_of(live, context.now))
-        };
-        match self.update(context, key, cas, build) {
+        match written {
             Ok((mutation, _)) => MutationOutcome::Done(mutation),
-            Err(denied) => denied.into(),
+            Err((Denied::Refused(refusal), _)) => refusal,
+            // The system's attributes stay.
+            Err((Denied::Rebase, _)) => mutated(self.update(context, key, cas, |found| {
+                let live = check_existing(found, cas, MutationOutcome::NotFound)?;
+                Ok(tombstone_of(live, context.now))
+            })),
         }
     }
 
@@ -250,17 +155,14 @@ impl VBucket {
         key: DocKey<'_>,
         request: &ConcatRequest<'_>,
     ) -> MutationOutcome {
-        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
-            let live = live.ok_or(MutationOutcome::NotStored)?;
-            if !is_lock_cas {
-                check_cas(Some(live), request.cas)?;
-            }
+        mutated(self.update(context, key, request.cas, |found| {
+            let live = check_existing(found, request.cas, MutationOutcome::NotStored)?;
             let body_bytes = live.plain_body_bytes().unwrap_or(0);
             if body_bytes + request.value.len() > context.value_bytes_max {
                 return Err(MutationOutcome::TooLarge);
             }
             let mut scratch = Vec::new();
-            let body = plain_body(live, &mut scratch).map_err(MutationOutcome::Refused)?;
+            let body = plain_body(live, &mut scratch)?;
             let attributes = live.attributes();
             let parts = match request.mode {
                 ConcatMode::Append => [attributes, body, request.value],
@@ -272,11 +174,7 @@ impl VBucket {
             let body = datatype::detect(&joined.as_item().value()[attributes.len()..]);
             let joined = joined.with_datatype(datatype_with(attributes, body));
             Ok(body_compressed(context, joined, false))
-        };
-        match self.update(context, key, request.cas, build) {
-            Ok((mutation, _)) => MutationOutcome::Done(mutation),
-            Err(denied) => denied.into(),
-        }
+        }))
     }
 
     pub(crate) fn touch(
@@ -286,14 +184,15 @@ impl VBucket {
         wire_expiry: u32,
     ) -> MutationOutcome {
         let expiry = context.expiry(key.collection, wire_expiry);
-        let build = |live: Option<&ItemRef>, _| match live {
+        mutated(self.update(context, key, Cas(0), |found| match found.live {
             None => Err(MutationOutcome::NotFound),
+            // The same expiry again is no mutation, so the current version is the answer.
+            Some(live) if live.expiry() == expiry => {
+                let (cas, seqno, vb_uuid) = (live.cas(), live.seqno(), self.uuid());
+                Err(MutationOutcome::Done(Mutation { cas, seqno, vb_uuid }))
+            }
             Some(live) => Ok(with_expiry(live, expiry)),
-        };
-        match self.update(context, key, Cas(0), build) {
-            Ok((mutation, _)) => MutationOutcome::Done(mutation),
-            Err(denied) => denied.into(),
-        }
+        }))
     }
 
     pub(crate) fn get_and_touch(
@@ -303,18 +202,13 @@ impl VBucket {
         wire_expiry: u32,
     ) -> GetOutcome {
         let expiry = context.expiry(key.collection, wire_expiry);
-        let build = |live: Option<&ItemRef>, _| match live {
+        let written = self.update(context, key, Cas(0), |found| match found.live {
             None => Err(GetOutcome::Miss),
             // The same expiry again changes nothing, so it is no mutation.
             Some(live) if live.expiry() == expiry => Err(GetOutcome::Hit(live.clone())),
             Some(live) => Ok(with_expiry(live, expiry)),
-        };
-        match self.update(context, key, Cas(0), build) {
-            Ok((_, item)) => GetOutcome::Hit(item),
-            Err(Denied::Condition(outcome)) => outcome,
-            Err(Denied::Refused(refused)) => GetOutcome::Refused(refused),
-            Err(Denied::NeedsFetch(_)) => GetOutcome::Refused(Refused::NeedsFetch),
-        }
+        });
+        written.map_or_else(|denied| denied, |(_, item)| GetOutcome::Hit(item))
     }
 
     pub(crate) fn counter(
@@ -324,12 +218,10 @@ impl VBucket {
         request: &CounterRequest,
     ) -> CounterOutcome {
         let mut value = 0;
-        let build = |live: Option<&ItemRef>, is_lock_cas: bool| {
-            let fields = match live {
+        let written = self.update(context, key, request.cas, |found| {
+            let fields = match found.live {
+                Some(_) if !found.admits(request.cas) => return Err(CounterOutcome::Exists),
                 Some(live) => {
-                    if request.cas != Cas(0) && request.cas != live.cas() && !is_lock_cas {
-                        return Err(CounterOutcome::Exists);
-                    }
                     let current = current_counter(live)?;
                     value = match request.decrement {
                         true => current.saturating_sub(request.delta),
@@ -337,10 +229,8 @@ impl VBucket {
                     };
                     ItemFields { flags: live.flags(), expiry: live.expiry(), ..Default::default() }
                 }
+                None if request.cas != Cas(0) => return Err(CounterOutcome::NotFound),
                 None => {
-                    if request.cas != Cas(0) {
-                        return Err(CounterOutcome::NotFound);
-                    }
                     value = request.initial.ok_or(CounterOutcome::NotFound)?;
                     let expiry = context.expiry(key.collection, request.expiry);
                     ItemFields { expiry, ..Default::default() }
@@ -349,21 +239,50 @@ impl VBucket {
             let mut digits = [0u8; DECIMAL_DIGITS_MAX];
             let digits = write_decimal(value, &mut digits);
             // A decimal number is a JSON text.
-            let attributes = live.map_or(&[][..], ItemRef::attributes);
-            let datatype = datatype_with(attributes, oribi_types::Datatype::JSON);
-            let fields = ItemFields { datatype, ..fields };
-            Ok(NewItem::new(key, fields, &[attributes, digits]))
-        };
-        match self.update(context, key, request.cas, build) {
-            Ok((mutation, _)) => CounterOutcome::Done { mutation, value },
-            Err(Denied::Condition(outcome)) => outcome,
-            Err(Denied::Refused(refused)) => CounterOutcome::Refused(refused),
-            Err(Denied::NeedsFetch(_)) => CounterOutcome::Refused(Refused::NeedsFetch),
-        }
+            let attributes = found.live.map_or(&[][..], ItemRef::attributes);
+            let datatype = datatype_with(attributes, Datatype::JSON);
+            Ok(NewItem::new(key, ItemFields { datatype, ..fields }, &[attributes, digits]))
+        });
+        written
+            .map_or_else(|denied| denied, |(mutation, _)| CounterOutcome::Done { mutation, value })
+    }
+
+    /// Writes what `build` makes of the current version, tombstones included: sub-document operations
+    /// stand on it. The engine does not know paths.
+    pub(crate) fn rewrite<E>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        sought: Sought,
+        (wire_expiry, cas): (u32, Cas),
+        mut build: impl FnMut(Current<'_>) -> Result<NextVersion, E>,
+    ) -> RewriteOutcome<E> {
+        let expiry = context.expiry(key.collection, wire_expiry);
+        let terms = Claim::Cas(cas).into();
+        let written = self.write(context, key, Basis::Settled(sought), terms, |found| {
+            let current =
+                Current { version: found.version, is_lock_cas: found.is_lock_cas, expiry };
+            let next = build(current).map_err(RewriteOutcome::Rejected)?;
+            // Stamps are in the attributes, which stay where they are.
+            Ok(NextVersion { item: body_compressed(context, next.item, false), ..next })
+        });
+        written.map_or_else(|denied| denied, |(mutation, _)| RewriteOutcome::Done(mutation))
+    }
+
+    /// Writes what `build` makes of the document, for a request that names `cas`.
+    fn update<R: From<Refused>>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        cas: Cas,
+        build: impl FnMut(&Found<'_>) -> Result<NewItem, R>,
+    ) -> Result<(Mutation, ItemRef), R> {
+        self.write(context, key, Basis::Document, Claim::Cas(cas).into(), build)
     }
 }
 
-/// Fields of the block that a store request makes, but for the datatype, which takes its value.
+/// Fields of the block of a store request. The datatype is not among them, because it depends on
+/// the value.
 pub(crate) fn store_fields(
     context: &Context<'_>,
     key: DocKey<'_>,
@@ -377,11 +296,37 @@ pub(crate) fn store_fields(
     }
 }
 
-fn check_cas(live: Option<&ItemRef>, cas: Cas) -> Result<(), MutationOutcome> {
-    match live {
-        _ if cas == Cas(0) => Ok(()),
+/// The answer of an operation that returns nothing but the mutation.
+pub(super) fn mutated(written: Result<(Mutation, ItemRef), MutationOutcome>) -> MutationOutcome {
+    written.map_or_else(|denied| denied, |(mutation, _)| MutationOutcome::Done(mutation))
+}
+
+/// Refuses a store request whose condition does not hold.
+#[inline]
+fn check_store(request: &StoreRequest<'_>, found: &Found<'_>) -> Result<(), MutationOutcome> {
+    match (request.mode, found.live) {
+        (StoreMode::Add, Some(_)) => Err(MutationOutcome::Exists),
+        (StoreMode::Replace, None) => Err(MutationOutcome::NotFound),
+        _ => check_cas(found, request.cas),
+    }
+}
+
+/// The document to change; without one the answer is `missing`.
+fn check_existing<'a>(
+    found: &Found<'a>,
+    cas: Cas,
+    missing: MutationOutcome,
+) -> Result<&'a ItemRef, MutationOutcome> {
+    let live = found.live.ok_or(missing)?;
+    check_cas(found, cas).map(|()| live)
+}
+
+/// Refuses a request whose CAS, if it names one, is not that of the document.
+#[inline]
+pub(super) fn check_cas(found: &Found<'_>, cas: Cas) -> Result<(), MutationOutcome> {
+    match found.live {
+        _ if found.admits(cas) => Ok(()),
         None => Err(MutationOutcome::NotFound),
-        Some(live) if live.cas() == cas => Ok(()),
         Some(_) => Err(MutationOutcome::Exists),
     }
 }
@@ -395,23 +340,26 @@ fn with_expiry(live: &ItemRef, expiry: u32) -> NewItem {
 /// Digits of `u64::MAX`.
 const DECIMAL_DIGITS_MAX: usize = 20;
 
-/// What a counter stands at. One that takes more bytes than a number has is not inflated to see that.
+/// Longest text that is read as a counter: its digits and generous padding.
+const COUNTER_TEXT_BYTES_MAX: usize = 64;
+
+/// The value of a counter. A longer text is not inflated only to be refused.
 fn current_counter(live: &ItemRef) -> Result<u64, CounterOutcome> {
     let mut scratch = Vec::new();
-    if live.plain_body_bytes().is_ok_and(|bytes| bytes > DECIMAL_DIGITS_MAX) {
+    if live.plain_body_bytes().is_ok_and(|bytes| bytes > COUNTER_TEXT_BYTES_MAX) {
         return Err(CounterOutcome::NotANumber);
     }
-    let body = plain_body(live, &mut scratch).map_err(CounterOutcome::Refused)?;
+    let body = plain_body(live, &mut scratch)?;
     parse_counter(body).ok_or(CounterOutcome::NotANumber)
 }
 
-/// A counter's value: 1 to 20 decimal digits and nothing else, at most `u64::MAX`.
+/// A counter's value: a decimal number up to `u64::MAX`. Space around it and a plus sign are
+/// skipped, as memcached does; its clients may pad.
 fn parse_counter(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > DECIMAL_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit)
-    {
-        return None;
-    }
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let is_space = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' ');
+    let begin = value.iter().position(|byte| !is_space(byte))?;
+    let end = value.iter().rposition(|byte| !is_space(byte))?;
+    std::str::from_utf8(&value[begin..=end]).ok()?.parse().ok()
 }
 
 /// Writes `value` into the end of `digits` and returns the used part.

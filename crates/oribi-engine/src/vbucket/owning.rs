@@ -1,28 +1,30 @@
-//! How a vbucket becomes this node's, and how it ceases to be.
+//! Ownership of a vbucket: how this node takes it and gives it up.
 //!
-//! Owns: those transitions. A vbucket of a store that several nodes share is on one node at a time: it is
-//! dead elsewhere, with an empty table and an empty queue. Invariants:
-//! 1. The phase and the incarnation change only while the table is locked, the incarnation also only while
-//!    the queue is, so that an operation that has begun under a lock ends before ownership does.
-//! 2. Whatever was begun without a lock (a flush, a load, a fetch) carries the incarnation in which it
-//!    began, and nothing of it counts in another.
-//! 3. Ownership begins only while no flush is under way; the bucket sees to it.
-//! 4. Nobody waits in one history for a seqno of another: who waits names the history that gave the seqno, and a history
-//!    that begins shows its name before its seqnos, and then tells everybody who still waits that nobody knows.
+//! Owns: those transitions. A vbucket of a store that several nodes share is on one node at a time:
+//! it is dead elsewhere, with an empty table and an empty queue. Invariants:
+//! 1. The phase and the incarnation change only under the table's lock, the incarnation also only
+//!    under the queue's. So an operation that has begun under a lock ends before ownership does.
+//! 2. Work without a lock (a flush, a load, a fetch) carries the incarnation in which it began, and
+//!    is ignored in another.
+//! 3. Ownership begins only while no flush is under way; the bucket ensures it.
+//! 4. A waiter in one history never waits for a seqno of another: it names the history of its
+//!    seqno. A history that begins shows its name before its seqnos, and then fails all waiters
+//!    that are left.
 //!
-//! Callers: the bucket, for whoever assigns vbuckets to nodes.
+//! Called by the bucket, on behalf of the cluster's assignment.
 
 use std::sync::atomic::Ordering;
 
 use oribi_storage::{VbucketPhase, VbucketState};
 
 use super::{FAILED, LOADING, RETIRING, STARTING, VBucket};
+use crate::checkpoint::StreamWaker;
 
 impl VBucket {
     /// What the vbucket does on this node.
     pub fn phase(&self) -> VbucketPhase {
         match self.phase.load(Ordering::Acquire) {
-            // One that could not be loaded is active, too: nobody else serves it.
+            // A vbucket that could not be loaded is active, too: no other node serves it.
             LOADING | FAILED => VbucketPhase::Active,
             STARTING => VbucketPhase::Pending,
             phase if phase == VbucketPhase::Active as u8 => VbucketPhase::Active,
@@ -35,17 +37,18 @@ impl VBucket {
         self.phase.load(Ordering::Acquire) != VbucketPhase::Dead as u8
     }
 
-    /// True while clients may be told what the vbucket has: it is this node's, and its last time has not come.
+    /// True while clients are served: the vbucket is this node's and not retiring.
     pub fn is_serving(&self) -> bool {
         self.phase() == VbucketPhase::Active
     }
 
-    /// Number of the ownership, or of the time without.
+    /// Number of the ownership, or of the time without one.
     pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Acquire)
     }
 
-    /// Marks a dead vbucket as one that this node is taking over. From here on the store is told that it owns it.
+    /// Marks a dead vbucket as one that this node is taking over. From here on this node may write
+    /// its state.
     pub(crate) fn claim(&self) {
         let _phase_is_steady = self.table.lock();
         if !self.is_owned() {
@@ -57,20 +60,23 @@ impl VBucket {
     pub(crate) fn continue_from(&self, state: &VbucketState) {
         let uuid = state.failover_table.first().map_or(0, |entry| entry.uuid.0);
         *self.failover_table.lock() = state.failover_table.clone();
-        // Before anything by which a waiter of the history before could take its seqno for durable.
+        // Stored before the seqnos, by which a waiter of the last history could take its write for
+        // durable.
         self.uuid.store(uuid, Ordering::Release);
         let expelled = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
+            debug_assert!(!self.is_serving(), "there is no stream yet");
             let expelled = queue.restart(state.high_seqno, state.max_cas);
             table.continue_from(state.max_deleted_rev_seqno, state.high_seqno);
             self.persisted_seqno.store(state.high_seqno.0, Ordering::Release);
             self.purge_seqno.store(state.purge_seqno.0, Ordering::Relaxed);
+            self.doubtful_seqno.store(0, Ordering::Relaxed);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             expelled
         };
         self.settle(expelled);
-        // Who was about to wait when the last history ended may have come after those who waited were told.
+        // A waiter of the last history may have registered after that history failed its waiters.
         self.waiters.fail_all();
     }
 
@@ -87,25 +93,28 @@ impl VBucket {
 
     /// Serves nothing from here on. What is queued is still flushed.
     pub(crate) fn retire(&self) {
-        let _phase_is_steady = self.table.lock();
+        let phase_is_steady = self.table.lock();
         if self.is_owned() {
             self.phase.store(RETIRING, Ordering::Release);
         }
+        drop(phase_is_steady);
+        let streams = self.queue.lock().end_streams();
+        streams.iter().for_each(StreamWaker::wake);
     }
 
-    /// Serves nothing from here on and forgets everything, be it durable or not. Who waits for the store is told
-    /// that nobody knows. True when the vbucket was this node's.
+    /// Serves nothing from here on and forgets everything, durable or not. Waiters are failed. True
+    /// when the vbucket was this node's.
     pub(crate) fn relinquish(&self) -> bool {
         self.relinquish_if(|_| true)
     }
 
-    /// The same, only for a vbucket that is claimed and not served yet.
+    /// The same, if the vbucket is claimed and not served yet.
     pub(crate) fn relinquish_claimed(&self) -> bool {
         self.relinquish_if(|phase| phase == STARTING)
     }
 
     fn relinquish_if(&self, is_to_go: impl FnOnce(u8) -> bool) -> bool {
-        let (dropped, expelled) = {
+        let (streams, dropped, expelled) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
             if !self.is_owned() || !is_to_go(self.phase.load(Ordering::Acquire)) {
@@ -113,12 +122,14 @@ impl VBucket {
             }
             self.phase.store(VbucketPhase::Dead as u8, Ordering::Release);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
+            let streams = queue.end_streams();
             let (dropped, expelled) = (table.clear(), queue.clear());
             table.index.show_to(&self.groups);
-            (dropped, expelled)
+            (streams, dropped, expelled)
         };
         drop(dropped);
         self.settle(expelled);
+        streams.iter().for_each(StreamWaker::wake);
         self.waiters.fail_all();
         true
     }

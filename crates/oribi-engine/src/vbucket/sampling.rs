@@ -1,23 +1,23 @@
 //! Documents picked at random.
 //!
-//! Owns: the draw. A vbucket is drawn by how many documents of the collection it has, then a slot of its table; a slot without
-//! a fitting document is drawn again, so that every document has the same chance. Where fitting documents are so rare that
-//! this comes to nothing, the first group behind a random one that has any decides. Only documents whose values are in memory
-//! are picked: nobody waits for a disk. A vbucket that serves nothing is looked at by nobody, which is decided under the lock of
-//! its table, like all that ownership decides. Called for GET_RANDOM_KEY.
+//! Owns: the draw within a vbucket. A slot of the table is drawn; a slot without a fitting document
+//! is drawn again, so that every document has the same chance. If fitting documents are too rare
+//! for that, the first one behind a random group is taken. Only documents whose values are in
+//! memory are picked, so the draw never waits for a disk. A vbucket that serves nothing has nothing
+//! to draw; like ownership, this is decided under the lock of its table. Called by the bucket,
+//! which draws the vbucket.
 
 use oribi_types::{Cas, CollectionId, Timestamp};
 
 use super::VBucket;
-use crate::bucket::Bucket;
+use crate::hash_table::ScanCursor;
 use crate::item::ItemRef;
-use crate::outcome::{LOCKED_CAS, Refused};
 
-/// Slots drawn before groups are gone through one by one.
+/// Slots drawn before groups are searched one by one.
 const DRAWS: usize = 64;
-/// Groups that are gone through under one hold of the lock.
+/// Groups searched under one hold of the lock.
 const GROUPS_PER_SLICE: usize = 256;
-/// Slots of a group: more than any has would only make draws fail more often.
+/// Slots of a group. A higher number would only make draws fail more often.
 const GROUP_SLOTS: u64 = 7;
 
 /// What is looked for.
@@ -36,7 +36,8 @@ impl Wanted {
 }
 
 impl VBucket {
-    fn collection_items(&self, collection: CollectionId) -> u64 {
+    /// Documents of a collection; none while the vbucket serves nothing.
+    pub(crate) fn collection_items(&self, collection: CollectionId) -> u64 {
         let table = self.table.lock();
         match self.is_serving() {
             true => table.collections().get(collection).map_or(0, |figures| figures.items),
@@ -44,29 +45,31 @@ impl VBucket {
         }
     }
 
-    fn random_item(
+    /// A random document of a collection and the CAS that may be shown.
+    pub(crate) fn random_item(
         &self,
-        wanted: Wanted,
+        collection: CollectionId,
+        now: Timestamp,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<(ItemRef, Cas)> {
+        let wanted = Wanted { collection, now };
         {
             let table = self.table.lock();
             if !self.is_serving() {
                 return None;
             }
-            let groups = table.index.group_count() as u64;
-            for _ in 0..if groups > 0 { DRAWS } else { 0 } {
-                let (group, mut slot) = (random() % groups, random() % GROUP_SLOTS);
+            for _ in 0..DRAWS {
+                let mut cursor = table.index.cursor_at(random())?;
+                let mut slot = random() % GROUP_SLOTS;
                 let mut drawn = None;
-                table.index.visit_group(group as usize, |item| {
+                table.index.scan(&mut cursor, 1, |item| {
                     if slot == 0 && wanted.fits(item) {
                         drawn = Some(item.clone());
                     }
                     slot = slot.wrapping_sub(1);
                 });
                 if let Some(item) = drawn {
-                    let is_locked = table.locks.is_locked(&item, wanted.now);
-                    let cas = if is_locked { LOCKED_CAS } else { item.cas() };
+                    let cas = table.locks.shown_cas(&item, wanted.now);
                     return Some((item, cas));
                 }
             }
@@ -74,65 +77,31 @@ impl VBucket {
         self.next_item(wanted, random())
     }
 
-    /// The first fitting document behind a random group, going round.
-    fn next_item(&self, wanted: Wanted, begin: u64) -> Option<(ItemRef, Cas)> {
-        let groups = self.table.lock().index.group_count();
-        let mut seen = 0;
-        while seen < groups {
+    /// The first fitting document behind a random group; if there is none, the first of all.
+    fn next_item(&self, wanted: Wanted, random: u64) -> Option<(ItemRef, Cas)> {
+        let behind = self.table.lock().index.cursor_at(random)?;
+        self.first_item(wanted, behind).or_else(|| self.first_item(wanted, ScanCursor::default()))
+    }
+
+    /// The first fitting document that a scan meets from `cursor` on.
+    fn first_item(&self, wanted: Wanted, mut cursor: ScanCursor) -> Option<(ItemRef, Cas)> {
+        let mut is_complete = false;
+        while !is_complete {
             let table = self.table.lock();
-            // It may have been emptied since, or have grown: then not all of it is gone through.
-            let count = table.index.group_count();
-            if !self.is_serving() || count == 0 {
+            if !self.is_serving() {
                 return None;
             }
-            for _ in 0..GROUPS_PER_SLICE.min(groups - seen) {
-                let group = (begin as usize).wrapping_add(seen) % count;
-                let mut found = None;
-                table.index.visit_group(group, |item| {
-                    if wanted.fits(item) {
-                        found = Some(item.clone());
-                    }
-                });
-                if let Some(item) = found {
-                    let is_locked = table.locks.is_locked(&item, wanted.now);
-                    let cas = if is_locked { LOCKED_CAS } else { item.cas() };
-                    return Some((item, cas));
+            let mut found = None;
+            is_complete = table.index.scan(&mut cursor, GROUPS_PER_SLICE, |item| {
+                if found.is_none() && wanted.fits(item) {
+                    found = Some(item.clone());
                 }
-                seen += 1;
+            });
+            if let Some(item) = found {
+                let cas = table.locks.shown_cas(&item, wanted.now);
+                return Some((item, cas));
             }
         }
         None
-    }
-}
-
-impl Bucket {
-    /// A random document of a collection and the CAS that may be shown; nothing when no document's value is in memory.
-    ///
-    /// # Errors
-    /// When there is no such collection.
-    pub fn random_document(
-        &self,
-        collection: CollectionId,
-        now: Timestamp,
-    ) -> Result<Option<(ItemRef, Cas)>, Refused> {
-        if !self.manifest().contains(collection) {
-            return Err(Refused::UnknownCollection);
-        }
-        let wanted = Wanted { collection, now };
-        let items: Vec<u64> =
-            self.vbuckets().iter().map(|vbucket| vbucket.collection_items(collection)).collect();
-        let total: u64 = items.iter().sum();
-        let mut random = || self.random_number();
-        let Some(mut left) = random().checked_rem(total) else { return Ok(None) };
-        let drawn = items.iter().position(|items| {
-            let is_here = left < *items;
-            left = left.wrapping_sub(*items);
-            is_here
-        });
-        let vbuckets = self.vbuckets();
-        let from = drawn.unwrap_or(0);
-        let in_turn = (0..vbuckets.len()).map(|at| (from + at) % vbuckets.len());
-        let mut with_items = in_turn.filter(|at| items[*at] > 0);
-        Ok(with_items.find_map(|at| vbuckets[at].random_item(wanted, &mut random)))
     }
 }

@@ -1,15 +1,15 @@
 //! The hash table together with the sums that are kept under the same lock.
 //!
-//! Owns: exact counts of documents, tombstones and bytes, over all and per collection, by adding and
-//! subtracting each item as it enters and leaves. No counter is shared between vbuckets; readers
-//! sum over them.
+//! Owns: exact counts of documents, tombstones and bytes, over all and per collection, by adding
+//! and subtracting each item as it enters and leaves. No counter is shared between vbuckets;
+//! readers sum over them.
 
 use oribi_storage::Record;
 use oribi_types::{CollectionId, RevSeqno, Seqno};
 
 use super::collection_figures::{CollectionFigures, CollectionStats, Share};
 use super::locks::Locks;
-use crate::hash_table::{HashTable, KeyHash, Place};
+use crate::hash_table::{HashTable, KeyHash, Place, ScanCursor};
 use crate::item::ItemRef;
 use crate::planted::{self, Bug};
 
@@ -33,13 +33,14 @@ pub(super) struct Table {
     evicted: u64,
     /// Documents by datatype.
     datatypes: [u32; DATATYPES],
-    /// Documents of which the table has nothing, because they were evicted whole.
+    /// Documents that were evicted whole: the table has nothing of them.
     stored_only: u64,
-    /// A document was evicted whole, or left in the store by warmup, so a key that is not here may be there.
+    /// A document was evicted whole, or left in the store by warmup, so a key that is not here may
+    /// be there.
     has_left_any: bool,
     /// Highest seqno of a version that has left the table.
     max_removed_seqno: Seqno,
-    /// Bytes that the bucket knows of.
+    /// Bytes that were reported to the bucket.
     reported: u64,
     max_deleted_rev: u64,
     writes: Writes,
@@ -70,7 +71,7 @@ impl Table {
         self.index.len() - self.tombstones() + self.stored_only as usize
     }
 
-    /// Documents whose values, or all of them, are in the store only.
+    /// Documents that are in the store only, by value or whole.
     pub(super) fn evicted_items(&self) -> usize {
         (self.evicted + self.stored_only) as usize
     }
@@ -85,10 +86,28 @@ impl Table {
         self.max_removed_seqno
     }
 
-    /// By how much table and queue have grown since this was asked last; `None` below `least` bytes.
+    /// Documents that were evicted whole.
+    pub(super) fn stored_only(&self) -> u64 {
+        self.stored_only
+    }
+
+    /// Bytes that were reported to the bucket.
+    #[cfg(test)]
+    pub(super) fn reported(&self) -> u64 {
+        self.reported
+    }
+
+    /// Bytes of table and queue.
+    #[inline]
+    pub(super) fn used(&self, queue_bytes: usize) -> u64 {
+        self.item_bytes + (self.index.table_bytes() + queue_bytes) as u64
+    }
+
+    /// By how much table and queue have grown since this was asked last; `None` below `least`
+    /// bytes.
     #[inline]
     pub(super) fn unreported(&mut self, queue_bytes: usize, least: u64) -> Option<i64> {
-        let used = self.item_bytes + (self.index.table_bytes() + queue_bytes) as u64;
+        let used = self.used(queue_bytes);
         if used.abs_diff(self.reported) < least {
             return None;
         }
@@ -121,8 +140,8 @@ impl Table {
         &self.collections
     }
 
-    /// Stores a version that a client's operation made, at the place of its key if that has one; returns the one it replaced, to be dropped
-    /// after the lock.
+    /// Stores a new version at the place of its key, if it has one. Returns the version that it
+    /// replaced, to be dropped after the lock.
     pub(super) fn write(
         &mut self,
         hash: KeyHash,
@@ -158,9 +177,11 @@ impl Table {
         replaced
     }
 
-    /// Takes out a clean version that the store has, or a marker of absence. A document stays counted.
+    /// Takes out a clean version that the store has, or a marker of absence. A document stays
+    /// counted.
     pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
         let removed = self.index.remove(hash, item.key());
+        debug_assert!(removed.as_ref().is_some_and(|removed| removed.same_block(item)));
         let share = Share::of(item);
         let left = Share { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
         self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
@@ -170,7 +191,7 @@ impl Table {
         removed
     }
 
-    /// Puts in what a fetch has read under a key that is not in the table.
+    /// Adds what a fetch has read under a key that is not in the table.
     pub(super) fn install(&mut self, hash: KeyHash, item: ItemRef, is_loading: bool) {
         let (share, seqno) = (Share::of(&item), item.seqno());
         let collection = item.key().collection;
@@ -186,8 +207,8 @@ impl Table {
         figures.stored(seqno);
     }
 
-    /// Stores a document that was read from the store, unless there is something under its key:
-    /// then it is given back. Only while loading.
+    /// Adds a document that was read from the store. Returns it instead if there is a version under
+    /// its key. Only while loading.
     pub(super) fn load(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let (new, seqno) = (Share::of(&item), item.seqno());
         let collection = item.key().collection;
@@ -201,7 +222,7 @@ impl Table {
         None
     }
 
-    /// Takes note of a tombstone that is and stays in the store. Only while loading.
+    /// Notes a tombstone that stays in the store. Only while loading.
     pub(super) fn load_tombstone(&mut self, record: &Record<'_>) {
         self.collections.of(record.key.collection).stored(record.seqno);
     }
@@ -216,16 +237,38 @@ impl Table {
         }
     }
 
+    /// The versions that `pick` takes out of the next `groups` groups behind the cursor, and true
+    /// when the scan is complete.
+    pub(super) fn pick(
+        &self,
+        cursor: &mut ScanCursor,
+        groups: usize,
+        mut pick: impl FnMut(&ItemRef) -> bool,
+    ) -> (Vec<ItemRef>, bool) {
+        let mut picked = Vec::new();
+        let is_complete = self.index.scan(cursor, groups, |item| {
+            if pick(item) {
+                picked.push(item.clone());
+            }
+        });
+        (picked, is_complete)
+    }
+
+    /// True when this version is the current one.
+    pub(super) fn has_same(&self, hash: KeyHash, item: &ItemRef) -> bool {
+        self.index.get(hash, item.key()).is_some_and(|current| current.same_block(item))
+    }
+
     /// Removes exactly this version, if it is still the current one.
     pub(super) fn remove_same(&mut self, hash: KeyHash, item: &ItemRef) {
-        if self.index.get(hash, item.key()).is_some_and(|current| current.same_block(item)) {
+        if self.has_same(hash, item) {
             self.index.remove(hash, item.key());
             self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
             self.exchange(item.key().collection, &Share::default(), &Share::of(item));
         }
     }
 
-    /// Keeps all sums when one version has taken the place of another; either may be nothing.
+    /// Updates all sums after one version has taken the place of another; either may be nothing.
     fn exchange(
         &mut self,
         collection: CollectionId,
@@ -246,13 +289,14 @@ impl Table {
         figures
     }
 
-    /// Forgets the figures of every collection that `keep` refuses, after its versions were removed.
+    /// Forgets the figures of every collection that `keep` refuses, after its versions were
+    /// removed.
     pub(super) fn retain_collections(&mut self, keep: impl Fn(CollectionId) -> bool) {
         self.stored_only -= self.collections.retain(keep);
     }
 
-    /// Continues another history: deletions before it had revisions up to `max_deleted_rev`, and versions up to
-    /// `high_seqno` may be in the store without being here.
+    /// Continues another history: deletions before it had revisions up to `max_deleted_rev`, and
+    /// versions up to `high_seqno` may be in the store without being here.
     pub(super) fn continue_from(&mut self, max_deleted_rev: RevSeqno, high_seqno: Seqno) {
         (self.max_deleted_rev, self.max_removed_seqno) = (max_deleted_rev.0, high_seqno);
     }

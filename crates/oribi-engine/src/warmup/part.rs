@@ -1,48 +1,60 @@
 //! Loading one part: records become blocks and enter their tables in batches.
 //!
-//! Owns: the batch. A record's block is built, its hash computed and its group of the table prefetched when
-//! the record is read; the table's lock is taken once for a batch of one vbucket, when all its groups
-//! have arrived. Nothing is allocated per record but the block.
+//! Owns: the batch, and the switch from values to metadata when memory fills. When a record is
+//! read, its block is built, its hash computed and its group of the table prefetched. The table's
+//! lock is taken once for a batch of one vbucket, when all its groups have arrived. The block is
+//! the only allocation per record.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_storage::Record;
 use oribi_types::{CollectionId, Vbid};
 
-use crate::bucket::Bucket;
 use crate::collections::Manifest;
+use crate::config::EvictionPolicy;
+use crate::core::Core;
 use crate::hash_table::KeyHash;
-use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::item::ItemRef;
+use crate::memory::Memory;
 use crate::prefetch::load_line;
+use crate::record;
 use crate::vbucket::VBucket;
 
 /// Most documents that enter a table under one hold of its lock: about two microseconds.
 const BATCH: usize = 32;
 
-/// Records between two looks at the memory that is used.
+/// Records between two reviews of the memory in use.
 const REVIEW_EVERY: u64 = 1024;
 
-/// How much of a document goes into memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(super) enum Extent {
-    /// All of it.
-    Values = 0,
-    /// Key and metadata.
-    Metadata = 1,
+/// How much of a document goes into memory: all of it, or key and metadata. One for all loaders of
+/// a bucket.
+#[derive(Default)]
+pub(super) struct Extent {
+    is_metadata: AtomicBool,
 }
 
 impl Extent {
-    pub(super) fn of(number: u8) -> Extent {
-        match number {
-            0 => Extent::Values,
-            _ => Extent::Metadata,
+    pub(super) fn keeps_values(&self) -> bool {
+        !self.is_metadata.load(Ordering::Relaxed)
+    }
+
+    /// Leaves values out from now on if the bucket evicts and memory is at the low watermark.
+    pub(super) fn review(&self, memory: &Memory) {
+        let evicts = !matches!(memory.policy(), EvictionPolicy::None | EvictionPolicy::Nru);
+        if evicts && memory.used_bytes() >= memory.low_watermark_bytes() {
+            self.is_metadata.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A load begins anew.
+    pub(super) fn reset(&self) {
+        self.is_metadata.store(false, Ordering::Relaxed);
     }
 }
 
-/// What a part had.
+/// Counts of one part.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) items: u64,
@@ -53,25 +65,32 @@ pub(super) struct Counts {
 
 /// A part that is being loaded.
 pub(super) struct PartLoad<'b> {
-    bucket: &'b Bucket,
-    /// The newest that was needed so far.
+    core: &'b Core,
+    extent: &'b Extent,
+    /// The newest manifest that a record needed so far.
     manifest: Arc<Manifest>,
-    extent: Extent,
+    keeps_values: bool,
     counts: Counts,
     /// Collections that are not in the manifest.
     unknown: Vec<CollectionId>,
     vbid: Vbid,
     batch: Vec<(KeyHash, ItemRef)>,
-    /// That of the one vbucket of the part; `None` for a part of several, whose store is this node's alone.
+    /// The incarnation of the part's vbucket; `None` for a part of several, which only a store of
+    /// this node alone has.
     incarnation: Option<u64>,
 }
 
 impl<'b> PartLoad<'b> {
-    pub(super) fn new(bucket: &'b Bucket, incarnation: Option<u64>) -> PartLoad<'b> {
+    pub(super) fn new(
+        core: &'b Core,
+        extent: &'b Extent,
+        incarnation: Option<u64>,
+    ) -> PartLoad<'b> {
         PartLoad {
-            bucket,
-            manifest: bucket.manifest(),
-            extent: bucket.warmup.extent(),
+            core,
+            extent,
+            manifest: core.collections().manifest(),
+            keeps_values: extent.keeps_values(),
             counts: Counts::default(),
             unknown: Vec::new(),
             vbid: Vbid(0),
@@ -80,13 +99,13 @@ impl<'b> PartLoad<'b> {
         }
     }
 
-    /// Whether values are worth reading. Records of a part that begins without them may come without.
+    /// Whether the load takes values. A part that begins without them may leave them out.
     pub(super) fn keeps_values(&self) -> bool {
-        self.extent == Extent::Values
+        self.keeps_values
     }
 
-    /// Takes a record up; with `left_out` it came without its value, which has so many bytes. A record of a vbucket that
-    /// the bucket does not have is passed over; opening has refused such a store.
+    /// Takes a record; with `left_out` it came without its value, which has so many bytes. Skips a
+    /// record of a vbucket outside the map; opening refuses such a store.
     pub(super) fn take(
         &mut self,
         vbid: Vbid,
@@ -94,9 +113,12 @@ impl<'b> PartLoad<'b> {
         left_out: Option<usize>,
     ) -> ControlFlow<()> {
         let collection = record.key.collection;
-        let Some(vbucket) = self.bucket.vbucket(vbid) else { return ControlFlow::Continue(()) };
+        let Some(vbucket) = self.core.vbucket(vbid) else { return ControlFlow::Continue(()) };
         if vbucket.incarnation() != self.incarnation_of(vbucket) {
             return ControlFlow::Break(());
+        }
+        if collection == CollectionId::SYSTEM {
+            return ControlFlow::Continue(());
         }
         if !self.knows(collection) {
             if !self.unknown.contains(&collection) {
@@ -111,8 +133,8 @@ impl<'b> PartLoad<'b> {
         }
         self.counts.items += 1;
         if self.counts.items.is_multiple_of(REVIEW_EVERY) {
-            self.bucket.review_extent();
-            self.extent = self.bucket.warmup.extent();
+            self.extent.review(self.core.memory());
+            self.keeps_values = self.extent.keeps_values();
         }
         if vbid != self.vbid || self.batch.len() == BATCH {
             self.insert();
@@ -125,10 +147,10 @@ impl<'b> PartLoad<'b> {
         ControlFlow::Continue(())
     }
 
-    /// False for a collection that is not there right now; one that came after the load had begun is.
+    /// Whether the collection exists now, also when it is younger than the load.
     fn knows(&mut self, collection: CollectionId) -> bool {
         if !self.manifest.contains(collection) {
-            self.manifest = self.bucket.manifest();
+            self.manifest = self.core.collections().manifest();
         }
         self.manifest.contains(collection)
     }
@@ -138,33 +160,25 @@ impl<'b> PartLoad<'b> {
     }
 
     fn block(&mut self, record: &Record<'_>, left_out: Option<usize>) -> ItemRef {
-        let evicted = left_out.is_some() || self.extent == Extent::Metadata;
-        let fields = ItemFields {
-            flags: record.flags,
-            expiry: record.expiry,
-            datatype: record.datatype,
-            evicted,
-            ..ItemFields::default()
-        };
-        self.counts.values += u64::from(!evicted);
-        let mut new = match left_out {
-            Some(value_bytes) => NewItem::evicted(record.key, fields, value_bytes),
-            None => NewItem::new(record.key, fields, &[record.value]),
-        };
-        new.set_version(record.cas, record.seqno, record.rev_seqno);
-        new.publish()
+        match left_out.or((!self.keeps_values).then_some(record.value.len())) {
+            Some(value_bytes) => record::to_evicted_item(record, value_bytes),
+            None => {
+                self.counts.values += 1;
+                record::to_item(record)
+            }
+        }
     }
 
     fn insert(&mut self) {
-        if let Some(vbucket) = self.bucket.vbucket(self.vbid) {
+        if let Some(vbucket) = self.core.vbucket(self.vbid) {
             let incarnation = self.incarnation_of(vbucket);
-            let memory = &self.bucket.memory;
+            let memory = self.core.memory();
             self.counts.overtaken += vbucket.load(memory, incarnation, &mut self.batch);
         }
         self.batch.clear();
     }
 
-    /// Puts in what is left and tells what there was.
+    /// Inserts the rest; the counts, and the collections that no manifest had.
     pub(super) fn finish(mut self) -> (Counts, Vec<CollectionId>) {
         self.insert();
         (self.counts, self.unknown)

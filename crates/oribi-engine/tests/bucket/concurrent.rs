@@ -1,9 +1,10 @@
-//! Readers and writers of the same keys at the same time, with the flusher freeing what they replace.
+//! Readers and writers of the same keys at the same time, with the flusher freeing what they
+//! replace.
 //!
-//! Every value says which key it is for, who wrote it and which of the writer's writes it is, and carries a
-//! checksum over all of that and its filling. So a reader can tell by itself that a value is whole, was
-//! written for this key, and was not written before one that the reader has seen already. At the end, what
-//! is there is what the newest acknowledged write says. ThreadSanitizer runs this as well, see docs/testing.md.
+//! Every value names its key, its writer and the number of the write, and carries a checksum over
+//! these and its filling. So a reader can tell by itself that a value is whole, was written for
+//! this key, and is not older than one that the reader has seen. At the end each key has the newest
+//! acknowledged write. ThreadSanitizer runs this as well, see docs/testing.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,8 +63,9 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Key, writer and number, a filling of a length that is different each time, and the checksum. Some values are beyond
-    /// what is copied into an answer, and beyond what the block arena has classes for.
+    /// Key, writer and number, a filling of a length that is different each time, and the checksum.
+    /// Some values are beyond what is copied into an answer, and beyond what the block arena has
+    /// classes for.
     fn value(self) -> Vec<u8> {
         let filling = match self.number % 50 {
             0 => 40_000,
@@ -167,7 +169,8 @@ impl World {
             let number = &mut numbers[index][stamp.writer];
             assert!(stamp.number >= *number, "{stamp:?} came after number {number}");
             *number = stamp.number;
-            // References to old versions are held for a while, and their values stay what they were.
+            // References to old versions are held for a while, and their values stay what they
+            // were.
             kept.push(item);
             if kept.len() > 64 {
                 kept.drain(..32).for_each(|item| _ = Stamp::read(item.value()));

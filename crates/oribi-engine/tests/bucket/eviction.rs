@@ -1,17 +1,19 @@
-//! Eviction and fetches against a map: whatever is in memory and whatever only in the store, every answer is the same.
+//! Eviction and fetches against a map: every answer is the same, wherever the document is.
 //!
-//! A bucket with a quota of some kilobytes, random operations of clients, and between them flushes, pager steps, single
-//! evictions, fetches and restarts, so that loading, evicted and resident documents mix. Once with every step in one
-//! thread and a model of all keys; once with threads that drive the steps while clients own a part of the keys each.
+//! A bucket with a quota of some kilobytes, random operations of clients, and between them flushes,
+//! pager steps, single evictions, fetches and restarts, so that loading, evicted and resident
+//! documents mix. Once with every step in one thread and a model of all keys; once with threads
+//! that drive the steps while clients own a part of the keys each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use oribi_engine::{
     Bucket, BucketConfig, ConcatMode, ConcatRequest, CounterOutcome, CounterRequest,
     EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, MetaOutcome, MutationOutcome, Refused,
-    StoreMode, StoreRequest, WarmupStep,
+    StoreMode, StoreRequest, Upkeep, WarmupStep,
 };
 use oribi_storage::{MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
@@ -74,6 +76,9 @@ pub fn doc_key(name: &str) -> DocKey<'_> {
     DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() }
 }
 
+/// How long an operation may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What may have to wait before it is answered.
 enum Answer<T> {
     Is(T),
@@ -87,7 +92,9 @@ impl Client {
 
     /// Does an operation again until nothing is in its way.
     fn resolve<T>(&mut self, number: u64, mut operate: impl FnMut(&mut Client) -> Answer<T>) -> T {
-        for _ in 0..10_000 {
+        // Another thread may evict what was fetched before this one sees it, many times in a row.
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             match operate(self) {
                 Answer::Is(answer) => return answer,
                 Answer::Wait(Refused::NeedsFetch) => self.fetch(number),
@@ -103,7 +110,9 @@ impl Client {
         let told = Arc::new(Told::default());
         let sink: Arc<dyn FetchSink> = told.clone();
         self.bucket.fetch(vbid, doc_key(&name), &sink, number);
+        let deadline = Instant::now() + PATIENCE;
         while told.0.lock().is_empty() {
+            assert!(Instant::now() < deadline, "the fetch of key {number} never ends");
             match self.drives {
                 true => assert!(self.bucket.fetch_step() > 0, "a fetch that was asked for is done"),
                 false => std::thread::yield_now(),
@@ -188,7 +197,7 @@ impl Client {
         let answer = self.resolve(number, |client| {
             match client.bucket.get_meta(vbid, doc_key(&name), client.now()) {
                 MetaOutcome::Found(item, _) if item.is_deleted() => {
-                    assert_ne!(item.cas(), Cas(0), "a marker of absence is nobody's business");
+                    assert_ne!(item.cas(), Cas(0), "no client sees a marker of absence");
                     Answer::Is(None)
                 }
                 MetaOutcome::Found(item, _) => {
@@ -365,7 +374,9 @@ impl Client {
 }
 
 pub fn small(policy: EvictionPolicy) -> BucketConfig {
-    BucketConfig { memory_quota_bytes: 24 << 10, eviction: policy, ..config() }
+    // All of it may be queued, so that it is memory that refuses writes, and no deletion.
+    let upkeep = Upkeep { checkpoint_quota_percent: 100, ..Upkeep::default() };
+    BucketConfig { memory_quota_bytes: 24 << 10, eviction: policy, upkeep, ..config() }
 }
 
 pub fn open(policy: EvictionPolicy, disk: &Arc<MemoryMedium>) -> Arc<Bucket> {
@@ -458,6 +469,17 @@ fn clients_and_background_work_at_the_same_time() {
     }
 }
 
+/// Ends the steps when a client's assertion fails, so that the test fails instead of hanging.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
 fn run_threads(policy: EvictionPolicy) {
     let disk = Arc::new(MemoryMedium::default());
     let bucket = open(policy, &disk);
@@ -490,6 +512,7 @@ fn run_threads(policy: EvictionPolicy) {
             .map(|number| {
                 let (bucket, finished, stop) = (Arc::clone(&bucket), &finished, &stop);
                 scope.spawn(move || {
+                    let _ends = StopOnPanic(stop);
                     let mut client = Client {
                         bucket,
                         documents: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! Single cases of eviction and of fetches; whether all answers are right is asked by `eviction`.
+//! Single cases of eviction and of fetches; `eviction` checks all answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,15 +27,7 @@ fn a_bucket_in_memory_deletes_what_is_not_used() {
     let value = [b'x'; 500];
     for number in 0..5000 {
         let (vbid, name) = place(number);
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value: &value,
-            is_compressed: false,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = StoreRequest::set(&value);
         let hot = place(number % 20);
         bucket.get(hot.0, doc_key(&hot.1), clock());
         while bucket.page_items_step(&clock).more {}
@@ -116,6 +108,39 @@ fn a_store_that_cannot_be_read_fails_the_fetch_and_nothing_else() {
     assert!(matches!(bucket.get(vbid, doc_key(&name), now), GetOutcome::Hit(_)));
 }
 
+/// A store that does not answer was asked for one document after the other, each for as long as it
+/// takes to give up.
+#[test]
+fn when_the_store_is_away_all_fetches_give_up_together() {
+    const DOCUMENTS: u64 = 400;
+    let plan = FaultPlan::none();
+    let store = FaultStore::new(MemoryStore::new(), plan.clone());
+    let config = BucketConfig { memory_quota_bytes: 64 << 20, ..small(EvictionPolicy::Value) };
+    let bucket = Bucket::open(config, Arc::new(store), entropy(), true).expect("the bucket opens");
+    (0..DOCUMENTS).for_each(|number| evict_one(&bucket, number));
+    let told = Arc::new(Told::default());
+    let sink: Arc<dyn FetchSink> = told.clone();
+    let ask = || {
+        for number in 0..DOCUMENTS {
+            let (vbid, name) = place(number);
+            bucket.fetch(vbid, doc_key(&name), &sink, number);
+        }
+    };
+    plan.be_away(true);
+    ask();
+    let gets = plan.gets();
+    assert_eq!(bucket.fetch_step(), DOCUMENTS as usize, "more than one batch");
+    assert_eq!(plan.gets() - gets, 1);
+    assert!(told.0.lock().drain(..).all(|(_, outcome)| outcome == FetchOutcome::Failed));
+    assert_eq!(bucket.stats().memory.fetch_failures, DOCUMENTS);
+    plan.be_away(false);
+    ask();
+    while bucket.fetch_step() > 0 {}
+    let told = told.0.lock();
+    assert_eq!(told.len(), DOCUMENTS as usize);
+    assert!(told.iter().all(|(_, outcome)| *outcome == FetchOutcome::Ready));
+}
+
 #[test]
 fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
     let disk = Arc::new(MemoryMedium::default());
@@ -138,8 +163,8 @@ fn threads_fetch_until_they_are_stopped_and_then_nobody_waits() {
     assert_eq!(*told.0.lock(), [(1, FetchOutcome::Ready), (2, FetchOutcome::Failed)]);
 }
 
-/// A tombstone leaves memory as soon as it is durable. Whoever asked for it after that was told that there is none,
-/// so the attributes that outlive a document were there or not by chance.
+/// A tombstone leaves memory as soon as it is durable. A read after that was told
+/// that there is none, so the attributes that outlive a document were there or not by chance.
 #[test]
 fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     let disk = Arc::new(MemoryMedium::default());
@@ -170,7 +195,8 @@ fn a_tombstone_that_has_left_memory_is_fetched_for_who_asks_for_tombstones() {
     assert_eq!((tombstone.cas(), tombstone.seqno()), (deletion.cas, deletion.seqno));
     assert!(matches!(bucket.get(vbid, key, now), GetOutcome::Miss));
     assert_eq!(bucket.stats().items, 0);
-    // Of a key that was never written the store says that there is nothing, and that is kept in mind.
+    // Of a key that was never written the store says that there is nothing, and that is kept in
+    // mind.
     let never = oribi_types::DocKey { key: b"never", ..key };
     if let VersionOutcome::Refused(_) = bucket.read_version(vbid, never, Sought::Tombstone, now) {
         bucket.fetch(vbid, never, &sink, 2);

@@ -1,4 +1,4 @@
-//! What one flush step brings into the store.
+//! The contents of one flush step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +15,8 @@ use oribi_types::{Seqno, Vbid};
 use super::ownership::{Interrupted, node};
 use super::{NOW, VB, config, done, entropy, key, open, set};
 
-/// A key can be in several checkpoints of a queue, but only once in a batch for the store. They used to be one
-/// batch, in which a store was free to keep the older version.
+/// A key can be in several checkpoints of a queue, but only once in a batch for the store. They
+/// used to be one batch, in which a store was free to keep the older version.
 #[test]
 fn two_checkpoints_are_two_batches_of_one_commit() {
     let store = Arc::new(MemoryStore::new());
@@ -47,7 +47,8 @@ fn two_checkpoints_are_two_batches_of_one_commit() {
     assert_eq!((vbucket.queue_bytes, vbucket.queue_own_bytes), (0, 0));
 }
 
-/// The flusher has taken it, but should the store fail now it is lost with the process: it used to count as written.
+/// The flusher has taken it, but should the store fail now it is lost with the process: it used to
+/// count as written.
 #[test]
 fn what_is_being_written_is_not_persisted_yet() {
     let store = Interrupted::on(&Arc::default());
@@ -68,8 +69,8 @@ fn what_is_being_written_is_not_persisted_yet() {
     assert_eq!((after.queue_items, after.queue_oldest), (0, None));
 }
 
-/// What one step leaves behind was due with the rest. It used to wait for an interval of its own, and so did a durable
-/// write behind it.
+/// What one step leaves behind was due with the rest. It used to wait for an interval of its own,
+/// and so did a durable write behind it.
 #[test]
 fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
@@ -85,7 +86,7 @@ fn what_a_step_leaves_waits_for_no_interval_of_its_own() {
     threads.stop().unwrap();
 }
 
-/// A bucket that flushes once an hour unless somebody waits.
+/// A bucket that flushes once an hour unless an operation waits.
 fn rarely_flushed(store: Arc<dyn KvStore>, upkeep: Upkeep) -> Arc<Bucket> {
     let config = BucketConfig { flush_interval_ms: 3_600_000, upkeep, ..config() };
     let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
@@ -116,8 +117,8 @@ fn unflushed(bucket: &Bucket) -> Vec<u16> {
     vbuckets.filter(|vbucket| !bucket.is_flushed(Vbid(*vbucket))).collect()
 }
 
-/// A pass of several steps used to go round: what was written again meanwhile was flushed again at once, and under
-/// load the flusher never paused, however long the interval was.
+/// A pass of several steps used to go round: what was written again meanwhile was flushed again at
+/// once, and under load the flusher never paused, however long the interval was.
 #[test]
 fn what_is_written_again_behind_a_pass_waits_for_the_next() {
     let bucket = one_vbucket_a_step(Arc::new(MemoryStore::new()));
@@ -150,7 +151,8 @@ fn who_waits_behind_a_pass_is_served_before_it_is_over() {
     assert!(unflushed(&bucket).is_empty());
 }
 
-/// What a pass had not come to when a commit failed is due as soon as the store is well, and not an interval later.
+/// What a pass had not come to when a commit failed is due as soon as the store is well, and not an
+/// interval later.
 #[test]
 fn who_waits_for_a_pass_that_fails_is_served_by_the_next() {
     let plan = FaultPlan::none();
@@ -183,8 +185,8 @@ fn a_vbucket_with_more_than_a_step_takes_is_finished_in_the_same_pass() {
     assert!(unflushed(&bucket).is_empty());
 }
 
-/// What one read takes of a vbucket is limited, and a step with room left could read the rest into the same commit; a
-/// store gets one stretch of each vbucket.
+/// What one read takes of a vbucket is limited, and a step with room left could read the rest into
+/// the same commit; a store gets one stretch of each vbucket.
 #[test]
 fn a_vbucket_is_in_a_commit_once() {
     let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());

@@ -18,15 +18,7 @@ fn in_memory(store: Arc<dyn KvStore>) -> Arc<Bucket> {
 }
 
 fn request(mode: StoreMode) -> StoreRequest<'static> {
-    StoreRequest {
-        mode,
-        value: b"",
-        is_compressed: false,
-        flags: 5,
-        expiry: 0,
-        cas: Cas(0),
-        preserve_expiry: false,
-    }
+    StoreRequest { mode, flags: 5, ..StoreRequest::set(b"") }
 }
 
 #[test]

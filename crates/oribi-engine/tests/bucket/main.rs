@@ -4,22 +4,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, Mutation, MutationOutcome, Storage, StoreMode,
-    StoreRequest, Upkeep, WarmupStep,
-};
+use oribi_engine::{Bucket, BucketConfig, Mutation, MutationOutcome, StoreRequest, WarmupStep};
 use oribi_storage::KvStore;
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
 mod collection_model;
 mod compression;
+mod events;
 mod eviction;
 mod fetches;
 mod flushing;
 mod in_memory;
 mod operations;
 mod ownership;
+mod rewrites;
 mod statistics;
+mod streams;
 mod upkeep;
 mod warmup;
 mod with_meta;
@@ -31,18 +31,10 @@ const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
 
 fn config() -> BucketConfig {
     BucketConfig {
-        name: "default".to_owned(),
-        uuid: "0".repeat(32),
         vbuckets: 4,
-        memory_quota_bytes: 1 << 30,
         flush_enabled: true,
         value_bytes_max: 1 << 20,
-        flush_interval_ms: 0,
-        storage: Storage::Persistent,
-        eviction: EvictionPolicy::Value,
-        high_watermark_percent: 85,
-        low_watermark_percent: 75,
-        upkeep: Upkeep::default(),
+        ..BucketConfig::default()
     }
 }
 
@@ -62,15 +54,7 @@ fn key(name: &str) -> DocKey<'_> {
 }
 
 fn set(value: &str) -> StoreRequest<'_> {
-    StoreRequest {
-        mode: StoreMode::Set,
-        value: value.as_bytes(),
-        is_compressed: false,
-        flags: 7,
-        expiry: 0,
-        cas: Cas(0),
-        preserve_expiry: false,
-    }
+    StoreRequest { flags: 7, ..StoreRequest::set(value.as_bytes()) }
 }
 
 fn done(outcome: MutationOutcome) -> Mutation {

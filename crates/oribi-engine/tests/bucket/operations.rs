@@ -97,6 +97,32 @@ fn append_prepend_and_counters() {
     assert_eq!(counter("c", u64::MAX, false, None), Ok(u64::MAX));
     assert_eq!(counter("c", 2, false, None), Ok(1), "increments wrap");
     assert_eq!(counter("k", 1, false, None), Err(CounterOutcome::NotANumber));
+    // What memcached 1.6 takes for a number, but for text behind the space.
+    for (text, sum) in [
+        (" 12", Some(13)),
+        ("\t\r\n\x0b\x0c 12", Some(13)),
+        ("12 ", Some(13)),
+        ("+12", Some(13)),
+        ("00000000000000000000012", Some(13)),
+        ("18446744073709551615", Some(0)),
+        ("18446744073709551616", None),
+        ("12 a", None),
+        ("12a", None),
+        ("1 2", None),
+        ("-1", None),
+        ("+ 1", None),
+        ("++1", None),
+        ("+", None),
+        ("  ", None),
+        ("", None),
+        ("0x10", None),
+    ] {
+        done(bucket.store(VB, key("t"), &set(text), NOW));
+        let expected = sum.ok_or(CounterOutcome::NotANumber);
+        assert_eq!(counter("t", 1, false, None), expected, "{text:?}");
+    }
+    done(bucket.store(VB, key("t"), &set(&format!("{}12", " ".repeat(63))), NOW));
+    assert_eq!(counter("t", 1, false, None), Err(CounterOutcome::NotANumber));
 }
 
 #[test]
@@ -110,6 +136,10 @@ fn expiry_touch_and_get_and_touch() {
     assert!(touched.cas > first.cas);
     let same = hit(bucket.get_and_touch(VB, key("k"), NOW.unix_s() + 109, at(10)));
     assert_eq!(same.cas(), touched.cas, "the same expiry is no mutation");
+    let queued = bucket.vbucket_stats(VB).unwrap().high_seqno;
+    let again = done(bucket.touch(VB, key("k"), NOW.unix_s() + 109, at(11)));
+    assert_eq!(again, touched, "nor is it for touch, which answers with the version that there is");
+    assert_eq!(bucket.vbucket_stats(VB).unwrap().high_seqno, queued, "nothing is written");
     let kept = StoreRequest { preserve_expiry: true, ..set("w") };
     done(bucket.store(VB, key("k"), &kept, at(20)));
     assert_eq!(hit(bucket.get(VB, key("k"), at(108))).value(), b"w");
@@ -264,9 +294,11 @@ fn memory_beyond_the_quota_refuses_writes_but_not_deletes() {
         BucketConfig { memory_quota_bytes: 20_000, eviction: EvictionPolicy::None, ..config() };
     let bucket = Bucket::open(small, Arc::new(MemoryStore::new()), entropy(), false).unwrap();
     let value = "x".repeat(1000);
-    // Nobody has to look: the write that passes the quota is the last one.
+    // No review is needed: the write that passes the quota is the last one. Little is queued
+    // meanwhile.
     let written = (0..40)
         .take_while(|n| {
+            bucket.flush_step().unwrap();
             let outcome = bucket.store(VB, key(&format!("k{n}")), &set(&value), NOW);
             let is_done = matches!(outcome, MutationOutcome::Done(_));
             assert!(is_done || outcome == MutationOutcome::Refused(Refused::NoMemory));

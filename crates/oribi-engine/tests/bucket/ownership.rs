@@ -1,4 +1,5 @@
-//! Several nodes over one store: vbuckets taken over, given up, lost, and what is left in flight then.
+//! Several nodes over one store: vbuckets taken over, given up, lost, and what is left in flight
+//! then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +10,8 @@ use oribi_engine::{
     Refused, WarmupStep,
 };
 use oribi_storage::{
-    KvStore, Ownership, Record, RecordVisitor, SharedMedium, SharedMemoryStore, StoreError,
-    StoreStats, VbBatch, VbucketState,
+    KvStore, Ownership, Record, RecordVisitor, SeqnoScan, SharedMedium, SharedMemoryStore,
+    StoreError, StoreStats, VbBatch, VbucketState,
 };
 use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use parking_lot::Mutex;
@@ -162,7 +163,7 @@ fn a_node_that_still_owns_a_vbucket_goes_on_writing_it_after_another_was_taken_o
     owned.0.lock().extend(ALL);
     old.set_ownership(owned.clone());
     old.take_over(&ALL).unwrap();
-    // The lease of one is over, and nobody has told the engine.
+    // The lease of one is over, and the engine does not know yet.
     owned.0.lock().retain(|vbid| *vbid != VB);
     new.take_over(&[VB]).unwrap();
     done(old.store(VB, key("k"), &set("lost"), NOW));
@@ -257,14 +258,13 @@ impl KvStore for Interrupted {
             visit(record)
         })
     }
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        self.inner.scan_seqnos(vbid, from, to, visit)
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        self.inner.begin_scan(vbid, from, to)
     }
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
         self.inner.vbucket_states()
@@ -305,7 +305,7 @@ impl KvStore for Interrupted {
 fn a_take_over_that_is_called_off_serves_nothing_whenever_that_happens() {
     let store = Interrupted::on(&Arc::default());
     let bucket = node(store.clone());
-    // Before it began: somebody else was in the way.
+    // Before it began: another owner was in the way.
     bucket.call_off(&ALL);
     let taken = bucket.take_over_unless(&ALL, &|| true);
     assert!(matches!(taken, Err(StoreError::Fenced(_))));
@@ -332,7 +332,8 @@ fn a_manifest_is_taken_up_while_another_is_being_stored() {
     let meanwhile = (Arc::clone(&bucket), second.clone());
     let (sender, receiver) = std::sync::mpsc::channel();
     store.next(move || {
-        // On a thread of its own, because it would wait for ever, not fail, if it waited for the store.
+        // On a thread of its own, because it would wait for ever, not fail, if it waited for the
+        // store.
         let (bucket, text) = meanwhile;
         std::thread::spawn(move || sender.send(bucket.install_manifest(&text).is_ok()));
         let installed = receiver.recv_timeout(std::time::Duration::from_secs(20));
@@ -372,14 +373,14 @@ fn a_vbucket_may_go_away_in_the_middle_of_a_flush() {
     assert_eq!(bucket.flush_step().unwrap().vbuckets, 2);
     assert!(is_elsewhere(&bucket, VB, "k"));
     assert!(bucket.is_flushed(Vbid(2)));
-    // What was committed before another owner came counts, although nobody was told.
+    // A commit before another owner came counts, although no waiter was told.
     bucket.take_over(&[VB]).unwrap();
     load_all(&bucket);
     assert_eq!(value(&bucket, VB, "k").as_deref(), Some("1"));
 }
 
-/// In the middle of the store's next call `one` loses the vbucket, `two` writes a new version of `name`, and `one` gets
-/// the vbucket back.
+/// In the middle of the store's next call `one` loses the vbucket, `two` writes a new version of
+/// `name`, and `one` gets the vbucket back.
 fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'static str) {
     let back = Arc::clone(one);
     store.next(move || {
@@ -387,7 +388,7 @@ fn interlude(store: &Interrupted, one: &Arc<Bucket>, two: Arc<Bucket>, name: &'s
         two.take_over(&[VB]).expect("nothing is in its way");
         load_all(&two);
         done(two.store(VB, key(name), &set("new"), NOW));
-        two.flush_step().expect("nobody else has taken over");
+        two.flush_step().expect("no other node has taken over");
         two.deactivate(VB);
         back.take_over(&[VB]).expect("nothing is in its way");
     });
@@ -443,8 +444,9 @@ fn create(bucket: &Bucket, name: &str) -> CollectionId {
     manifest.collection_id("_default", name).expect("it was just made")
 }
 
-/// A scan that was interrupted goes on over a newer state of the store than the one in which the load began. Documents of a
-/// collection that was made in between were once purged, as if it had been dropped.
+/// A scan that was interrupted goes on over a newer state of the store than the one in which the
+/// load began. Documents of a collection that was made in between were once purged, as if it had
+/// been dropped.
 #[test]
 fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
     let medium = Arc::<SharedMedium>::default();
@@ -477,7 +479,8 @@ fn a_collection_that_is_made_during_a_load_keeps_its_documents() {
     assert!(store.get(VB, new, &mut |_| ()).unwrap(), "it is in the store");
 }
 
-/// The other way round: what was dropped while nobody could purge it goes with a load.
+/// The other way round: a collection that was dropped while no node could purge it goes with a
+/// load.
 #[test]
 fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
     let medium = Arc::<SharedMedium>::default();
@@ -490,7 +493,7 @@ fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
     one.deactivate(VB);
     let dropped = ManifestChange::DropCollection { scope: "_default".into(), name: "old".into() };
     let manifest = one.update_manifest(&dropped).unwrap();
-    // Nobody has the vbucket when the purge comes.
+    // No node owns the vbucket when the purge comes.
     one.flush_step().unwrap();
     two.install_manifest(&manifest.to_stored_json()).unwrap();
     two.take_over(&[VB]).unwrap();
@@ -501,8 +504,9 @@ fn a_collection_that_was_dropped_elsewhere_is_purged_after_a_load() {
     assert!(!is_stored().unwrap());
 }
 
-/// Somebody looked whether his history was still the current one, was held up, and registered when the next owner had
-/// begun to take the vbucket over: he was then told of the durability of another history's seqno.
+/// A waiter checked that its history was the current one, was held up, and registered when
+/// the next owner had begun to take the vbucket over: he was then told of the durability of another
+/// history's seqno.
 #[test]
 fn who_waits_in_one_history_is_told_nothing_of_the_next() {
     let medium = Arc::<SharedMedium>::default();

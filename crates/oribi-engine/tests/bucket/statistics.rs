@@ -1,4 +1,4 @@
-//! What a bucket tells about vbuckets, keys, tasks and timings.
+//! Figures of vbuckets, keys, tasks and timings.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -124,6 +124,7 @@ fn copy_document(from: &Bucket, to: &MemoryStore) {
         expiry: item.expiry(),
         datatype: item.datatype(),
         deleted: false,
+        expired: false,
     };
     let states = to.vbucket_states().expect("the store works");
     let (_, state) = states.into_iter().find(|(vbid, _)| *vbid == VB).expect("it was flushed");

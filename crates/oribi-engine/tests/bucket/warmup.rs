@@ -98,8 +98,8 @@ fn values_are_loaded_by_recency_up_to_the_low_watermark() {
     assert!(!find(Vbid(0)), "the oldest value is not");
 }
 
-/// A part that begins when memory is full is loaded without values, which a store may then leave out. What is known of
-/// such documents is the same, and they are fetched like others.
+/// A part that begins when memory is full is loaded without values, which a store may then leave
+/// out. What is known of such documents is the same, and they are fetched like others.
 #[test]
 fn what_comes_without_its_value_is_known_like_what_comes_with_it() {
     let store: Arc<dyn KvStore> = Arc::new(MemoryStore::new());
@@ -121,7 +121,7 @@ fn what_comes_without_its_value_is_known_like_what_comes_with_it() {
             assert_eq!(get(&bucket, last, &name), (Some(value.into_bytes()), 1));
         }
     }
-    assert_eq!(get(&bucket, last, "key-0"), (None, 0), "a miss asks nobody");
+    assert_eq!(get(&bucket, last, "key-0"), (None, 0), "a miss asks no store");
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! A whole bucket over a store that is slow, full or failing. What must not wait is counted, never timed.
+//! A whole bucket over a store that is slow, full or failing. Operations that must not wait are
+//! counted, never timed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_engine::{
     Bucket, BucketConfig, EvictionPolicy, FetchOutcome, FetchSink, GetOutcome, Mutation,
-    MutationOutcome, PersistOutcome, PersistenceSink, Refused, Storage, StoreMode, StoreRequest,
-    Upkeep,
+    MutationOutcome, PersistOutcome, PersistenceSink, Refused, StoreRequest,
 };
 use oribi_storage::{FaultPlan, FaultStore, MemoryStore};
-use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 use parking_lot::Mutex;
 
 mod failing;
@@ -47,18 +47,12 @@ impl Fixture {
         let plan = FaultPlan::none();
         let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
         let config = BucketConfig {
-            name: "default".to_owned(),
-            uuid: "0".repeat(32),
             vbuckets: 4,
             memory_quota_bytes: QUOTA_BYTES,
             flush_enabled: true,
             value_bytes_max: 1 << 20,
-            flush_interval_ms: 0,
-            storage: Storage::Persistent,
             eviction,
-            high_watermark_percent: 85,
-            low_watermark_percent: 75,
-            upkeep: Upkeep::default(),
+            ..BucketConfig::default()
         };
         let mut number: u64 = 0;
         let entropy = move || {
@@ -81,15 +75,7 @@ impl Fixture {
     fn write(&self, number: u64, bytes: usize) -> Result<Mutation, Refused> {
         let (vbid, name) = place(number);
         let value = value(number, bytes);
-        let request = StoreRequest {
-            mode: StoreMode::Set,
-            value: &value,
-            is_compressed: false,
-            flags: 0,
-            expiry: 0,
-            cas: Cas(0),
-            preserve_expiry: false,
-        };
+        let request = StoreRequest::set(&value);
         match self.bucket.store(vbid, key(&name), &request, NOW) {
             MutationOutcome::Done(mutation) => Ok(mutation),
             MutationOutcome::Refused(refused) => Err(refused),

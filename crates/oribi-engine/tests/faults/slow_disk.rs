@@ -95,6 +95,36 @@ fn evicted_documents_are_fetched_while_a_commit_is_blocked() {
     });
 }
 
+/// The flusher's thread, which was in the commit, alone compared the queues with their quota: they
+/// took all memory, and every clean document was evicted.
+#[test]
+fn the_queue_keeps_to_its_quota_while_a_commit_is_blocked_and_nobody_looks() {
+    let fixture = Fixture::new(EvictionPolicy::Value);
+    let bucket = &fixture.bucket;
+    for _ in 0..4 {
+        (0..1000).for_each(|_| _ = fixture.write_next().expect("there is room"));
+        while bucket.flush_step().expect("the store is sound").more {}
+    }
+    let clean = bucket.stats().mem_used_bytes();
+    assert!(clean > QUOTA_BYTES / 2 && clean < QUOTA_BYTES * 3 / 4, "{clean} bytes");
+    // New documents, and such as take the place of clean ones, so that only the queue grows.
+    for overwrites in [false, true] {
+        let number = |count| if overwrites { count } else { 10_000 + count };
+        fixture.write(number(3999), 1000).expect("there is room");
+        while_a_commit_is_blocked(&fixture, |_| {
+            let taken = (0..).take_while(|count| fixture.write(number(*count), 1000).is_ok());
+            let taken = taken.count() as u64;
+            let quota = bucket.checkpoint_quota_bytes();
+            let queued = bucket.stats().queue_bytes as u64;
+            assert!((quota..quota + quota / 10).contains(&queued), "{queued} bytes of {quota}");
+            assert!(taken * 1000 < quota, "{taken} documents");
+            while bucket.page_items_step(&|| crate::NOW).more {}
+            assert_eq!(bucket.stats().memory.evictions, 0, "what is clean stays");
+        });
+        while bucket.flush_step().expect("the store is sound").more {}
+    }
+}
+
 #[test]
 fn memory_stays_bounded_while_a_commit_is_blocked_and_writes_go_on_afterwards() {
     let fixture = Fixture::new(EvictionPolicy::Value);

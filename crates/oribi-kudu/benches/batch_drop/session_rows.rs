@@ -22,11 +22,7 @@ pub(crate) fn runtime() -> Runtime {
 
 /// A session that holds all its rows.
 pub(crate) fn filled_session(runtime: &Runtime, rows: usize) -> Session {
-    let options = SessionOptions {
-        flush_mode: FlushMode::Manual,
-        buffer_bytes_max: usize::MAX,
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::new().flush_mode(FlushMode::Manual).buffer_bytes_max(usize::MAX);
     let mut session = session(runtime, options);
     runtime.block_on(apply(&mut session, rows)).expect("the rows fit their table");
     session
@@ -34,8 +30,7 @@ pub(crate) fn filled_session(runtime: &Runtime, rows: usize) -> Session {
 
 /// Processor time for `rows` rows from their first cell to the laid-out request, with warm buffers.
 pub(crate) fn time_of_rows(runtime: &Runtime, rows: usize) -> Duration {
-    let mut session =
-        session(runtime, SessionOptions { buffer_bytes_max: 4 << 20, ..SessionOptions::default() });
+    let mut session = session(runtime, SessionOptions::new().buffer_bytes_max(4 << 20));
     runtime
         .block_on(async {
             apply(&mut session, rows.min(100_000)).await?;

@@ -7,7 +7,6 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use oribi_kudu::{ClientBuilder, PointLookup, Value};
 use rustix::time::{ClockId, clock_gettime};
 

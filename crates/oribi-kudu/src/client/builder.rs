@@ -1,5 +1,6 @@
-//! How a client is set up.
+//! The builder of a client.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,9 +15,9 @@ use crate::retry::request_tracker::RequestTracker;
 use crate::rpc::{EncryptionPolicy, Messenger, MessengerOptions};
 use crate::types::{HostPort, HostPortError};
 
-/// How long a write or a read may take, with all its attempts.
+/// The timeout of a write or a read, with all its attempts.
 const RPC_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change of a table may take.
+/// The timeout of a table change.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sets up a [`Client`].
@@ -29,7 +30,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// A client of the cluster with these masters. One is enough to find the others, but then the client
+    /// A client of the cluster with these masters. One is enough to find the others, but the client
     /// cannot start while that one is down.
     pub fn new(masters: impl IntoIterator<Item = HostPort>) -> ClientBuilder {
         ClientBuilder {
@@ -49,26 +50,27 @@ impl ClientBuilder {
         Ok(ClientBuilder::new(masters))
     }
 
-    /// The name that the client gives itself where the cluster does not insist on a proof. Without it the
-    /// name of the user who runs the process.
+    /// The user name that the client claims where the cluster does not require authentication. The
+    /// default is the name of the user who runs the process.
     pub fn user(mut self, user: impl Into<String>) -> ClientBuilder {
         self.messenger.user = user.into();
         self
     }
 
-    /// How long a write or a read may take with all its attempts, unless it says otherwise; 10 seconds by default.
+    /// The timeout of a write or a read with all its attempts, unless the call sets its own; 10
+    /// seconds by default.
     pub fn rpc_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.rpc_timeout = timeout;
         self
     }
 
-    /// How long a change of a table, or finding the leading master, may take; 30 seconds by default.
+    /// The timeout of a table change, and of finding the leading master; 30 seconds by default.
     pub fn admin_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.admin_timeout = timeout;
         self
     }
 
-    /// How long opening a connection may take; 3 seconds by default.
+    /// The timeout of opening a connection; 3 seconds by default.
     pub fn negotiation_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.messenger.negotiation_timeout = timeout;
         self
@@ -80,20 +82,20 @@ impl ClientBuilder {
         self
     }
 
-    /// Largest message in either direction, in bytes; 50 MiB by default, and it should be what the servers
-    /// have as `--rpc_max_message_size`.
+    /// Largest message in either direction, in bytes; 50 MiB by default. It should equal the
+    /// servers' `--rpc_max_message_size`.
     pub fn message_bytes_max(mut self, bytes: usize) -> ClientBuilder {
         self.messenger.message_bytes_max = bytes;
         self
     }
 
-    /// How long a connection without calls stays open; 65 seconds by default.
+    /// How long an idle connection stays open; 65 seconds by default.
     pub fn keep_alive(mut self, keep_alive: Duration) -> ClientBuilder {
         self.messenger.keep_alive = keep_alive;
         self
     }
 
-    /// Finds the leading master. Has to run inside a Tokio runtime.
+    /// Finds the leading master. It must run inside a Tokio runtime.
     pub async fn build(self) -> Result<Client, Error> {
         if self.masters.is_empty() {
             return Err(Error::InvalidArgument(
@@ -121,9 +123,40 @@ impl ClientBuilder {
     }
 }
 
-/// The name of the user who runs the process, as far as the environment tells.
+/// The name of the user who runs the process. The C++ client does the same, and this user owns the
+/// tables that the client creates. The environment counts only if this machine does not list the
+/// user: it names the user who logged in, or is empty.
 fn user_of_process() -> String {
     let named =
         |variable: &str| std::env::var(variable).ok().filter(|name| !name.trim().is_empty());
-    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "kudu".to_owned())
+    let listed = || {
+        let uid = std::fs::metadata("/proc/self").ok()?.uid();
+        user_in(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
+    };
+    let user = listed().or_else(|| named("USER")).or_else(|| named("LOGNAME"));
+    user.unwrap_or_else(|| "kudu".to_owned())
+}
+
+/// The name of the first user of this number in a list in the form of passwd(5).
+fn user_in(users: &str, uid: u32) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_number() {
+        let users =
+            "root:x:0:0:root:/root:/bin/sh\n\n#:\nkv:x:999:999::/:/bin/false\nb:x:999:1::/:";
+        assert_eq!(user_in(users, 0).as_deref(), Some("root"));
+        assert_eq!(user_in(users, 999).as_deref(), Some("kv"));
+        assert_eq!(user_in(users, 1), None);
+        assert_eq!(user_in("", 0), None);
+    }
 }

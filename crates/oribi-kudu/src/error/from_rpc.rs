@@ -1,6 +1,7 @@
-//! Failures of the RPC layer as a caller of the client sees them.
+//! Maps failures of the RPC layer to the public error.
 //!
-//! The RPC layer's own type has what the retry logic needs; the public one has what a caller can use.
+//! The RPC layer's own type has what the retry logic needs; the public one has what a caller can
+//! use.
 
 use super::{Error, RpcErrorCode};
 use crate::proto::rpc::RpcErrorCodePb;

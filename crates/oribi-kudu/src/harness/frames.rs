@@ -1,4 +1,4 @@
-//! Replies of a server: frames out of a stream in pieces, their parts, and the messages in them.
+//! Replies of a server: frames from a stream in pieces, their parts, and the messages in them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -8,11 +8,11 @@ use crate::proto::{master, rpc, tserver};
 use crate::rpc::frame::{FrameError, ReplyFrame};
 use crate::rpc::read_block::ReadBlock;
 
-/// Small, so that inputs of a fuzzer reach it.
+/// Small, so that a fuzzer's inputs reach it.
 const FRAME_BYTES_MAX: usize = 100_000;
 
-/// Checks that a stream reads the same however it is cut, and that the parts of a frame are its body. The
-/// first byte chooses the size of the pieces.
+/// Checks that a stream reads the same however it is split, and that the parts of a frame are its
+/// body. The first byte sets the size of the pieces.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -20,7 +20,7 @@ pub fn check(input: &[u8]) {
     check_with(input, |room, piece| room.put_slice(piece));
 }
 
-/// [`check`] with the step that puts a piece into the block handed in, so that a test can plant a bug there.
+/// [`check`] with the delivery step as an argument, so that a test can plant a bug there.
 pub(super) fn check_with(input: &[u8], deliver: impl Fn(&mut BytesMut, &[u8])) {
     let mut input = Input::new(input);
     let piece_bytes = usize::from(input.u8()) + 1;
@@ -33,7 +33,7 @@ pub(super) fn check_with(input: &[u8], deliver: impl Fn(&mut BytesMut, &[u8])) {
     }
 }
 
-/// The frames of a stream, and why there are no more.
+/// The frames of a stream, and the error that ended it.
 fn read(
     mut stream: &[u8],
     piece_bytes: usize,
@@ -69,7 +69,7 @@ fn check_frame(frame: Bytes) {
     let parts =
         sidecars.iter().fold(message.to_vec(), |parts, sidecar| [&parts, &sidecar[..]].concat());
     assert!(frame.ends_with(&parts), "{parts_bytes} bytes of parts are the end of the frame");
-    // Any reply may be taken for any message.
+    // Any reply may be decoded as any message.
     let _ = rpc::ErrorStatusPb::decode(message.clone());
     let _ = rpc::NegotiatePb::decode(message.clone());
     let _ = tserver::WriteResponsePb::decode(message.clone());

@@ -1,13 +1,13 @@
-//! Arbitrary bytes, taken apart into numbers, pieces and schemas.
+//! Arbitrary bytes, split into numbers, pieces and schemas.
 //!
-//! Invariant: there is always an answer; what lies beyond the end reads as zero or as nothing, so that every
-//! input is a test case. Called by the checks.
+//! Invariant: there is always a result. Reads beyond the end give zero or nothing, so every input
+//! is a test case. The checks call it.
 
 use bytes::Bytes;
 
 use crate::proto::common::{ColumnSchemaPb, SchemaPb};
 
-/// What is left of an input.
+/// The rest of an input.
 pub(super) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -33,14 +33,14 @@ impl<'a> Input<'a> {
         u16::from_le_bytes([self.u8(), self.u8()])
     }
 
-    /// At most so many bytes.
+    /// At most this many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(bytes.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A piece behind its length.
+    /// A piece with a length prefix.
     pub(super) fn piece(&mut self) -> Bytes {
         let bytes = usize::from(self.u16());
         Bytes::copy_from_slice(self.take(bytes))
@@ -50,12 +50,12 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    /// The message of a schema of a few columns, the first of them the key.
+    /// The message of a schema of a few columns; the first one is the key.
     pub(super) fn schema_pb(&mut self) -> SchemaPb {
         const COLUMNS_MAX: u8 = 12;
         const DATA_TYPES: u8 = 21;

@@ -1,4 +1,4 @@
-//! The client's side of a negotiation, against a server that says anything.
+//! The client's side of a negotiation, against arbitrary bytes from the server.
 
 use std::net::Ipv4Addr;
 
@@ -7,8 +7,8 @@ use crate::proto::rpc::SignedTokenPb;
 use crate::rpc::negotiation::{Negotiation, Offer, TlsOffer};
 use crate::rpc::tls::TlsConfigs;
 
-/// Checks that a negotiation ends the same way however the server's bytes are cut. The first byte chooses the
-/// offer, the second the size of the pieces.
+/// Checks that a negotiation ends the same way however the server's bytes are split. The first byte
+/// selects the offer, the second the size of the pieces.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -24,12 +24,12 @@ pub fn check(input: &[u8]) {
     let stream = input.rest();
     let pieces = negotiate(tls, stream, piece_bytes);
     if tls == TlsOffer::None {
-        // With TLS the client's part is random, and what it thinks of the server's may be so, too.
+        // With TLS the client's part is random, and so may be its verdict on the server's part.
         assert_eq!(negotiate(tls, stream, stream.len().max(1)), pieces);
     }
 }
 
-/// How it ended: done, with nothing left over, or why not; nothing when the server has more to say.
+/// The result: done with nothing left over, or the error; `None` if it needs more bytes.
 fn negotiate(tls: TlsOffer, stream: &[u8], piece_bytes: usize) -> Option<Result<(), String>> {
     let mut negotiation = Negotiation::new(Offer {
         user: "fuzz".to_owned(),

@@ -1,4 +1,4 @@
-//! Encoded rows that are read back, and what a tablet server says about them.
+//! Reads encoded rows back, with a tablet server's answer about them.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::row_operation::{EncodedRows, RowLayout, decode_bounds};
 use crate::schema::Schema;
 use crate::session;
 
-/// Checks that rows are refused or can be read, and that the errors of a server find rows or nothing. The
-/// input is a schema, rows, their indirect data and an answer.
+/// Checks that rows are refused or readable, and that a server's errors refer to existing rows or
+/// to none. The input is a schema, rows, their indirect data and an answer.
 ///
 /// # Panics
 /// When an invariant is violated.

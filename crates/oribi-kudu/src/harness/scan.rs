@@ -12,10 +12,11 @@ use crate::scanner::harness::{Block, ColumnarBlock, RowwiseBlock};
 use crate::scanner::{Projection, ScanBatch, ScanToken};
 use crate::schema::Schema;
 
-/// Rows that are read of a batch that claims to have more: without columns it may have billions.
+/// Rows to read of a batch that claims more: without columns it may have billions.
 const ROWS_READ_MAX: usize = 300;
 
-/// Checks that rows are refused or can be read. The input is a schema, what the answer says, and sidecars.
+/// Checks that rows are refused or readable. The input is a schema, the answer's message, and
+/// sidecars.
 ///
 /// # Panics
 /// When an invariant is violated.
@@ -39,7 +40,7 @@ pub fn check(input: &[u8]) {
     check_blocks(&message, &sidecars, &projection);
 }
 
-/// An answer of the right form, so that arbitrary sidecars are looked at more closely.
+/// An answer of valid form, so that the check reaches deeper into arbitrary sidecars.
 fn plausible(input: &mut Input<'_>, columns: usize) -> ScanResponsePb {
     let num_rows = input.u8() % 9;
     let mut sidecar = 0..;

@@ -1,4 +1,4 @@
-//! What a master says about a table: its schema, its partitioning and where its tablets are.
+//! A master's answers about a table: its schema, its partitioning and its tablets.
 
 use prost::Message;
 
@@ -14,7 +14,7 @@ use crate::proto::common::{
 use crate::proto::master::{GetTableLocationsResponsePb, GetTableSchemaResponsePb};
 use crate::schema::{DataType, Schema};
 
-/// Checks that what a master says is refused or leads to a tablet that exists. The input is a choice, the
+/// Checks that an answer is refused or leads to an existing tablet. The input is a choice, the
 /// messages, and a row.
 ///
 /// # Panics
@@ -32,7 +32,7 @@ pub fn check(input: &[u8]) {
     let partition_schema = partition_schema.unwrap_or_default();
     let Ok(partition_schema) = PartitionSchema::from_pb(&partition_schema, &schema) else { return };
     let row = Row { schema: &schema, bytes: input.piece().to_vec() };
-    // A key starts with the buckets, which the row's own bytes may stand for.
+    // A key starts with the buckets; the row's own bytes stand in for them.
     let mut key = row.bytes.clone();
     partition_schema.encode_range_key(&row, &mut key);
     let Ok(locations) = GetTableLocationsResponsePb::decode(input.rest()) else { return };
@@ -48,7 +48,7 @@ pub fn check(input: &[u8]) {
     meta_cache::harness::check(locations, &key);
 }
 
-/// Partitioning of the right form over columns that may exist.
+/// Partitioning of valid form over columns that may exist.
 fn plausible(input: &mut Input<'_>) -> PartitionSchemaPb {
     let range_columns = columns(input);
     PartitionSchemaPb {
@@ -82,7 +82,7 @@ fn columns(input: &mut Input<'_>) -> Vec<ColumnIdentifierPb> {
         .collect()
 }
 
-/// A row whose cells are all cut from the same bytes.
+/// A row whose cells are all slices of the same bytes.
 struct Row<'a> {
     schema: &'a Schema,
     bytes: Vec<u8>,

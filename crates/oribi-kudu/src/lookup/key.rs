@@ -1,8 +1,8 @@
-//! A whole primary key, as cells to find its tablet by and encoded to find its row by.
+//! A whole primary key: its cells find the tablet, and its encoding finds the row.
 //!
-//! Invariants: keys of usual size are held in place, without an allocation; the encoding has every key column,
-//! and [`LookupKey::successor`] is the least encoded key above it, so that from the one to the other there is
-//! room for exactly one row.
+//! Invariants: keys of usual size are held in place, without an allocation. The encoding has every
+//! key column. [`LookupKey::successor`] is the least encoded key above it, so exactly one row fits
+//! between the two.
 
 use smallvec::SmallVec;
 
@@ -11,9 +11,9 @@ use crate::partition::{KeyCells, encode_key_cell, encode_least};
 use crate::scanner::ScanError;
 use crate::schema::{ColumnSchema, DataType, Schema, Value};
 
-/// Bytes of cells, and of an encoded key, that are held in place: a few numbers, or a text.
+/// Bytes of cells, and of an encoded key, that are held in place: a few numbers, or one text.
 const INLINE_BYTES: usize = 32;
-/// Key columns whose places are held in place.
+/// Key columns whose offsets are held in place.
 const INLINE_COLUMNS: usize = 4;
 
 /// A primary key with a value for every column.
@@ -63,7 +63,8 @@ impl LookupKey {
 
     /// The least encoded key above this one; `None` if it is the greatest of all.
     ///
-    /// The last column counts up by one. If it is at its end, the column before it does, and it begins anew.
+    /// The last column counts up by one. On overflow, it restarts at its least value and the column
+    /// before it counts up.
     pub(super) fn successor(&self, schema: &Schema) -> Option<Vec<u8>> {
         let columns = schema.key_columns();
         for index in (0..columns.len()).rev() {
@@ -91,7 +92,7 @@ impl KeyCells for LookupKey {
     }
 }
 
-/// Appends the bytes of a cell; integers and texts, of which keys are made, without an allocation.
+/// Appends the bytes of a cell. Integers and texts, which most keys consist of, need no allocation.
 fn append_cell(
     value: &Value<'_>,
     column: &ColumnSchema,
@@ -101,7 +102,7 @@ fn append_cell(
         (Value::Int64(value), DataType::Int64) => cells.extend_from_slice(&value.to_le_bytes()),
         (Value::Int32(value), DataType::Int32) => cells.extend_from_slice(&value.to_le_bytes()),
         (Value::String(value), DataType::String) => cells.extend_from_slice(value.as_bytes()),
-        // To Kudu a string is bytes, so that there are keys that are no text.
+        // To Kudu a string is bytes, so some keys are not valid text.
         (Value::Binary(value), DataType::Binary | DataType::String) => {
             cells.extend_from_slice(value)
         }
@@ -110,11 +111,12 @@ fn append_cell(
     Ok(())
 }
 
-/// Turns the column at the end of an encoded key into its successor; false if it is the greatest of its type.
+/// Turns the column at the end of an encoded key into its successor; false if it is the greatest
+/// value of its type.
 fn count_up(key: &mut Vec<u8>, begins: usize, data_type: DataType, is_last: bool) -> bool {
     if data_type.is_variable_length() {
-        // A zero byte more is the least text that is greater. Before other columns it is encoded as two bytes,
-        // in front of the two that end the text.
+        // The least greater text has one more zero byte. Before other columns that byte is encoded
+        // as two bytes, in front of the two that end the text.
         match is_last {
             true => key.push(0),
             false => {

@@ -1,8 +1,8 @@
 //! The request of a lookup, laid out by hand in one piece of memory.
 //!
-//! Only the tablet, the token, the timestamp and the key differ from one lookup to the next; columns and options are
-//! encoded once. Invariant: the bytes are those of the message [`ScanRequestPb`](crate::proto::tserver::ScanRequestPb);
-//! a test compares the two.
+//! Only the tablet, the token, the timestamp and the key differ between lookups; columns and
+//! options are encoded once. Invariant: the bytes equal those of the message [`ScanRequestPb`]; a
+//! test compares the two.
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,7 +25,7 @@ mod field {
     pub const AUTHZ_TOKEN: u32 = 15;
 }
 
-/// What is the same in the requests of all keys.
+/// The parts of the request that are the same for all keys.
 #[derive(Debug)]
 pub(super) struct RequestTemplate {
     /// Fields of the new scan.

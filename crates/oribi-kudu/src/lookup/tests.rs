@@ -1,4 +1,4 @@
-//! Keys and their successors, and requests against the message that they stand for.
+//! Keys and their successors, and requests compared with the equivalent message.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn schema(types: &[DataType]) -> Schema {
         .unwrap()
 }
 
-/// Number, text and number, which together have every way to count up.
+/// Number, text and number: together they have every way to count up.
 const MIXED: [DataType; 3] = [DataType::Int8, DataType::String, DataType::Int16];
 
 fn mixed_key(a: i8, b: &str, c: i16) -> LookupKey {

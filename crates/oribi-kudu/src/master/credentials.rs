@@ -1,10 +1,10 @@
-//! What the client needs to authenticate with tablet servers, and when it has to be renewed.
+//! The credentials for tablet servers, and when to renew them.
 //!
-//! The leader hands out the cluster's CA certificates and an authentication token that is good for days.
-//! The token is renewed when three quarters of its life are over, so that a connection that opens later still
-//! finds a good one; a renewal that fails is tried again soon. Pure but for the clock, which is a parameter.
-//! A reply without a token is no reason to drop the old one: a connection that was authenticated by token
-//! gets none.
+//! The leader hands out the cluster's CA certificates and an authentication token that is valid for
+//! days. The client renews the token after three quarters of its lifetime, so that a later
+//! connection still has a valid one. It soon retries a failed renewal. The module is pure; the
+//! clock is a parameter. A reply without a token does not invalidate the old one: the master gives
+//! no token over a connection that was authenticated by token.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::proto::rpc::{SignedTokenPb, TokenPb};
 
-/// Earliest renewal after the last attempt, so that a wrong clock does not ask the master all the time.
+/// Minimum time between two attempts to renew, so that a wrong clock cannot flood the master.
 const RENEWAL_DISTANCE_MIN: Duration = Duration::from_secs(1);
 
 /// The credentials as last told by the leader.
@@ -25,7 +25,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Takes over what a leader sent.
+    /// Takes over the credentials that a leader sent.
     pub(crate) fn update(
         &mut self,
         ca_certs_der: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ impl Credentials {
         }
     }
 
-    /// Whether it is time for a new token; if so, the next time is a moment later.
+    /// Whether a renewal is due; if so, the next one is due a moment later.
     pub(crate) fn take_due_renewal(&mut self, now: Instant) -> bool {
         let is_due = self.renew_at.is_some_and(|at| at <= now);
         if is_due {
@@ -57,13 +57,13 @@ impl Credentials {
         &self.ca_certs_der
     }
 
-    /// The token, if the cluster gives any.
+    /// The token, if the cluster issues tokens.
     pub(crate) fn authn_token(&self) -> Option<&SignedTokenPb> {
         self.authn_token.as_ref()
     }
 }
 
-/// How long a token is still good; nothing for one that does not say, zero for one that is over.
+/// The remaining lifetime of a token; `None` if the token names none, zero if it has expired.
 fn life_left(token: &SignedTokenPb, wall: SystemTime) -> Option<Duration> {
     let token = TokenPb::decode(token.token_data.clone()?).ok()?;
     let expires = Duration::from_secs(u64::try_from(token.expire_unix_epoch_seconds?).ok()?);

@@ -1,11 +1,11 @@
-//! Which master leads.
+//! The search for the leading master.
 //!
-//! Every configured master is asked at the same time, because a follower does not know better than the
-//! leader itself; the first that says it leads wins, and the others are not waited for. A master that names
-//! further masters makes them be asked as well, so that one address is enough to find a cluster. Invariants:
-//! one search runs at a time, and whoever waited for it uses its result; a leader that disappointed is
-//! named by its generation, so that many calls that failed together cause one search. The leader's reply
-//! also carries the credentials, which go to the messenger here and nowhere else.
+//! The search asks all configured masters at the same time, because a follower knows no more than
+//! the leader itself. The first master that claims to lead wins, and the search does not wait for
+//! the others. It also asks further masters that a reply names, so one address is enough to find a
+//! cluster. Invariants: one search runs at a time, and waiting calls share its result. A caller
+//! names a stale leader by its generation, so many calls that fail together cause one search. The
+//! leader's reply also carries the credentials, which reach the messenger only from here.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,8 +15,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
+use super::refusal::refusal;
 use super::response::MasterResponse;
-use crate::error::{Error, MasterErrorCode, RpcErrorCode, StatusCode};
+use crate::error::{Error, Operation, RpcErrorCode};
 use crate::proto::master::{
     ConnectToMasterRequestPb, ConnectToMasterResponsePb, RaftRolePb, SERVICE_NAME,
 };
@@ -26,10 +27,10 @@ use crate::types::HostPort;
 
 static CONNECT_TO_MASTER: Method = Method { service: SERVICE_NAME, name: "ConnectToMaster" };
 
-/// How long one master may take to answer who leads. A search that found no leader starts again.
+/// How long one master may take to answer. A search that found no leader starts again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A master that said that it leads.
+/// A master that claims to lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
     /// Where it listens.
@@ -38,23 +39,24 @@ pub(crate) struct Leader {
     pub(crate) generation: u64,
     /// Id of the cluster, 32 hexadecimal digits; empty before Kudu 1.12.
     pub(crate) cluster_id: String,
-    /// The place that the cluster assigns to this client, such as `/rack1`; empty when there are none.
+    /// The location that the cluster assigns to this client, such as `/rack1`; empty when it
+    /// assigns none.
     pub(crate) client_location: String,
 }
 
-/// With what a connection to a master is to be authenticated.
+/// How to authenticate a connection to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Authentication {
-    /// With whatever is at hand.
+    /// With any available credential.
     Any,
-    /// Not with a token, because only then does the master give a new one.
+    /// Without a token, because only then the master issues a new one.
     Primary,
 }
 
 /// The masters of the cluster.
 #[derive(Debug)]
 pub(crate) struct Masters {
-    messenger: Messenger,
+    pub(super) messenger: Messenger,
     configured: Vec<HostPort>,
     leader: RwLock<Option<Arc<Leader>>>,
     credentials: Mutex<Credentials>,
@@ -63,7 +65,7 @@ pub(crate) struct Masters {
 }
 
 impl Masters {
-    /// The masters at these addresses; nothing is sent yet.
+    /// The masters at these addresses; it sends nothing yet.
     pub(crate) fn new(messenger: Messenger, configured: Vec<HostPort>) -> Masters {
         Masters {
             messenger,
@@ -79,7 +81,8 @@ impl Masters {
         self.leader.read().clone()
     }
 
-    /// The leader, found by asking if need be. One of the generation `disappointed` does not count.
+    /// The leader, from the cache or by a search. A leader of the generation `disappointed` does
+    /// not count.
     pub(crate) async fn leader(
         &self,
         disappointed: Option<u64>,
@@ -99,7 +102,8 @@ impl Masters {
         self.search(authentication, deadline).await
     }
 
-    /// Gets a new token if the old one is about to expire. A failure is left to the calls that need one.
+    /// Gets a new token if the old one is about to expire. A failure surfaces in the calls that
+    /// need a token.
     pub(crate) async fn renew_if_due(&self, deadline: Instant) {
         if !self.credentials.lock().take_due_renewal(Instant::now()) {
             return;
@@ -111,7 +115,7 @@ impl Masters {
         }
     }
 
-    /// Asks until somebody leads or the deadline passes.
+    /// Asks until one master leads or the deadline passes.
     async fn search(
         &self,
         mut authentication: Authentication,
@@ -134,7 +138,7 @@ impl Masters {
         unreachable!("a range without an end does not end")
     }
 
-    /// Asks every master once, and those that they name.
+    /// Asks every master once, and the masters that they name.
     async fn ask_all(
         &self,
         authentication: Authentication,
@@ -151,7 +155,7 @@ impl Masters {
             let response = match answer {
                 Ok(response) => response,
                 Err(error) => {
-                    // One failure that passes is reason enough to ask again, so it is the one to keep.
+                    // One transient failure is reason enough to ask again, so keep that one.
                     if last.as_deref().is_none_or(|last: &Error| !last.is_retryable()) {
                         last = Some(Box::new(error));
                     }
@@ -194,17 +198,13 @@ impl Masters {
             Err(error) => Err(error.into()),
             Ok(reply) => match reply.message.error() {
                 None => Ok(reply.message),
-                Some(error) => Err(super::refusal(
-                    error,
-                    crate::Operation::ConnectToMaster,
-                    &master.to_string(),
-                )),
+                Some(error) => Err(refusal(error, Operation::ConnectToMaster, &master.to_string())),
             },
         };
         (master, answer)
     }
 
-    /// Makes this master the leader and hands its credentials on.
+    /// Makes this master the leader and passes its credentials on.
     fn accept(&self, address: HostPort, response: ConnectToMasterResponsePb) -> Arc<Leader> {
         {
             let mut credentials = self.credentials.lock();
@@ -231,7 +231,7 @@ impl Masters {
     }
 }
 
-/// Whether the masters refused the client's token, which is then too old to ask for a new one with.
+/// Whether the masters refused the client's token, which is then too old to request a new one.
 fn is_about_token(error: &Error) -> bool {
     let Error::NoLeaderMaster { last: Some(last), .. } = error else { return false };
     matches!(
@@ -239,14 +239,4 @@ fn is_about_token(error: &Error) -> bool {
         Error::Negotiation { code: Some(RpcErrorCode::InvalidAuthenticationToken), .. }
             | Error::Rpc { code: RpcErrorCode::InvalidAuthenticationToken, .. }
     )
-}
-
-/// Whether a master's refusal means that another one has to be found.
-pub(crate) fn has_lost_leadership(code: MasterErrorCode) -> bool {
-    matches!(code, MasterErrorCode::NotTheLeader | MasterErrorCode::CatalogManagerNotInitialized)
-}
-
-/// Whether a master's refusal goes away by itself.
-pub(crate) fn is_transient(status: StatusCode) -> bool {
-    status == StatusCode::ServiceUnavailable
 }

@@ -1,10 +1,10 @@
-//! What all replies of a master have in common: an error in field 1.
+//! The common part of all replies of a master: an error in field 1.
 
 use crate::proto::master as pb;
 
 /// A reply of a master.
 pub(crate) trait MasterResponse: prost::Message + Default {
-    /// The refusal, if it is one.
+    /// The refusal, if the reply is one.
     fn error(&self) -> Option<&pb::MasterErrorPb>;
 }
 

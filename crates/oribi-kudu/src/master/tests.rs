@@ -1,11 +1,12 @@
-//! Masters that follow a script: who leads, which refusals pass, and answers that are lost.
+//! Scripted masters: leadership, transient refusals, and lost answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::client::{Client, ClientBuilder};
+use crate::error::{MasterErrorCode, StatusCode};
 use crate::proto::common::{AppStatusPb, HostPortPb, SchemaPb};
-use crate::proto::master as pb;
+use crate::proto::master::{self as pb, MasterErrorPb};
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
 use crate::schema::{ColumnSchema, DataType, Schema};
@@ -64,8 +65,8 @@ fn schema() -> Schema {
     Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()).build().unwrap()
 }
 
-/// A master that executes the first call of a method, but closes the connection instead of answering, and then
-/// answers `second`.
+/// A master that executes the first call of a method and closes the connection instead of
+/// answering. It then answers `second`.
 async fn forgetful_master(
     method: &'static str,
     second: fn() -> Answer,
@@ -100,7 +101,7 @@ async fn a_table_whose_creation_lost_its_answer_is_taken_for_created() {
     let table = client.create_table(TableCreator::new("t", schema())).await.unwrap();
     assert_eq!(table.schema().columns().len(), 1);
     assert_eq!(master.calls("CreateTable").len(), 2);
-    // The third call is answered, so that the table can only be somebody else's.
+    // The third call gets an answer, so the table can only be another client's.
     let again = client.create_table(TableCreator::new("t", schema())).await;
     assert!(matches!(again, Err(Error::TableAlreadyPresent { .. })));
 }

@@ -1,8 +1,8 @@
-//! From the master's answer about tablets to the cache's own words.
+//! Decodes the master's answer about tablets into the cache's types.
 //!
-//! Bytes from the network: an index into the list of servers is checked, and a tablet without a partition
-//! or with an id that is no text makes the whole answer invalid, because a map with a hole in it would
-//! send rows to nobody.
+//! The bytes come from the network, so the decoder checks each index into the list of servers. A
+//! tablet without a partition, or with an id that is not text, invalidates the whole answer: a map
+//! with a hole would misroute rows.
 
 use super::locations::LocatedTablet;
 use super::tablet::Replica;
@@ -12,8 +12,8 @@ use crate::proto::master::{
 };
 use crate::types::HostPort;
 
-/// The tablets of an answer, in its order.
-pub(super) fn located_tablets(
+/// The tablets of an answer, in the answer's order.
+pub(crate) fn located_tablets(
     response: GetTableLocationsResponsePb,
 ) -> Result<Vec<LocatedTablet>, &'static str> {
     let servers = response.ts_infos;
@@ -22,7 +22,7 @@ pub(super) fn located_tablets(
         .into_iter()
         .map(|tablet| located_tablet(tablet, &servers))
         .collect::<Result<_, _>>()?;
-    // An empty end is that of the last tablet, and behind every start.
+    // An empty end belongs to the last tablet, and is greater than every start.
     let is_inverted = |tablet: &LocatedTablet| {
         let Partition { start, end, .. } = &tablet.partition;
         !end.is_empty() && end <= start

@@ -1,4 +1,4 @@
-//! The check of what a master says about the places of tablets; see the crate's `harness`.
+//! Checks a master's answer about tablet locations; see the crate's `harness`.
 
 use tokio::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::decode::located_tablets;
 use super::locations::{Location, TableLocations};
 use crate::proto::master::GetTableLocationsResponsePb;
 
-/// Takes an answer to a question about a key into an empty cache, and looks the key up.
+/// Takes an answer to a question about a key into an empty cache, and looks up the key.
 ///
 /// # Panics
 /// When the key is found in a tablet that does not hold it.

@@ -1,13 +1,15 @@
 //! The tablets of one table, ordered by partition key, with the gaps between them.
 //!
-//! Pure: it takes answers of the master and the time as arguments. Invariants: entries never overlap; an
-//! entry is either a tablet or a range that is known to be covered by none; what lies between entries is
-//! unknown; an entry past its time to live counts as unknown. A tablet that is still the same keeps its
-//! [`Tablet`] over all answers, so that whoever holds it sees its replicas move.
-//! An answer tells more than its tablets: the master returns them in order, starting with the one that
-//! holds the key asked for, or, if there is none, with the nearest one before it, or else after it. So a gap
-//! between two returned tablets is a range without a tablet, and so is the space after the last one when
-//! fewer came than were asked for.
+//! The module is pure: the master's answers and the time are arguments. Invariants: entries never
+//! overlap. An entry is either a tablet or a range that no tablet covers. Keys between entries are
+//! unknown, and an expired entry counts as unknown. An unchanged tablet keeps its [`Tablet`] over
+//! all answers, so every holder sees its replicas move.
+//!
+//! An answer tells more than its tablets. The master returns them in order, starting with the
+//! tablet that holds the key in question. If there is none, it starts with the nearest tablet
+//! before the key, or else after it. A gap between two returned tablets is therefore a range
+//! without a tablet. So is the space after the last one when the answer has fewer tablets than
+//! requested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -20,7 +22,7 @@ use crate::partition::Partition;
 
 use super::tablet::{Replica, ReplicaSet, Tablet};
 
-/// A tablet as an answer of the master describes it.
+/// A tablet as the master's answer describes it.
 #[derive(Debug)]
 pub(crate) struct LocatedTablet {
     /// 32 hexadecimal digits.
@@ -31,18 +33,18 @@ pub(crate) struct LocatedTablet {
     pub(crate) replicas: Vec<Replica>,
 }
 
-/// What is known about a partition key.
+/// What the cache knows about a partition key.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     /// This tablet holds it.
     Tablet(Arc<Tablet>),
     /// No tablet holds it.
     NonCovered,
-    /// The master has to be asked.
+    /// The client has to ask the master.
     Unknown,
 }
 
-/// What is known about the tablets of one table.
+/// What the cache knows about the tablets of one table.
 #[derive(Debug, Default)]
 pub(crate) struct TableLocations {
     /// By first partition key.
@@ -67,7 +69,7 @@ struct Snapshot {
 }
 
 impl TableLocations {
-    /// What is known about `partition_key` at `now`.
+    /// What the cache knows about `partition_key` at `now`.
     pub(crate) fn find(&self, partition_key: &[u8], now: Instant) -> Location {
         let floor = self
             .entries
@@ -95,7 +97,7 @@ impl TableLocations {
         self.snapshot = None;
         let count = answer.len();
         let Some(first) = answer.first() else {
-            // Without an upper bound in the question any tablet would have come: the table has none.
+            // The question had no upper bound, so any tablet would have come: the table has none.
             self.put(Bytes::new(), Entry { end: Bytes::new(), tablet: None, expires });
             return;
         };
@@ -119,7 +121,7 @@ impl TableLocations {
         }
     }
 
-    /// Forgets the ranges that no tablet covers, because partitions may have been added since.
+    /// Forgets the ranges that no tablet covers, because another client may have added partitions.
     pub(crate) fn forget_gaps(&mut self) {
         self.snapshot = None;
         self.entries.retain(|_, entry| entry.tablet.is_some());
@@ -132,12 +134,12 @@ impl TableLocations {
         }
     }
 
-    /// The tablets that are known.
+    /// The known tablets.
     pub(crate) fn tablets(&self) -> impl Iterator<Item = &Tablet> {
         self.by_id.values().map(|tablet| &**tablet)
     }
 
-    /// All tablets of the table in order, or the first partition key about which nothing is known.
+    /// All tablets of the table in order, or the first unknown partition key.
     pub(crate) fn complete(&mut self, now: Instant) -> Result<Arc<[Arc<Tablet>]>, Bytes> {
         if let Some(snapshot) = self.snapshot.as_ref().filter(|snapshot| now < snapshot.expires) {
             return Ok(snapshot.tablets.clone());
@@ -178,7 +180,7 @@ impl TableLocations {
         self.put(start, Entry { end, tablet: Some(tablet), expires });
     }
 
-    /// Inserts an entry and removes what it overlaps.
+    /// Inserts an entry and removes those that it overlaps.
     fn put(&mut self, start: Bytes, entry: Entry) {
         let before = self.entries.range::<Bytes, _>(..&start).next_back();
         let mut overlapped: Vec<Bytes> = Vec::new();

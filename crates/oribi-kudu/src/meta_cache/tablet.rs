@@ -1,11 +1,11 @@
 //! A tablet as the client knows it: its part of the table, and where its replicas are.
 //!
-//! A [`Tablet`] is shared by the cache, by the snapshots that sessions hold and by calls under way. Its
-//! bounds never change; its replicas are replaced as a whole when the master is asked again, so that a
-//! snapshot taken earlier follows a leader that moved. Between two answers of the master the client learns on
-//! its own which replica leads and which cannot be reached; that knowledge is kept in atomics beside the
-//! list and ends with it. Invariant: a leader is one that the master named or that has executed a Write; what is
-//! only guessed is kept apart. Not here: choosing a replica for a call, which is `retry/replica_picker.rs`.
+//! The cache, the snapshots of sessions and the calls in flight share a [`Tablet`]. Its bounds
+//! never change. Each answer of the master replaces its replicas as a whole, so an earlier snapshot
+//! follows a leader that moved. Between two answers the client itself learns which replica leads
+//! and which is unreachable. It keeps that knowledge in atomics beside the list and drops both
+//! together. Invariant: the leader is the replica that the master named or that executed a Write; a
+//! guess is kept apart. Choosing a replica for a call is the job of `retry/replica_picker.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,12 +23,13 @@ pub(crate) struct Tablet {
     replicas: RwLock<Arc<ReplicaSet>>,
     /// Counts the answers of the master that this tablet has taken over.
     generation: AtomicU64,
-    /// A server said that it does not have this tablet, so the replicas have to be asked for again.
+    /// A server said that it does not have this tablet, so the client must ask for its replicas
+    /// again.
     is_stale: AtomicBool,
 }
 
 impl Tablet {
-    /// A tablet of which nothing is known yet but what the master said.
+    /// A tablet with the master's data only.
     pub(crate) fn new(id: String, partition: Partition, replicas: Vec<Replica>) -> Tablet {
         Tablet {
             id,
@@ -49,32 +50,33 @@ impl Tablet {
         &self.partition
     }
 
-    /// Whether the tablet holds rows with this partition key. Whoever routes rows has an index of its own.
+    /// Whether the tablet holds rows with this partition key. The code that routes rows uses its
+    /// own index.
     #[cfg(any(test, feature = "harness"))]
     pub(crate) fn contains(&self, partition_key: &[u8]) -> bool {
         let Partition { start, end, .. } = &self.partition;
         start.as_ref() <= partition_key && (end.is_empty() || partition_key < end.as_ref())
     }
 
-    /// The replicas as last told by the master.
+    /// The replicas of the master's last answer.
     pub(crate) fn replicas(&self) -> Arc<ReplicaSet> {
         self.replicas.read().clone()
     }
 
-    /// Takes over a newer list of replicas, and forgets what was learnt about the old one.
+    /// Takes over a newer list of replicas, and forgets what the client learnt about the old one.
     pub(crate) fn refresh(&self, replicas: Arc<ReplicaSet>) {
         *self.replicas.write() = replicas;
         self.is_stale.store(false, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Grows with every refresh: whoever needs newer replicas than those seen at a generation can tell
-    /// whether somebody else has asked meanwhile.
+    /// Grows with every refresh. A caller that needs newer replicas than those of some generation
+    /// can tell whether another caller has already asked.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The replicas have to be asked for again before the next call.
+    /// Makes the client ask for the replicas again before the next call.
     pub(crate) fn mark_stale(&self) {
         self.is_stale.store(true, Ordering::Release);
     }
@@ -92,21 +94,21 @@ pub(crate) struct Replica {
     pub(crate) server_uuid: String,
     /// Where that server listens; the first address that it registered.
     pub(crate) address: HostPort,
-    /// The server's place in the network, such as `/rack1`; empty when places are not assigned.
+    /// The server's location, such as `/rack1`; empty when the cluster assigns none.
     pub(crate) location: String,
     /// Whether the master believes that this replica leads.
     pub(crate) is_leader: bool,
 }
 
-/// The replicas of a tablet at one answer of the master, and what was learnt about them since.
+/// The replicas of a tablet in one answer of the master, and what the client has learnt since.
 #[derive(Debug)]
 pub(crate) struct ReplicaSet {
     replicas: Vec<Replica>,
-    /// Index of the replica that leads as far as is known, or `NO_LEADER`.
+    /// Index of the presumed leader, or `NO_LEADER`.
     leader: AtomicUsize,
-    /// Index of the replica that Writes try, because the leader is of no use, or `NO_LEADER`.
+    /// Index of the replica that Writes try while the leader is of no use, or `NO_LEADER`.
     guess: AtomicUsize,
-    /// Bit i: replica i could not be reached. A tablet has at most 7 voters, so 64 bits are plenty; a
+    /// Bit i: replica i is unreachable. A tablet has at most 7 voters, so 64 bits are plenty; a
     /// replica beyond them is never marked.
     failed: AtomicU64,
 }
@@ -114,7 +116,7 @@ pub(crate) struct ReplicaSet {
 const NO_LEADER: usize = usize::MAX;
 
 impl ReplicaSet {
-    /// A set of which nothing is known yet but what the master said.
+    /// A set with the master's data only.
     pub(crate) fn new(replicas: Vec<Replica>) -> ReplicaSet {
         let leader = replicas.iter().position(|replica| replica.is_leader).unwrap_or(NO_LEADER);
         let guess = AtomicUsize::new(NO_LEADER);
@@ -126,12 +128,12 @@ impl ReplicaSet {
         &self.replicas
     }
 
-    /// Index of the replica that leads as far as is known, unless it could not be reached.
+    /// Index of the presumed leader, unless it is unreachable.
     pub(crate) fn leader(&self) -> Option<usize> {
         self.reachable(self.leader.load(Ordering::Relaxed))
     }
 
-    /// Index of the replica that Writes try first when no leader is known.
+    /// Index of the replica that Writes try first without a known leader.
     pub(crate) fn guess(&self) -> Option<usize> {
         self.reachable(self.guess.load(Ordering::Relaxed))
     }
@@ -142,18 +144,18 @@ impl ReplicaSet {
 
     /// The replica has executed a Write, which only a leader does.
     pub(crate) fn mark_leader(&self, index: usize) {
-        // Nearly always it is known, and then nothing is written to memory that all calls share.
+        // The leader is nearly always known, and then this store to shared memory is skipped.
         if self.leader.load(Ordering::Relaxed) != index {
             self.leader.store(index, Ordering::Relaxed);
         }
     }
 
-    /// Other Writes are to try this replica first.
+    /// Makes other Writes try this replica first.
     pub(crate) fn mark_guess(&self, index: usize) {
         self.guess.store(index, Ordering::Relaxed);
     }
 
-    /// Ends the belief that this replica leads, if that is what is believed.
+    /// Clears the presumed leader if it is this replica.
     pub(crate) fn mark_follower(&self, index: usize) {
         for believed in [&self.leader, &self.guess] {
             let _ =
@@ -161,14 +163,14 @@ impl ReplicaSet {
         }
     }
 
-    /// Leaves this replica out until the master is asked again.
+    /// Excludes this replica until the client asks the master again.
     pub(crate) fn mark_failed(&self, index: usize) {
         if index < 64 {
             self.failed.fetch_or(1 << index, Ordering::Relaxed);
         }
     }
 
-    /// Whether the replica could not be reached.
+    /// Whether the replica is unreachable.
     pub(crate) fn has_failed(&self, index: usize) -> bool {
         index < 64 && self.failed.load(Ordering::Relaxed) & (1 << index) != 0
     }
@@ -189,7 +191,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Replicas on ports 1, 2, ... of which the one at `leader` leads.
+    /// Replicas on ports 1, 2, ...; the one at `leader` leads.
     pub(crate) fn replicas(count: u16, leader: Option<u16>) -> Vec<Replica> {
         (0..count)
             .map(|index| Replica {

@@ -1,21 +1,22 @@
-//! The order-preserving encoding of key cells, in which Kudu compares primary keys and ranges and from
-//! which it hashes.
+//! The order-preserving encoding of key cells. Kudu compares primary keys and ranges in it, and
+//! hashes it.
 //!
-//! An integer is big-endian with its sign bit flipped, so that bytes compare as numbers do. A string is as
-//! it is when it ends the group of columns; before other columns its zero bytes become `00 01` and `00 00`
-//! ends it, so that a shorter string still comes first. An absent cell is the least value of its type.
-//! Called for partition keys here, and by the scanner for bounds and lookups.
+//! An integer is big-endian with its sign bit flipped, so bytes compare like numbers. A string at
+//! the end of its group of columns is unchanged. Before other columns its zero bytes become `00 01`
+//! and `00 00` ends it, so a shorter string still comes first. An absent cell is the least value of
+//! its type. Partition keys use the encoding here; the scanner uses it for bounds and lookups.
 
 use crate::schema::DataType;
 
-/// Where key cells are taken from: the row that is being encoded, or values that a caller handed in.
+/// The source of key cells: the row in progress, or the caller's values.
 pub(crate) trait KeyCells {
-    /// The bytes of a column's cell: little-endian fixed width, or a string's bytes. None when it is not set.
+    /// The bytes of a column's cell: little-endian fixed width, or a string's bytes. `None` if it
+    /// is not set.
     fn cell(&self, column: usize) -> Option<&[u8]>;
 }
 
-/// Appends a cell's encoding. `cell` has the width of its type, which every source of cells has checked;
-/// one that has not is taken for absent.
+/// Appends a cell's encoding. Every source has checked that `cell` has the width of its type; a
+/// cell of another width counts as absent.
 #[inline]
 pub(crate) fn encode_key_cell(cell: &[u8], data_type: DataType, is_last: bool, key: &mut Vec<u8>) {
     if data_type.is_variable_length() {
@@ -32,7 +33,7 @@ pub(crate) fn encode_key_cell(cell: &[u8], data_type: DataType, is_last: bool, k
     }
 }
 
-/// Appends the encoding of the least value of a type, which stands for a cell that is not set.
+/// Appends the encoding of a type's least value, which stands for an absent cell.
 pub(crate) fn encode_least(data_type: DataType, is_last: bool, key: &mut Vec<u8>) {
     if data_type.is_variable_length() {
         encode_string(&[], is_last, key);

@@ -1,7 +1,7 @@
 //! MurmurHash2-64A: the hash by which Kudu chooses buckets.
 //!
-//! The algorithm is Austin Appleby's, which he put into the public domain; Kudu fixes byte order
-//! (little-endian) and widens a 32-bit seed. Called by the hash dimensions of a partition schema.
+//! Austin Appleby put the algorithm into the public domain. Kudu fixes the byte order
+//! (little-endian) and widens a 32-bit seed. The hash dimensions of a partition schema call it.
 
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;

@@ -1,14 +1,15 @@
 //! Where a row belongs: its hash buckets, then its range columns.
 //!
-//! Invariant: the hash part has four bytes for each hash dimension of the row's range, the rest is the
-//! range part; keys are ordered by the one, then by the other. A key of usual size is held in place,
-//! without an allocation. The tests' and fuzz targets' way to check what [`super::TabletMap`] finds.
+//! Invariant: the hash part has four bytes for each hash dimension of the row's range, and the rest
+//! is the range part. Keys are ordered by the hash part, then by the range part. A key of usual
+//! size is held in place, without an allocation. Tests use it to check what [`super::TabletMap`]
+//! finds.
 
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-/// Keys up to this size are not on the heap: one hash dimension and a string of 32 bytes.
+/// Keys up to this size stay off the heap: one hash dimension and a string of 32 bytes.
 const INLINE_BYTES: usize = 36;
 
 /// An encoded partition key.

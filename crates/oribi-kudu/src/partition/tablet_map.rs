@@ -1,9 +1,9 @@
 //! From a row to its tablet, in a few loads and without a lock.
 //!
-//! Owns: an index over the tablets that a table had at one moment. Ranges come first, sorted by where they
-//! start; each has a table from the number of its buckets to the tablet. A table that is only hashed, the
-//! usual case, has one range without bounds, and the range columns are not even encoded. Invariant: a map
-//! is never changed; a session that meets a key without a tablet makes a new one from a new snapshot.
+//! It owns an index over the tablets that a table had at one moment. Ranges come first, sorted by
+//! start; each maps the numbers of its buckets to a tablet. A table with hashing only, the usual
+//! case, has one range without bounds and skips the encoding of range columns. Invariant: a map
+//! never changes. A session that meets a key without a tablet builds a new map from a new snapshot.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const NO_TABLET: u32 = u32::MAX;
 pub(crate) struct TabletMap {
     schema: PartitionSchema,
     ranges: Vec<Range>,
-    /// There is one range and it has no bounds, so that rows need not be looked at for it.
+    /// There is one range without bounds, so rows need no range lookup.
     is_one_range: bool,
 }
 
@@ -27,12 +27,12 @@ struct Range {
     /// Empty: no bound.
     end: Box<[u8]>,
     hash: Arc<[HashDimension]>,
-    /// By number of bucket, the first dimension counting most.
+    /// By bucket number, the first dimension most significant.
     tablets: Box<[u32]>,
 }
 
 impl TabletMap {
-    /// Builds the index over partitions. A tablet's number is its place among them.
+    /// Builds the index over partitions. A tablet's number is its index among them.
     pub(crate) fn new<'a>(
         schema: &PartitionSchema,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -40,8 +40,9 @@ impl TabletMap {
         TabletMap::numbered(schema, (0..NO_TABLET).zip(partitions))
     }
 
-    /// Builds the index over partitions, each with the number that the caller gives its tablet. A tablet that
-    /// does not fit the partition schema is left out: its keys are then not found and the caller looks again.
+    /// Builds the index over partitions, with the caller's number for each tablet. It leaves out a
+    /// tablet that does not match the partition schema; the caller then misses its keys and looks
+    /// again.
     pub(crate) fn numbered<'a>(
         schema: &PartitionSchema,
         partitions: impl IntoIterator<Item = (u32, &'a Partition)>,
@@ -63,7 +64,7 @@ impl TabletMap {
         TabletMap { schema: schema.clone(), ranges, is_one_range }
     }
 
-    /// The number of the tablet that holds a row. `scratch` is overwritten.
+    /// The number of the tablet that holds a row. It overwrites `scratch`.
     #[inline]
     pub(crate) fn locate(&self, cells: &impl KeyCells, scratch: &mut Vec<u8>) -> Option<usize> {
         let range =
@@ -100,7 +101,7 @@ impl Range {
     }
 }
 
-/// The place of a combination of buckets, or nothing when it is none of this hash schema.
+/// The index of a combination of buckets; `None` if this hash schema does not have it.
 fn slot_of(hash: &[HashDimension], buckets: &[u32]) -> Option<usize> {
     if hash.len() != buckets.len() {
         return None;

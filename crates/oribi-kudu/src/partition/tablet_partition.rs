@@ -1,9 +1,10 @@
 //! The part of a table that one tablet holds.
 //!
-//! Invariant: `start` is inclusive and `end` exclusive, as the server sent them. Either may be shorter than
-//! its hash part: the server fills the gaps between the hash dimensions by cutting zero buckets off a start
-//! and by counting up the last bucket of an end, so the buckets themselves are taken from their own list.
-//! Held by the cache of tablets; a session makes its [`super::TabletMap`] from them.
+//! Invariant: `start` is inclusive and `end` exclusive, as the server sent them. Either may be
+//! shorter than its hash part. The server fills the gaps between hash dimensions: it cuts zero
+//! buckets off a start and increments the last bucket of an end. The buckets therefore come from
+//! their own list. The cache of tablets holds these partitions; a session builds its
+//! [`super::TabletMap`] from them.
 
 use bytes::Bytes;
 
@@ -19,7 +20,7 @@ pub(crate) struct Partition {
     pub hash_buckets: Vec<u32>,
     /// First partition key.
     pub start: Bytes,
-    /// The partition key behind the last one.
+    /// The partition key after the last one.
     pub end: Bytes,
 }
 

@@ -8,7 +8,7 @@ use crate::proto::common::{PartitionPb, RangeSchemaPb, SchemaPb};
 use crate::row_operation::encode_bounds;
 use crate::schema::{ColumnSchema, Value};
 
-/// Cells by column, as a caller of the crate's own code would hold them.
+/// Cells by column, as this crate's own code holds them.
 #[derive(Debug)]
 struct Cells(Vec<Vec<u8>>);
 
@@ -146,8 +146,8 @@ fn a_range_can_have_a_hash_schema_of_its_own() {
     );
 }
 
-/// One tablet for every combination of buckets and range, bounded the way the server bounds them: zero
-/// buckets cut off an open start, the last bucket counted up for an open end.
+/// One tablet for every combination of buckets and range, with the server's bounds: zero buckets
+/// cut off an open start, the last bucket counted up for an open end.
 fn tablets(schema: &PartitionSchema, cuts: &[Vec<u8>]) -> Vec<Partition> {
     let mut edges = vec![Vec::new()];
     edges.extend_from_slice(cuts);
@@ -200,15 +200,15 @@ fn tablets(schema: &PartitionSchema, cuts: &[Vec<u8>]) -> Vec<Partition> {
     partitions
 }
 
-/// Where a row belongs, worked out the slow way: every tablet is asked whether the key is between its
-/// bounds, the hash part compared first.
+/// The slow search for a row's tablet: it compares the key with the bounds of every tablet, the
+/// hash part first.
 fn tablet_of_key(partitions: &[Partition], key: &PartitionKey) -> Vec<usize> {
     let holds = |partition: &Partition| {
         let split = |bound: &[u8]| {
             let hash = bound.len().min(key.hash().len());
             PartitionKey::new(&bound[..hash], &bound[hash..])
         };
-        // A start whose zero buckets were cut off stands before the key all the same.
+        // A start with its zero buckets cut off still sorts before the key.
         split(&partition.start) <= *key
             && (partition.end.is_empty() || *key < split(&partition.end))
     };
@@ -280,8 +280,8 @@ proptest! {
         prop_assert_eq!(ordered, values(&a).cmp(&values(&b)));
     }
 
-    /// The map and the slow search find the same tablet, and exactly one, for tables with up to two hash
-    /// dimensions, up to five ranges and a hash schema of its own in one of them.
+    /// The map and the slow search find the same tablet, and exactly one, for tables with up to two
+    /// hash dimensions, up to five ranges and a hash schema of its own in one of them.
     #[test]
     fn rows_find_their_tablet(
         rows in prop::collection::vec(cells(), 1..20),
@@ -289,14 +289,14 @@ proptest! {
         mut cuts in prop::collection::btree_set(-40_i32..40, 0..5),
         custom in any::<bool>(),
     ) {
-        // The range column is an integer, so that a cut is easy to write down.
+        // The range column is an integer, so a cut is easy to write down.
         let hash = hash.iter().map(|(columns, buckets, seed)| hashed(columns, *buckets, *seed)).collect();
         let mut schema = partition_schema(hash, &[2]);
         if custom {
             cuts.extend([-3, 7]);
             let own = partition_schema(vec![hashed(&[1, 4], 3, 5)], &[2]);
             let key = |value: i32| key_encoding::order_preserving(value.to_le_bytes()).into();
-            // All cuts between the two would have to share it; there are none.
+            // All cuts between the two would have to share it; the test makes none.
             cuts.retain(|cut| !(-2..7).contains(cut));
             schema.custom = [CustomRange { start: key(-3), end: key(7), hash: own.hash.clone() }].into();
         }
@@ -308,7 +308,7 @@ proptest! {
         for row in &rows {
             let found = map.locate(row, &mut scratch);
             let key = schema.partition_key_of(row);
-            // Buckets of ranges with different hash schemas mean nothing to each other.
+            // Buckets of ranges with different hash schemas are not comparable.
             let same_schema = |index: &usize| {
                 let start = partitions[*index].range_start();
                 schema.hash_dimensions_of_range(start) == schema.hash_dimensions_of_range(key.range())
@@ -326,7 +326,7 @@ proptest! {
         }
     }
 
-    /// A row in a range that was dropped has no tablet, and those beside it keep theirs.
+    /// A row in a dropped range has no tablet, and its neighbours keep theirs.
     #[test]
     fn uncovered_rows_are_not_found(row in cells(), cut in -30_i32..30) {
         let schema = partition_schema(vec![hashed(&[0], 3, 0)], &[2]);

@@ -1,7 +1,7 @@
-//! Messages that clients exchange among themselves: a part of a scan, to be scanned by somebody else.
+//! Messages between clients: a part of a scan for another client.
 //!
-//! The format is that of Kudu's own clients, so that a token made here can be used there and the other way
-//! round. Fields that only save the receiver a question to the master are read but not written.
+//! The format is that of Kudu's own clients, so tokens work in both directions. The client reads
+//! but does not write the fields that only save the receiver a question to the master.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::rpc::SignedTokenPb;
 /// A part of a scan.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct ScanTokenPb {
-    /// What the receiver has to know; no feature has been defined yet.
+    /// Features that the receiver must know; none is defined yet.
     #[prost(int32, repeated, packed = "false", tag = "1")]
     pub feature_flags: Vec<i32>,
     #[prost(string, optional, tag = "2")]

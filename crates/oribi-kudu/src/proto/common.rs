@@ -1,7 +1,7 @@
 //! Messages that masters and tablet servers share: columns and schemas, partitioning, encoded rows,
 //! predicates, the status of an operation, addresses.
 //!
-//! Called by the schema, partition, session, scanner and table code, each of which converts its own types.
+//! The schema, partition, session, scanner and table code calls it; each converts its own types.
 
 use bytes::Bytes;
 
@@ -180,7 +180,8 @@ pub(crate) struct HashBucketSchemaPb {
     pub seed: Option<u32>,
 }
 
-/// The columns of range partitioning; present and empty means none, absent means the whole primary key.
+/// The columns of range partitioning; present and empty means none, absent means the whole primary
+/// key.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct RangeSchemaPb {
     #[prost(message, repeated, tag = "1")]
@@ -207,7 +208,8 @@ pub(crate) struct PartitionSchemaPb {
     pub custom_hash_schema_ranges: Vec<RangeWithHashSchemaPb>,
 }
 
-/// The part of a table that one tablet holds: start inclusive, end exclusive, both as partition keys.
+/// The part of a table that one tablet holds: start inclusive, end exclusive, both as partition
+/// keys.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct PartitionPb {
     #[prost(int32, repeated, packed = "true", tag = "1")]
@@ -261,41 +263,13 @@ pub(crate) struct RowOperationsPb {
 /// The status of an operation.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct AppStatusPb {
-    /// See [`AppStatusCodePb`].
-    #[prost(enumeration = "AppStatusCodePb", required, tag = "1")]
+    /// An enum of Kudu; see [`crate::StatusCode`].
+    #[prost(int32, required, tag = "1")]
     pub code: i32,
     #[prost(string, optional, tag = "2")]
     pub message: Option<String>,
     #[prost(int32, optional, tag = "4")]
     pub posix_code: Option<i32>,
-}
-
-/// The codes of [`AppStatusPb`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub(crate) enum AppStatusCodePb {
-    Ok = 0,
-    NotFound = 1,
-    Corruption = 2,
-    NotSupported = 3,
-    InvalidArgument = 4,
-    IoError = 5,
-    AlreadyPresent = 6,
-    RuntimeError = 7,
-    NetworkError = 8,
-    IllegalState = 9,
-    NotAuthorized = 10,
-    Aborted = 11,
-    RemoteError = 12,
-    ServiceUnavailable = 13,
-    TimedOut = 14,
-    Uninitialized = 15,
-    ConfigurationError = 16,
-    Incomplete = 17,
-    EndOfFile = 18,
-    Cancelled = 19,
-    Immutable = 20,
-    UnknownError = 999,
 }
 
 /// A server as one of its starts: the number grows with every restart.

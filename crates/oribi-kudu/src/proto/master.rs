@@ -1,8 +1,8 @@
-//! Messages of `kudu.master.MasterService`: finding the leader, tables, the places of tablets, the list
-//! of tablet servers.
+//! Messages of `kudu.master.MasterService`: finding the leader, tables, the locations of tablets,
+//! the list of tablet servers.
 //!
-//! Every reply may carry an error instead of its other fields. Called by the master, table and
-//! meta cache code.
+//! Every reply may have an error instead of its other fields. The master, table and meta cache code
+//! calls it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::rpc::SignedTokenPb;
 /// The name of the service in a call's header.
 pub(crate) const SERVICE_NAME: &str = "kudu.master.MasterService";
 
-/// What a call may require of a master; a server that does not know a flag refuses the call.
+/// Features that a call may require of a master; a server without one of them refuses the call.
 pub(crate) mod feature {
     pub(crate) const RANGE_PARTITION_BOUNDS: u32 = 1;
     pub(crate) const ADD_DROP_RANGE_PARTITIONS: u32 = 2;
@@ -28,33 +28,11 @@ pub(crate) mod feature {
 /// Why a master refused a request.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct MasterErrorPb {
-    /// See [`MasterErrorCodePb`].
-    #[prost(enumeration = "MasterErrorCodePb", required, tag = "1")]
+    /// An enum of Kudu; see [`crate::MasterErrorCode`].
+    #[prost(int32, required, tag = "1")]
     pub code: i32,
     #[prost(message, required, tag = "2")]
     pub status: AppStatusPb,
-}
-
-/// The codes of [`MasterErrorPb`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub(crate) enum MasterErrorCodePb {
-    UnknownError = 1,
-    InvalidSchema = 2,
-    TableNotFound = 3,
-    TableAlreadyPresent = 4,
-    TooManyTablets = 5,
-    CatalogManagerNotInitialized = 6,
-    NotTheLeader = 7,
-    ReplicationFactorTooHigh = 8,
-    TabletNotRunning = 9,
-    EvenReplicationFactor = 10,
-    IllegalReplicationFactor = 11,
-    IncompatibleReplicaManagement = 12,
-    HiveMetastoreError = 13,
-    NotAuthorized = 14,
-    MasterAlreadyPresent = 15,
-    TableSoftDeleted = 16,
 }
 
 /// The role of a replica in its consensus group; also the role of a master.
@@ -77,7 +55,7 @@ pub(crate) struct TableIdentifierPb {
     pub table_name: Option<String>,
 }
 
-/// Asks a master for its role and for what a client needs to authenticate.
+/// Asks a master for its role and for the client's credentials.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct ConnectToMasterRequestPb {}
 
@@ -152,7 +130,7 @@ pub(crate) struct IsCreateTableDoneResponsePb {
     pub done: Option<bool>,
 }
 
-/// Asks for what is known of a table.
+/// Asks for the schema and the properties of a table.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct GetTableSchemaRequestPb {
     #[prost(message, required, tag = "1")]
@@ -438,8 +416,8 @@ pub(crate) enum ReplicaTypeFilterPb {
     Unknown = 999,
 }
 
-/// Asks for the tablets of a range of partition keys: by plain keys, or, for tables whose ranges have
-/// hash dimensions of their own, by keys in two parts.
+/// Asks for the tablets of a range of partition keys: by plain keys, or, for tables whose ranges
+/// have hash dimensions of their own, by keys in two parts.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct GetTableLocationsRequestPb {
     #[prost(message, required, tag = "1")]
@@ -477,7 +455,7 @@ pub(crate) struct GetTableLocationsResponsePb {
     pub ts_infos: Vec<TsInfoPb>,
 }
 
-/// One tablet and where its replicas are.
+/// One tablet and the locations of its replicas.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct TabletLocationsPb {
     #[prost(bytes = "bytes", required, tag = "1")]
@@ -543,7 +521,7 @@ pub(crate) struct TabletServerEntryPb {
     pub state: Option<i32>,
 }
 
-/// What an administrator has set a tablet server to.
+/// The state that an administrator has set for a tablet server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum TabletServerStatePb {

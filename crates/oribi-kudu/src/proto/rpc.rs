@@ -1,20 +1,20 @@
-//! Messages of the RPC layer itself: the headers of calls and replies, negotiation, and the signed tokens
-//! that authenticate a connection or authorise a request.
+//! Messages of the RPC layer itself: the headers of calls and replies, negotiation, and the signed
+//! tokens that authenticate a connection or authorise a request.
 //!
-//! Called by the codec, the negotiation and the messenger; tokens pass through the client unread, apart
-//! from their expiry.
+//! The codec, the negotiation and the messenger call it. The client reads only the expiry of a
+//! token.
 
 use bytes::Bytes;
 
-/// What opens every frame from the client to the server.
+/// The header of every frame from the client to the server.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RequestHeaderPb {
     #[prost(int32, required, tag = "3")]
     pub call_id: i32,
     #[prost(message, optional, tag = "6")]
     pub remote_method: Option<RemoteMethodPb>,
-    /// How long the caller waits, in milliseconds. A call without it is the first that a full service
-    /// queue evicts.
+    /// How long the caller waits, in milliseconds. A full service queue evicts calls without it
+    /// first.
     #[prost(uint32, optional, tag = "10")]
     pub timeout_millis: Option<u32>,
     #[prost(uint32, repeated, packed = "false", tag = "11")]
@@ -34,7 +34,7 @@ pub(crate) struct RemoteMethodPb {
     pub method_name: String,
 }
 
-/// Names one logical request over all its attempts, so that the server runs it once.
+/// Identifies one logical request over all its attempts, so that the server runs it once.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct RequestIdPb {
     #[prost(string, required, tag = "1")]
@@ -48,10 +48,10 @@ pub(crate) struct RequestIdPb {
     pub attempt_no: i64,
 }
 
-/// What opens every frame from the server to the client.
+/// The header of every frame from the server to the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ResponseHeaderPb {
-    /// Required by the protocol; read as optional, because a missing one must not pass for call 0.
+    /// Required by the protocol; read as optional, because a missing one must not count as call 0.
     #[prost(int32, optional, tag = "1")]
     pub call_id: Option<i32>,
     #[prost(bool, optional, tag = "2")]
@@ -61,7 +61,7 @@ pub(crate) struct ResponseHeaderPb {
     pub sidecar_offsets: Vec<u32>,
 }
 
-/// The body of a reply whose header says that it is an error.
+/// The body of a reply whose header marks an error.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ErrorStatusPb {
     #[prost(string, required, tag = "1")]
@@ -101,8 +101,8 @@ pub(crate) struct NegotiatePb {
     /// See [`RpcFeatureFlagPb`].
     #[prost(enumeration = "RpcFeatureFlagPb", repeated, packed = "false", tag = "1")]
     pub supported_features: Vec<i32>,
-    /// See [`NegotiateStepPb`]. Required by the protocol; read as optional, because a missing one must not
-    /// pass for success, which is 0.
+    /// See [`NegotiateStepPb`]. Required by the protocol; read as optional, because a missing one
+    /// must not count as success, which is 0.
     #[prost(enumeration = "NegotiateStepPb", optional, tag = "2")]
     pub step: Option<i32>,
     #[prost(bytes = "bytes", optional, tag = "3")]
@@ -139,7 +139,7 @@ pub(crate) enum NegotiateStepPb {
     Unknown = 999,
 }
 
-/// What a peer's RPC layer can do.
+/// The features of a peer's RPC layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum RpcFeatureFlagPb {
@@ -149,7 +149,7 @@ pub(crate) enum RpcFeatureFlagPb {
     TlsAuthenticationOnly = 3,
 }
 
-/// A way to authenticate: the client offers several, the server answers with the one it chose.
+/// An authentication method: the client offers several, and the server answers with its choice.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct AuthenticationTypePb {
     #[prost(oneof = "authentication_type_pb::Type", tags = "1, 2, 3, 4")]
@@ -158,7 +158,7 @@ pub(crate) struct AuthenticationTypePb {
 
 /// The choices of [`AuthenticationTypePb`]; each is a message without fields.
 pub(crate) mod authentication_type_pb {
-    /// The way to authenticate.
+    /// The authentication method.
     #[derive(Clone, PartialEq, Eq, prost::Oneof)]
     pub(crate) enum Type {
         #[prost(message, tag = "1")]
@@ -176,7 +176,7 @@ pub(crate) mod authentication_type_pb {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct EmptyPb {}
 
-/// The first frame after negotiation; Kudu's servers ignore what is in it.
+/// The first frame after negotiation; Kudu's servers ignore its content.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct ConnectionContextPb {}
 
@@ -192,7 +192,7 @@ pub(crate) struct SignedTokenPb {
     pub signing_key_seq_num: Option<i64>,
 }
 
-/// The readable part of a token: the client wants only to know how long it is good.
+/// The readable part of a token: the client needs only its expiry.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct TokenPb {
     /// Seconds since 1970-01-01T00:00:00Z after which servers refuse the token.

@@ -1,8 +1,7 @@
 //! Messages of `kudu.tserver.TabletServerService`: writes, scans, lookups.
 //!
-//! Called by the session, the scanner and the lookup code. A Write is not built from
-//! [`WriteRequestPb`] where speed counts: the session lays its pieces out itself and a test compares the
-//! two.
+//! The session, the scanner and the lookup code call it. On the fast path a Write is not built from
+//! [`WriteRequestPb`]: the session lays out its pieces itself, and a test compares the two.
 
 use bytes::Bytes;
 
@@ -15,7 +14,8 @@ use super::rpc::SignedTokenPb;
 /// The name of the service in a call's header.
 pub(crate) const SERVICE_NAME: &str = "kudu.tserver.TabletServerService";
 
-/// What a call may require of a tablet server; a server that does not know a flag refuses the call.
+/// Features that a call may require of a tablet server; a server without one of them refuses the
+/// call.
 pub(crate) mod feature {
     pub(crate) const COLUMN_PREDICATES: u32 = 1;
     pub(crate) const COLUMNAR_LAYOUT: u32 = 5;
@@ -25,45 +25,14 @@ pub(crate) mod feature {
 /// Why a tablet server refused a request.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct TabletServerErrorPb {
-    /// See [`TabletServerErrorCodePb`].
-    #[prost(enumeration = "TabletServerErrorCodePb", required, tag = "1")]
+    /// An enum of Kudu; see [`crate::TabletServerErrorCode`].
+    #[prost(int32, required, tag = "1")]
     pub code: i32,
     #[prost(message, required, tag = "2")]
     pub status: AppStatusPb,
 }
 
-/// The codes of [`TabletServerErrorPb`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub(crate) enum TabletServerErrorCodePb {
-    UnknownError = 1,
-    InvalidSchema = 2,
-    InvalidRowBlock = 3,
-    InvalidMutation = 4,
-    MismatchedSchema = 5,
-    TabletNotFound = 6,
-    ScannerExpired = 7,
-    InvalidScanSpec = 8,
-    InvalidConfig = 9,
-    TabletAlreadyExists = 10,
-    TabletHasANewerSchema = 11,
-    TabletNotRunning = 12,
-    InvalidSnapshot = 13,
-    InvalidScanCallSeqId = 14,
-    NotTheLeader = 15,
-    WrongServerUuid = 16,
-    CasFailed = 17,
-    AlreadyInprogress = 18,
-    Throttled = 19,
-    TabletFailed = 20,
-    NotAuthorized = 21,
-    TxnIllegalState = 22,
-    TxnOpAlreadyApplied = 23,
-    TxnLockedAbort = 24,
-    TxnLockedRetryOp = 25,
-}
-
-/// Asks whether the server answers; the client itself has no use for it.
+/// Asks whether the server answers; the client itself does not use it.
 #[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct PingRequestPb {}
@@ -96,8 +65,8 @@ pub(crate) struct WriteRequestPb {
     pub txn_id: Option<i64>,
 }
 
-/// The reply to [`WriteRequestPb`]: either all rows failed with `error`, or each of `per_row_errors`
-/// names a row that failed while the others were applied.
+/// The reply to [`WriteRequestPb`]: either all rows failed with `error`, or each of
+/// `per_row_errors` names a row that failed while the others were applied.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct WriteResponsePb {
     #[prost(message, optional, tag = "1")]
@@ -121,7 +90,7 @@ pub(crate) struct PerRowErrorPb {
     pub error: AppStatusPb,
 }
 
-/// What a request cost the server.
+/// The cost of a request on the server.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct ResourceMetricsPb {
     #[prost(int64, optional, tag = "1")]
@@ -220,7 +189,7 @@ pub(crate) struct ScanRequestPb {
     /// 0 opens the scanner; a wrong number kills it.
     #[prost(uint32, optional, tag = "3")]
     pub call_seq_id: Option<u32>,
-    /// A hint, in bytes, that the server looks at only after each block of rows.
+    /// A hint, in bytes, that the server checks only after each block of rows.
     #[prost(uint32, optional, tag = "4")]
     pub batch_size_bytes: Option<u32>,
     #[prost(bool, optional, tag = "5")]

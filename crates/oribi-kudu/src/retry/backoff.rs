@@ -1,27 +1,28 @@
-//! How long to wait before an attempt is repeated.
+//! The delay before the next attempt.
 //!
-//! Two shapes, both from the C++ client so that a cluster sees the same pressure from either. Writes wait
-//! linearly: a busy tablet server is free again soon, and a long sleep costs throughput. Calls to masters
-//! and scans wait exponentially up to about five seconds. Both add a random part so that many clients that
-//! failed together do not come back together. The random number is a parameter, so the arithmetic is testable.
+//! Both shapes are those of the C++ client, so a cluster sees the same load from either. Writes
+//! back off linearly: a busy tablet server is soon free again, and a long sleep costs throughput.
+//! Calls to masters and scans back off exponentially, up to about five seconds. Both add jitter, so
+//! that clients that failed together do not return together. The random number is a parameter, so
+//! the arithmetic is testable.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How the wait grows with the attempts.
+/// How the delay grows with the attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backoff {
-    /// The number of the attempt in milliseconds, plus up to 4 ms.
+    /// The attempt number in milliseconds, plus up to 4 ms.
     Linear,
-    /// 10 to 19 ms, doubled with every attempt after the first, eight times at most.
+    /// 10 to 19 ms, doubled with every attempt after the first, at most eight times.
     Exponential,
 }
 
 impl Backoff {
-    /// The wait after attempt number `attempt`, counted from 1.
+    /// The delay after attempt number `attempt`, counted from 1.
     pub(crate) fn delay(self, attempt: u32) -> Duration {
-        // Without entropy the wait merely loses its random part.
+        // Without entropy the delay merely loses its jitter.
         self.delay_with(attempt, getrandom::u32().unwrap_or(0))
     }
 
@@ -36,7 +37,8 @@ impl Backoff {
     }
 }
 
-/// Waits, unless the deadline comes first: then it returns false at once, because nothing more can be tried.
+/// Waits. If the deadline comes first, it returns false at once, because there is no time for
+/// another attempt.
 pub(crate) async fn pause(delay: Duration, deadline: Instant) -> bool {
     if Instant::now() + delay >= deadline {
         return false;
@@ -45,8 +47,8 @@ pub(crate) async fn pause(delay: Duration, deadline: Instant) -> bool {
     true
 }
 
-/// Waits for something, at most until the deadline: others may hold what is waited for longer than the caller
-/// has time.
+/// Waits for a future, at most until the deadline: another holder may need longer than the caller
+/// has.
 pub(crate) async fn until<T>(deadline: Instant, wanted: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout_at(deadline, wanted).await.ok()
 }

@@ -1,9 +1,10 @@
-//! The decision table of calls to tablets: what to do about each way in which an attempt can fail.
+//! The decision table of calls to tablets: a remedy for each way in which an attempt can fail.
 //!
-//! Pure, and exhaustive over the codes, so that every code has been thought about once. The table is that of
-//! the C++ client, with one difference: an attempt that merely took too long goes to another replica instead
-//! of failing the batch, because a paused server would otherwise cost the whole deadline. Request ids make
-//! that safe for writes. The master's errors are judged in `master.rs`, because none of them has a replica.
+//! It is pure, and exhaustive over the codes, so every code has a deliberate entry. The table is
+//! that of the C++ client, with one difference: an attempt that timed out moves to another replica
+//! instead of failing the batch. Otherwise a paused server would cost the whole deadline; request
+//! ids make the move safe for writes. `master.rs` judges the master's errors, because none of them
+//! has a replica.
 
 use crate::error::{RpcErrorCode, StatusCode, TabletServerErrorCode, refusal_code};
 use crate::rpc::RpcError;
@@ -13,7 +14,7 @@ use crate::rpc::RpcError;
 pub(crate) enum Remedy {
     /// Wait a little and send to the same replica: it is overloaded.
     SameReplica,
-    /// The server cannot be reached: leave it out and send to another replica.
+    /// The server is unreachable: exclude it and send to another replica.
     OtherReplica,
     /// The replica does not lead, or cannot serve now: try the others.
     NotTheLeader,
@@ -23,11 +24,11 @@ pub(crate) enum Remedy {
     RenewAuthnToken,
     /// Get a new authorization token for the table from the master, then send again.
     RenewAuthzToken,
-    /// Nothing that the client does would change the answer.
+    /// Another attempt would get the same answer.
     GiveUp,
 }
 
-/// What to do when no answer of the tablet came.
+/// The remedy when the tablet did not answer.
 pub(crate) fn remedy_for_rpc(error: &RpcError) -> Remedy {
     match error {
         RpcError::Network { .. } | RpcError::Timeout { .. } => Remedy::OtherReplica,
@@ -45,7 +46,7 @@ fn remedy_for_code(code: RpcErrorCode) -> Remedy {
         RpcErrorCode::ServerTooBusy | RpcErrorCode::Unavailable => Remedy::SameReplica,
         RpcErrorCode::InvalidAuthenticationToken => Remedy::RenewAuthnToken,
         RpcErrorCode::InvalidAuthorizationToken => Remedy::RenewAuthzToken,
-        // The server is going away, and with it the connection.
+        // The server is shutting down and closes the connection.
         RpcErrorCode::ServerShuttingDown | RpcErrorCode::Unknown => Remedy::OtherReplica,
         RpcErrorCode::Application
         | RpcErrorCode::NoSuchMethod
@@ -60,7 +61,7 @@ fn remedy_for_code(code: RpcErrorCode) -> Remedy {
     }
 }
 
-/// What to do when the tablet server refused the request.
+/// The remedy when the tablet server refused the request.
 pub(crate) fn remedy_for_answer(code: TabletServerErrorCode, status: StatusCode) -> Remedy {
     match code {
         TabletServerErrorCode::TabletNotFound | TabletServerErrorCode::WrongServerUuid => {
@@ -69,7 +70,7 @@ pub(crate) fn remedy_for_answer(code: TabletServerErrorCode, status: StatusCode)
         TabletServerErrorCode::Throttled | TabletServerErrorCode::TxnLockedRetryOp => {
             Remedy::SameReplica
         }
-        // Their status is ILLEGAL_STATE or ABORTED, but asking again is pointless.
+        // Their status is ILLEGAL_STATE or ABORTED, but retrying is pointless.
         TabletServerErrorCode::TxnIllegalState | TabletServerErrorCode::TxnLockedAbort => {
             Remedy::GiveUp
         }
@@ -104,7 +105,7 @@ pub(crate) fn remedy_for_answer(code: TabletServerErrorCode, status: StatusCode)
 fn remedy_for_status(status: StatusCode) -> Remedy {
     match status {
         StatusCode::ServiceUnavailable => Remedy::SameReplica,
-        // Kudu uses these two for nearly everything that another replica might do better.
+        // Kudu uses these two for nearly everything that another replica might accept.
         StatusCode::IllegalState | StatusCode::Aborted => Remedy::NotTheLeader,
         _ => Remedy::GiveUp,
     }

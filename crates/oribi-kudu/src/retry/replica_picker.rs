@@ -1,23 +1,25 @@
-//! Which replica of a tablet gets the next attempt of one call.
+//! Chooses the replica for the next attempt of one call.
 //!
-//! Pure. A Write goes to the replica that leads as far as is known; when that one failed or said that it does not
-//! lead, to each other replica in turn, and other Writes follow at once to the one that is tried; when all have
-//! been tried, the master is asked, and everything starts again. That is safe because a follower refuses a Write. It
-//! answers a read with what it has, so a read that needs the leader never goes to a replica that is only guessed:
-//! it asks the master at once. A scan that any replica may serve goes to a near one instead. Invariant: between two
-//! answers of the master no replica is tried twice after it refused.
+//! The picker is pure. A Write goes to the presumed leader. If that one failed or denied
+//! leadership, the Write tries each other replica in turn, and other Writes follow it at once.
+//! After all of them it asks the master and starts again. Guessing is safe for a Write, because a
+//! follower refuses it. A follower answers a read with its own data. A read that needs the leader
+//! therefore never goes to a guessed replica: it asks the master at once. A scan that any replica
+//! may serve goes to a near one. Invariant: between two answers of the master no replica is tried
+//! again after it refused.
 
 use crate::meta_cache::{Replica, ReplicaSet};
 
 /// Which replicas may serve a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReplicaSelection {
     /// Only the leader, which has every acknowledged write.
     #[default]
     Leader,
     /// The leader or a follower, a near one first; a follower may lag behind.
     Closest,
-    /// The leader or a follower in the order in which the master lists them.
+    /// The leader or a follower, in the master's order.
     First,
 }
 
@@ -34,24 +36,25 @@ pub(crate) enum Pick {
 #[derive(Debug, Default)]
 pub(crate) struct ReplicaPicker {
     selection: ReplicaSelection,
-    /// A replica that does not lead refuses the call, so that guessing does no harm.
+    /// A follower refuses the call, so guessing does no harm.
     may_guess: bool,
-    /// Bit i: replica i refused this call since the master was asked last.
+    /// Bit i: replica i has refused this call since the last question to the master.
     refused: u64,
 }
 
 impl ReplicaPicker {
-    /// A picker of a read, which has tried nothing yet.
+    /// A picker for a read, before the first attempt.
     pub(crate) fn of_read(selection: ReplicaSelection) -> ReplicaPicker {
         ReplicaPicker { selection, may_guess: false, refused: 0 }
     }
 
-    /// A picker of a call that only a leader executes, which has tried nothing yet.
+    /// A picker for a call that only a leader executes, before the first attempt.
     pub(crate) fn of_write() -> ReplicaPicker {
         ReplicaPicker { selection: ReplicaSelection::Leader, may_guess: true, refused: 0 }
     }
 
-    /// The next replica to try; `client_location` is where this client is, if the cluster assigns places.
+    /// The next replica to try; `client_location` is this client's location, if the cluster assigns
+    /// one.
     pub(crate) fn pick(&self, replicas: &ReplicaSet, client_location: &str) -> Pick {
         let usable = |index: usize| !replicas.has_failed(index) && !self.has_refused(index);
         let candidates = (0..replicas.all().len()).filter(|index| usable(*index));
@@ -89,7 +92,7 @@ impl ReplicaPicker {
         }
     }
 
-    /// The master was asked: every replica gets another chance.
+    /// The master has answered: every replica gets another chance.
     pub(crate) fn forget(&mut self) {
         self.refused = 0;
     }
@@ -99,8 +102,8 @@ impl ReplicaPicker {
     }
 }
 
-/// Smaller is nearer: this machine, then the same place, then the rest; among equals the leader, which
-/// does not lag.
+/// Smaller is nearer: this machine, then the same location, then the rest. Among equals the leader
+/// wins, because it does not lag.
 fn distance(replica: &Replica, client_location: &str, is_leader: bool) -> (u8, bool) {
     let nearness = match () {
         () if is_loopback(&replica.address.host) => 0,
@@ -129,7 +132,7 @@ mod tests {
         assert_eq!(picker.pick(&set, ""), Pick::Replica(0));
         set.mark_failed(0);
         assert_eq!(picker.pick(&set, ""), Pick::Replica(2));
-        // Another Write follows the guess without having asked anybody.
+        // Another Write follows the guess without asking first.
         assert_eq!(ReplicaPicker::of_write().pick(&set, ""), Pick::Replica(2));
         picker.refuse(&set, 2);
         assert_eq!(picker.pick(&set, ""), Pick::AskMaster);
@@ -137,7 +140,8 @@ mod tests {
         assert_eq!(picker.pick(&set, ""), Pick::Replica(1));
     }
 
-    /// A follower answers a read with what it has, and whoever asked for the leader took that for the truth.
+    /// Regression: a follower answered a read for the leader with its own data, and the reader took
+    /// it for the truth.
     #[test]
     fn a_read_goes_to_a_known_leader_only() {
         let set = ReplicaSet::new(replicas(3, Some(1)));

@@ -1,10 +1,10 @@
-//! The identities of writes, by which a server recognises one that it has already executed.
+//! The request ids of writes, by which a server recognises a write that it has already executed.
 //!
-//! A client has one id for its whole life and gives each write the next sequence number; a retry keeps the
-//! number, so that the server answers it with the first outcome. With each request the client tells the lowest
-//! number whose outcome it does not know yet, and servers forget everything below it. Invariant: that number
-//! never passes a request that is still under way, which is why [`TrackedRequest`] ends its request only
-//! when it is dropped. Not here: the attempt number's meaning, which servers only log.
+//! A client has one id for its lifetime and gives each write the next sequence number. A retry
+//! keeps the number, so the server answers it with the first outcome. With each request the client
+//! sends the lowest number without a known outcome, and servers forget everything below it.
+//! Invariant: that number never passes a request in flight, which is why [`TrackedRequest`] ends
+//! its request only on drop. Servers only log the attempt number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(crate) struct RequestTracker {
 #[derive(Debug, Default)]
 struct Window {
     first_incomplete: i64,
-    /// For each number from `first_incomplete` on that was given out: whether it is complete.
+    /// For each issued number from `first_incomplete` on: whether it is complete.
     complete: VecDeque<bool>,
 }
 
 impl RequestTracker {
-    /// A tracker whose client id is drawn at random; 32 hexadecimal digits, as the C++ client has them.
+    /// A tracker with a random client id of 32 hexadecimal digits, as in the C++ client.
     pub(crate) fn new() -> Result<RequestTracker, getrandom::Error> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random)?;
@@ -37,7 +37,7 @@ impl RequestTracker {
         Ok(RequestTracker { client_id: client_id.into(), window: Arc::default() })
     }
 
-    /// The next request; it counts as under way until the result is dropped.
+    /// The next request; it counts as in flight until the result is dropped.
     pub(crate) fn start(&self) -> TrackedRequest {
         let mut window = self.window.lock();
         let seq_no = window.first_incomplete + window.complete.len() as i64;
@@ -56,7 +56,7 @@ impl RequestTracker {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct TrackedRequest {
     tracker: RequestTracker,

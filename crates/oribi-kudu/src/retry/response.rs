@@ -1,13 +1,13 @@
-//! What the executor reads in every reply of a tablet server.
+//! The part of every tablet server's reply that the executor reads.
 
 use crate::proto::tserver as pb;
 
 /// A reply of a tablet server.
 pub(crate) trait TabletResponse: prost::Message + Default {
-    /// The refusal, if it is one.
+    /// The refusal, if the reply is one.
     fn error(&self) -> Option<&pb::TabletServerErrorPb>;
 
-    /// The hybrid time at which the request took effect, if the reply tells.
+    /// The hybrid time at which the request took effect, if the reply has it.
     fn timestamp(&self) -> Option<u64>;
 }
 

@@ -1,7 +1,8 @@
-//! A server that speaks Kudu's RPC and answers what a test tells it.
+//! A server that speaks Kudu's RPC and answers from a test's script.
 //!
-//! It negotiates in plain text, remembers every call in order, and asks the test's script for each answer. It
-//! can refuse, fall silent and close the connection, which a real server cannot be made to do on demand.
+//! It negotiates in plain text, records every call in order, and asks the test's script for each
+//! answer. It can refuse, fall silent and close the connection on demand, which a real server
+//! cannot.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) request_id: Option<RequestIdPb>,
 }
 
-/// What the server does about a call.
+/// The server's reaction to a call.
 pub(crate) enum Answer {
     Message(Vec<u8>),
     Refuse(RpcErrorCodePb),

@@ -1,4 +1,4 @@
-//! The decision table against servers that follow a script: who is called, in which order, with what.
+//! The decision table against scripted servers: which server gets which call, in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::retry::scripted_server::{Answer, Call, ScriptedServer, message};
 static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
 static SCAN: Method = Method { service: SERVICE_NAME, name: "Scan" };
 
-/// What the scripted master says about the one tablet of its one table.
+/// The scripted master's answer about the one tablet of its one table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Leader(usize),
@@ -33,7 +33,7 @@ enum Place {
     Gone,
 }
 
-/// A master, three tablet servers with a replica each, and a client that has the table open.
+/// A master, three tablet servers with a replica each, and a client with the open table.
 struct Fixture {
     master: ScriptedServer,
     servers: Vec<ScriptedServer>,
@@ -139,7 +139,7 @@ fn deadline(millis: u64) -> Instant {
     Instant::now() + Duration::from_millis(millis)
 }
 
-/// A script that gives the first answers in turn and then the last one for ever.
+/// A script that gives the first answers in turn and then repeats the last one.
 fn in_turn(answers: Vec<fn() -> Answer>) -> impl Fn(&Call) -> Answer {
     let next = AtomicUsize::new(0);
     move |_| answers[next.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1)]()
@@ -306,7 +306,8 @@ async fn a_lost_connection_sends_the_same_request_to_another_replica() {
     assert_eq!(clients[0], clients[1]);
 }
 
-/// A read for the leader went to a follower when the leader was gone, and an old version counted as the newest.
+/// Regression: a read for the leader went to a follower when the leader was gone, and a stale
+/// version counted as the newest.
 #[tokio::test]
 async fn a_read_for_the_leader_waits_for_one_and_asks_no_follower() {
     let fixture = Fixture::start().await;
@@ -319,7 +320,7 @@ async fn a_read_for_the_leader_waits_for_one_and_asks_no_follower() {
     assert_eq!(reply.server, fixture.servers[2].address);
     assert_eq!((fixture.reads(), fixture.questions()), ([1, 0, 1], 2));
 
-    // Nor while a Write only tries it, but from the moment on at which it has executed one.
+    // Reads do not go to a replica that a Write only tries, but they do once it has executed one.
     fixture.servers[2].set_script(|_| Answer::Close);
     *fixture.place.lock() = Place::NoLeader;
     let executes = |call: &Call| match call.method.as_str() {

@@ -1,8 +1,9 @@
 //! Range bounds: rows in which only range columns are set.
 //!
-//! A table's creator sends them in pairs, lower before upper, and servers send them back with the hash
-//! schemas of single ranges. A column that is not set is the least value of its type; a bound without any
-//! column is no bound. Called when tables are created and altered, and by the partition schema.
+//! A table's creator sends them in pairs, lower before upper, and servers return them with the hash
+//! schemas of single ranges. A missing column counts as the least value of its type; a bound
+//! without columns is no bound. The creation and alteration of tables and the partition schema call
+//! it.
 
 use std::sync::Arc;
 
@@ -14,22 +15,22 @@ use crate::schema::{Schema, Value};
 
 use super::{EncodedRows, RowEncoder, RowError, RowLayout};
 
-/// Which side of a range a bound is on, and whether the range includes it.
+/// The side of a range that a bound is on, and whether the range includes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BoundKind {
     InclusiveLower,
     ExclusiveLower,
     InclusiveUpper,
     ExclusiveUpper,
-    /// A value at which a range is divided into two.
+    /// A value that splits a range in two.
     Split,
 }
 
-/// A bound that was decoded.
+/// A decoded bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeBound {
     pub kind: BoundKind,
-    /// By column; None is not set.
+    /// By column; `None` is not set.
     cells: Vec<Option<Box<[u8]>>>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn encode_bounds(
     })
 }
 
-/// Decodes bounds that a server sent, or nothing when they are not bounds of this schema.
+/// Decodes a server's bounds; `None` when they are not bounds of this schema.
 pub(crate) fn decode_bounds(schema: &Schema, pb: &RowOperationsPb) -> Option<Vec<RangeBound>> {
     let layout = RowLayout::new(schema.clone());
     let rows = pb.rows.as_deref().unwrap_or_default();

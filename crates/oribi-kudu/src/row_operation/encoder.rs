@@ -1,10 +1,11 @@
-//! Encodes one row after the other, without an allocation for any of them.
+//! Encodes row after row, without an allocation per row.
 //!
-//! Cells are stored in an image of a full row as they are set. Until the row's tablet is known, the bytes
-//! of its strings wait in `staged`; from then on they go straight into the tablet's indirect data. When the
-//! row is finished its image is appended to the tablet's rows in one copy, or cell by cell when some are
-//! missing. Invariants: a column is set at most once, so no bytes in the indirect data are ever abandoned
-//! except with the whole row; every cell has the width of its type. One encoder serves one session.
+//! The encoder stores each cell in an image of a full row. Until the row's tablet is known, the
+//! bytes of its strings wait in `staged`; from then on they go straight into the tablet's indirect
+//! data. To finish a row it appends the image to the tablet's rows in one copy, or cell by cell
+//! when some are missing. Invariants: a column is set at most once, so bytes in the indirect data
+//! are abandoned only with the whole row. Every cell has the width of its type. One encoder serves
+//! one session.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::schema::{
 
 use super::{ColumnPlan, RowError, RowLayout, RowOperation};
 
-/// The row that is being described.
+/// The row in progress.
 #[derive(Debug)]
 pub(crate) struct RowEncoder {
     layout: Arc<RowLayout>,
-    /// Columns on which the tablet depends; a bit for each column.
+    /// The columns that determine the tablet; a bit for each column.
     partition_columns: Box<[u64]>,
     num_partition_columns: u32,
     /// Largest cell, in bytes.
@@ -27,15 +28,15 @@ pub(crate) struct RowEncoder {
     image: Vec<u8>,
     set: Box<[u64]>,
     null: Box<[u64]>,
-    /// Columns on which the tablet depends and that are not set yet.
+    /// Columns that determine the tablet and are not set yet.
     missing_partition_columns: u32,
-    /// Strings of a row whose tablet is not known.
+    /// Strings of a row whose tablet is not known yet.
     staged: Vec<u8>,
     staged_columns: Vec<usize>,
 }
 
 impl RowEncoder {
-    /// An encoder whose rows can be located once `partition_columns` are set.
+    /// An encoder that can locate rows once `partition_columns` are set.
     pub(crate) fn new(
         layout: Arc<RowLayout>,
         partition_columns: impl IntoIterator<Item = usize>,
@@ -71,7 +72,7 @@ impl RowEncoder {
         self.staged_columns.clear();
     }
 
-    /// Whether every cell is there on which the tablet depends.
+    /// Whether every cell that determines the tablet is set.
     #[inline]
     pub(crate) fn is_locatable(&self) -> bool {
         self.missing_partition_columns == 0
@@ -109,13 +110,13 @@ impl RowEncoder {
         }
         check_decimal(digits, &self.layout.schema.columns()[column])?;
         self.mark(column, plan)?;
-        // The column has room for its precision, which was just checked, so only sign is cut off.
+        // The column has room for its precision, checked above, so this cuts off only sign bits.
         let cell = &digits.to_le_bytes()[..plan.size];
         self.image[plan.offset..plan.offset + plan.size].copy_from_slice(cell);
         Ok(())
     }
 
-    /// Sets a string or varchar. Its bytes go to `indirect`, or wait when the tablet is not known.
+    /// Sets a string or varchar. Its bytes go to `indirect`, or wait while the tablet is unknown.
     #[inline]
     pub(crate) fn put_text(
         &mut self,
@@ -154,7 +155,7 @@ impl RowEncoder {
         self.put_variable(column, plan, bytes, indirect)
     }
 
-    /// Sets a string or binary cell from bytes that nobody looks at.
+    /// Sets a string or binary cell from unchecked bytes.
     #[inline]
     pub(crate) fn put_bytes(
         &mut self,
@@ -180,7 +181,7 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Sets a cell from its bytes, which another row of the same column had. None is NULL.
+    /// Sets a cell from the bytes of another row's cell in the same column. `None` is NULL.
     pub(crate) fn put_cell(
         &mut self,
         column: usize,
@@ -219,7 +220,7 @@ impl RowEncoder {
         }
     }
 
-    /// Moves the strings that waited into the indirect data of the tablet that was found.
+    /// Moves the staged strings into the indirect data of the row's tablet.
     pub(crate) fn unstage(&mut self, indirect: &mut Vec<u8>) {
         let base = indirect.len() as u64;
         append(indirect, &self.staged);
@@ -231,19 +232,19 @@ impl RowEncoder {
         self.staged.clear();
     }
 
-    /// Bytes that the finished row adds to the rows, at most.
+    /// Most bytes that the finished row adds to the rows.
     #[inline]
     pub(crate) fn row_bytes_max(&self) -> usize {
         self.layout.full_row_bytes
     }
 
-    /// Bytes of strings that wait.
+    /// Bytes of staged strings.
     #[inline]
     pub(crate) fn staged_bytes(&self) -> usize {
         self.staged.len()
     }
 
-    /// Checks that the row has what the operation needs and nothing that it forbids.
+    /// Checks that the row has all required cells of its operation and no forbidden ones.
     #[inline]
     pub(crate) fn check(&self, operation: RowOperation) -> Result<(), RowError> {
         let layout = &*self.layout;
@@ -265,7 +266,7 @@ impl RowEncoder {
         if ok { Ok(()) } else { Err(self.complaint(operation)) }
     }
 
-    /// Appends the row. Whoever calls has checked it.
+    /// Appends the row, which the caller has checked.
     #[inline]
     pub(crate) fn finish(&mut self, operation: u8, rows: &mut Vec<u8>) {
         self.write_header(operation);
@@ -377,7 +378,7 @@ impl RowEncoder {
     }
 }
 
-/// The cells of a row whose strings have not been moved to a tablet yet.
+/// The cells of a row whose strings are still staged.
 impl KeyCells for RowEncoder {
     #[inline]
     fn cell(&self, column: usize) -> Option<&[u8]> {
@@ -394,11 +395,11 @@ impl KeyCells for RowEncoder {
     }
 }
 
-/// A buffer that has to grow grows by at least this much.
+/// Least growth of a full buffer.
 const GROWTH_BYTES_MIN: usize = 4096;
 
-/// Appends to a buffer that grows by an eighth: a client's memory is counted in the rows that it buffers, and
-/// doubling would leave a quarter of it unused on average. Buffers are used again, so growth is rare.
+/// Appends to a buffer that grows by an eighth. Buffered rows dominate a client's memory, and
+/// doubling would leave a quarter of it unused on average. Buffers are reused, so growth is rare.
 #[inline]
 fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
     if buffer.capacity() - buffer.len() < bytes.len() {
@@ -412,7 +413,7 @@ fn grow(buffer: &mut Vec<u8>, additional: usize) {
     buffer.reserve_exact(additional.max(buffer.capacity() / 8).max(GROWTH_BYTES_MIN));
 }
 
-/// The first bytes of a set of columns as they are sent: least significant bit first.
+/// The first bytes of a set of columns in wire order: least significant bit first.
 #[inline]
 fn copy_bits(words: &[u64], bitmap: &mut [u8]) {
     for (bytes, word) in bitmap.chunks_mut(8).zip(words) {

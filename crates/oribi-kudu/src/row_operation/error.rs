@@ -1,10 +1,10 @@
-//! Why a row cannot be sent. Found while it is encoded, before any server is involved.
+//! Why a row is not valid. The encoder finds it, before any server is involved.
 
 use crate::schema::ValueError;
 
 use super::RowOperation;
 
-/// What is wrong with a row that is being described.
+/// Why a row in progress is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowError {
@@ -17,7 +17,7 @@ pub enum RowError {
     /// The table has fewer columns.
     #[error("there is no column {index}, the table has {columns}")]
     NoSuchColumn {
-        /// The place that was named, counted from 0.
+        /// The requested index, from 0.
         index: usize,
         /// How many columns there are.
         columns: usize,
@@ -25,7 +25,7 @@ pub enum RowError {
     /// The column cannot hold the value.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// The row has a cell for this column already.
+    /// The row already has a cell for this column.
     #[error("column {column:?} is set twice")]
     SetTwice {
         /// Name of the column.
@@ -57,7 +57,7 @@ pub enum RowError {
         /// The operation.
         operation: RowOperation,
     },
-    /// A delete names a column outside of the key.
+    /// A delete names a column outside the key.
     #[error("{operation} names only the key, and column {column:?} is not part of it")]
     NotPartOfKey {
         /// Name of the column.
@@ -65,13 +65,13 @@ pub enum RowError {
         /// The operation.
         operation: RowOperation,
     },
-    /// An update without anything to change.
+    /// An update does not change anything.
     #[error("{operation} needs a cell besides the key")]
     NothingToUpdate {
         /// The operation.
         operation: RowOperation,
     },
-    /// An insert sets the column that the server numbers.
+    /// An insert sets the column that the server assigns.
     #[error("{operation} cannot set column {column:?}, which the server numbers")]
     AutoIncrementing {
         /// Name of the column.

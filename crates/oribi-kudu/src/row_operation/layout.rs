@@ -1,13 +1,13 @@
-//! Where everything is in the rows of a schema, worked out once.
+//! The precomputed layout of a schema's rows.
 //!
-//! Owns: offsets, sizes and sets of columns, so that encoding a cell is one look at its plan and a store.
-//! A row with every cell and no NULL has each cell at a fixed offset: the encoder builds rows in that image
-//! and squeezes out what is missing, which for most rows is nothing. Immutable and shared by a session's
-//! rows, its batches and its errors.
+//! It owns offsets, sizes and sets of columns, so encoding a cell is one lookup of its plan and one
+//! store. A row with every cell and no NULL has each cell at a fixed offset. The encoder builds
+//! rows in that image and squeezes out missing cells; most rows have none. The layout is immutable,
+//! and a session shares it with its rows, batches and errors.
 
 use crate::schema::{DataType, Schema};
 
-/// Columns that have one bit in a set of columns.
+/// Columns per word in a set of columns.
 const WORD_BITS: usize = 64;
 
 /// The layout of a schema's rows.
@@ -27,16 +27,16 @@ pub(crate) struct RowLayout {
     pub all: ColumnSet,
     /// The primary key.
     pub key: ColumnSet,
-    /// What a new row must have.
+    /// The columns that a new row must have.
     pub required: ColumnSet,
-    /// The column that the server numbers.
+    /// The column that the server assigns.
     pub auto_incrementing: ColumnSet,
 }
 
-/// What the encoder has to know of one column.
+/// The encoder's plan for one column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnPlan {
-    /// Where the cell is in a row that has all of them.
+    /// The offset of the cell in a full row.
     pub offset: usize,
     /// Bytes of the cell.
     pub size: usize,

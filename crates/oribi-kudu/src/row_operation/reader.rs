@@ -1,12 +1,12 @@
-//! From encoded rows back to cells: for rows that failed, rows that must be encoded again for a changed
-//! schema, and range bounds that a server sent.
+//! Decodes encoded rows: failed rows, rows to encode again for a changed schema, and range bounds
+//! from a server.
 //!
-//! Every offset and length is checked, because bounds come from the network. Walking is linear in the rows
-//! before the one that is wanted; nobody walks unless something went wrong.
+//! It checks every offset and length, because bounds come from the network. Finding a row is linear
+//! in the rows before it, and happens only on error paths.
 
 use super::RowLayout;
 
-/// Bytes that are not rows of the layout.
+/// The bytes are not rows of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MalformedRow;
 
@@ -55,13 +55,13 @@ impl<'a> Iterator for EncodedRows<'a> {
 }
 
 impl<'a> EncodedRow<'a> {
-    /// The byte that says what to do with the row.
+    /// The byte with the row's operation.
     pub(crate) fn operation(&self) -> u8 {
         self.bytes[0]
     }
 
-    /// The columns that the row has, with their cells; None is NULL. A cell that points outside of the
-    /// indirect data ends the row with an error.
+    /// The row's columns with their cells; `None` is NULL. A cell that points outside the indirect
+    /// data ends the row with an error.
     pub(crate) fn cells(
         &self,
     ) -> impl Iterator<Item = Result<(usize, Option<&'a [u8]>), MalformedRow>> + use<'a> {
@@ -83,7 +83,7 @@ impl<'a> EncodedRow<'a> {
         )
     }
 
-    /// The cell of one column: nothing if the row has none, `Some(None)` if it is NULL.
+    /// The cell of one column: `None` if the row has none, `Some(None)` if it is NULL.
     pub(crate) fn cell(&self, column: usize) -> Option<Option<&'a [u8]>> {
         self.cells().map_while(Result::ok).find(|(index, _)| *index == column).map(|(_, cell)| cell)
     }
@@ -97,7 +97,7 @@ impl<'a> EncodedRow<'a> {
     }
 }
 
-/// Bytes of the first of `rows`.
+/// Bytes of the first row of `rows`.
 fn row_length(layout: &RowLayout, rows: &[u8]) -> Option<usize> {
     let header = rows.get(..layout.header_bytes)?;
     let (set, null) = header[1..].split_at(layout.bitmap_bytes);

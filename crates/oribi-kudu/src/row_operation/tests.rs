@@ -1,4 +1,5 @@
-//! The encoder against bytes that a real server took, against a plain encoder, and against itself read back.
+//! The encoder against bytes that a real server accepted, against a plain encoder, and against its
+//! own output read back.
 
 use std::sync::Arc;
 
@@ -95,7 +96,7 @@ fn rows_without_a_nullable_column_have_one_bitmap() {
     assert_eq!(rows, [10, 3, 0xfe, 1]);
 }
 
-/// Everything that a row may lack or have too much of, by operation.
+/// Every missing and every excess column, by operation.
 #[test]
 fn operations_say_what_they_need() {
     let schema = schema(vec![
@@ -209,7 +210,7 @@ fn cells_that_do_not_fit_are_refused() {
         say(encoder.put_binary(3, b"", None)),
         "column \"day\" is DATE, the value is BINARY"
     );
-    // What was refused left nothing behind: the row is still a good one.
+    // The refusal left nothing behind: the row is still valid.
     encoder.put_fixed(0, DataType::Int64, [0; 8]).unwrap();
     encoder.put_null(3).unwrap();
     assert_eq!(encoder.check(RowOperation::Insert), Ok(()));
@@ -273,7 +274,7 @@ fn a_cell(data_type: DataType, nullable: bool) -> BoxedStrategy<Cell> {
     }
 }
 
-/// Columns (type and whether nullable) behind an 8-bit key, and rows of them.
+/// Columns (type and whether nullable) after an 8-bit key, and rows of them.
 fn a_table() -> impl Strategy<Value = (Vec<(DataType, bool)>, Vec<Vec<Cell>>)> {
     let columns = prop::collection::vec((prop::sample::select(&TYPES[..]), any::<bool>()), 0..70);
     columns.prop_flat_map(|columns| {
@@ -283,7 +284,7 @@ fn a_table() -> impl Strategy<Value = (Vec<(DataType, bool)>, Vec<Vec<Cell>>)> {
     })
 }
 
-/// The layout of the module's header, written down with no thought of speed.
+/// The layout of the module's header, written without regard to speed.
 fn encode_plainly(
     columns: &[(DataType, bool)],
     row: &[Cell],
@@ -361,7 +362,7 @@ proptest! {
         }
     }
 
-    /// Bounds come from the network: whatever the bytes are, they are read or refused.
+    /// Bounds come from the network: the decoder accepts or refuses any bytes.
     #[test]
     fn any_bytes_can_be_read(rows in prop::collection::vec(any::<u8>(), 0..200), indirect in prop::collection::vec(any::<u8>(), 0..20)) {
         let layout = RowLayout::new(binary_schema());

@@ -1,63 +1,51 @@
 //! The connection to one server, as a task that owns the socket and a handle that callers share.
 //!
-//! The task sleeps without a socket until a call comes; then it opens a link, sends calls as they come
-//! and hands each reply to its caller. A link that nobody waits on is closed after a while, or when the
-//! server closes it; the next call opens another. When a link is lost, the calls that had been given to it
-//! fail and are not sent again; calls that still wait here go over the next link.
+//! The task sleeps without a socket until a call comes. Then it opens a link, sends calls and hands
+//! each reply to its caller. It closes an idle link after a while; the server may close it too. The
+//! next call opens another. When a link is lost, its calls in flight fail and are not sent again;
+//! queued calls use the next link.
 //!
-//! Invariants: a call is sent at most once, and not after its deadline or when its caller has gone; the
-//! bytes that wait for the socket and the calls that wait for replies are bounded, and callers wait for
-//! room; nothing a server does or omits keeps a caller past its deadline, because callers wait with their
-//! own timer. Called by the messenger.
+//! Invariants: a call is sent at most once, and not after its deadline or after its caller has
+//! gone. The bytes queued for the socket and the calls in flight are bounded, and callers wait for
+//! room (back-pressure). A server cannot keep a caller past its deadline, because callers wait with
+//! their own timer. The messenger calls it.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::error::RpcError;
 use super::frame::ReplyFrame;
-use super::in_flight::ReplySender;
 use super::limits::CALL_OVERHEAD_BYTES;
-use super::messenger::Shared;
+use super::shared::Shared;
 use super::{CallOptions, Method};
 use crate::types::HostPort;
 
 mod open;
+mod queued_call;
 mod served;
 
 use open::Opener;
+use queued_call::{CALLS_PER_TURN, QueuedCall};
 use served::Served;
 
-/// Calls that the task takes from its queue at a time.
-const CALLS_PER_TURN: usize = 64;
-
-/// A handle on the task of a connection.
+/// A handle to the task of a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     server: HostPort,
     calls: mpsc::UnboundedSender<QueuedCall>,
-    /// Bytes that may wait for the socket.
+    /// Room in the queue for the socket, in bytes.
     queue_room: Arc<Semaphore>,
     queue_room_bytes: usize,
-    /// Calls that may wait for a reply.
+    /// Room for calls in flight.
     call_room: Semaphore,
 }
 
-/// A call on its way to the task.
-#[derive(Debug)]
-struct QueuedCall {
-    method: Method,
-    options: CallOptions,
-    pieces: Vec<Bytes>,
-    room: OwnedSemaphorePermit,
-    reply: ReplySender,
-}
-
 impl Connection {
-    /// Starts the task of a server. It ends when the handle is dropped. With `primary_credentials`, its
-    /// links are never authenticated by token.
+    /// Starts the task of a server. It ends when the handle is dropped. With `primary_credentials`,
+    /// its links never authenticate by token.
     pub(crate) fn spawn(server: HostPort, shared: Arc<Shared>, primary_credentials: bool) -> Self {
         let (sender, calls) = mpsc::unbounded_channel();
         let options = &shared.options;
@@ -74,7 +62,7 @@ impl Connection {
         connection
     }
 
-    /// True when the task has ended, because the runtime that it ran on has.
+    /// True when the task has ended together with its runtime.
     pub(crate) fn is_dead(&self) -> bool {
         self.calls.is_closed()
     }
@@ -99,7 +87,7 @@ impl Connection {
         options: &CallOptions,
     ) -> Result<ReplyFrame, RpcError> {
         let body_bytes = pieces.iter().map(Bytes::len).sum::<usize>();
-        // A call that is larger than the whole queue waits until it has the queue to itself.
+        // A call that is larger than the whole queue waits until the queue is empty.
         let room_bytes = body_bytes.saturating_add(CALL_OVERHEAD_BYTES).min(self.queue_room_bytes);
         let _call_room = self.call_room.acquire().await.map_err(|_| self.ended())?;
         let room = self
@@ -116,7 +104,7 @@ impl Connection {
         answer.await.map_err(|_| self.ended())?
     }
 
-    /// The task is gone, which happens only with its runtime.
+    /// The task is gone; that happens only when its runtime ends.
     fn ended(&self) -> RpcError {
         let source =
             io::Error::new(ErrorKind::NotConnected, "the runtime of the connection has ended");
@@ -154,7 +142,7 @@ impl Task {
         }
     }
 
-    /// Fails every call that waited for the link.
+    /// Fails every call that waits for the link.
     fn fail_waiting(&mut self, waiting: &mut Vec<QueuedCall>, error: &RpcError) {
         while let Ok(call) = self.calls.try_recv() {
             waiting.push(call);

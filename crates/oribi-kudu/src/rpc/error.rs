@@ -1,7 +1,7 @@
 //! Why a call has no reply.
 //!
-//! Invariants: an error is cheap to clone, because one lost connection fails every call on it; a code of
-//! the server stays a code. Called by everything above the RPC layer, which decides what to retry.
+//! Invariants: an error is cheap to clone, because one lost connection fails every call on it. A
+//! server's code stays a code. The layers above the RPC layer decide what to retry.
 
 use std::fmt;
 use std::io;
@@ -19,14 +19,14 @@ pub(crate) enum RpcError {
     Network {
         server: HostPort,
         source: Arc<io::Error>,
-        /// The calls that had been sent, and that the server may or may not have run. Empty when the
-        /// connection was never open.
+        /// The calls in flight, which the server may or may not have run. Empty when the connection
+        /// was never open.
         interrupted: Arc<[InterruptedCall]>,
     },
     /// The deadline passed. The server may or may not run the call.
     #[error("{server} did not answer {method} in time")]
     Timeout { server: HostPort, method: &'static str },
-    /// The server can be reached, but the two sides cannot agree on how to talk.
+    /// The server is reachable, but both sides do not agree on a way to talk.
     #[error("negotiation with {server}: {source}")]
     Negotiation { server: HostPort, source: NegotiationError },
     /// The server's RPC layer refused the call.
@@ -39,10 +39,11 @@ pub(crate) enum RpcError {
         /// The flags that the call required and the server does not know.
         unsupported_flags: Vec<u32>,
     },
-    /// The server's bytes are not what the protocol says.
+    /// The server's bytes violate the protocol.
     #[error("{server} sent a malformed frame: {source}")]
     Malformed { server: HostPort, source: FrameError },
-    /// The call is larger than a server accepts. It was not sent, and the connection is not affected.
+    /// The call is larger than a server accepts. The client did not send it, and the connection
+    /// stays usable.
     #[error("a message may have {bytes_max} bytes, this {method} has {bytes}")]
     TooLarge { method: &'static str, bytes: usize, bytes_max: usize },
 }
@@ -82,7 +83,7 @@ impl fmt::Display for Interrupted<'_> {
     }
 }
 
-/// Why two sides cannot agree on how to talk.
+/// Why the negotiation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NegotiationError {
     #[error("the server refused: {message} ({code:?})")]
@@ -105,7 +106,7 @@ pub(crate) enum NegotiationError {
     Tls(String),
 }
 
-/// Reads the body of an error reply; a server that sends no code that is known means the worst.
+/// Reads the body of an error reply; an unknown or missing code counts as the worst one.
 pub(crate) fn decode_status(
     body: bytes::Bytes,
 ) -> Result<(RpcErrorCodePb, ErrorStatusPb), FrameError> {

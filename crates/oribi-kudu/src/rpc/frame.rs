@@ -1,13 +1,13 @@
 //! The frame codec, without any I/O.
 //!
-//! A frame is a big-endian `u32` with the length of what follows, then the header message, then the body,
-//! each behind its length as a varint; nothing follows the body. A reply's body ends with its sidecars,
-//! which begin at the offsets in the header, counted from the first byte of the body.
+//! A frame is a big-endian `u32` with the length of the rest, then the header message, then the
+//! body, each with a varint length prefix. Nothing follows the body. A reply's body ends with its
+//! sidecars, which begin at the offsets in the header, counted from the first byte of the body.
 //!
-//! Invariants: no length is used before it has been compared with what is there and with a limit; the
-//! body of a call is never seen here, only its length, so that its pieces go to the socket from where
-//! they are; the parts of a reply share the block that was read. Called by the negotiation and the
-//! connection. It does not know which call a frame belongs to.
+//! Invariants: every length is checked against the available bytes and a limit before its use. The
+//! codec sees only the length of a call's body, so its pieces go to the socket without a copy. The
+//! parts of a reply share the block they were read into. The negotiation and the connection call
+//! it. It does not know which call a frame belongs to.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) const NEGOTIATION_CALL_ID: i32 = -33;
 /// The call id of the frame that ends the negotiation.
 pub(crate) const CONNECTION_CONTEXT_CALL_ID: i32 = -3;
 
-/// What the client sends before its first frame: magic, version 9, service class, authentication protocol.
+/// The client's first bytes: magic, version 9, service class, authentication protocol.
 pub(crate) const CONNECTION_HEADER: [u8; 7] = *b"hrpc\x09\x00\x00";
 
 // Keys of the fields of `RequestHeaderPb` and `RemoteMethodPb`: number << 3 | wire type.
@@ -39,7 +39,7 @@ const KEY_TIMEOUT_MILLIS: u8 = 10 << 3;
 const KEY_FEATURE_FLAG: u8 = 11 << 3;
 const KEY_REQUEST_ID: u8 = 15 << 3 | 2;
 
-/// Why bytes are not a frame of this protocol.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("a frame of {bytes} bytes is larger than the limit of {bytes_max}")]
@@ -68,7 +68,7 @@ pub(crate) struct CallHeader<'a> {
     pub call_id: i32,
     /// None in the frames of the negotiation.
     pub method: Option<&'a Method>,
-    /// What is left until the deadline.
+    /// The time left until the deadline.
     pub timeout: Option<Duration>,
     pub required_feature_flags: &'a [u32],
     pub request_id: Option<&'a RequestIdPb>,
@@ -80,7 +80,7 @@ impl CallHeader<'_> {
         Self { call_id, method: None, timeout: None, required_feature_flags: &[], request_id: None }
     }
 
-    /// Appends everything of the frame that precedes the body. Returns the bytes of the whole frame.
+    /// Appends everything of the frame before the body. Returns the size of the whole frame.
     pub(crate) fn encode(
         &self,
         body_bytes: usize,
@@ -146,7 +146,7 @@ impl CallHeader<'_> {
     }
 }
 
-/// Reads the length that opens a frame. Returns the bytes of the whole frame, with the length itself.
+/// Reads the length prefix of a frame. Returns the size of the whole frame, including the prefix.
 pub(crate) fn frame_bytes(
     length: [u8; LENGTH_BYTES],
     bytes_max: usize,
@@ -186,7 +186,8 @@ impl ReplyFrame {
         })
     }
 
-    /// The message of the body, still encoded, and the sidecars. All of them share the frame's block.
+    /// The message of the body, still encoded, and the sidecars. All of them share the frame's
+    /// block.
     pub(crate) fn into_parts(self) -> Result<(Bytes, Vec<Bytes>), FrameError> {
         let offsets = &self.sidecar_offsets;
         if offsets.len() > SIDECARS_MAX {
@@ -212,7 +213,7 @@ impl ReplyFrame {
     }
 }
 
-/// Takes a varint and as many bytes as it says off the front.
+/// Splits a varint, and as many bytes as it says, off the front.
 fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, FrameError> {
     let bytes =
         prost::decode_length_delimiter(&mut *frame).map_err(|_| FrameError::Truncated(what))?;
@@ -222,13 +223,13 @@ fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, FrameE
     Ok(frame.split_to(bytes))
 }
 
-/// Protobuf encodes a negative `int32` as if it were an `int64`.
+/// Protobuf encodes a negative `int32` like an `int64`.
 fn sign_extended(call_id: i32) -> u64 {
     i64::from(call_id) as u64
 }
 
-/// The timeout as the header has it. A server takes 0 for "no deadline" and evicts such calls first, so
-/// that a call which is nearly due still says 1.
+/// The timeout in the header. A server takes 0 for "no deadline" and evicts such calls first, so a
+/// call near its deadline still says 1.
 fn timeout_millis(timeout: Duration) -> u64 {
     timeout.as_millis().clamp(1, u128::from(u32::MAX)) as u64
 }
@@ -237,7 +238,7 @@ fn method_bytes(method: &Method) -> usize {
     2 + delimited(method.service.len()) + delimited(method.name.len())
 }
 
-/// Bytes of something that stands behind its length.
+/// Size of a field with its length prefix.
 fn delimited(bytes: usize) -> usize {
     encoded_len_varint(bytes as u64) + bytes
 }

@@ -1,8 +1,8 @@
 //! The calls of one connection that wait for their replies.
 //!
-//! Invariants: no two calls have the same id; ids grow and begin again at 0 only after `i32::MAX`; a call
-//! whose caller has given up stays until its reply comes, so that a late reply is told from a wrong one.
-//! Called by the connection.
+//! Invariants: no two calls have the same id. Ids grow, and restart at 0 only after `i32::MAX`. A
+//! call whose caller has gone stays until its reply comes, to tell a late reply from a wrong one.
+//! The connection calls it.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::error::{InterruptedCall, RpcError};
 use super::frame::ReplyFrame;
 
-/// Where the reply to a call goes.
+/// The receiver of a call's reply.
 pub(crate) type ReplySender = oneshot::Sender<Result<ReplyFrame, RpcError>>;
 
 /// A call that waits for its reply.
@@ -31,7 +31,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// An id that no call in flight has. It is used up even when the call is then not inserted.
+    /// An id that no call in flight has. It is used up even if no call is inserted.
     pub(crate) fn new_call_id(&mut self) -> i32 {
         loop {
             let call_id = self.next_call_id;
@@ -48,17 +48,17 @@ impl InFlight {
         assert!(previous.is_none(), "call ids in flight are unique");
     }
 
-    /// Takes the call that a reply is for.
+    /// Removes the call that a reply belongs to.
     pub(crate) fn remove(&mut self, call_id: i32) -> Option<PendingCall> {
         self.calls.remove(&call_id)
     }
 
-    /// True while somebody waits for a reply.
+    /// True while a caller waits for a reply.
     pub(crate) fn is_awaited(&self, now: Instant) -> bool {
         self.calls.values().any(|call| call.deadline > now && !call.reply.is_closed())
     }
 
-    /// Takes all calls, and what an error says of them, in the order in which they were sent.
+    /// Removes all calls, with their descriptions for an error, in the order of sending.
     pub(crate) fn interrupt(&mut self) -> (Vec<InterruptedCall>, Vec<ReplySender>) {
         let mut calls: Vec<_> =
             self.calls.drain().filter(|(_, call)| !call.reply.is_closed()).collect();

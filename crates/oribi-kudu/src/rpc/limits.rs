@@ -1,36 +1,36 @@
-//! The numbers that bound the RPC layer, each with where it comes from.
+//! The limits of the RPC layer, each with its derivation.
 //!
 //! Called by the codec, the negotiation, the connection and the messenger.
 
 use std::time::Duration;
 
-/// Largest frame in either direction, with its length prefix: the servers' and the C++ client's default
-/// (`rpc_max_message_size`). A server closes the connection on a larger one.
+/// Largest frame in either direction, with its length prefix: the servers' and the C++ client's
+/// default (`rpc_max_message_size`). A server closes the connection on a larger one.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 50 * 1024 * 1024;
 
-/// Largest frame before a server is authenticated. The largest honest one carries a certificate chain,
+/// Largest frame before the server is authenticated. The largest valid one has a certificate chain,
 /// a few KiB.
 pub(crate) const NEGOTIATION_MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// Most sidecars of one reply, as in Kudu.
 pub(crate) const SIDECARS_MAX: usize = 10_000;
 
-/// Size of a block into which small replies are read one after another: as much as the loopback
-/// interface hands over at once.
+/// Size of a block for reading consecutive small replies: as much as the loopback interface
+/// delivers at once.
 pub(crate) const READ_BLOCK_BYTES: usize = 64 * 1024;
 
-/// A block with less room than this is not read into any further unless the frame at its end fits.
+/// Reading into a block stops below this much room, unless the frame at its end fits.
 pub(crate) const READ_ROOM_BYTES_MIN: usize = READ_BLOCK_BYTES / 4;
 
-/// Bytes that wait on one connection for the socket; callers wait beyond. Enough to keep a 10 Gbit/s
-/// link busy for more than 10 ms, which is longer than the task of the connection is ever away.
+/// Most bytes that wait for the socket on one connection; further callers wait. Enough to keep a 10
+/// Gbit/s link busy for more than 10 ms, which is longer than the connection's task is ever away.
 pub(crate) const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a call counts for in the queue besides its body: its header and its entries in the maps.
+/// The cost of a call in the queue besides its body: its header and its entries in the maps.
 pub(crate) const CALL_OVERHEAD_BYTES: usize = 512;
 
-/// Calls that wait for an answer on one connection. A tablet server has 20 service threads and a queue of
-/// 50; it answers SERVER_TOO_BUSY beyond, which costs both sides more than waiting here.
+/// Most calls in flight on one connection. A tablet server has 20 service threads and a queue of
+/// 50. Beyond that it answers SERVER_TOO_BUSY, which costs both sides more than waiting here.
 pub(crate) const CALLS_IN_FLIGHT_MAX: usize = 60;
 
 /// How long negotiation may take: the servers' `rpc_negotiation_timeout_ms`.
@@ -46,9 +46,9 @@ pub(crate) const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// See [`TCP_KEEPALIVE_IDLE`].
 pub(crate) const TCP_KEEPALIVE_PROBES: u32 = 10;
 
-/// How long sent bytes may stay unacknowledged. The system tries again after 0.2 s and then each time after twice as
-/// long, for a quarter of an hour: when a network is back after half a minute, a connection that was in the middle of
-/// something would say nothing for up to a minute more. A new one is there at once.
+/// How long sent bytes may stay unacknowledged. The system retries after 0.2 s and doubles the
+/// delay each time, for a quarter of an hour. If a network recovers after half a minute, a busy
+/// connection would stay silent for up to another minute. A new connection works at once.
 #[cfg(target_os = "linux")]
 pub(crate) const TCP_UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 

@@ -1,9 +1,9 @@
 //! A negotiated connection: the socket, and the TLS session if there is one.
 //!
-//! Invariants: nothing here waits, apart from opening; plain text goes from the queue's chunks to the
-//! socket in one vectored write and from the socket straight into the read block. TLS copies, because a
-//! record is encrypted in one piece. Called by the connection's task, which waits for readiness and then
-//! reads or writes as much as the socket takes.
+//! Invariants: only opening waits. Plain text goes from the queue's chunks to the socket in one
+//! vectored write, and from the socket straight into the read block. TLS copies, because a record
+//! is encrypted in one piece. The connection's task calls it: it waits for readiness, then reads or
+//! writes as much as the socket takes.
 
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::write_queue::WriteQueue;
 /// Chunks of one vectored write.
 const SLICES_MAX: usize = 64;
 
-/// Plain text that a TLS session takes before its records have to go to the socket.
+/// Plain text that a TLS session buffers before its records must go to the socket.
 const TLS_BUFFER_BYTES: usize = 256 * 1024;
 
 /// A connection over which calls can be sent.
@@ -34,7 +34,7 @@ pub(crate) struct Link {
     tls: Option<Box<ClientConnection>>,
 }
 
-/// Why there is no link.
+/// Why opening a link failed.
 #[derive(Debug)]
 pub(crate) enum OpenError {
     Network(io::Error),
@@ -72,7 +72,7 @@ impl Link {
         !queue.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Reads into the spare capacity of the block. 0 is the end; `WouldBlock` when there is nothing yet.
+    /// Reads into the spare capacity of the block. 0 is the end; `WouldBlock` means no data yet.
     pub(crate) fn try_read(&mut self, block: &mut BytesMut) -> io::Result<usize> {
         match &mut self.tls {
             None => self.stream.try_read_buf(block),
@@ -120,7 +120,7 @@ fn try_write_tls(
         let sealed_bytes = tls.writer().write_vectored(&slices[..count])?;
         queue.advance(sealed_bytes);
     }
-    // When nothing was sealed because the session's buffer is full, this makes room or would block.
+    // If nothing was sealed because the session's buffer is full, this makes room or would block.
     tls.write_tls(&mut Nonblocking(stream)).map(|_| ())
 }
 
@@ -149,7 +149,7 @@ fn try_read_tls(
     }
 }
 
-/// A socket as a TLS session reads and writes it: without waiting.
+/// A socket for a TLS session, which reads and writes without waiting.
 struct Nonblocking<'a>(&'a TcpStream);
 
 impl Read for Nonblocking<'_> {
@@ -172,8 +172,8 @@ impl Write for Nonblocking<'_> {
     }
 }
 
-/// Requests must not wait for a full packet, and a peer that has vanished must be noticed: between calls
-/// by probes, and during them by the time that bytes go unacknowledged.
+/// Sends requests at once, and detects a vanished peer: between calls by probes, during calls by a
+/// limit on unacknowledged time.
 fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

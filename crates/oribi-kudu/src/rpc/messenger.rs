@@ -1,21 +1,22 @@
 //! The messenger: calls to any server, over one connection per server.
 //!
-//! Invariants: all clones share the connections and the credentials; a connection's task is started on
-//! the runtime of the call that needs it first, and again elsewhere when that runtime has ended; new
-//! credentials are used by links that are opened from then on. Called by every part of the client that
-//! talks to a server.
+//! Invariants: all clones share the connections and the credentials. A connection's task starts on
+//! the runtime of the first call that needs it, and again on another when that runtime has ended.
+//! Links opened later use new credentials. Every part of the client that talks to a server calls
+//! it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prost::Message;
 
 use super::connection::Connection;
 use super::error::RpcError;
 use super::frame::{FrameError, ReplyFrame};
 use super::options::MessengerOptions;
+use super::shared::{Credentials, Shared};
 use super::tls::TlsConfigs;
 use super::{CallOptions, Method, Reply};
 use crate::proto::rpc::SignedTokenPb;
@@ -31,52 +32,28 @@ pub(crate) struct Messenger {
 /// The connections of a messenger, by server.
 #[derive(Debug, Default)]
 struct Connections {
-    /// Authenticated in any way.
+    /// Authenticated by any method.
     any: HashMap<HostPort, Arc<Connection>>,
     /// Authenticated without a token.
     primary: HashMap<HostPort, Arc<Connection>>,
-}
-
-/// What the connections of a messenger share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub options: MessengerOptions,
-    credentials: RwLock<Arc<Credentials>>,
-}
-
-/// What a client knows about a cluster that lets it authenticate.
-#[derive(Debug)]
-pub(super) struct Credentials {
-    pub tls_configs: TlsConfigs,
-    pub authn_token: Option<SignedTokenPb>,
-}
-
-impl Shared {
-    /// The credentials as they are now.
-    pub(super) fn credentials(&self) -> Arc<Credentials> {
-        self.credentials.read().clone()
-    }
 }
 
 impl Messenger {
     /// A messenger without connections.
     pub(crate) fn new(options: MessengerOptions) -> Self {
         let credentials = Credentials { tls_configs: TlsConfigs::new(&[]), authn_token: None };
-        Self {
-            shared: Arc::new(Shared { options, credentials: RwLock::new(Arc::new(credentials)) }),
-            connections: Arc::default(),
-        }
+        Self { shared: Arc::new(Shared::new(options, credentials)), connections: Arc::default() }
     }
 
-    /// Sets what a master has said in answer to `ConnectToMaster`: the cluster's certificate authorities
-    /// and a token. Open links are not affected.
+    /// Sets the credentials of a master's answer to `ConnectToMaster`: the cluster's certificate
+    /// authorities and a token. Open links keep theirs.
     pub(crate) fn set_credentials(
         &self,
         ca_cert_der: Vec<Vec<u8>>,
         authn_token: Option<SignedTokenPb>,
     ) {
         let tls_configs = TlsConfigs::new(&ca_cert_der);
-        *self.shared.credentials.write() = Arc::new(Credentials { tls_configs, authn_token });
+        self.shared.set_credentials(Credentials { tls_configs, authn_token });
     }
 
     /// Calls a method with a message.
@@ -91,8 +68,7 @@ impl Messenger {
         self.call_pieces(server, method, vec![body], options).await
     }
 
-    /// Calls a method with a message that is encoded already, in pieces that are sent end to end without
-    /// being copied.
+    /// Calls a method with an encoded message, in pieces that are sent end to end without a copy.
     pub(crate) async fn call_pieces<R: Message + Default>(
         &self,
         server: &HostPort,

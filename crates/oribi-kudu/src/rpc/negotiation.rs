@@ -1,15 +1,15 @@
-//! What two sides say to each other before the first call, as a state machine without I/O.
+//! The negotiation before the first call, as a state machine without I/O.
 //!
-//! The caller sends what [`Negotiation::take_output`] returns and feeds what the server sends to
-//! [`Negotiation::receive`], until [`Negotiation::is_done`]. Without TLS everything goes out at once and one
-//! round trip is all: there is nothing to choose when only PLAIN is offered. With TLS, its records travel
-//! inside negotiation messages until the handshake ends; what follows is inside TLS, unless both sides
-//! said that they want TLS for authentication only.
+//! The caller sends the bytes of [`Negotiation::take_output`] and feeds the server's bytes to
+//! [`Negotiation::receive`], until [`Negotiation::is_done`]. Without TLS the client sends
+//! everything at once and needs only one round trip, because it offers only PLAIN. With TLS, its
+//! records travel inside negotiation messages until the handshake ends. Everything after that is
+//! inside TLS, unless both sides want TLS for authentication only.
 //!
-//! Invariants: a way to authenticate is offered only if it can be completed, because the server picks
-//! the strongest one offered; a token is sent only inside TLS, to a server whose certificate has been
-//! checked; the server's bytes never panic, and none of them may be left over. Called by the link.
-//! It does not know about time or sockets.
+//! Invariants: the client offers an authentication method only if it can complete it, because the
+//! server picks the strongest one. It sends a token only inside TLS, to a server with a verified
+//! certificate. The server's bytes never panic, and none of them may be left over. The link calls
+//! it. It does not know about time or sockets.
 
 use std::net::IpAddr;
 
@@ -34,36 +34,36 @@ mod secure;
 
 use secure::SecureChannel;
 
-/// The one mechanism of SASL that the client speaks. With Kerberos it would be GSSAPI.
+/// The client's only SASL mechanism. Kerberos would need GSSAPI.
 const PLAIN: &str = "PLAIN";
 
-/// What the client offers a server.
+/// The client's offer to a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// The user that PLAIN names.
+    /// The user name for PLAIN.
     pub user: String,
     pub tls: TlsOffer,
-    /// Sent only when TLS is offered and the cluster's authority is known.
+    /// Sent only if the client offers TLS and knows the cluster's authority.
     pub authn_token: Option<SignedTokenPb>,
     pub tls_configs: TlsConfigs,
     /// The server's address.
     pub peer: IpAddr,
 }
 
-/// What the client says about TLS.
+/// The client's TLS policy in the offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsOffer {
-    /// Nothing: the connection stays in plain text.
+    /// No TLS: the connection stays in plain text.
     None,
-    /// If the server can, and then perhaps only until both sides know each other.
+    /// TLS if the server supports it, perhaps for authentication only.
     AuthenticationOnly,
-    /// If the server can.
+    /// TLS if the server supports it.
     Optional,
-    /// The server must.
+    /// TLS is required.
     Required,
 }
 
-/// What the server's next message has to be about.
+/// The expected next message of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Features,
@@ -72,7 +72,7 @@ enum Step {
     Done,
 }
 
-/// The way to authenticate that the server chose.
+/// The authentication method that the server chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Authentication {
     Plain,
@@ -88,16 +88,16 @@ pub(crate) struct Negotiation {
     /// Both sides go back to plain text after the handshake.
     plain_after_handshake: bool,
     tls: Option<SecureChannel>,
-    /// True from the end of a handshake on, when bytes on the socket are TLS records.
+    /// True from the end of a handshake on: then bytes on the socket are TLS records.
     secured: bool,
-    /// Bytes of the server outside of TLS, or out of it, that are not yet a frame.
+    /// The server's bytes, outside TLS or decrypted, that are not a whole frame yet.
     input: BytesMut,
     /// Bytes for the socket.
     output: BytesMut,
 }
 
 impl Negotiation {
-    /// Begins: the first output is there at once.
+    /// Starts a negotiation; the first output is ready at once.
     pub(crate) fn new(offer: Offer) -> Self {
         let mut negotiation = Self {
             offer,
@@ -116,12 +116,12 @@ impl Negotiation {
         negotiation
     }
 
-    /// Takes the bytes that have to be sent now.
+    /// Removes the bytes to send now.
     pub(crate) fn take_output(&mut self) -> Bytes {
         self.output.split().freeze()
     }
 
-    /// True when calls may follow, once the last output has been sent.
+    /// True when calls may follow, after the last output is sent.
     pub(crate) fn is_done(&self) -> bool {
         self.step == Step::Done
     }
@@ -154,7 +154,8 @@ impl Negotiation {
         tls.take_plaintext(&mut self.input, NEGOTIATION_MESSAGE_BYTES_MAX)
     }
 
-    /// Cuts a finished frame off the input. Nothing may follow the frame that ends the negotiation.
+    /// Splits a complete frame off the input. Nothing may follow the frame that ends the
+    /// negotiation.
     fn next_frame(&mut self) -> Result<Option<Bytes>, NegotiationError> {
         if self.step == Step::Done {
             return Ok(None);
@@ -200,7 +201,7 @@ impl Negotiation {
         }
     }
 
-    /// The server has said what it can do and how it wants the client to authenticate.
+    /// Handles the server's features and its choice of authentication.
     fn receive_features(&mut self, message: &NegotiatePb) -> Result<(), NegotiationError> {
         self.authentication = self.chosen_authentication(message)?;
         let has = |flag: RpcFeatureFlagPb| message.supported_features.contains(&(flag as i32));
@@ -235,7 +236,7 @@ impl Negotiation {
     ) -> Result<Authentication, NegotiationError> {
         let chosen = message.authn_types.first().and_then(|chosen| chosen.kind.as_ref());
         match chosen {
-            // A server without any choice in its answer is one that knows only SASL.
+            // A server that names no choice knows only SASL.
             None | Some(AuthenticationType::Sasl(_)) => {
                 let plain =
                     message.sasl_mechanisms.iter().any(|offered| offered.mechanism == PLAIN);
@@ -257,7 +258,7 @@ impl Negotiation {
         if ended {
             self.step = Step::Authentication;
             self.secured = !self.plain_after_handshake;
-            // What came behind the last message of the handshake is a record already.
+            // The bytes after the last handshake message are already a record.
             let early = if self.secured { self.input.split() } else { BytesMut::new() };
             self.send_authentication();
             self.receive_early(&early)?;
@@ -271,7 +272,7 @@ impl Negotiation {
 
     fn authenticated(&mut self) {
         self.step = Step::Done;
-        // Without TLS the context has gone out with everything else.
+        // Without TLS the context has already been sent.
         if self.offer.tls != TlsOffer::None {
             self.send_connection_context();
         }
@@ -315,7 +316,8 @@ impl Negotiation {
         });
     }
 
-    /// Sends what authenticates, and where nothing can be in between, the end of the negotiation with it.
+    /// Sends the authentication message. If no reply can come in between, it also sends the end of
+    /// the negotiation.
     fn send_authentication(&mut self) {
         match self.authentication {
             Authentication::Plain => {

@@ -1,6 +1,6 @@
-//! How a messenger behaves, set once when it is made.
+//! The options of a messenger, fixed at its creation.
 //!
-//! Called by the client's builder and by every part of the RPC layer.
+//! The client's builder and every part of the RPC layer use them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,13 +9,16 @@ use super::limits;
 
 /// When the connections to a cluster are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EncryptionPolicy {
-    /// On the network whenever the server can; on the loopback interface only when the server insists.
+    /// On the network whenever the server supports it; on the loopback interface only when the
+    /// server requires it.
     #[default]
     Optional,
-    /// As `Optional`, but a server elsewhere than on the loopback interface that cannot encrypt is refused.
+    /// Like `Optional`, but refuses a server outside the loopback interface that does not support
+    /// encryption.
     RequiredRemote,
-    /// Every connection; a server that cannot encrypt is refused.
+    /// Every connection; refuses a server that does not support encryption.
     Required,
 }
 
@@ -38,18 +41,18 @@ pub(crate) fn is_loopback(local: IpAddr, peer: IpAddr) -> bool {
 /// What a messenger is made from.
 #[derive(Clone, Debug)]
 pub(crate) struct MessengerOptions {
-    /// The name that the client gives itself; servers require one that is not blank.
+    /// The client's user name; servers require one that is not blank.
     pub user: String,
     pub encryption: EncryptionPolicy,
     /// Largest frame in either direction, in bytes.
     pub message_bytes_max: usize,
-    /// How long opening a connection may take, from the first packet to the end of the negotiation.
+    /// The timeout of opening a connection, from the first packet to the end of the negotiation.
     pub negotiation_timeout: Duration,
-    /// How long a connection without calls stays open.
+    /// How long an idle connection stays open.
     pub keep_alive: Duration,
-    /// Bytes that may wait for one connection's socket.
+    /// Most bytes that wait for one connection's socket.
     pub queued_bytes_max: usize,
-    /// Calls that may wait for an answer on one connection.
+    /// Most calls in flight on one connection.
     pub calls_in_flight_max: usize,
 }
 

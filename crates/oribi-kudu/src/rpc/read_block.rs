@@ -1,17 +1,17 @@
-//! The block that a connection reads into, and the frames that are cut out of it.
+//! The block that a connection reads into, and the frames in it.
 //!
-//! Invariants: a frame is handed out as a slice of the block it was read into; bytes that have been read
-//! move at most once, and only those of a frame that does not fit into the rest of its block: at most one
-//! small block's worth, however large the frame. A frame that is larger than a small block gets a block of
-//! its own size, which the socket then fills directly. Called by the connection. It does not read itself:
-//! whoever does fills [`ReadBlock::room`].
+//! Invariants: a frame is a slice of the block it was read into. Received bytes move at most once,
+//! and only those of a frame that does not fit into the rest of its block: at most one small
+//! block's worth, whatever the size of the frame. A frame larger than a small block gets a block of
+//! its own size, which the socket then fills directly. The connection calls it and does the
+//! reading: it fills [`ReadBlock::room`].
 
 use bytes::{Bytes, BytesMut};
 
 use super::frame::{FrameError, LENGTH_BYTES, frame_bytes};
 use super::limits::{READ_BLOCK_BYTES, READ_ROOM_BYTES_MIN};
 
-/// Bytes from the server that are not yet part of a finished frame.
+/// Bytes from the server that are not part of a complete frame yet.
 #[derive(Debug)]
 pub(crate) struct ReadBlock {
     block: BytesMut,
@@ -19,13 +19,13 @@ pub(crate) struct ReadBlock {
 }
 
 impl ReadBlock {
-    /// An empty block that takes frames of at most so many bytes.
+    /// An empty block for frames of at most this size.
     pub(crate) fn new(frame_bytes_max: usize) -> Self {
         Self { block: BytesMut::new(), frame_bytes_max }
     }
 
-    /// The buffer to read into, which has room for at least one more byte. Only append to it, and only as
-    /// much as its capacity allows.
+    /// The buffer to read into, with room for at least one more byte. Only append to it, within its
+    /// capacity.
     pub(crate) fn room(&mut self) -> Result<&mut BytesMut, FrameError> {
         let room_bytes = self.block.capacity() - self.block.len();
         let wanted_bytes = match self.unfinished_frame_bytes()? {
@@ -38,7 +38,7 @@ impl ReadBlock {
         Ok(&mut self.block)
     }
 
-    /// Cuts the next finished frame off the front, with its length prefix.
+    /// Splits the next complete frame off the front, with its length prefix.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
         match self.unfinished_frame_bytes()? {
             Some(bytes) if bytes <= self.block.len() => {
@@ -61,8 +61,8 @@ impl ReadBlock {
         }
     }
 
-    /// Goes on in a block with room for so many bytes more: the old one again when all its frames have
-    /// been dropped, else a new one.
+    /// Switches to a block with room for this many more bytes: the old one if all its frames were
+    /// dropped, else a new one.
     fn renew(&mut self, wanted_bytes: usize) {
         let bytes = (self.block.len() + wanted_bytes).max(READ_BLOCK_BYTES);
         if self.block.is_empty() && self.block.try_reclaim(bytes) {

@@ -1,11 +1,11 @@
-//! TLS as Kudu uses it: a cluster has a certificate authority of its own, and certificates carry the
-//! user that a server runs as, but no name that could be compared with an address.
+//! TLS as in Kudu: a cluster has its own certificate authority. Its certificates name the user that
+//! a server runs as, but no name to compare with an address.
 //!
-//! Owns the verifier and the two configurations: one that checks a server's chain up to the cluster's
-//! authority, for connections that authenticate by token, and one that accepts any certificate, for
-//! connections that authenticate by user name. The latter encrypt without proving who the server is: a
-//! client cannot know the authority before a master has told it. Host names are never checked, as in
-//! Kudu's own clients. TLS 1.2 and 1.3. Called by the negotiation.
+//! It owns the verifier and two configurations. One checks a server's chain up to the cluster's
+//! authority, for connections that authenticate by token. The other accepts any certificate, for
+//! connections that authenticate by user name. The latter encrypt without proving the server's
+//! identity: a client cannot know the authority before a master has sent it. Like Kudu's own
+//! clients, it never checks host names. It supports TLS 1.2 and 1.3. The negotiation calls it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(crate) struct TlsConfigs {
 }
 
 impl TlsConfigs {
-    /// Configurations for a cluster whose authorities are these; none are known before the first answer
-    /// of a master. Certificates that cannot be read are left out: the others may do.
+    /// Configurations for a cluster with these authorities; none are known before a master's first
+    /// answer. Unreadable certificates are left out: the others may suffice.
     pub(crate) fn new(ca_certs_der: &[Vec<u8>]) -> Self {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -42,13 +42,14 @@ impl TlsConfigs {
         Self { any_server, cluster_only }
     }
 
-    /// True when a server's certificate can be checked, which authentication by token needs.
+    /// True when the client can verify a server's certificate, which authentication by token
+    /// requires.
     pub(crate) fn knows_cluster(&self) -> bool {
         self.cluster_only.is_some()
     }
 
-    /// Begins a handshake with a server. With `verify`, the server must prove that it belongs to the
-    /// cluster, which fails when no authority is known.
+    /// Begins a handshake with a server. With `verify`, the server must prove that it belongs to
+    /// the cluster; that fails without a known authority.
     pub(crate) fn connect(&self, peer: IpAddr, verify: bool) -> Result<ClientConnection, Error> {
         let config = match (&self.cluster_only, verify) {
             (_, false) => &self.any_server,
@@ -57,7 +58,7 @@ impl TlsConfigs {
                 return Err(Error::General("the cluster's authority is unknown".into()));
             }
         };
-        // The name is neither sent nor checked; an address is the one that always has the right form.
+        // The name is neither sent nor checked; an address always has a valid form.
         ClientConnection::new(config.clone(), ServerName::IpAddress(peer.into()))
     }
 }
@@ -78,7 +79,7 @@ fn config(provider: &Arc<CryptoProvider>, roots: Option<RootCertStore>) -> Arc<C
 /// Checks the chain of a certificate, but no name.
 #[derive(Debug)]
 struct ClusterVerifier {
-    /// None accepts every chain.
+    /// `None` accepts every chain.
     roots: Option<RootCertStore>,
     algorithms: WebPkiSupportedAlgorithms,
 }

@@ -1,8 +1,8 @@
 //! The frames that wait for a socket.
 //!
-//! Invariants: a body is queued as the pieces it was given in and never copied; the parts of one frame
-//! are next to each other; the room that a frame holds in the connection's queue is given back when its
-//! last byte has been written. Called by the connection and the link.
+//! Invariants: a body is queued in its original pieces and never copied. The parts of one frame are
+//! adjacent. A frame releases its room in the connection's queue when its last byte has been
+//! written. The connection and the link call it.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -12,25 +12,25 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{CallHeader, FrameError};
 
-/// Bytes that are allocated at a time for the headers of frames.
+/// Allocation size for the headers of frames.
 const HEADER_BLOCK_BYTES: usize = 8 * 1024;
 
 /// Bytes for a server, in order.
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     chunks: VecDeque<Bytes>,
-    /// Headers are encoded here and split off, many to one allocation.
+    /// The encoder writes headers here and splits them off, many per allocation.
     headers: BytesMut,
     /// Bytes of the chunks.
     bytes: usize,
-    /// Bytes that have ever been written.
+    /// All bytes written so far.
     written_bytes: u64,
-    /// Where each frame ends, counted as `written_bytes` is, and the room it holds.
+    /// Where each frame ends, on the scale of `written_bytes`, and the room it holds.
     rooms: VecDeque<(u64, OwnedSemaphorePermit)>,
 }
 
 impl WriteQueue {
-    /// Queues bytes as they are.
+    /// Queues raw bytes.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.bytes += chunk.len();
@@ -38,7 +38,7 @@ impl WriteQueue {
         }
     }
 
-    /// Queues the frame of a call. Nothing is queued when it is too large.
+    /// Queues the frame of a call. It queues nothing if the frame is too large.
     pub(crate) fn push_call(
         &mut self,
         header: &CallHeader<'_>,
@@ -60,12 +60,12 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True when nothing waits.
+    /// True when the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -80,7 +80,7 @@ impl WriteQueue {
         count
     }
 
-    /// Forgets the first bytes, which have been written.
+    /// Removes the first bytes, which have been written.
     ///
     /// # Panics
     /// When there are fewer.

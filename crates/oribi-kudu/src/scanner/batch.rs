@@ -1,8 +1,8 @@
 //! The rows of one answer to a scan, in either layout, and a row of them.
 //!
-//! Owns: [`ScanBatch`], [`Row`]. Invariants: cells are views of the frame that came from the server, which
-//! lives as long as a batch made of it does; a batch is cheap to clone. What a cell's bytes mean is in
-//! [`super::cell`], where they are in [`super::rowwise`] and [`super::columnar`].
+//! It owns [`ScanBatch`] and [`Row`]. Invariants: cells are views of the server's frame, which
+//! lives as long as a batch of it. A batch is cheap to clone. [`super::cell`] says what a cell's
+//! bytes mean; [`super::rowwise`] and [`super::columnar`] say where they are.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::columnar::ColumnarBlock;
 use super::projection::Projection;
 use super::rowwise::RowwiseBlock;
 
-/// Rows that a server sent at once.
+/// Rows of one answer.
 #[derive(Clone, Debug)]
 pub struct ScanBatch {
     projection: Arc<Projection>,
     block: Block,
 }
 
-/// The rows in the layout in which they came.
+/// The rows in the layout of the answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Block {
     Rowwise(RowwiseBlock),
@@ -44,12 +44,12 @@ impl ScanBatch {
         self.block.num_rows()
     }
 
-    /// The columns of its rows.
-    pub fn projection(&self) -> &Arc<Projection> {
+    /// The columns of the rows.
+    pub fn projection(&self) -> &Projection {
         &self.projection
     }
 
-    /// Bytes of its rows as they were sent.
+    /// Bytes of the rows on the wire.
     pub fn bytes(&self) -> usize {
         match &self.block {
             Block::Rowwise(block) => block.bytes(),
@@ -62,7 +62,7 @@ impl ScanBatch {
         (index < self.num_rows()).then_some(Row { batch: self, index })
     }
 
-    /// All rows in the order in which they came.
+    /// All rows, in the order of the answer.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
         (0..self.num_rows()).map(|index| Row { batch: self, index })
     }
@@ -95,7 +95,8 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The cell of the column at this position of the projection, as one of the types of [`FromCell`].
+    /// The cell of the column at this position of the projection, as one of the types of
+    /// [`FromCell`].
     ///
     /// Positions are faster than names; [`Projection::index_of`] finds them once per scan.
     #[inline]

@@ -1,9 +1,9 @@
-//! What the two layouts of scan results share: the faults of a block, and its sidecars.
+//! The common part of the two layouts of scan results: the faults of a block, and its sidecars.
 //!
-//! Invariants: a block that was built has sidecars of exactly the lengths that its row count demands, so
-//! that reading a fixed-width cell only indexes; offsets of variable-length cells are checked when they are
-//! read. Sidecars borrow the frame they came in: nothing is copied. Called by [`super::rowwise`] and
-//! [`super::columnar`].
+//! Invariants: the sidecars of a decoded block have exactly the lengths that its row count demands,
+//! so reading a fixed-width cell only indexes. Offsets of variable-length cells are checked on
+//! access. Sidecars borrow their frame, without a copy. [`super::rowwise`] and [`super::columnar`]
+//! call it.
 
 use bytes::Bytes;
 
@@ -11,21 +11,21 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockFault {
-    /// The message names a sidecar that was not sent.
+    /// The message names a sidecar that the answer does not have.
     #[error("the answer has {sidecars} sidecars and names number {index}")]
     NoSuchSidecar {
-        /// Number that was named.
+        /// The index in the message.
         index: i64,
-        /// How many there are.
+        /// The number of sidecars.
         sidecars: usize,
     },
-    /// The message should name a sidecar and does not.
+    /// The message does not name a sidecar that it needs.
     #[error("the answer does not say where its {part:?} are")]
     UnnamedSidecar {
         /// What the sidecar should hold.
         part: BlockPart,
     },
-    /// A sidecar has not the length that follows from the number of rows.
+    /// A sidecar does not have the length that follows from the number of rows.
     #[error("{part:?} of {rows} rows take {bytes_expected} bytes, the server sent {bytes}")]
     WrongLength {
         /// What the sidecar holds.
@@ -40,13 +40,13 @@ pub enum BlockFault {
     /// The number of rows is negative or does not fit memory.
     #[error("the answer claims to have {rows} rows")]
     RowCount {
-        /// Number that was sent.
+        /// The number in the answer.
         rows: i64,
     },
-    /// The columns are not those of the projection.
+    /// The columns differ from those of the projection.
     #[error("the projection has {columns_expected} columns, the answer {columns}")]
     ColumnCount {
-        /// Columns that were sent.
+        /// Columns in the answer.
         columns: usize,
         /// Columns of the projection.
         columns_expected: usize,
@@ -67,10 +67,11 @@ pub enum BlockFault {
 
 /// What a sidecar holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockPart {
-    /// Rows one after the other.
+    /// Rows, end to end.
     Rows,
-    /// What variable-length cells of rows point to.
+    /// The indirect data of variable-length cells in rows.
     IndirectData,
     /// Cells of one fixed-width column.
     Cells,
@@ -91,7 +92,7 @@ pub(crate) fn sidecar(sidecars: &[Bytes], index: i32) -> Result<Bytes, BlockFaul
         .ok_or(BlockFault::NoSuchSidecar { index: index.into(), sidecars: sidecars.len() })
 }
 
-/// The sidecar of this number, which the message has to give.
+/// The sidecar of this number, which the message must name.
 pub(crate) fn named_sidecar(
     sidecars: &[Bytes],
     index: Option<i32>,
@@ -105,7 +106,7 @@ pub(crate) fn row_count(rows: i64) -> Result<usize, BlockFault> {
     usize::try_from(rows).map_err(|_| BlockFault::RowCount { rows })
 }
 
-/// Checks that `bytes` is `rows` times `row_bytes`, which may not even fit memory.
+/// Checks that `bytes` is `rows` times `row_bytes`, a product that may overflow.
 pub(crate) fn check_length(
     part: BlockPart,
     bytes: &Bytes,

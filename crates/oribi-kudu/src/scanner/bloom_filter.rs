@@ -1,11 +1,12 @@
-//! A Bloom filter that tablet servers understand: a predicate for very many values at once.
+//! A Bloom filter in the tablet servers' format: a predicate for very many values at once.
 //!
-//! The filter is an array of 32-byte buckets. A value's hash chooses one bucket and one bit in each of its
-//! eight 32-bit words, so a look-up touches a single cache line. Constants, the hash (a 64-bit multiply
-//! hash folded to 32 bits) and the choice of the bucket have to be those of the server's own filter, or it
-//! would miss rows; a test against a real server holds them together. Invariants: the directory is a power
-//! of two of buckets, at least two; a filter never forgets a value, but lets some others through.
-//! Called by the predicates; knows the type of its column but not the column.
+//! The filter is an array of 32-byte buckets. A value's hash selects one bucket and one bit in each
+//! of its eight 32-bit words, so a lookup touches a single cache line. The constants, the hash (a
+//! 64-bit multiply hash folded to 32 bits) and the choice of the bucket must equal those of the
+//! server's own filter, or the server would miss rows. A test against a real server holds them
+//! together. Invariants: the number of buckets is a power of two, at least two. A filter has no
+//! false negatives, but some false positives. Predicates call it. It knows the type of its column
+//! but not the column.
 
 use bytes::Bytes;
 
@@ -14,7 +15,7 @@ use crate::schema::DataType;
 
 use super::operand::{Operand, OperandError};
 
-/// 32-bit words of a bucket, each with one bit of a value.
+/// 32-bit words of a bucket; each holds one bit of a value.
 const BUCKET_WORDS: usize = 8;
 /// Logarithm of the bytes of a bucket.
 const BUCKET_BYTES_LOG: u32 = 5;
@@ -34,10 +35,10 @@ const WORD_MULTIPLIERS: [u32; BUCKET_WORDS] = [
 /// Multiplier and addend that turn a hash into the choice of a bucket.
 const BUCKET_MULTIPLIER: u64 = 0x7850_f11e_c6d1_4889;
 const BUCKET_ADDEND: u64 = 0x6773_6105_97ca_4c63;
-/// Largest filter, 16 MiB: the whole request has to stay below the servers' limit of 50 MiB.
+/// Largest filter, 16 MiB: the whole request must stay below the servers' limit of 50 MiB.
 const BYTES_LOG_MAX: u32 = 24;
 
-/// A set of values, approximately.
+/// An approximate set of values.
 #[derive(Clone, Debug)]
 pub struct BloomFilter {
     data_type: DataType,
@@ -48,8 +49,9 @@ pub struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// A filter for this many different values of a column of this type, which lets through about `false_positive_rate` of all others
-    /// (clamped to between 1e-6 and 0.5). It takes 16 MiB at most; more values only make it let more through.
+    /// A filter for this many distinct values of a column of this type. About `false_positive_rate`
+    /// of all other values pass (clamped to between 1e-6 and 0.5). The filter takes at most 16 MiB;
+    /// more values only raise the rate.
     pub fn new(
         data_type: DataType,
         values_expected: usize,
@@ -57,7 +59,8 @@ impl BloomFilter {
     ) -> BloomFilter {
         let rate = false_positive_rate.clamp(1e-6, 0.5);
         let words = BUCKET_WORDS as f64;
-        // From the chance (1 - exp(-8 n / bits))^8 that all eight bits of a stranger are set.
+        // From the probability (1 - exp(-8 n / bits))^8 that all eight bits of another value are
+        // set.
         let bits = -words * values_expected.max(1) as f64 / (1.0 - rate.powf(1.0 / words)).ln();
         let bytes_log = (bits / 8.0).log2().ceil().max(0.0) as u32;
         let bytes_log = bytes_log.clamp(BUCKET_BYTES_LOG + 1, BYTES_LOG_MAX);
@@ -70,7 +73,7 @@ impl BloomFilter {
         }
     }
 
-    /// Adds a value, which has to fit the type of the filter.
+    /// Adds a value, which must match the type of the filter.
     pub fn insert(&mut self, value: impl Into<Operand>) -> Result<(), OperandError> {
         let value = value.into();
         value.check(self.data_type)?;
@@ -78,7 +81,7 @@ impl BloomFilter {
         Ok(())
     }
 
-    /// Whether it can be used for a column of this type.
+    /// Whether the filter matches a column of this type.
     pub(crate) fn check(&self, data_type: DataType) -> Result<(), OperandError> {
         (self.data_type == data_type).then_some(()).ok_or(OperandError { data_type })
     }
@@ -94,7 +97,7 @@ impl BloomFilter {
         self.is_empty = false;
     }
 
-    /// Whether a value may have been added.
+    /// Whether the filter may contain a value.
     #[cfg(test)]
     fn may_contain(&self, value: &[u8]) -> bool {
         let hash = hash32(value, self.hash_seed);
@@ -127,7 +130,7 @@ impl BloomFilter {
     }
 }
 
-/// The server's hash: every eight bytes are mixed and multiplied in, the rest as one last word.
+/// The server's hash: it mixes and multiplies in each eight bytes, and the rest as one last word.
 fn hash32(bytes: &[u8], seed: u32) -> u32 {
     const MULTIPLIER: u64 = 0x8803_55f2_1e6d_1965;
     let mut hash = u64::from(seed) ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);

@@ -1,6 +1,7 @@
 //! Describes a scan step by step and checks it against the table at the end.
 //!
-//! Nothing is sent before the first batch is asked for. Called by users, through [`Table::scan`].
+//! The client sends nothing before the first call for a batch. Users reach it through
+//! [`Table::scan`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +10,18 @@ use crate::error::Error;
 use crate::retry::ReplicaSelection;
 use crate::table::Table;
 
+use super::Scanner;
 use super::error::ScanError;
 use super::key_bound::KeyBound;
 use super::operand::Operand;
 use super::predicate::Predicate;
 use super::projection::Projection;
-use super::spec::{Layout, ReadMode, ScanSpec, TabletFilter};
-use super::{ScanToken, Scanner, TokenOptions};
+use super::spec::{Layout, ReadMode, ScanSpec, TIMEOUT, TabletFilter};
+use super::token::{ScanToken, TokenOptions, tokens_of};
 
-/// How long one batch may take unless said otherwise.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A scan that is being described.
+/// The description of a scan.
 ///
-/// Without any call it returns all columns of all rows, in no order, from near replicas.
+/// By default it returns all columns of all rows, in no order, from near replicas.
 #[derive(Clone, Debug)]
 pub struct ScannerBuilder {
     table: Table,
@@ -65,7 +64,8 @@ impl Table {
 }
 
 impl ScannerBuilder {
-    /// Returns these columns only, in this order. None at all counts rows, see [`ScannerBuilder::count`].
+    /// Returns only these columns, in this order. An empty list counts rows, see
+    /// [`ScannerBuilder::count`].
     pub fn columns<T: Into<String>>(
         mut self,
         columns: impl IntoIterator<Item = T>,
@@ -74,13 +74,14 @@ impl ScannerBuilder {
         self
     }
 
-    /// Returns only rows for which this holds, and everything else that was asked for.
+    /// Returns only rows that satisfy this predicate and all others.
     pub fn filter(mut self, predicate: Predicate) -> ScannerBuilder {
         self.predicates.push(predicate);
         self
     }
 
-    /// Returns only rows whose primary key is at least this; key columns without a value count as the least.
+    /// Returns only rows whose primary key is at least this. Key columns without a value count as
+    /// their least value.
     pub fn lower_bound<T: Into<Operand>>(
         mut self,
         key: impl IntoIterator<Item = T>,
@@ -89,7 +90,8 @@ impl ScannerBuilder {
         self
     }
 
-    /// Returns only rows whose primary key is less than this; key columns without a value count as the least.
+    /// Returns only rows whose primary key is less than this. Key columns without a value count as
+    /// their least value.
     pub fn upper_bound<T: Into<Operand>>(
         mut self,
         key: impl IntoIterator<Item = T>,
@@ -98,34 +100,34 @@ impl ScannerBuilder {
         self
     }
 
-    /// Returns this many rows at most.
+    /// Returns at most this many rows.
     pub fn limit(mut self, rows: u64) -> ScannerBuilder {
         self.limit = Some(rows);
         self
     }
 
-    /// About how many bytes an answer has. The server looks at it only after each block of rows, and stops at
-    /// 8 MiB anyway; its default is 1 MiB.
+    /// The approximate size of an answer. The server checks it only after each block of rows, and
+    /// stops at 8 MiB anyway; its default is 1 MiB.
     pub fn batch_bytes(mut self, bytes: u32) -> ScannerBuilder {
         self.batch_bytes = Some(bytes);
         self
     }
 
-    /// Which version of the rows is returned.
+    /// Which version of the rows to return.
     pub fn read_mode(mut self, read_mode: ReadMode) -> ScannerBuilder {
         self.read_mode = read_mode;
         self
     }
 
-    /// Which replicas are read. The default is the closest; [`ReplicaSelection::Leader`] sees every acknowledged
-    /// write even with [`ReadMode::Latest`].
+    /// Which replicas to read. The default is the closest; [`ReplicaSelection::Leader`] sees every
+    /// acknowledged write even with [`ReadMode::Latest`].
     pub fn replica_selection(mut self, selection: ReplicaSelection) -> ScannerBuilder {
         self.selection = selection;
         self
     }
 
-    /// Goes on elsewhere when a tablet server fails. Rows of each tablet then come in the order of their primary
-    /// keys, all from one snapshot; it costs servers a merge.
+    /// Continues on another replica when a tablet server fails. Each tablet's rows then come in the
+    /// order of their primary keys, all from one snapshot. It costs the servers a merge.
     pub fn fault_tolerant(mut self, is_fault_tolerant: bool) -> ScannerBuilder {
         self.is_fault_tolerant = is_fault_tolerant;
         self
@@ -137,40 +139,41 @@ impl ScannerBuilder {
         self
     }
 
-    /// Whether servers keep the blocks that they read in their cache. Large scans that are done once better do not.
+    /// Whether servers keep the blocks that they read in their cache. Turn it off for large
+    /// one-time scans.
     pub fn cache_blocks(mut self, cache_blocks: bool) -> ScannerBuilder {
         self.cache_blocks = cache_blocks;
         self
     }
 
-    /// How long one batch may take, with all that is tried again for it. The default is 30 seconds.
+    /// The timeout of one batch with all its attempts; 30 seconds by default.
     pub fn timeout(mut self, timeout: Duration) -> ScannerBuilder {
         self.timeout = timeout;
         self
     }
 
-    /// Whether the next batch is asked for while the caller looks at the last one, which is the default. It costs
-    /// the memory of one more batch.
+    /// Whether to prefetch the next batch while the caller reads the last one; on by default. It
+    /// costs the memory of one more batch.
     pub fn prefetch(mut self, prefetch: bool) -> ScannerBuilder {
         self.prefetch = prefetch;
         self
     }
 
-    /// The scanner, or what is wrong with its description.
+    /// Builds the scanner, or says what is wrong with its description.
     pub fn build(self) -> Result<Scanner, Error> {
         let prefetch = self.prefetch;
         Ok(Scanner::new(self.into_spec()?, prefetch))
     }
 
-    /// How many rows the scan would return. Only their number is sent.
+    /// How many rows the scan would return. Servers send only their number.
     pub async fn count(self) -> Result<u64, Error> {
         self.columns([""; 0]).build()?.count().await
     }
 
-    /// Divides the scan into parts that can be scanned at the same time, here or elsewhere. Limits are not divided:
-    /// each part gets the whole one.
+    /// Divides the scan into parts that can run in parallel, here or elsewhere. Limits are not
+    /// divided: each part gets the whole limit.
     pub async fn into_tokens(self, options: TokenOptions) -> Result<Vec<ScanToken>, Error> {
-        super::token::tokens_of(self.into_spec()?, options).await
+        tokens_of(self.into_spec()?, options).await
     }
 
     fn into_spec(self) -> Result<ScanSpec, ScanError> {

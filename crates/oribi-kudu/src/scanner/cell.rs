@@ -1,37 +1,38 @@
-//! One cell of a scan result: borrowed bytes and their type, and the Rust types that can be read from it.
+//! One cell of a scan result: borrowed bytes with their type, and the Rust types to read it as.
 //!
-//! Owns: [`Cell`], [`FromCell`] and [`CellError`]. Invariants: nothing is copied, except into the fixed-width
-//! number that is returned; a type that does not fit the column is an error, never a conversion that could
-//! lose something. Called through [`Row::get`](super::Row::get) and by the Arrow conversion. Which bytes
-//! belong to a cell is decided by the two block layouts, not here.
+//! It owns [`Cell`], [`FromCell`] and [`CellError`]. Invariants: it copies nothing except into the
+//! fixed-width number that it returns. A type that does not match the column is an error, never a
+//! lossy conversion. [`Row::get`](super::Row::get) and the Arrow conversion call it. The two block
+//! layouts decide which bytes belong to a cell.
 
 use crate::schema::{DataType, Value};
 
-/// Why a cell cannot be read as asked. It carries no text, because it is made once per cell.
+/// Why a cell cannot be read as the requested type. It has no text, because it is made once per
+/// cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
     /// The projection has fewer columns.
     #[error("the projection has no column {index}")]
     NoSuchColumn {
-        /// Position that was asked for, from 0.
+        /// The requested position, from 0.
         index: usize,
     },
     /// The batch has fewer rows.
     #[error("the batch has no row {index}")]
     NoSuchRow {
-        /// Row that was asked for, from 0.
+        /// The requested row, from 0.
         index: usize,
     },
-    /// The cell is NULL and the type asked for is not an `Option`.
+    /// The cell is NULL and the requested type is not an `Option`.
     #[error("the cell is NULL")]
     Null,
-    /// Cells of this column cannot be read as the type asked for.
+    /// Cells of this column cannot be read as the requested type.
     #[error("a column of type {data_type} cannot be read as {asked}")]
     WrongType {
         /// Type of the column.
         data_type: DataType,
-        /// The Rust type that was asked for.
+        /// The requested Rust type.
         asked: &'static str,
     },
     /// The cell's offset and length point outside the data that the server sent.
@@ -50,7 +51,8 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// `bytes` are the value itself for types of variable length, else exactly the type's width.
+    /// For types of variable length `bytes` is the value itself, else it has exactly the type's
+    /// width.
     pub(crate) fn new(data_type: DataType, bytes: &'a [u8]) -> Cell<'a> {
         Cell { data_type, bytes }
     }
@@ -60,7 +62,7 @@ impl<'a> Cell<'a> {
         self.data_type
     }
 
-    /// The value as it was sent: little-endian for numbers, the content for strings and binaries.
+    /// The value as on the wire: little-endian for numbers, the content for strings and binaries.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -89,7 +91,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A Rust type that cells can be read as.
+/// A Rust type to read cells as.
 ///
 /// | type | columns |
 /// |---|---|
@@ -98,10 +100,14 @@ impl<'a> Cell<'a> {
 /// | `i64` | INT64; UNIXTIME_MICROS as microseconds since 1970-01-01 UTC; unscaled DECIMAL of up to 18 digits |
 /// | `i128` | every integer, date, time and unscaled DECIMAL |
 /// | `f32`, `f64`, `bool` | FLOAT, DOUBLE, BOOL |
-/// | `&str` | STRING, VARCHAR |
-/// | `&[u8]` | BINARY, STRING, VARCHAR |
+/// | `&str`, `String` | STRING, VARCHAR |
+/// | `&[u8]`, `Vec<u8>` | BINARY, STRING, VARCHAR |
 /// | [`Value`] | all, with NULL as [`Value::Null`] |
 /// | `Option<T>` | as `T`, with NULL as `None` |
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from a cell",
+    note = "cells are numbers, `bool`, `String`, `&str`, `Vec<u8>`, `&[u8]`, `Value`, or an `Option` of these"
+)]
 pub trait FromCell<'a>: Sized {
     /// Reads a cell; `None` is NULL.
     fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError>;
@@ -218,6 +224,18 @@ impl<'a> FromCell<'a> for &'a [u8] {
             DataType::Binary | DataType::String | DataType::Varchar => Ok(cell.bytes),
             _ => Err(cell.wrong_type("&[u8]")),
         }
+    }
+}
+
+impl<'a> FromCell<'a> for String {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        <&str>::from_cell(cell).map(str::to_owned)
+    }
+}
+
+impl<'a> FromCell<'a> for Vec<u8> {
+    fn from_cell(cell: Option<Cell<'a>>) -> Result<Self, CellError> {
+        <&[u8]>::from_cell(cell).map(<[u8]>::to_vec)
     }
 }
 

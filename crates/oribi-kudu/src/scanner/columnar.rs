@@ -1,10 +1,11 @@
-//! The columnar layout: one piece per column, as Arrow has it.
+//! The columnar layout: one piece per column, as in Arrow.
 //!
-//! A fixed-width column is its cells, little-endian, NULL ones zeroed. A column of variable length is one
-//! more 32-bit offset than there are rows (none at all if there are no rows) and the content. A nullable
-//! column has a bitmap in which a set bit means that the cell is **not** NULL, the reverse of the rowwise
-//! layout. Invariants: every piece has the length that its row count demands, except the content, whose
-//! offsets are checked when a cell is read, or all at once by [`ColumnarBlock::check_offsets`].
+//! A fixed-width column is an array of little-endian cells, with NULL ones zeroed. A column of
+//! variable length has one 32-bit offset more than rows (none at all without rows), and the
+//! content. A nullable column has a bitmap in which a set bit means that the cell is **not** NULL,
+//! the reverse of the rowwise layout. Invariants: every piece has the length that its row count
+//! demands, except the content. Its offsets are checked on access, or all at once by
+//! `check_offsets`.
 
 use bytes::Bytes;
 
@@ -43,7 +44,7 @@ impl ColumnarBlock {
         projection: &Projection,
     ) -> Result<ColumnarBlock, BlockFault> {
         let num_rows = row_count(message.num_rows.unwrap_or(0))?;
-        // The server leaves the columns out when it has looked at no row at all.
+        // The server omits the columns when it has looked at no row at all.
         if num_rows == 0 || projection.is_empty() {
             return Ok(ColumnarBlock { columns: Vec::new(), num_rows });
         }
@@ -144,14 +145,15 @@ impl ColumnPieces {
         self.content.get(start..end).ok_or(CellError::OutOfBlock)
     }
 
-    /// Offset number `at`; the block has one more than rows.
+    /// Offset number `at`; the block has one more offset than rows.
     #[inline]
     fn offset(&self, at: usize) -> usize {
         let bytes = &self.data[at * OFFSET_BYTES..(at + 1) * OFFSET_BYTES];
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
     }
 
-    /// Checks all offsets of a variable-length column at once: they ascend and end within the content.
+    /// Checks all offsets of a variable-length column at once: they ascend and end within the
+    /// content.
     #[cfg(feature = "arrow")]
     pub(crate) fn check_offsets(&self, column: usize) -> Result<(), BlockFault> {
         let mut previous = 0;

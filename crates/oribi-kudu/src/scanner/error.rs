@@ -1,20 +1,20 @@
-//! What is wrong with a scan before a server has been asked, or with what a server answered.
+//! The errors of a scan: an invalid description, or an answer that does not match it.
 //!
-//! Part of [`Error`](crate::Error), which wraps it. Like the errors of cells it carries names where a user
-//! needs them and no text where a type says it.
+//! [`Error`](crate::Error) wraps it. Like the errors of cells it has names where a user needs them,
+//! and no text where a type suffices.
 
 use super::block::BlockFault;
 use super::cell::CellError;
 use super::operand::OperandError;
 
-/// Why a scan could not be described, or its results not be read.
+/// Why a scan is invalid, or its results are unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
     /// The table has no such column.
     #[error("there is no column {column:?}")]
     UnknownColumn {
-        /// Name that was asked for.
+        /// The requested name.
         column: String,
     },
     /// A column was projected twice.
@@ -23,7 +23,7 @@ pub enum ScanError {
         /// Name of the column.
         column: String,
     },
-    /// A value does not fit the column that it is compared with.
+    /// A value does not match the column that it is compared with.
     #[error("column {column:?}: {source}")]
     Operand {
         /// Name of the column.
@@ -31,30 +31,38 @@ pub enum ScanError {
         /// The type that it has.
         source: OperandError,
     },
-    /// A key has more values than there are key columns, or fewer where all are needed.
+    /// A key has more values than there are key columns, or fewer where all are required.
     #[error("the key has {values} values, the table {key_columns} key columns")]
     KeyLength {
-        /// Values that were given.
+        /// Number of values.
         values: usize,
         /// Columns of the table's primary key.
         key_columns: usize,
     },
-    /// A serialised scan token cannot be understood by this client.
+    /// This client cannot decode a serialised scan token.
     #[error("scan token: {reason}")]
     Token {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A server sent rows that do not fit the scan.
+    /// A server sent rows that do not match the scan.
     #[error("rows that do not fit the scan: {0}")]
     Block(#[from] BlockFault),
-    /// A cell was read as something that it is not.
+    /// The caller read a cell as a type that it does not have.
     #[error(transparent)]
     Cell(#[from] CellError),
+    /// The cell of a column cannot be read into the field of a struct.
+    #[error("column {column:?}: {source}")]
+    Field {
+        /// Name of the column.
+        column: String,
+        /// What is wrong with the cell.
+        source: CellError,
+    },
     /// Arrow refused the rows.
     #[error("record batch: {reason}")]
     Arrow {
-        /// In Arrow's words.
+        /// Arrow's message.
         reason: String,
     },
 }

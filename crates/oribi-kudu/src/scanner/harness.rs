@@ -1,4 +1,4 @@
-//! What the crate's `harness` needs of the decoders; see there.
+//! The parts of the decoders that the crate's `harness` calls.
 
 pub(crate) use super::batch::Block;
 pub(crate) use super::columnar::ColumnarBlock;

@@ -1,8 +1,9 @@
 //! A bound of the primary key: the first values of a key, and their encoding.
 //!
-//! Key columns without a value count as the least value of their type, so that a bound of fewer columns is the
-//! beginning of everything that starts with them. Invariant: the encoding has all key columns, as servers
-//! demand. Called by the builder; pruning looks at the cells, because range partitions are encoded differently.
+//! Key columns without a value count as the least value of their type, so a bound of fewer columns
+//! sorts before all keys with that prefix. Invariant: the encoding has all key columns, as servers
+//! require. The builder calls it. Pruning uses the cells, because range partitions have another
+//! encoding.
 
 use bytes::Bytes;
 
@@ -21,7 +22,7 @@ pub(crate) struct KeyBound {
 }
 
 impl KeyBound {
-    /// The bound that begins with these values.
+    /// The bound that starts with these values.
     pub(crate) fn new(schema: &Schema, values: &[Operand]) -> Result<KeyBound, ScanError> {
         let key_columns = schema.key_columns();
         if values.len() > key_columns.len() {

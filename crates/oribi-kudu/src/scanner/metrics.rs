@@ -1,6 +1,7 @@
-//! What a scan has cost so far.
+//! The cost of a scan so far.
 //!
-//! The client counts requests, rows and bytes; the rest is what the tablet servers report with each answer.
+//! The client counts requests, rows and bytes; the rest is what the tablet servers report with each
+//! answer.
 
 use std::ops::AddAssign;
 
@@ -10,23 +11,23 @@ use crate::proto::tserver::ResourceMetricsPb;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScanMetrics {
-    /// Requests that were answered, including those that opened scanners.
+    /// Answered requests, including those that opened scanners.
     pub requests: u64,
-    /// Tablets on which a scanner was opened; one that was resumed elsewhere counts again.
+    /// Tablets with an opened scanner; a scanner resumed on another server counts again.
     pub tablets: u64,
     /// Rows received.
     pub rows: u64,
     /// Bytes of rows received.
     pub bytes: u64,
-    /// Bytes that servers read from disk because their block cache did not have them.
+    /// Bytes that servers read from disk because of block cache misses.
     pub cfile_cache_miss_bytes: u64,
-    /// Bytes that servers found in their block cache.
+    /// Block cache hits of the servers, in bytes.
     pub cfile_cache_hit_bytes: u64,
     /// Bytes that servers read from blocks in any way.
     pub bytes_read: u64,
     /// Nanoseconds that requests waited in servers' queues.
     pub queue_duration_nanos: u64,
-    /// Nanoseconds that servers took for requests, with the waiting.
+    /// Nanoseconds that servers spent on requests, including the time in their queues.
     pub total_duration_nanos: u64,
     /// Nanoseconds of servers' CPU time in user mode.
     pub cpu_user_nanos: u64,
@@ -37,7 +38,7 @@ pub struct ScanMetrics {
 impl ScanMetrics {
     /// Adds what a server reports.
     pub(crate) fn add_reported(&mut self, reported: &ResourceMetricsPb) {
-        // A negative figure would be a server's mistake and counts as none.
+        // A negative figure is a server's mistake and counts as zero.
         let unsigned =
             |figure: Option<i64>| figure.and_then(|figure| u64::try_from(figure).ok()).unwrap_or(0);
         self.cfile_cache_miss_bytes += unsigned(reported.cfile_cache_miss_bytes);

@@ -1,9 +1,9 @@
 //! Values that columns are compared with, in predicates and key bounds.
 //!
-//! An operand is a number, a truth value or bytes; only together with a column's type does it become a
-//! cell. Invariants: [`Operand::check`] comes before anything else, so that an operand that passed it fits
-//! the type's width exactly; order and successor are those of the server's type, byte-wise for strings.
-//! Called by predicates, key bounds and Bloom filters.
+//! An operand is a number, a boolean or bytes; only a column's type makes it a cell. Invariants:
+//! [`Operand::check`] comes first, so a checked operand has exactly the type's width. Order and
+//! successor follow the server's type, byte-wise for strings. Predicates, key bounds and Bloom
+//! filters call it.
 
 use std::cmp::Ordering;
 
@@ -11,12 +11,12 @@ use bytes::Bytes;
 
 use crate::schema::DataType;
 
-/// A value to compare a column with. Made by `From` from Rust's types.
+/// A value to compare a column with. `From` converts Rust's types.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operand {
-    /// For integers of all widths, DATE (days since 1970-01-01), UNIXTIME_MICROS (microseconds since then)
-    /// and DECIMAL (unscaled: 1.50 with a scale of 2 is 150).
+    /// For integers of all widths, DATE (days since 1970-01-01), UNIXTIME_MICROS (microseconds
+    /// since then) and DECIMAL (unscaled: 1.50 with a scale of 2 is 150).
     Integer(i128),
     /// For FLOAT.
     Float(f32),
@@ -25,20 +25,21 @@ pub enum Operand {
     /// For BOOL.
     Bool(bool),
     /// For STRING, VARCHAR and BINARY.
-    Bytes(Bytes),
+    Bytes(Vec<u8>),
 }
 
-/// An operand that no cell of the column's type can be equal to.
+/// No cell of the column's type can equal the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this value cannot be compared with a column of type {data_type}")]
+#[non_exhaustive]
 pub struct OperandError {
     /// Type of the column.
     pub data_type: DataType,
 }
 
 impl Operand {
-    /// Whether cells of this type can be compared with it: the kind fits and numbers are in range. NaN is
-    /// refused, because nothing is equal to, less or greater than it.
+    /// Whether the operand is comparable with cells of this type: the kind matches and numbers are
+    /// in range. It refuses NaN, which compares as false with everything.
     pub(crate) fn check(&self, data_type: DataType) -> Result<(), OperandError> {
         let fits = match (self, data_type) {
             (Operand::Integer(value), _) => {
@@ -48,14 +49,15 @@ impl Operand {
             (Operand::Double(value), DataType::Double) => !value.is_nan(),
             (Operand::Bool(_), DataType::Bool) => true,
             (Operand::Bytes(bytes), DataType::Varchar) => std::str::from_utf8(bytes).is_ok(),
-            // To Kudu a string is bytes, and programs may have written some that are no text.
+            // To Kudu a string is bytes, and programs may have written some that are not valid
+            // text.
             (Operand::Bytes(_), DataType::Binary | DataType::String) => true,
             _ => false,
         };
         fits.then_some(()).ok_or(OperandError { data_type })
     }
 
-    /// The cell as requests have it: little-endian, or the content.
+    /// The cell in a request: little-endian, or the content.
     pub(crate) fn to_wire(&self, data_type: DataType) -> Bytes {
         match self {
             Operand::Integer(value) => {
@@ -64,7 +66,7 @@ impl Operand {
             Operand::Float(value) => Bytes::copy_from_slice(&value.to_le_bytes()),
             Operand::Double(value) => Bytes::copy_from_slice(&value.to_le_bytes()),
             Operand::Bool(value) => Bytes::copy_from_slice(&[u8::from(*value)]),
-            Operand::Bytes(bytes) => bytes.clone(),
+            Operand::Bytes(bytes) => Bytes::copy_from_slice(bytes),
         }
     }
 
@@ -86,12 +88,12 @@ impl Operand {
                 let mut longer = Vec::with_capacity(bytes.len() + 1);
                 longer.extend_from_slice(bytes);
                 longer.push(0);
-                Some(Operand::Bytes(Bytes::from(longer)))
+                Some(Operand::Bytes(longer))
             }
         }
     }
 
-    /// The order of two operands that fit the same type.
+    /// The order of two operands that match the same type.
     pub(crate) fn compare(&self, other: &Operand) -> Ordering {
         match (self, other) {
             (Operand::Integer(one), Operand::Integer(other)) => one.cmp(other),
@@ -99,7 +101,7 @@ impl Operand {
             (Operand::Double(one), Operand::Double(other)) => one.total_cmp(other),
             (Operand::Bool(one), Operand::Bool(other)) => one.cmp(other),
             (Operand::Bytes(one), Operand::Bytes(other)) => one.cmp(other),
-            // Operands of one column have passed the same check and so are of one kind.
+            // Operands of one column have passed the same check, so they are of one kind.
             _ => Ordering::Equal,
         }
     }
@@ -171,30 +173,24 @@ impl From<bool> for Operand {
 
 impl From<&str> for Operand {
     fn from(value: &str) -> Operand {
-        Operand::Bytes(Bytes::copy_from_slice(value.as_bytes()))
+        Operand::Bytes(value.as_bytes().to_vec())
     }
 }
 
 impl From<String> for Operand {
     fn from(value: String) -> Operand {
-        Operand::Bytes(Bytes::from(value))
+        Operand::Bytes(value.into_bytes())
     }
 }
 
 impl From<&[u8]> for Operand {
     fn from(value: &[u8]) -> Operand {
-        Operand::Bytes(Bytes::copy_from_slice(value))
+        Operand::Bytes(value.to_vec())
     }
 }
 
 impl From<Vec<u8>> for Operand {
     fn from(value: Vec<u8>) -> Operand {
-        Operand::Bytes(Bytes::from(value))
-    }
-}
-
-impl From<Bytes> for Operand {
-    fn from(value: Bytes) -> Operand {
         Operand::Bytes(value)
     }
 }

@@ -1,10 +1,11 @@
-//! Conditions on columns: as a caller writes them, and as they are sent and used to leave tablets out.
+//! Conditions on columns: in the caller's form, and in the form for servers and pruning.
 //!
-//! [`Predicate`] names a column and may not fit the table. Resolved against the schema it is a
-//! [`ColumnPredicate`], in the few forms that the protocol has: comparisons become half-open ranges, by the
-//! successor of a value where a bound is on the wrong side, and conditions that nothing or everything fulfils
-//! are recognised. Invariants: a scan returns the rows for which **all** predicates hold; NULL fulfils
-//! [`Predicate::is_null`] only. The server merges several predicates of one column; pruning takes each by itself.
+//! [`Predicate`] names a column and may not match the table. Resolving it against the schema gives
+//! a [`ColumnPredicate`], in the few forms of the protocol. A comparison becomes a half-open range,
+//! with the successor of a value for a bound on the wrong side. Conditions that are always or never
+//! true are recognised. Invariants: a scan returns the rows that satisfy **all** predicates; NULL
+//! satisfies only [`Predicate::is_null`]. The server merges several predicates of one column;
+//! pruning uses each one separately.
 
 use bytes::Bytes;
 
@@ -75,8 +76,9 @@ impl Predicate {
         Predicate::new(column, Test::Range(lower.into(), upper.into()))
     }
 
-    /// `column IN (values)`. On key columns the server still looks at everything between the least and the
-    /// greatest value; to read single rows by their keys, [`PointLookup`](crate::PointLookup) is far cheaper.
+    /// `column IN (values)`. On key columns the server still reads all rows between the least and
+    /// the greatest value. To read single rows by their keys, [`PointLookup`](crate::PointLookup)
+    /// is far cheaper.
     pub fn in_list<T: Into<Operand>>(
         column: impl Into<String>,
         values: impl IntoIterator<Item = T>,
@@ -84,8 +86,7 @@ impl Predicate {
         Predicate::new(column, Test::InList(values.into_iter().map(Into::into).collect()))
     }
 
-    /// The column's value may be in the filter. Rows that are not, but that the filter lets through, are
-    /// returned as well.
+    /// The column's value is in the filter, with its false positives.
     pub fn in_bloom_filter(column: impl Into<String>, filter: BloomFilter) -> Predicate {
         Predicate::new(column, Test::InBloomFilter(filter))
     }
@@ -100,7 +101,7 @@ impl Predicate {
         Predicate::new(column, Test::IsNotNull)
     }
 
-    /// Finds the column and checks the values against its type.
+    /// Resolves the column and checks the values against its type.
     pub(crate) fn resolve(&self, schema: &Schema) -> Result<ColumnPredicate, ScanError> {
         let index = schema
             .column_index(&self.column)
@@ -150,7 +151,7 @@ impl Predicate {
     }
 }
 
-/// A predicate that fits its table.
+/// A predicate that matches its table.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnPredicate {
     /// Position of the column in the table's schema.
@@ -160,7 +161,7 @@ pub(crate) struct ColumnPredicate {
     pub condition: Condition,
 }
 
-/// What has to hold.
+/// The condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     Equality(Operand),
@@ -171,7 +172,7 @@ pub(crate) enum Condition {
     InBloomFilter(BloomFilter),
     IsNull,
     IsNotNull,
-    /// No row can fulfil it.
+    /// No row can satisfy it.
     Nothing,
 }
 
@@ -195,7 +196,8 @@ impl Condition {
 }
 
 impl ColumnPredicate {
-    /// The message for the server; `None` for a condition that no row can fulfil, which is never sent.
+    /// The message for the server; `None` for a condition that no row can satisfy, which the client
+    /// never sends.
     pub(crate) fn to_pb(&self) -> Option<ColumnPredicatePb> {
         use column_predicate_pb::{
             Equality, InBloomFilter, InList, IsNotNull, IsNull, Predicate as Pb, Range,

@@ -1,9 +1,9 @@
 //! The columns that a scan returns, and where their cells are in a row.
 //!
-//! Invariants: the offsets follow from the columns alone, in the order of the projection: cells without
-//! padding, then, if and only if a column is nullable, a bitmap of one bit per column. The server computes the
-//! same from the projected columns of the request, so `is_nullable` there and here have to agree.
-//! Called by the builder once per scan; batches share it.
+//! Invariants: the offsets follow from the columns alone, in the order of the projection. Cells
+//! come without padding. If and only if a column is nullable, a bitmap with one bit per column
+//! follows. The server computes the same from the request's columns, so `is_nullable` must agree on
+//! both sides. The builder calls it once per scan, and batches share it.
 
 use std::collections::HashMap;
 #[cfg(feature = "arrow")]
@@ -14,7 +14,7 @@ use crate::schema::{ColumnSchema, DataType, Schema};
 
 use super::error::ScanError;
 
-/// The columns of a scan's rows, in the order in which they were asked for.
+/// The columns of a scan's rows, in the requested order.
 #[derive(Debug)]
 pub struct Projection {
     columns: Vec<ProjectedColumn>,
@@ -117,7 +117,7 @@ impl Projection {
         self.by_name.get(name).copied()
     }
 
-    /// A name that two columns have.
+    /// The name of two columns, if there is one.
     fn duplicate(&self) -> Option<&str> {
         // The map keeps the last position of a name.
         let is_earlier =
@@ -125,7 +125,7 @@ impl Projection {
         self.columns.iter().enumerate().find(is_earlier).map(|(_, column)| column.name())
     }
 
-    /// Whether rows are only counted.
+    /// Whether the scan only counts rows.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
@@ -145,8 +145,8 @@ impl Projection {
         self.row_bytes > self.bitmap_offset
     }
 
-    /// The columns as a scan request has them. None is a key column there, because a server wants those first,
-    /// and how columns are stored is not a scan's business.
+    /// The columns in a scan request. It marks none of them as a key column, because a server
+    /// requires those first. It omits how columns are stored.
     pub(crate) fn to_pb(&self) -> Vec<ColumnSchemaPb> {
         let column = |column: &ProjectedColumn| ColumnSchemaPb {
             is_key: Some(false),

@@ -1,11 +1,12 @@
-//! Which tablets of a table a scan can leave out.
+//! The tablets of a table that a scan can skip.
 //!
-//! A tablet is looked at on its own: its hash buckets against the buckets that the values of equality and
-//! in-list predicates hash to, its range against the bounds that predicates and primary-key bounds set to the
-//! range columns. Looking at every tablet costs a few comparisons each, which is nothing beside the request
-//! that a tablet left out saves. Invariant: a tablet that holds a row of the result is never left out; a
-//! property test compares with rows. A tablet that is kept for nothing only costs that request. Called by
-//! scans and scan tokens, with the tablets of a snapshot of the meta cache.
+//! Pruning examines each tablet separately. It compares the tablet's hash buckets with the buckets
+//! of equality and in-list predicates. It compares the tablet's range with the bounds that
+//! predicates and primary-key bounds set on the range columns. That costs a few comparisons per
+//! tablet, which is negligible beside the request that a skipped tablet saves. Invariant: pruning
+//! never skips a tablet with a row of the result; a property test compares with rows. An
+//! unnecessary tablet only costs its request. Scans and scan tokens call it, with the tablets of a
+//! snapshot of the meta cache.
 
 use std::cmp::Ordering;
 
@@ -20,10 +21,11 @@ use super::key_bound::KeyBound;
 use super::operand::Operand;
 use super::predicate::{ColumnPredicate, Condition};
 
-/// Most combinations of in-list values that are hashed for one dimension; with more, every bucket is likely.
+/// Most combinations of in-list values to hash for one dimension; with more, every bucket is
+/// likely.
 const COMBINATIONS_MAX: usize = 1 << 14;
 
-/// Decides about the tablets of one scan.
+/// Selects the tablets of one scan.
 #[derive(Debug)]
 pub(crate) struct PartitionPruner<'a> {
     schema: &'a PartitionSchema,
@@ -32,17 +34,17 @@ pub(crate) struct PartitionPruner<'a> {
     range_lower: Vec<u8>,
     /// Range keys of the result are less than this; empty for no bound.
     range_upper: Vec<u8>,
-    /// Of every hash schema met so far, the buckets of each dimension.
+    /// The buckets of each dimension, for every hash schema met so far.
     buckets: Vec<(&'a [HashDimension], Vec<Buckets>)>,
     /// No row can be in the result.
     nothing: bool,
 }
 
-/// The buckets that rows of the result can be in.
+/// The buckets that can hold rows of the result.
 #[derive(Debug)]
 enum Buckets {
     All,
-    /// By number of bucket.
+    /// By bucket number.
     Some(Vec<bool>),
 }
 
@@ -56,7 +58,8 @@ impl<'a> PartitionPruner<'a> {
     ) -> PartitionPruner<'a> {
         let columns = schema.range_columns();
         let (mut range_lower, mut range_upper) = range_of_predicates(columns, predicates);
-        // Bounds of the primary key say something about ranges if the ranges are over the key's first columns.
+        // Bounds of the primary key limit the ranges only if the range columns are a prefix of the
+        // key.
         let is_prefix = columns.iter().enumerate().all(|(at, column)| column.index == at);
         if is_prefix && !columns.is_empty() {
             if let Some(bound) = lower {
@@ -102,16 +105,18 @@ impl<'a> PartitionPruner<'a> {
         let allowed = &self.buckets[known].1;
         partition.hash_buckets.iter().zip(allowed).all(|(bucket, allowed)| match allowed {
             Buckets::All => true,
-            // A bucket that the schema does not have is not one to leave out because of it.
+            // A bucket that the schema does not have is no reason to skip the tablet.
             Buckets::Some(allowed) => allowed.get(*bucket as usize).copied().unwrap_or(true),
         })
     }
 }
 
-/// The least and, exclusively, the greatest range key that the predicates allow; empty for no bound.
+/// The least and, exclusively, the greatest range key that the predicates allow; empty for no
+/// bound.
 ///
-/// Columns that have one value only come first in both. Behind them the next column's bounds count, and
-/// columns after that say nothing, because they start anew with every value of that one.
+/// Leading columns with a single value come first in both. The bounds of the next column follow.
+/// Later columns add nothing, because they restart with every value of that one.
+/// and columns after that say nothing, because they start anew with every value of that one.
 fn range_of_predicates(
     columns: &[KeyColumn],
     predicates: &[ColumnPredicate],
@@ -124,7 +129,7 @@ fn range_of_predicates(
     lower.extend(next.and_then(|bounds| bounds.lower.clone()));
     match next.and_then(|bounds| bounds.end.clone()) {
         Some(end) => values.push(end),
-        // Without a bound behind them the values themselves are allowed, and the end is their successor.
+        // Without a later bound the values themselves are allowed, so the end is their successor.
         None => match values.pop().and_then(|last| last.successor(columns[values.len()].data_type))
         {
             Some(end) => values.push(end),
@@ -134,10 +139,10 @@ fn range_of_predicates(
     (encode_prefix(columns, &lower), encode_prefix(columns, &values))
 }
 
-/// What predicates say about one column of the range.
+/// The predicates' constraints on one column of the range.
 #[derive(Debug, Default)]
 struct ColumnBounds {
-    /// The only value that is allowed.
+    /// The only allowed value.
     value: Option<Operand>,
     lower: Option<Operand>,
     /// Exclusive.
@@ -152,7 +157,7 @@ impl ColumnBounds {
         {
             let (lower, end) = match &predicate.condition {
                 Condition::Equality(value) => {
-                    // Of two different values either may be taken: no row has both.
+                    // Either of two different values will do: no row has both.
                     bounds.value = Some(value.clone());
                     (Some(value.clone()), value.successor(column.data_type))
                 }
@@ -170,7 +175,7 @@ impl ColumnBounds {
     }
 }
 
-/// Of two bounds, one of which may be missing, the one that compares to the other as asked.
+/// Of two optional bounds, the one that compares as asked.
 fn tighter(one: Option<Operand>, other: Option<Operand>, wanted: Ordering) -> Option<Operand> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if one.compare(&other) == wanted { one } else { other }),
@@ -178,7 +183,8 @@ fn tighter(one: Option<Operand>, other: Option<Operand>, wanted: Ordering) -> Op
     }
 }
 
-/// A range key that begins with these values, with the least ones behind them; empty for no values.
+/// A range key that starts with these values and continues with the least ones; empty for no
+/// values.
 fn encode_prefix(columns: &[KeyColumn], values: &[Operand]) -> Vec<u8> {
     let cells: Vec<Bytes> =
         values.iter().zip(columns).map(|(value, column)| value.to_wire(column.data_type)).collect();
@@ -214,19 +220,20 @@ fn range_end_of(columns: &[KeyColumn], table_schema: &Schema, bound: &KeyBound) 
     let mut key = encode(columns, bound);
     let covers_key = columns.len() == table_schema.num_key_columns();
     if !covers_key && bound.num_values() > columns.len() {
-        // Rows with the very range key of the bound can be less than it by the columns that follow. Nothing is
-        // between a key and the key with a zero byte behind it.
+        // A row with the same range key as the bound can still be less than the bound, by the
+        // columns that follow. No key lies between a key and the same key with a zero byte
+        // appended.
         key.push(0);
     }
     (!key.is_empty()).then_some(key)
 }
 
-/// The lesser of two exclusive ends, of which the first is empty for no bound.
+/// The lesser of two exclusive ends; an empty first one means no bound.
 fn least_end(one: Vec<u8>, other: Vec<u8>) -> Vec<u8> {
     if one.is_empty() { other } else { one.min(other) }
 }
 
-/// The buckets of a dimension that rows fulfilling the predicates can be in.
+/// The buckets of a dimension that can hold rows satisfying the predicates.
 fn buckets_of(dimension: &HashDimension, predicates: &[ColumnPredicate]) -> Buckets {
     let Some(values) = dimension
         .columns
@@ -251,7 +258,8 @@ fn buckets_of(dimension: &HashDimension, predicates: &[ColumnPredicate]) -> Buck
     Buckets::Some(buckets)
 }
 
-/// The only values that predicates leave to a column, as cells; `None` if there are more than can be listed.
+/// The only values that predicates allow in a column, as cells; `None` if there are too many to
+/// list.
 fn values_of(column: &KeyColumn, predicates: &[ColumnPredicate]) -> Option<Vec<Bytes>> {
     predicates
         .iter()
@@ -265,7 +273,7 @@ fn values_of(column: &KeyColumn, predicates: &[ColumnPredicate]) -> Option<Vec<B
         .map(|values| values.iter().map(|value| value.to_wire(column.data_type)).collect())
 }
 
-/// One choice of a value for every column of a dimension, numbered through all choices.
+/// One choice of a value for every column of a dimension, by its number among all choices.
 struct Combination<'v> {
     values: &'v [(usize, Vec<Bytes>)],
     number: usize,

@@ -1,9 +1,10 @@
-//! The rowwise layout: rows one after the other, with what is of variable length in a second piece.
+//! The rowwise layout: rows end to end, with variable-length values in a second piece.
 //!
-//! A row is its cells without padding, little-endian, then a bitmap in which a set bit means NULL (only if
-//! the projection has a nullable column). A cell of variable length is a 64-bit offset into the indirect
-//! data and a 64-bit length. Invariants: `rows` is as long as its row count demands; offsets and lengths
-//! are checked each time a cell is read, because nobody may ever read most of them.
+//! A row is its little-endian cells without padding, then a bitmap in which a set bit means NULL
+//! (only if the projection has a nullable column). A cell of variable length is a 64-bit offset
+//! into the indirect data and a 64-bit length. Invariants: `rows` is as long as its row count
+//! demands. Offsets and lengths are checked on each access, because most cells may never be read.
+//! most of them.
 
 use bytes::Bytes;
 
@@ -25,7 +26,8 @@ pub(crate) struct RowwiseBlock {
 }
 
 impl RowwiseBlock {
-    /// Finds the sidecars of a message and checks their lengths. The server leaves both out when there are no rows.
+    /// Finds the sidecars of a message and checks their lengths. The server omits both when there
+    /// are no rows.
     pub(crate) fn decode(
         message: &RowwiseRowBlockPb,
         sidecars: &[Bytes],
@@ -83,7 +85,7 @@ impl RowwiseBlock {
         Ok(Some(Cell::new(data_type, bytes)))
     }
 
-    /// What a variable-length cell refers to.
+    /// The value that a variable-length cell refers to.
     #[inline]
     fn referenced(&self, cell: &[u8]) -> Result<&[u8], CellError> {
         let reference: [u8; REFERENCE_BYTES] =

@@ -1,8 +1,9 @@
-//! What a scan is to return and how, checked and ready to be sent: the product of the builder and of scan tokens.
+//! The checked description of a scan, ready to send: the product of the builder and of scan tokens.
 //!
-//! Invariants: columns, predicates and bounds fit the table's schema; it does not change while the scan runs, and
-//! what does change (tablet, position, timestamps) is an argument of [`ScanSpec::open_request`]. An ordered scan
-//! is always a snapshot scan, because servers demand it and because it could not go on elsewhere otherwise.
+//! Invariants: columns, predicates and bounds match the table's schema. The description does not
+//! change while the scan runs; the parts that do (tablet, position, timestamps) are arguments of
+//! [`ScanSpec::open_request`]. An ordered scan is always a snapshot scan, because servers require
+//! it, and because otherwise it could not resume on another replica.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +23,20 @@ use super::predicate::ColumnPredicate;
 use super::projection::Projection;
 use super::pruning::PartitionPruner;
 
+/// The default timeout of one batch.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Which version of the rows a scan sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadMode {
-    /// What the replica has at the moment. Tablets are read at different moments, and a follower may lag behind.
+    /// The replica's current data. Tablets are read at different moments, and a follower may lag
+    /// behind.
     #[default]
     Latest,
-    /// The table as it was at this hybrid time (microseconds since 1970-01-01 UTC shifted left by 12 bits), or at
-    /// the time at which the scan begins. All tablets are read at the same time, and reading again gives the same.
+    /// The table at this hybrid time (microseconds since 1970-01-01 UTC shifted left by 12 bits),
+    /// or at the time at which the scan begins. All tablets are read at the same time, and another
+    /// read returns the same rows.
     AtSnapshot(Option<u64>),
     /// A state that includes all writes that this client has seen acknowledged.
     YourWrites,
@@ -37,15 +44,16 @@ pub enum ReadMode {
 
 /// How servers lay out rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Layout {
-    /// Row after row: best for reading whole rows.
+    /// Row after row: best for whole rows.
     #[default]
     Rowwise,
-    /// Column after column: best for Arrow and for reading few columns of many rows.
+    /// Column after column: best for Arrow and for few columns of many rows.
     Columnar,
 }
 
-/// A scan, described completely.
+/// The complete description of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanSpec {
     pub table: Table,
@@ -61,16 +69,17 @@ pub(crate) struct ScanSpec {
     pub batch_bytes: Option<u32>,
     pub read_mode: ReadMode,
     pub selection: ReplicaSelection,
-    /// Rows of a tablet come in the order of their keys, and the scan goes on elsewhere when a server fails.
+    /// Each tablet's rows come in the order of their keys, and the scan continues on another
+    /// replica when a server fails.
     pub is_fault_tolerant: bool,
     pub layout: Layout,
     pub cache_blocks: bool,
-    /// Of one batch, however many requests it takes.
+    /// The timeout of one batch, however many requests it takes.
     pub timeout: Duration,
     pub tablets: TabletFilter,
 }
 
-/// Which tablets a scan has to visit.
+/// The tablets that a scan has to visit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TabletFilter {
     pub predicates: Vec<ColumnPredicate>,
@@ -83,7 +92,7 @@ pub(crate) struct TabletFilter {
 }
 
 impl TabletFilter {
-    /// Lets only this tablet through.
+    /// Selects only this tablet.
     pub(crate) fn of_tablet(tablet: &Tablet) -> TabletFilter {
         let partition = tablet.partition();
         TabletFilter {
@@ -94,19 +103,19 @@ impl TabletFilter {
     }
 }
 
-/// Where in a tablet a scanner begins.
+/// The position in a tablet where a scanner begins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Position {
-    /// The scan goes on behind this key.
+    /// The scan resumes after this key.
     pub last_primary_key: Option<Bytes>,
-    /// The snapshot that earlier answers were read at.
+    /// The snapshot of earlier answers.
     pub snap_timestamp: Option<u64>,
-    /// Rows that may still come.
+    /// The rest of the row limit.
     pub rows_left: Option<u64>,
 }
 
 impl ScanSpec {
-    /// What the server has to know for this scan.
+    /// The features that the server needs for this scan.
     pub(crate) fn features(&self) -> &'static [u32] {
         const PREDICATES: u32 = feature::COLUMN_PREDICATES;
         const BLOOM_FILTER: u32 = feature::BLOOM_FILTER_PREDICATE_V2;
@@ -125,7 +134,7 @@ impl ScanSpec {
         }
     }
 
-    /// The tablets that may hold rows of the result, in the order of their partition keys.
+    /// The tablets that may hold rows of the result, ordered by partition key.
     pub(crate) fn tablets_of(&self, snapshot: &[Arc<Tablet>]) -> Vec<Arc<Tablet>> {
         let TabletFilter { predicates, lower_bound, upper_bound, partition_start, partition_end } =
             &self.tablets;
@@ -145,10 +154,11 @@ impl ScanSpec {
         snapshot.iter().filter(is_wanted).cloned().collect()
     }
 
-    /// The mode that servers are asked for.
+    /// The read mode of the requests.
     pub(crate) fn wire_read_mode(&self) -> ReadModePb {
         match self.read_mode {
-            // At a time that the server chooses, which is later than what it is told that the client has seen.
+            // At a time that the server chooses. It is later than the time that the client sends as
+            // its newest.
             _ if self.is_fault_tolerant => ReadModePb::ReadAtSnapshot,
             ReadMode::Latest => ReadModePb::ReadLatest,
             ReadMode::AtSnapshot(_) => ReadModePb::ReadAtSnapshot,
@@ -156,7 +166,7 @@ impl ScanSpec {
         }
     }
 
-    /// The snapshot that the caller chose.
+    /// The snapshot that the caller requested.
     pub(crate) fn chosen_snapshot(&self) -> Option<u64> {
         match self.read_mode {
             ReadMode::AtSnapshot(timestamp) => timestamp,

@@ -1,14 +1,14 @@
-//! A scan on its way through the tablets: one scanner after the other, one request after the other.
+//! A scan over the tablets: one scanner after the other, one request after the other.
 //!
-//! Algorithm: take the next tablet that pruning left; open a scanner there, which already returns rows; go on
-//! with it on the same server until it has no more. Faults: what can be retried on the same server is, with the
-//! same sequence number, because a request that a server turned away was not executed. A scanner that is lost
-//! (its server gone, restarted or silent) is opened again on whatever replica serves the tablet, if that cannot
-//! repeat or skip rows: nothing of the tablet was returned yet, or the scan is ordered and knows the last key
-//! and the snapshot. Otherwise the scan fails, because rows without order cannot be taken up again.
-//! Invariants: call sequence numbers count up by one for each answered request; every scanner is given what is left
-//! of the limit; one batch takes no longer than the timeout. It has no state outside itself, so that it can move
-//! into a task.
+//! Algorithm: take the next unpruned tablet. Open a scanner there, which already returns rows.
+//! Continue with it on the same server until it has no more. Faults: the scan retries a request on
+//! the same server with the same sequence number, because a server does not execute a request that
+//! it turns away. If a scanner is lost (its server gone, restarted or silent), the scan opens a new
+//! one on any replica, if that cannot repeat or skip rows. That is so if the tablet has returned no
+//! rows yet, or if the scan is ordered and knows the last key and the snapshot. Otherwise the scan
+//! fails, because rows without order cannot be resumed. Invariants: call sequence numbers grow by
+//! one for each answered request. Every scanner gets the rest of the limit. One batch takes no
+//! longer than the timeout. The scan has no state outside itself, so it can move into a task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,21 +40,21 @@ use super::spec::{Position, ScanSpec};
 pub(crate) static SCAN: Method = Method { service: SERVICE_NAME, name: "Scan" };
 static KEEP_ALIVE: Method = Method { service: SERVICE_NAME, name: "ScannerKeepAlive" };
 
-/// A fault-tolerant scan goes elsewhere when a server is silent for so long; servers answer with what they have
-/// after half a second.
+/// How long a server may be silent before a fault-tolerant scan moves to another replica. Servers
+/// answer with the rows they have after half a second.
 const SILENCE_MAX: Duration = Duration::from_secs(8);
-/// Closing a scanner only frees memory that the server would free itself after a minute.
+/// Closing a scanner only frees memory that the server would free after a minute.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(crate) struct TabletScan {
     spec: Arc<ScanSpec>,
-    /// Tablets still to be visited, the current one first; `None` until the first request.
+    /// The tablets still to visit, the current one first; `None` until the first request.
     tablets: Option<VecDeque<Arc<Tablet>>>,
     scanner: Option<OpenScanner>,
     position: Position,
-    /// Rows of the current tablet that were returned.
+    /// Rows of the current tablet that the scan has returned.
     rows_of_tablet: u64,
     metrics: ScanMetrics,
 }
@@ -67,11 +67,11 @@ struct OpenScanner {
     next_call_seq_id: u32,
 }
 
-/// Why going on with a scanner failed, and what can be done.
+/// Why an open scanner failed, and how to recover.
 enum Failure {
-    /// The same request again, after a while.
+    /// Repeat the same request after a while.
     Busy(Error),
-    /// The scanner is gone; another may be opened.
+    /// The scanner is gone; another one may be opened.
     Lost(Error),
     Fatal(Error),
 }
@@ -91,7 +91,7 @@ impl TabletScan {
         self.metrics
     }
 
-    /// The snapshot at which the scan reads, once it is known.
+    /// The snapshot of the scan, once it is known.
     pub(crate) fn snapshot(&self) -> Option<u64> {
         self.position.snap_timestamp
     }
@@ -133,7 +133,7 @@ impl TabletScan {
         Ok(())
     }
 
-    /// Opens a scanner on the tablet, behind the last row that came from it.
+    /// Opens a scanner on the tablet, after the last row that came from it.
     async fn open(
         &mut self,
         tablet: &Arc<Tablet>,
@@ -156,7 +156,7 @@ impl TabletScan {
         };
         let reply = call_tablet::<ScanResponsePb>(call, build).await?;
         self.metrics.tablets += 1;
-        // A server that has no rows at all may answer without a scanner.
+        // A server without any rows may answer without a scanner.
         let id = reply.message.scanner_id.clone().unwrap_or_default();
         self.scanner = Some(OpenScanner { id, server: reply.server, next_call_seq_id: 1 });
         Ok(Reply { message: reply.message, sidecars: reply.sidecars })
@@ -222,7 +222,8 @@ impl TabletScan {
             Failure::Fatal(error) => return Err(error),
             Failure::Busy(error) => error,
             Failure::Lost(error) => {
-                // An ordered scan knows where to go on; any scan may begin again as long as it gave nothing away.
+                // An ordered scan knows where to resume. Any scan may start over while it has
+                // returned no rows.
                 if !self.spec.is_fault_tolerant && self.rows_of_tablet > 0 {
                     return Err(error);
                 }
@@ -237,7 +238,7 @@ impl TabletScan {
         }
     }
 
-    /// Forgets the scanner, and avoids its server if that could not be reached.
+    /// Forgets the scanner, and avoids its server if that was unreachable.
     fn give_up_scanner(&mut self, tablet: &Arc<Tablet>, error: &Error) {
         let Some(scanner) = self.scanner.take() else { return };
         if !matches!(error, Error::TabletServer { .. } | Error::Rpc { .. }) {
@@ -251,7 +252,7 @@ impl TabletScan {
         format!("tablet {} of table {:?}", tablet.id(), self.spec.table.name())
     }
 
-    /// Takes over what an answer says, and makes a batch of its rows.
+    /// Takes over the state in an answer, and makes a batch of its rows.
     fn take(&mut self, reply: Reply<ScanResponsePb>) -> Result<ScanBatch, Error> {
         let Reply { message, sidecars } = reply;
         let block = self.decode(&message, &sidecars).map_err(|fault| self.malformed(fault))?;
@@ -264,10 +265,10 @@ impl TabletScan {
             self.metrics.add_reported(reported);
         }
         self.rows_of_tablet += num_rows;
-        // Every scanner gets the rest of the limit, so that a server that keeps to it never exceeds it.
+        // Every scanner gets the rest of the limit, so a correct server never exceeds it.
         self.position.rows_left =
             self.position.rows_left.map(|rows_left| rows_left.saturating_sub(num_rows));
-        // All tablets are read at the snapshot that the first one chose.
+        // All tablets are read at the snapshot of the first one.
         self.position.snap_timestamp = self.position.snap_timestamp.or(message.snap_timestamp);
         if let Some(key) = message.last_primary_key.filter(|key| !key.is_empty()) {
             self.position.last_primary_key = self.spec.is_fault_tolerant.then_some(key);
@@ -307,7 +308,7 @@ impl TabletScan {
         self.scanner.as_ref().map_or_else(|| HostPort::new("", 0), |scanner| scanner.server.clone())
     }
 
-    /// Keeps the open scanner from expiring while its rows are not asked for.
+    /// Keeps the open scanner from expiring while it is idle.
     pub(crate) async fn keep_alive(&self) -> Result<(), Error> {
         let Some(scanner) = &self.scanner else { return Ok(()) };
         let request = ScannerKeepAliveRequestPb { scanner_id: scanner.id.clone() };
@@ -321,7 +322,8 @@ impl TabletScan {
         }
     }
 
-    /// Frees the scanner on the server if one is open. A failure costs nothing but a minute of the server's memory.
+    /// Frees the scanner on the server if one is open. A failure only costs a minute of the
+    /// server's memory.
     pub(crate) async fn close(&mut self) {
         self.tablets = Some(VecDeque::new());
         let Some(scanner) = self.scanner.take() else { return };
@@ -341,7 +343,7 @@ impl TabletScan {
         }
     }
 
-    /// Whether a server holds something for this scan.
+    /// Whether a server holds state of this scan.
     pub(crate) fn has_open_scanner(&self) -> bool {
         self.scanner.is_some()
     }
@@ -356,7 +358,7 @@ impl Failure {
         match remedy {
             Remedy::SameReplica => Failure::Busy(error),
             Remedy::GiveUp => Failure::Fatal(error),
-            // A new scanner is opened by the executor, which looks for the tablet and renews tokens.
+            // The executor opens a new scanner; it finds the tablet and renews tokens.
             Remedy::OtherReplica
             | Remedy::NotTheLeader
             | Remedy::FindTablet

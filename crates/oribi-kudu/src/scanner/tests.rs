@@ -1,7 +1,9 @@
-//! Decoding of scan results: by hand, against an encoder that lays rows out as a server does, and against
-//! bytes that no server should send.
+//! Decoding of scan results: by hand, against an encoder that lays rows out like a server, and
+//! against invalid bytes.
 
 mod encoder;
+#[cfg(feature = "derive")]
+mod typed_rows;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -58,7 +60,8 @@ const KEY_AND_TEXT: [(DataType, bool); 2] = [(DataType::Int32, false), (DataType
 
 #[test]
 fn a_rowwise_block_by_hand() {
-    // Two rows of a 4-byte number, a reference of 16 bytes and a bitmap of one byte; the second text is NULL.
+    // Two rows of a 4-byte number, a reference of 16 bytes and a bitmap of one byte; the second
+    // text is NULL.
     let mut rows = vec![7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0b00];
     rows.extend([0xff; 4]);
     rows.extend([0; 16]);

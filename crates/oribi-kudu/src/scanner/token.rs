@@ -1,9 +1,10 @@
-//! Parts of a scan that can be scanned at the same time, by tasks here or by processes elsewhere.
+//! Parts of a scan that can run in parallel, in tasks here or in processes elsewhere.
 //!
-//! A token is one tablet of the scan, or a range of primary keys in it if tablets are to be split further; the
-//! tablet server says where to split, so that the parts have about one size. It carries all that a receiver
-//! needs except the client, in the format of Kudu's own clients. Invariant: the tokens of a scan cover each row of
-//! it exactly once. A token that came over the network is checked against the table like a new scan.
+//! A token is one tablet of the scan, or a range of primary keys in a tablet that is split further.
+//! The tablet server says where to split, so that the parts have about the same size. A token has
+//! everything that a receiver needs except the client, in the format of Kudu's own clients.
+//! Invariant: the tokens of a scan cover each of its rows exactly once. A token from the network is
+//! checked against the table like a new scan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,27 @@ use crate::types::HostPort;
 use super::Scanner;
 use super::error::ScanError;
 use super::projection::Projection;
-use super::spec::{Layout, ReadMode, ScanSpec, TabletFilter};
+use super::spec::{Layout, ReadMode, ScanSpec, TIMEOUT, TabletFilter};
 
 static SPLIT_KEY_RANGE: Method = Method { service: SERVICE_NAME, name: "SplitKeyRange" };
 
-/// How a scan is divided.
+/// How to divide a scan; by default into one part for each tablet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenOptions {
-    /// Tablets are split into ranges of about this many bytes, as servers store them. `None` leaves tablets whole.
-    pub split_bytes: Option<u64>,
+    pub(crate) split_bytes: Option<u64>,
+}
+
+impl TokenOptions {
+    /// One part for each tablet.
+    pub fn new() -> TokenOptions {
+        TokenOptions::default()
+    }
+
+    /// Splits tablets further, into ranges of about this many bytes as servers store them.
+    pub fn split_bytes(mut self, bytes: u64) -> TokenOptions {
+        self.split_bytes = Some(bytes);
+        self
+    }
 }
 
 /// A part of a scan.
@@ -63,22 +76,23 @@ pub struct ScanToken {
 }
 
 impl ScanToken {
-    /// Id of the tablet, on the side that made the token.
+    /// Id of the tablet; only on the side that made the token.
     pub fn tablet_id(&self) -> Option<&str> {
         self.tablet_id.as_deref()
     }
 
-    /// Where the leader of the tablet was when the token was made, on the side that made it.
+    /// Address of the tablet's leader when the token was made; only on the side that made it.
     pub fn leader(&self) -> Option<&HostPort> {
         self.leader.as_ref()
     }
 
-    /// The token for somebody else. The layout of rows is not part of it.
+    /// The token as bytes for another process, without the layout of rows.
     pub fn serialize(&self) -> Vec<u8> {
         self.message.encode_to_vec()
     }
 
-    /// A token from elsewhere; its rows come rowwise unless [`ScanToken::layout`] says otherwise.
+    /// Decodes a token from another process. Its rows come rowwise unless [`ScanToken::layout`]
+    /// says otherwise.
     pub fn deserialize(bytes: &[u8]) -> Result<ScanToken, Error> {
         let undecodable = |_| ScanError::Token { reason: "the bytes are no token" };
         let message = ScanTokenPb::decode(bytes).map_err(undecodable)?;
@@ -101,7 +115,7 @@ impl ScanToken {
         self.into_scanner_of(&table)
     }
 
-    /// Prepares to scan this part of a table that is open already.
+    /// Prepares to scan this part of an open table.
     pub fn into_scanner_of(self, table: &Table) -> Result<Scanner, Error> {
         let names_other_table = match (&self.message.table_id, &self.message.table_name) {
             (Some(id), _) => id != table.id(),
@@ -142,7 +156,8 @@ pub(super) async fn tokens_of(
     Ok(tokens)
 }
 
-/// Ranges of primary keys, start inclusive and stop exclusive, that divide a tablet's part of the scan.
+/// Ranges of primary keys, start inclusive and stop exclusive, that divide a tablet's part of the
+/// scan.
 async fn split(
     spec: &ScanSpec,
     tablet: &Arc<Tablet>,
@@ -166,7 +181,7 @@ async fn split(
             tablet_id: Bytes::copy_from_slice(attempt.tablet_id.as_bytes()),
             start_primary_key: some_key(&spec.start_primary_key),
             stop_primary_key: some_key(&spec.stop_primary_key),
-            // The server refuses a size of nothing.
+            // The server refuses a size of zero.
             target_chunk_size_bytes: Some(chunk_bytes.max(1)),
             columns: spec.projection.to_pb(),
             authz_token: attempt.authz_token.cloned(),
@@ -185,7 +200,8 @@ async fn split(
             )
         })
         .collect();
-    // The first and the last range are the caller's to bound: rows may be written outside of what the server knew.
+    // The caller's bounds limit the first and the last range: there may be rows outside the ranges
+    // that the server knew.
     match ranges.is_empty() {
         true => ranges.push((spec.start_primary_key.clone(), spec.stop_primary_key.clone())),
         false => {
@@ -259,8 +275,9 @@ fn spec_of(token: ScanToken, table: Table) -> Result<ScanSpec, ScanError> {
         is_fault_tolerant: message.fault_tolerant.unwrap_or(false),
         layout: token.layout,
         cache_blocks: message.cache_blocks.unwrap_or(true),
-        timeout: timeout.map_or(super::builder::TIMEOUT, Duration::from_millis),
-        // Whoever made the token has left tablets out already; what is left is in its partition keys.
+        timeout: timeout.map_or(TIMEOUT, Duration::from_millis),
+        // The client that made the token has already pruned tablets; the partition keys describe
+        // the rest.
         tablets: TabletFilter {
             partition_start: message.lower_bound_partition_key.unwrap_or_default(),
             partition_end: message.upper_bound_partition_key.unwrap_or_default(),
@@ -270,7 +287,7 @@ fn spec_of(token: ScanToken, table: Table) -> Result<ScanSpec, ScanError> {
     })
 }
 
-/// The projected columns, which have to be columns of the table still.
+/// The projected columns, which must still be columns of the table.
 fn projection_of(message: &ScanTokenPb, schema: &Schema) -> Result<Projection, ScanError> {
     let metadata = message.table_metadata.as_ref().and_then(|metadata| metadata.schema.as_ref());
     let by_position = |position: &i32| {

@@ -1,17 +1,16 @@
 //! The types of cells, and how the server stores a column.
 //!
-//! Owns the numbers that these enums have on the wire and the size of a cell in an encoded row. The list is
-//! that of Kudu's own clients; the unsigned and 128-bit integers that exist inside the server cannot be
-//! columns. Called by everything that touches a column.
+//! It owns the wire numbers of these enums and the size of a cell in an encoded row. The list is
+//! that of Kudu's own clients; the unsigned and 128-bit integers inside the server cannot be
+//! columns. All code that handles a column calls it.
 
 use std::fmt;
 
 use crate::proto::common::{CompressionTypePb, DataTypePb, EncodingTypePb};
 
-use super::SchemaError;
-
 /// The type of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DataType {
     /// Signed, 8 bits.
     Int8,
@@ -46,8 +45,8 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Bytes of a cell in an encoded row. A string's cell is an offset and a length of 8 bytes each; its
-    /// bytes are elsewhere.
+    /// Bytes of a cell in an encoded row. A string's cell is an offset and a length of 8 bytes
+    /// each; its bytes are in the indirect data.
     pub const fn size(self) -> usize {
         match self {
             DataType::Int8 | DataType::Bool => 1,
@@ -60,7 +59,7 @@ impl DataType {
         }
     }
 
-    /// Whether a cell's bytes are kept apart from the row.
+    /// Whether a cell's bytes are in the indirect data.
     pub const fn is_variable_length(self) -> bool {
         matches!(self, DataType::String | DataType::Binary | DataType::Varchar)
     }
@@ -124,10 +123,9 @@ impl DataType {
         }
     }
 
-    pub(crate) fn from_pb(number: i32, column: &str) -> Result<DataType, SchemaError> {
-        let unsupported = || SchemaError::UnsupportedType { column: column.to_owned(), number };
-        let known = DataTypePb::try_from(number).map_err(|_| unsupported())?;
-        Ok(match known {
+    /// The type with this number, if a column can have it.
+    pub(crate) fn from_pb(number: i32) -> Option<DataType> {
+        Some(match DataTypePb::try_from(number).ok()? {
             DataTypePb::Int8 => DataType::Int8,
             DataTypePb::Int16 => DataType::Int16,
             DataTypePb::Int32 => DataType::Int32,
@@ -149,7 +147,7 @@ impl DataType {
             | DataTypePb::Uint64
             | DataTypePb::Int128
             | DataTypePb::IsDeleted
-            | DataTypePb::Unknown => return Err(unsupported()),
+            | DataTypePb::Unknown => return None,
         })
     }
 }
@@ -162,19 +160,20 @@ impl fmt::Display for DataType {
 
 /// How the server encodes a column on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Encoding {
     /// The server's choice for the type.
     #[default]
     Auto,
-    /// Cells as they are.
+    /// Plain cells.
     Plain,
-    /// Common prefixes of consecutive strings once.
+    /// Common prefixes of consecutive strings are stored once.
     Prefix,
-    /// Runs of equal cells.
+    /// Run-length encoding.
     RunLength,
-    /// Each distinct string once.
+    /// Dictionary encoding: each distinct string is stored once.
     Dictionary,
-    /// Bits transposed, then compressed with LZ4.
+    /// Bitshuffle: transposed bits, compressed with LZ4.
     BitShuffle,
 }
 
@@ -190,7 +189,7 @@ impl Encoding {
         }
     }
 
-    /// An encoding that this client does not know is shown as the server's choice: it has no bearing on rows.
+    /// An unknown encoding counts as the server's choice: it does not affect rows.
     pub(crate) fn from_pb(number: i32) -> Encoding {
         match EncodingTypePb::try_from(number) {
             Ok(EncodingTypePb::Plain) => Encoding::Plain,
@@ -217,11 +216,12 @@ impl Encoding {
 
 /// How the server compresses a column on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Compression {
     /// The server's choice.
     #[default]
     Default,
-    /// None.
+    /// No compression.
     None,
     /// Snappy.
     Snappy,
@@ -242,7 +242,7 @@ impl Compression {
         }
     }
 
-    /// A compression that this client does not know is shown as the server's choice, like an encoding.
+    /// An unknown compression counts as the server's choice, like an encoding.
     pub(crate) fn from_pb(number: i32) -> Compression {
         match CompressionTypePb::try_from(number) {
             Ok(CompressionTypePb::None) => Compression::None,
@@ -267,13 +267,26 @@ impl Compression {
     }
 }
 
-/// What a type needs besides its name: digits of a decimal, characters of a varchar.
+/// The attributes of a type: digits of a decimal, characters of a varchar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct ColumnTypeAttributes {
     /// Digits of a decimal, from 1 to 38.
     pub precision: Option<u8>,
-    /// Digits of a decimal behind the point, at most `precision`.
+    /// Digits of a decimal after the point, at most `precision`.
     pub scale: Option<u8>,
     /// Characters of a varchar, from 1 to 65535.
     pub length: Option<u16>,
+}
+
+impl ColumnTypeAttributes {
+    /// A decimal of `precision` digits, `scale` of them after the point.
+    pub const fn decimal(precision: u8, scale: u8) -> ColumnTypeAttributes {
+        ColumnTypeAttributes { precision: Some(precision), scale: Some(scale), length: None }
+    }
+
+    /// A varchar of at most `length` characters.
+    pub const fn varchar(length: u16) -> ColumnTypeAttributes {
+        ColumnTypeAttributes { precision: None, scale: None, length: Some(length) }
+    }
 }

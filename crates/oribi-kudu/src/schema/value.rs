@@ -1,16 +1,11 @@
-//! One cell's value, outside of any row: a default, a bound of a range, the operand of a predicate, a cell
-//! of a row that is looked at again.
+//! The value of one cell outside a row: a default, a bound of a range, the operand of a predicate,
+//! a cell of a failed row.
 //!
-//! Invariants: a value and its cell's bytes convert into each other without loss for every type that a
-//! column can have; a value that a column cannot hold is refused here and not by the server. It borrows its
-//! strings. Rows are not built from values but by typed setters, which end in the same checks.
+//! Invariants: a value and its cell's bytes convert into each other without loss for every column
+//! type. A value that a column cannot hold is refused here and not by the server. A value borrows
+//! its strings. Sessions build rows with typed setters instead of values; both use the same checks.
 
-use super::{ColumnSchema, DataType};
-
-/// Days since 1970-01-01 of 0001-01-01, the first date that Kudu can hold.
-pub(crate) const DATE_DAYS_MIN: i32 = -719_162;
-/// Days since 1970-01-01 of 9999-12-31, the last one.
-pub(crate) const DATE_DAYS_MAX: i32 = 2_932_896;
+use super::data_type::DataType;
 
 /// A value, or NULL.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +29,7 @@ pub enum Value<'a> {
     Double(f64),
     /// Text of a string or varchar column.
     String(&'a str),
-    /// Bytes of a binary column. Also what a string column holds when it is not UTF-8.
+    /// Bytes of a binary column, or of a string column whose content is not UTF-8.
     Binary(&'a [u8]),
     /// Microseconds since 1970-01-01T00:00:00Z.
     UnixtimeMicros(i64),
@@ -55,23 +50,23 @@ pub enum ValueError {
         column: String,
         /// Its type.
         expected: DataType,
-        /// The kind of value that was given.
+        /// The kind of the value.
         given: &'static str,
     },
-    /// The column must have a value.
+    /// The column cannot be NULL.
     #[error("column {column:?} cannot be NULL")]
     NotNullable {
         /// Name of the column.
         column: String,
     },
-    /// The value is outside of what the column can hold.
+    /// The value is out of the column's range.
     #[error("column {column:?} cannot hold {value}: {limit}")]
     OutOfRange {
         /// Name of the column.
         column: String,
         /// The value.
         value: i128,
-        /// What the column can hold.
+        /// The column's range.
         limit: String,
     },
 }
@@ -96,52 +91,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a cell of `column`: little-endian fixed width, or the bytes of the string. NULL has no
-    /// bytes and is refused, and so is what the column cannot hold.
-    pub fn to_cell(&self, column: &ColumnSchema) -> Result<Vec<u8>, ValueError> {
-        let data_type = column.data_type();
-        Ok(match (*self, data_type) {
-            (Value::Null, _) => {
-                return Err(ValueError::NotNullable { column: column.name().to_owned() });
-            }
-            (Value::Bool(value), DataType::Bool) => vec![u8::from(value)],
-            (Value::Int8(value), DataType::Int8) => value.to_le_bytes().to_vec(),
-            (Value::Int16(value), DataType::Int16) => value.to_le_bytes().to_vec(),
-            (Value::Int32(value), DataType::Int32) => value.to_le_bytes().to_vec(),
-            (Value::Int64(value), DataType::Int64)
-            | (Value::UnixtimeMicros(value), DataType::UnixtimeMicros) => {
-                value.to_le_bytes().to_vec()
-            }
-            (Value::Float(value), DataType::Float) => value.to_le_bytes().to_vec(),
-            (Value::Double(value), DataType::Double) => value.to_le_bytes().to_vec(),
-            (Value::String(value), DataType::String) => value.as_bytes().to_vec(),
-            (Value::String(value), DataType::Varchar) => {
-                truncate_to_characters(value, column.type_attributes().length).as_bytes().to_vec()
-            }
-            (Value::Binary(value), DataType::Binary) => value.to_vec(),
-            (Value::Date(days), DataType::Date) => {
-                check_date(days, column)?;
-                days.to_le_bytes().to_vec()
-            }
-            (
-                Value::Decimal(digits),
-                DataType::Decimal32 | DataType::Decimal64 | DataType::Decimal128,
-            ) => {
-                check_decimal(digits, column)?;
-                // The type has room for the precision that was just checked, so what is cut off is sign.
-                digits.to_le_bytes()[..data_type.size()].to_vec()
-            }
-            _ => {
-                return Err(ValueError::WrongType {
-                    column: column.name().to_owned(),
-                    expected: data_type,
-                    given: self.kind(),
-                });
-            }
-        })
-    }
-
-    /// The value of a cell's bytes, or nothing when their number does not fit the type.
+    /// Decodes a cell's bytes; `None` when their length does not match the type.
     pub fn from_cell(data_type: DataType, cell: &'a [u8]) -> Option<Value<'a>> {
         Some(match data_type {
             DataType::Bool => Value::Bool(u8::from_le_bytes(cell.try_into().ok()?) != 0),
@@ -165,46 +115,6 @@ impl<'a> Value<'a> {
             },
         })
     }
-}
-
-/// The beginning of `text` that has at most `characters_max` characters. A varchar that is too long is cut
-/// and not refused, as SQL has it and as Kudu's other clients do.
-pub(crate) fn truncate_to_characters(text: &str, characters_max: Option<u16>) -> &str {
-    let Some(characters_max) = characters_max.map(usize::from) else { return text };
-    // A character has at least one byte, so most texts need no look at their characters.
-    if text.len() <= characters_max {
-        return text;
-    }
-    match text.char_indices().nth(characters_max) {
-        Some((end, _)) => &text[..end],
-        None => text,
-    }
-}
-
-/// Refuses a date that Kudu has no room for.
-pub(crate) fn check_date(days: i32, column: &ColumnSchema) -> Result<(), ValueError> {
-    if (DATE_DAYS_MIN..=DATE_DAYS_MAX).contains(&days) {
-        return Ok(());
-    }
-    Err(ValueError::OutOfRange {
-        column: column.name().to_owned(),
-        value: days.into(),
-        limit: "dates go from 0001-01-01 to 9999-12-31".to_owned(),
-    })
-}
-
-/// Refuses a decimal with more digits than the column's precision.
-pub(crate) fn check_decimal(digits: i128, column: &ColumnSchema) -> Result<(), ValueError> {
-    let precision = column.type_attributes().precision.unwrap_or(38).min(38);
-    // 10^38 is below 2^127, so the power does not overflow.
-    if digits.unsigned_abs() < 10_u128.pow(precision.into()) {
-        return Ok(());
-    }
-    Err(ValueError::OutOfRange {
-        column: column.name().to_owned(),
-        value: digits,
-        limit: format!("it has {precision} digits"),
-    })
 }
 
 macro_rules! value_from {

@@ -1,6 +1,7 @@
-//! A table without a cluster: rows are described, encoded, batched, laid out as requests, and thrown away.
+//! A table without a cluster: the session encodes rows, batches them, lays out requests, and drops
+//! them.
 //!
-//! For benchmarks, and to find out what a load costs the client apart from network and servers.
+//! It serves benchmarks, and shows what a load costs the client apart from network and servers.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::schema::{Schema, SchemaError};
 use super::write_request::WriteRequest;
 use super::write_target::{TableView, TabletView, TargetFuture, WriteTarget};
 
-/// A table whose rows go nowhere.
+/// A table that drops its rows.
 #[derive(Debug)]
 pub(super) struct DryRunTarget {
     schema: Schema,
@@ -26,7 +27,7 @@ pub(super) struct DryRunTarget {
 }
 
 impl DryRunTarget {
-    /// A table that is hashed by its whole key; with one bucket it is not divided.
+    /// A table that is hashed by its whole key; one bucket means no partitioning.
     pub(super) fn new(schema: &Schema, num_buckets: u32) -> Result<DryRunTarget, SchemaError> {
         let identify =
             |name: &str| ColumnIdentifierPb { identifier: Some(Identifier::Name(name.to_owned())) };

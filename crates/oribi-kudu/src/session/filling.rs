@@ -1,10 +1,10 @@
-//! The rows that are not on their way yet: one pair of buffers for each tablet, and the row that is being
-//! described.
+//! The rows that are not in flight yet: one pair of buffers for each tablet, and the row in
+//! progress.
 //!
-//! Everything here is behind one lock that a row holds from its first cell to its end. Only the timer takes it
-//! too, and never waits for it. Invariants: between two rows the buffers hold whole rows only; a row that is
-//! given up leaves nothing behind; `bytes` is the sum over the tablets. Called by the session; it sends
-//! nothing itself but says when it is time.
+//! One lock guards everything here. A row holds it from its first cell to its end; only the timer
+//! takes it too, and never waits for it. Invariants: between two rows the buffers hold whole rows
+//! only. An abandoned row leaves nothing behind. `bytes` is the sum over the tablets. The session
+//! calls it. It sends nothing itself, but says when it is time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::lane::Lane;
 use super::row_buffers::RowBuffers;
 use super::write_target::TableView;
 
-/// Rows that wait, and the one that is being described.
+/// Buffered rows, and the row in progress.
 #[derive(Debug)]
 pub(super) struct Filling {
     pub encoder: RowEncoder,
@@ -28,70 +28,70 @@ pub(super) struct Filling {
     place: Place,
     /// Where the open row's strings begin in the indirect data of its tablet.
     indirect_start: usize,
-    /// Where keys are encoded to be hashed and compared.
+    /// Scratch space for encoded keys.
     scratch: Vec<u8>,
     /// Bytes of all rows here.
     bytes: usize,
     /// Tablets that have rows here.
     lanes_with_rows: usize,
-    /// Bytes from which on one tablet's rows are worth a request.
+    /// The size from which one tablet's rows are worth a request.
     lane_flush_bytes: usize,
     limits: FillingLimits,
-    /// Rows that were ever taken.
+    /// All rows that the session ever took.
     rows_taken: u64,
-    /// A first row came since the timer was last told.
+    /// A first row came since the last notification of the timer.
     timer_is_due: bool,
-    /// Some tablets are known.
+    /// At least one tablet is known.
     pub has_view: bool,
 }
 
-/// What bounds the buffers.
+/// The bounds of the buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillingLimits {
-    /// Bytes over all tablets from which on rows are worth sending.
+    /// Bytes over all tablets from which rows are worth sending.
     pub watermark_bytes: usize,
     /// Bytes of the rows of one request, at most.
     pub batch_bytes_max: usize,
-    /// Bytes of one row, at most, as far as the schema and the largest cell say.
+    /// Most bytes of one row, as far as the schema and the largest cell tell.
     pub row_bytes_max: usize,
 }
 
 #[derive(Debug)]
 struct FillingLane {
     buffers: RowBuffers,
-    /// Batches, older than `buffers`, that have no room for another row in their request.
+    /// Batches, older than `buffers`, whose request has no room for another row.
     full: Vec<RowBuffers>,
     /// When the first of the rows came.
     since: Instant,
     lane: Arc<Lane>,
 }
 
-/// Where the open row belongs.
+/// The tablet of the open row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Its key is not complete.
     Unknown,
-    /// To the tablet of this number.
+    /// The tablet of this number.
     Tablet(usize),
-    /// To no tablet that is known.
+    /// No known tablet.
     Nowhere,
 }
 
-/// A batch that is to be queued.
+/// A batch to queue.
 #[derive(Debug)]
 pub(super) struct SealedBatch {
     pub lane: Arc<Lane>,
     pub buffers: RowBuffers,
 }
 
-/// What became of a row that was finished.
+/// The outcome of finishing a row.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// It waits with others.
+    /// It is buffered with others.
     Buffered,
     /// It completed a batch that is worth sending.
     BatchReady(usize),
-    /// No tablet is known for it; it is still open.
+    /// No known tablet covers it; it is still open.
     NoTablet,
 }
 
@@ -121,12 +121,12 @@ impl Filling {
         self.bytes
     }
 
-    /// Rows that were ever taken.
+    /// All rows that the session ever took.
     pub(super) fn rows_taken(&self) -> u64 {
         self.rows_taken
     }
 
-    /// Rows that are here.
+    /// Rows in the buffers.
     pub(super) fn rows(&self) -> usize {
         let rows = |lane: &FillingLane| -> usize {
             lane.full.iter().map(|buffers| buffers.row_count).sum::<usize>()
@@ -135,7 +135,7 @@ impl Filling {
         self.lanes.iter().map(rows).sum()
     }
 
-    /// Starts a row. One that was left open is forgotten.
+    /// Starts a row. It forgets a row that was left open.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.give_up();
@@ -151,7 +151,7 @@ impl Filling {
         self.encoder.clear();
     }
 
-    /// Sets a cell whose bytes are kept apart.
+    /// Sets a cell of variable length.
     #[inline]
     pub(super) fn put_with<E>(
         &mut self,
@@ -166,7 +166,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Finds the row's tablet as soon as its key is there.
+    /// Finds the row's tablet once its key is complete.
     #[inline]
     pub(super) fn settle(&mut self) {
         if self.place == Place::Unknown && self.encoder.is_locatable() {
@@ -190,7 +190,7 @@ impl Filling {
         self.place = Place::Unknown;
     }
 
-    /// Bytes that the open row has so far besides its fixed part.
+    /// Bytes of the open row beyond its fixed part, so far.
     fn open_string_bytes(&self) -> usize {
         match self.place {
             Place::Tablet(number) => {
@@ -200,12 +200,12 @@ impl Filling {
         }
     }
 
-    /// Bytes that the open row will have, at most.
+    /// Most bytes that the open row can have.
     pub(super) fn open_row_bytes(&self) -> usize {
         self.encoder.row_bytes_max() + self.open_string_bytes()
     }
 
-    /// Takes the open row over, or says why it is none. After an error the row is gone.
+    /// Finishes the open row, or says why it is invalid. After an error the row is gone.
     #[inline]
     pub(super) fn finish(&mut self, operation: RowOperation) -> Result<Taken, RowError> {
         self.settle();
@@ -248,20 +248,20 @@ impl Filling {
         Ok(())
     }
 
-    /// Whether the timer has to be told that there are rows, which it forgets by being told.
+    /// Whether to notify the timer of new rows; the call resets the flag.
     #[inline]
     pub(super) fn take_timer_is_due(&mut self) -> bool {
         std::mem::take(&mut self.timer_is_due)
     }
 
-    /// Whether a batch for this tablet is queued or under way.
+    /// Whether a batch for this tablet is queued or in flight.
     pub(super) fn is_lane_busy(&self, number: usize) -> bool {
         self.lanes[number].lane.is_busy()
     }
 
-    /// Takes one tablet's rows to be sent.
+    /// Removes one tablet's rows for sending.
     pub(super) fn seal(&mut self, number: usize, sealed: &mut Vec<SealedBatch>) {
-        // Nobody describes a row now, or the lock would not be free: a row that is open was dropped.
+        // The lock is free, so no row is in progress: an open row was dropped.
         if let Place::Tablet(_) = self.place {
             self.give_up();
         }
@@ -280,19 +280,20 @@ impl Filling {
         self.count_lanes(-1);
     }
 
-    /// Takes the rows of every tablet to be sent.
+    /// Removes the rows of every tablet for sending.
     pub(super) fn seal_all(&mut self) -> Vec<SealedBatch> {
         self.seal_where(|_| true)
     }
 
-    /// Takes the rows of the tablets that are idle and have enough of them; those of all if none has.
+    /// Removes the rows of idle tablets that have enough of them. If none has and nothing is in
+    /// flight, it removes those of all tablets.
     pub(super) fn seal_for_room(&mut self, is_anything_under_way: bool) -> Vec<SealedBatch> {
         let enough = self.lane_flush_bytes;
         let sealed = self.seal_where(|lane| lane.bytes() >= enough && !lane.lane.is_busy());
         if sealed.is_empty() && !is_anything_under_way { self.seal_all() } else { sealed }
     }
 
-    /// Takes the rows of tablets whose first row came before `limit`.
+    /// Removes the rows of tablets whose first row came before `limit`.
     pub(super) fn seal_older_than(&mut self, limit: Instant) -> Vec<SealedBatch> {
         self.seal_where(|lane| lane.since <= limit)
     }
@@ -313,7 +314,7 @@ impl Filling {
         self.lanes.iter().filter(|lane| lane.has_rows()).map(|lane| lane.since).min()
     }
 
-    /// Takes over the tablets of a view. Tablets that are gone keep their rows, which fail when sent.
+    /// Adopts the tablets of a view. Tablets that are gone keep their rows, which fail when sent.
     pub(super) fn adopt(&mut self, view: &TableView) {
         for tablet in &view.tablets {
             if !self.number_of_tablet.contains_key(&tablet.id) {
@@ -333,7 +334,8 @@ impl Filling {
         self.has_view = true;
     }
 
-    /// The share of the watermark that one tablet has depends on how many there are rows for.
+    /// Updates one tablet's share of the watermark, which depends on the number of tablets with
+    /// rows.
     fn count_lanes(&mut self, change: isize) {
         self.timer_is_due |= self.lanes_with_rows == 0;
         self.lanes_with_rows = self.lanes_with_rows.saturating_add_signed(change);
@@ -346,7 +348,7 @@ impl FillingLane {
         !self.buffers.is_empty() || !self.full.is_empty()
     }
 
-    /// Bytes of the rows, those of full batches included.
+    /// Bytes of the rows, including full batches.
     fn bytes(&self) -> usize {
         self.full.iter().map(RowBuffers::bytes).sum::<usize>() + self.buffers.bytes()
     }

@@ -1,8 +1,9 @@
-//! Sends rows that have waited long enough although nobody applies more of them.
+//! Sends rows that have waited long enough when no more rows come.
 //!
-//! A task for each session that flushes in the background. It sleeps while there are no rows, and until the
-//! oldest row is due otherwise. It never waits for the lock of the rows: a program may hold it over an `await`
-//! on the very thread that runs this task, so the timer looks again a moment later.
+//! Each session that flushes in the background has one such task. It sleeps while there are no
+//! rows, and otherwise until the oldest row is due. It never waits for the lock of the rows. A
+//! program may hold that lock over an `await` on the thread that runs this task, so the timer looks
+//! again a moment later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use tokio::time::Instant;
 
 use super::shared::SessionShared;
 
-/// How soon the timer looks again when a row was being described.
+/// How soon the timer looks again when a row is in progress.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// Runs until it is aborted, which the session does when it is dropped.
+/// Runs until the session aborts it on drop.
 pub(super) async fn run(shared: Arc<SessionShared>) {
     loop {
         shared.timer.notified().await;
@@ -25,18 +26,22 @@ pub(super) async fn run(shared: Arc<SessionShared>) {
     }
 }
 
-/// When to look, or nothing when there are no rows.
+/// When to look next; `None` without rows.
 fn next_look(shared: &SessionShared) -> Option<Instant> {
     match shared.filling.try_lock() {
-        Some(filling) => filling.oldest().map(|oldest| oldest + shared.options.flush_interval),
+        Some(filling) => {
+            filling.oldest().map(|oldest| oldest + shared.writing.options.flush_interval)
+        }
         None => Some(Instant::now() + RETRY_AFTER),
     }
 }
 
 fn send_what_is_due(shared: &Arc<SessionShared>) {
     let Some(mut filling) = shared.filling.try_lock() else { return };
-    // A clock that cannot go back that far has seen nothing become due.
-    let Some(limit) = Instant::now().checked_sub(shared.options.flush_interval) else { return };
+    // If the clock cannot go back that far, no row is due yet.
+    let Some(limit) = Instant::now().checked_sub(shared.writing.options.flush_interval) else {
+        return;
+    };
     let sealed = filling.seal_older_than(limit);
-    shared.send(sealed);
+    shared.writing.send(sealed);
 }

@@ -1,4 +1,4 @@
-//! The check of what a tablet server says about rows; see the crate's `harness`.
+//! Checks a tablet server's answer about rows; see the crate's `harness`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) fn check_row_errors(
     indirect: &[u8],
     answer: WriteResponsePb,
 ) {
-    // A session's own rows are well formed, all of them.
+    // A session's own rows are all well formed.
     let row_count = EncodedRows::new(layout, rows, indirect).count();
     if EncodedRows::new(layout, rows, indirect)
         .any(|row| row.map_or(true, |row| row.cells().any(|cell| cell.is_err())))

@@ -1,9 +1,9 @@
-//! Rows that have to be encoded again: for a schema that changed under the session, or because only some rows
-//! of a batch are kept.
+//! Encodes rows again: for a schema that changed under the session, or to keep only some rows of a
+//! batch.
 //!
-//! Columns are matched by the server's ids, so a renamed column keeps its cells and a column that was
-//! dropped and added again under the same name does not get the old one's. Only on the way out of trouble;
-//! it allocates as it likes.
+//! It matches columns by the server's ids. A renamed column keeps its cells, and a column that was
+//! dropped and added again under the same name does not get the old cells. It runs only on error
+//! paths, so it may allocate freely.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::row_buffers::RowBuffers;
 /// Turns rows of one layout into rows of another.
 pub(super) struct Recoder {
     encoder: RowEncoder,
-    /// For each column of the old layout its place in the new one, if it is there.
+    /// For each column of the old layout its index in the new one, if it exists there.
     columns: Vec<Option<usize>>,
 }
 
@@ -24,12 +24,12 @@ pub(super) struct Recoded {
     pub buffers: RowBuffers,
     /// For each row its number in the old batch.
     pub row_numbers: Vec<usize>,
-    /// Rows that were left out because they have a cell for a column that is gone: number and column.
+    /// Rows left out because they have a cell for a dropped column: number and column.
     pub rejected: Vec<(usize, usize)>,
 }
 
 impl Recoder {
-    /// From a layout to itself, to copy single rows.
+    /// Maps a layout to itself, to copy single rows.
     pub(super) fn identity(layout: &Arc<RowLayout>) -> Recoder {
         Recoder {
             encoder: RowEncoder::new(layout.clone(), [], usize::MAX),
@@ -65,7 +65,8 @@ impl Recoder {
         recoded
     }
 
-    /// Encodes one row. Fails with the column that has no place, or that cannot hold the cell any more.
+    /// Encodes one row. It fails with the column that no longer exists, or that no longer accepts
+    /// the cell.
     pub(super) fn row(
         &mut self,
         row: &EncodedRow<'_>,

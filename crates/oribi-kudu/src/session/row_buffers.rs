@@ -1,9 +1,9 @@
-//! The rows for one tablet: what is sent, exactly as it is sent.
+//! The rows for one tablet, byte for byte as the session sends them.
 //!
-//! Two buffers and a count, whatever the number of rows: there is nothing to walk when a batch is given up,
-//! and nothing to allocate for a row while there is room. Buffers grow by an eighth and not by doubling,
-//! because a client's memory is counted in what it buffers; once a tablet's buffers have the size of its
-//! batches they are used again and grow no more.
+//! They are two buffers and a count, for any number of rows. Dropping a batch walks nothing, and a
+//! row allocates nothing while there is room. Buffers grow by an eighth instead of doubling,
+//! because buffered rows dominate a client's memory. Once a tablet's buffers have the size of its
+//! batches, they are reused and grow no more.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl RowBuffers {
         self.rows.len() + self.indirect.len()
     }
 
-    /// Bytes of memory.
+    /// Bytes of allocated memory.
     pub(crate) fn capacity(&self) -> usize {
         self.rows.capacity() + self.indirect.capacity()
     }
@@ -33,7 +33,7 @@ impl RowBuffers {
         self.row_count == 0
     }
 
-    /// Makes it empty and keeps its memory.
+    /// Empties the buffers and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.indirect.clear();

@@ -1,8 +1,9 @@
-//! The rows that failed, with why.
+//! The failed rows and their causes.
 //!
-//! A batch that failed as a whole is kept as it is; of a batch in which some rows failed only these are
-//! copied. Nothing is decoded until somebody looks. Invariant: what is kept stays within the session's
-//! limit in bytes; what is beyond is counted and its rows are lost, as in Kudu's other clients.
+//! A batch that failed as a whole is kept unchanged; of a partly failed batch only the failed rows
+//! are copied. Rows are decoded only when the program looks at them. Invariant: the kept rows stay
+//! within the session's limit in bytes. Further rows are counted and lost, as in Kudu's other
+//! clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::schema::{Schema, Value};
 use super::recode::Recoder;
 use super::row_buffers::RowBuffers;
 
-/// Rows that failed since errors were last taken.
+/// Rows that failed since the program last took the errors.
 #[derive(Debug, Default)]
 pub struct RowErrors {
     batches: Vec<FailedBatch>,
@@ -32,7 +33,7 @@ struct FailedBatch {
 
 #[derive(Debug)]
 enum Causes {
-    /// Every row has the same.
+    /// All rows have the same cause.
     Whole(RowFailure),
     /// A cause for each row.
     Each(Vec<RowFailure>),
@@ -40,17 +41,18 @@ enum Causes {
 
 /// Why a row failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum RowFailure {
-    /// The tablet server refused the row and took the others of its batch.
+    /// The tablet server refused the row but took the others of its batch.
     Refused {
         /// The server's code: already present, not found, ...
         code: StatusCode,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The whole batch failed. After a timeout it may have been written all the same.
+    /// The whole batch failed. After a timeout the server may still have written it.
     Batch(Error),
-    /// The row has a cell for a column that the table does not have any more. It was not sent.
+    /// The row has a cell for a column that the table no longer has. The session did not send it.
     ColumnDropped {
         /// Name of the column.
         column: String,
@@ -66,7 +68,7 @@ pub struct FailedRow<'a> {
 }
 
 impl RowErrors {
-    /// How many rows failed, those that were lost included.
+    /// How many rows failed, including lost ones.
     pub fn len(&self) -> u64 {
         self.rows
     }
@@ -76,17 +78,17 @@ impl RowErrors {
         self.rows == 0
     }
 
-    /// How many of the rows are not here because there was no room for them.
+    /// How many failed rows were not kept because there was no room.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The rows that failed. Those for one tablet are in the order in which they were applied.
+    /// The failed rows. Those of one tablet are in the order of `apply`.
     pub fn iter(&self) -> impl Iterator<Item = FailedRow<'_>> {
         self.batches.iter().flat_map(FailedBatch::rows)
     }
 
-    /// Takes a batch that failed as a whole.
+    /// Adds a batch that failed as a whole.
     pub(super) fn push_batch(
         &mut self,
         layout: &Arc<RowLayout>,
@@ -101,7 +103,7 @@ impl RowErrors {
         );
     }
 
-    /// Takes some rows of a batch, each with its number there.
+    /// Adds some rows of a batch, each with its number there.
     pub(super) fn push_rows(
         &mut self,
         layout: &Arc<RowLayout>,
@@ -164,7 +166,7 @@ impl FailedBatch {
 }
 
 impl<'a> FailedRow<'a> {
-    /// What the row was to do.
+    /// The row's operation.
     pub fn operation(&self) -> Option<RowOperation> {
         RowOperation::from_wire(self.row.operation())
     }
@@ -179,7 +181,7 @@ impl<'a> FailedRow<'a> {
         &self.layout.schema
     }
 
-    /// The cell of a column, or nothing if the row has none for it.
+    /// The cell of a column; `None` if the row does not set it.
     pub fn cell(&self, column: usize) -> Option<Value<'a>> {
         let data_type = self.layout.columns.get(column)?.data_type;
         match self.row.cell(column)? {
@@ -188,7 +190,7 @@ impl<'a> FailedRow<'a> {
         }
     }
 
-    /// The cells of the row's key that were set.
+    /// The key cells that the row sets.
     pub fn key(&self) -> impl Iterator<Item = Value<'a>> {
         let row = *self;
         (0..self.layout.schema.num_key_columns()).filter_map(move |column| row.cell(column))

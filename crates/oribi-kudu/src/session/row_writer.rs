@@ -1,8 +1,8 @@
-//! The row that a program describes, cell by cell.
+//! The row that a program fills in, cell by cell.
 //!
-//! A writer holds the session's buffers from the first cell to the end of the row, and encodes each cell as it
-//! is set: the key decides the tablet, and from then on strings go straight into that tablet's request. A
-//! writer that is dropped leaves nothing behind. There is nothing here but the choice of setters; the work is in
+//! A writer holds the session's buffers from the first cell to the end of the row, and encodes each
+//! cell at once. The key determines the tablet; from then on strings go straight into that tablet's
+//! request. A dropped writer leaves nothing behind. This file has only the setters; the work is in
 //! `filling` and in `row_operation`.
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use parking_lot::MutexGuard;
 use crate::row_operation::{RowError, RowOperation};
 use crate::schema::{DataType, Schema, Value};
 
-use super::SessionError;
+use super::error::SessionError;
 use super::filling::Filling;
 use super::shared::SessionShared;
 
-/// One row on its way into a session.
+/// One row in progress.
 #[must_use = "a row is written by `apply`"]
 pub struct RowWriter<'s> {
     shared: &'s Arc<SessionShared>,
@@ -24,9 +24,9 @@ pub struct RowWriter<'s> {
     operation: RowOperation,
 }
 
-/// A column, by its place in the schema (faster) or by its name.
+/// A column, by its index in the schema (faster) or by its name.
 pub trait ColumnReference {
-    /// The column's place in the schema.
+    /// The column's index in the schema.
     fn index(&self, schema: &Schema) -> Result<usize, RowError>;
 }
 
@@ -155,7 +155,8 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
-    /// Sets a string or varchar. A varchar with too many characters is cut, as Kudu's other clients do.
+    /// Sets a string or varchar. It truncates a varchar with too many characters, like Kudu's other
+    /// clients.
     #[inline]
     pub fn set_string(
         &mut self,
@@ -179,8 +180,8 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
-    /// Sets a string or binary cell from bytes as they are: to Kudu a string is bytes, whatever a reader makes
-    /// of them.
+    /// Sets a string or binary cell from raw bytes: to Kudu a string is bytes, whatever a reader
+    /// makes of them.
     #[inline]
     pub fn set_bytes(
         &mut self,
@@ -199,7 +200,7 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
-    /// Sets a cell from a value whose type is known only now.
+    /// Sets a cell from a value whose type is known only at run time.
     pub fn set<'v>(
         &mut self,
         column: impl ColumnReference,
@@ -211,28 +212,36 @@ impl<'s> RowWriter<'s> {
         Ok(self)
     }
 
-    /// What the row is to do.
+    /// The row's operation.
     pub fn operation(&self) -> RowOperation {
         self.operation
     }
 
-    /// Hands the row to the session. In the modes that buffer, it ends at once while there is room. Once it
-    /// was polled for the first time, dropping it does not take the row back.
+    /// Hands the row to the session. In the buffering modes it returns at once while there is room.
+    /// After the first poll, dropping the future does not take the row back.
     ///
-    /// An error says that the row was not taken, except [`SessionError::RowsFailed`], which a session gives that
-    /// sends each row at once: then the row was refused.
+    /// On an error the session did not take the row, with one exception:
+    /// [`SessionError::RowsFailed`] of a session that sends each row at once means that the server
+    /// refused the row.
     #[inline]
     pub async fn apply(self) -> Result<(), SessionError> {
         let RowWriter { shared, filling, operation } = self;
         match shared.take(filling, operation)? {
             None => Ok(()),
-            // Rare, and large: a step of its own keeps the usual one small.
+            // This case is rare and large; a boxed future keeps the usual one small.
             Some(after) => Box::pin(shared.follow_up(after)).await,
         }
     }
 
-    fn schema(&self) -> &Schema {
-        &self.shared.layout.schema
+    /// The columns of the table.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.shared.writing.layout.schema
+    }
+
+    /// The type of a column, if there is one at this place.
+    #[inline]
+    pub(crate) fn data_type(&self, column: usize) -> Option<DataType> {
+        self.shared.writing.layout.columns.get(column).map(|column| column.data_type)
     }
 
     #[inline]
@@ -242,7 +251,7 @@ impl<'s> RowWriter<'s> {
         data_type: DataType,
         cell: [u8; N],
     ) -> Result<&mut Self, RowError> {
-        let column = column.index(&self.shared.layout.schema)?;
+        let column = column.index(&self.shared.writing.layout.schema)?;
         self.filling.encoder.put_fixed(column, data_type, cell)?;
         self.filling.settle();
         Ok(self)

@@ -1,9 +1,9 @@
-//! The schema that servers are told with every Write, and the way from the program's rows to it.
+//! The schema in every Write, and the mapping from the program's rows to it.
 //!
-//! They are the same until the table is altered. A server refuses a whole batch when the schema names a
-//! column that it does not have; the session then asks for the table's schema and encodes the batch again,
-//! and every later one, until the program opens the table anew. Rows that use a dropped column cannot be
-//! saved that way and fail one by one.
+//! Both are the same until the table is altered. A server refuses a whole batch when the schema
+//! names a column that it does not have. The session then fetches the table's schema, and encodes
+//! this batch and every later one again, until the program reopens the table. Rows that use a
+//! dropped column fail one by one.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::schema::Schema;
 
 use super::write_request::schema_field;
 
-/// A schema that is sent.
+/// A schema to send.
 #[derive(Debug)]
 pub(super) struct SentSchema {
     pub layout: Arc<RowLayout>,
-    /// The schema as it is sent.
+    /// The encoded schema.
     pub field: Bytes,
-    /// Rows are sent as the program's layout has them.
+    /// The session sends rows in the program's own layout.
     pub is_as_described: bool,
 }
 
@@ -34,7 +34,7 @@ impl SentSchema {
         }
     }
 
-    /// A schema that the table has got meanwhile.
+    /// A newer schema of the table.
     pub(super) fn altered(schema: &Schema) -> SentSchema {
         let layout = Arc::new(RowLayout::new(schema.clone()));
         SentSchema { field: schema_field(schema), layout, is_as_described: false }

@@ -1,77 +1,56 @@
-//! What a session, its timer and the tasks of its tablets share.
+//! The state that a session and its timer share: the rows in progress, and the follow-up after each
+//! row.
 //!
-//! Owns: what happens when a row was taken (nothing, usually), the account of bytes that are on their way,
-//! and waiting for room or for the end. Lock order: `filling`, then a lane's queue; the others are taken alone.
-//! Tasks of tablets never take `filling`: the program may hold it, in a row that it describes, for as long as
-//! it likes. Invariant: bytes leave `filling` and enter `outstanding_bytes` under the lock of `filling`, and
-//! leave that when their batch is decided.
+//! In the usual case there is no follow-up. Lock order: `filling`, then a lane's queue; other locks
+//! are taken alone. Invariant: bytes leave `filling` and enter the account of [`Writing`] under the
+//! lock of `filling`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::row_operation::{RowLayout, RowOperation};
+use crate::row_operation::RowOperation;
 
-use super::filling::{Filling, SealedBatch, Taken};
-use super::row_errors::RowErrors;
-use super::sent_schema::SentSchema;
-use super::write_target::WriteTarget;
-use super::writing::run_lane;
-use super::{FlushMode, SessionError, SessionOptions, SessionStatistics};
+use super::error::SessionError;
+use super::filling::{Filling, Taken};
+use super::options::FlushMode;
+use super::writing::Writing;
 
 /// The state of a session.
 #[derive(Debug)]
 pub(super) struct SessionShared {
-    pub options: SessionOptions,
-    /// The layout of the rows as the program describes them.
-    pub layout: Arc<RowLayout>,
-    pub target: Arc<dyn WriteTarget>,
-    pub timeout: Duration,
-    pub runtime: Handle,
+    /// The writing side, which owns the rows that were sent.
+    pub writing: Arc<Writing>,
     pub filling: Mutex<Filling>,
-    /// Bytes of batches that are queued or under way.
-    pub outstanding_bytes: AtomicUsize,
-    /// Batches that are queued or under way.
-    pub outstanding_batches: AtomicUsize,
-    /// Told whenever a batch is decided.
-    pub progress: Notify,
-    /// Told when rows come after there were none.
+    /// Notified of the first row after there were none.
     pub timer: Notify,
-    pub errors: Mutex<RowErrors>,
-    pub statistics: Mutex<SessionStatistics>,
-    /// The schema by which servers decode, which is another one after the table was altered.
-    pub sent_schema: Mutex<Arc<SentSchema>>,
-    /// A tablet was gone: the next one who can ask for the table's tablets again should.
-    pub view_is_stale: AtomicBool,
 }
 
-/// What is left to do, or to wait for, after a row was taken.
+/// What remains to do, or to wait for, after the session took a row.
 #[derive(Debug)]
 pub(super) enum FollowUp {
-    /// A batch was handed to its task, which must get a chance to run.
+    /// A task has a new batch and must get a chance to run.
     LetTaskRun,
     /// The buffer is full.
     WaitForRoom,
-    /// The mode wants the answer.
+    /// The row is still open, because no known tablet covers it.
     WaitForAnswer,
     /// The row is still open, because no tablet is known for it.
     FindTablet(RowOperation),
 }
 
 impl SessionShared {
-    /// Takes the open row over. In the usual case there is nothing left to do.
+    /// Finishes the open row. In the usual case nothing remains to do.
     #[inline]
     pub(super) fn take(
         self: &Arc<Self>,
         mut filling: MutexGuard<'_, Filling>,
         operation: RowOperation,
     ) -> Result<Option<FollowUp>, SessionError> {
-        let mode = self.options.flush_mode;
+        let mode = self.writing.options.flush_mode;
         if mode == FlushMode::Manual {
             self.check_room(&mut filling)?;
         }
@@ -88,7 +67,8 @@ impl SessionShared {
         }
     }
 
-    /// In the background: sends what is worth it, and says whether the program has to wait.
+    /// In the background mode: sends batches that are worth it, and says whether the program has to
+    /// wait.
     #[inline]
     fn after_buffered(
         self: &Arc<Self>,
@@ -103,11 +83,11 @@ impl SessionShared {
         {
             let mut sealed = Vec::new();
             filling.seal(number, &mut sealed);
-            self.send(sealed);
+            self.writing.send(sealed);
             return Some(FollowUp::LetTaskRun);
         }
-        let used = filling.bytes() + self.outstanding_bytes.load(Ordering::Relaxed);
-        (used > self.options.buffer_bytes_max).then_some(FollowUp::WaitForRoom)
+        let used = filling.bytes() + self.writing.outstanding_bytes.load(Ordering::Relaxed);
+        (used > self.writing.options.buffer_bytes_max).then_some(FollowUp::WaitForRoom)
     }
 
     fn send_all(
@@ -116,14 +96,14 @@ impl SessionShared {
         follow_up: FollowUp,
     ) -> FollowUp {
         let sealed = filling.seal_all();
-        self.send(sealed);
+        self.writing.send(sealed);
         follow_up
     }
 
-    /// A buffer that nobody but the program empties must not be overfilled. One row always fits.
+    /// Refuses a row without room where only the program empties the buffer. One row always fits.
     fn check_room(&self, filling: &mut Filling) -> Result<(), SessionError> {
-        let used = filling.bytes() + self.outstanding_bytes.load(Ordering::Acquire);
-        let buffer_bytes_max = self.options.buffer_bytes_max;
+        let used = filling.bytes() + self.writing.outstanding_bytes.load(Ordering::Acquire);
+        let buffer_bytes_max = self.writing.options.buffer_bytes_max;
         if used == 0 || used + filling.open_row_bytes() <= buffer_bytes_max {
             return Ok(());
         }
@@ -131,7 +111,7 @@ impl SessionShared {
         Err(SessionError::BufferFull { buffer_bytes_max })
     }
 
-    /// Does what a row left to do.
+    /// Does what remains after a row.
     pub(super) async fn follow_up(self: &Arc<Self>, first: FollowUp) -> Result<(), SessionError> {
         let mut next = Some(first);
         while let Some(follow_up) = next {
@@ -146,9 +126,9 @@ impl SessionShared {
                     None
                 }
                 FollowUp::WaitForAnswer => {
-                    self.wait_until_idle().await;
+                    self.writing.wait_until_idle().await;
                     self.renew_stale_view().await?;
-                    return self.check_errors();
+                    return self.writing.check_errors();
                 }
                 FollowUp::FindTablet(operation) => self.find_tablet(operation).await?,
             };
@@ -156,7 +136,7 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Asks for the table's tablets and takes the row that is still open once one is known for it.
+    /// Asks for the table's tablets and finishes the open row once one of them covers it.
     async fn find_tablet(
         self: &Arc<Self>,
         operation: RowOperation,
@@ -182,75 +162,36 @@ impl SessionShared {
 
     /// Asks for the table's tablets.
     pub(super) async fn load_view(&self, reload: bool) -> Result<(), SessionError> {
-        let view = self.target.view(reload, Instant::now() + self.timeout).await?;
+        let view = self.writing.target.view(reload, Instant::now() + self.writing.timeout).await?;
         self.filling.lock().adopt(&view);
         Ok(())
     }
 
-    /// Asks for the table's tablets again if one of them was gone.
+    /// Asks for the table's tablets again if one of them is gone.
     pub(super) async fn renew_stale_view(&self) -> Result<(), SessionError> {
-        if self.view_is_stale.swap(false, Ordering::AcqRel) {
+        if self.writing.view_is_stale.swap(false, Ordering::AcqRel) {
             self.load_view(true).await?;
         }
         Ok(())
     }
 
-    /// Hands batches to the tasks of their tablets.
-    pub(super) fn send(self: &Arc<Self>, sealed: Vec<SealedBatch>) {
-        for SealedBatch { lane, buffers } in sealed {
-            self.outstanding_bytes.fetch_add(buffers.bytes(), Ordering::AcqRel);
-            self.outstanding_batches.fetch_add(1, Ordering::AcqRel);
-            if lane.push(buffers) {
-                self.runtime.spawn(run_lane(self.clone(), lane));
-            }
-        }
-    }
-
-    /// Takes a decided batch off the account.
-    pub(super) fn release(&self, bytes: usize) {
-        self.outstanding_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.outstanding_batches.fetch_sub(1, Ordering::AcqRel);
-        self.progress.notify_waiters();
-    }
-
-    /// Ends when there is room for another row.
+    /// Waits for room for another row.
     async fn wait_for_room(self: &Arc<Self>) {
         loop {
-            // Registered before looking, so that a batch that is decided in between is not missed.
-            let mut progress = std::pin::pin!(self.progress.notified());
+            // Register before looking, so that no outcome in between is missed.
+            let mut progress = std::pin::pin!(self.writing.progress.notified());
             progress.as_mut().enable();
             {
                 let mut filling = self.filling.lock();
-                let under_way = self.outstanding_batches.load(Ordering::Acquire) != 0;
+                let under_way = self.writing.outstanding_batches.load(Ordering::Acquire) != 0;
                 let sealed = filling.seal_for_room(under_way);
-                self.send(sealed);
-                let used = filling.bytes() + self.outstanding_bytes.load(Ordering::Acquire);
-                if used <= self.options.buffer_bytes_max {
+                self.writing.send(sealed);
+                let used = filling.bytes() + self.writing.outstanding_bytes.load(Ordering::Acquire);
+                if used <= self.writing.options.buffer_bytes_max {
                     return;
                 }
             }
             progress.await;
         }
-    }
-
-    /// Ends when every batch is decided that was sent.
-    pub(super) async fn wait_until_idle(&self) {
-        loop {
-            let mut progress = std::pin::pin!(self.progress.notified());
-            progress.as_mut().enable();
-            if self.outstanding_batches.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            progress.await;
-        }
-    }
-
-    /// Fails when there are failed rows that nobody took.
-    pub(super) fn check_errors(&self) -> Result<(), SessionError> {
-        let errors = self.errors.lock();
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(SessionError::RowsFailed { failed_rows: errors.len(), first: errors.first_message() })
     }
 }

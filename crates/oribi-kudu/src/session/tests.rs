@@ -1,9 +1,11 @@
-//! Sessions on a table in memory: modes, order, room, errors, altered tables.
+//! Sessions on a table in memory: modes, order, back-pressure, errors, altered tables.
 
 mod allocations;
 mod altered_table;
 mod memory_table;
 mod model;
+#[cfg(feature = "derive")]
+mod typed_rows;
 
 use std::task::Poll;
 
@@ -108,7 +110,8 @@ async fn rows_reach_their_tablets_in_batches() {
     assert_eq!((summary.rows, table.row_count(), session.rows_taken()), (10_000, 10_000, 10_000));
     assert_eq!(table.most_under_way(), 1);
     assert_eq!(session.buffered_bytes(), 0);
-    // 640 KB over a watermark of 32 KiB is some 20 batches for each of the four tablets, of 8 KiB each.
+    // 640 KB over a watermark of 32 KiB is some 20 batches for each of the four tablets, of 8 KiB
+    // each.
     assert!(table.writes() <= 100, "{} writes", table.writes());
     assert_eq!(session.flush().await.unwrap(), FlushSummary::default());
 }
@@ -157,7 +160,7 @@ async fn nothing_is_sent_by_itself_in_manual_mode() {
     assert_eq!(table.row_count(), taken as usize + 1);
 }
 
-/// A row that is larger than the whole buffer is written all the same, by itself.
+/// A row that is larger than the whole buffer is still written, by itself.
 #[tokio::test]
 async fn one_row_always_fits() {
     for mode in [FlushMode::Background, FlushMode::Manual, FlushMode::Sync] {
@@ -408,7 +411,8 @@ async fn a_tablet_that_is_gone_is_asked_for_again() {
     assert_eq!((errors.len(), table.row_count()), (1, 1));
 }
 
-/// Regression: without a limit for cells the size of a row is unknown, and the sum with it overflowed.
+/// Regression: without a limit for cells the size of a row is unknown, and the sum with it
+/// overflowed.
 #[tokio::test]
 async fn cells_without_a_limit_are_sent_one_row_at_a_time() {
     let table = MemoryTable::new(loadgen_schema(), 1);
@@ -421,7 +425,7 @@ async fn cells_without_a_limit_are_sent_one_row_at_a_time() {
     assert_eq!(table.row_count(), 3);
 }
 
-/// A program may hold a row for as long as it likes, on the only thread there is.
+/// A program may hold a row for any time, on the only thread.
 #[tokio::test]
 async fn a_row_can_be_held_over_an_await() {
     let table = MemoryTable::new(loadgen_schema(), 2);

@@ -1,8 +1,8 @@
-//! The body of a Write, laid out around the buffers that the rows were encoded into.
+//! The body of a Write, laid out around the buffers that hold the encoded rows.
 //!
-//! Invariant: the pieces, end to end, are the message `WriteRequestPb`; a test decodes them. Rows are never
-//! copied: only the few dozen bytes before and between the two buffers are made for an attempt, because the
-//! tablet, the token and the timestamp can be others in the next one.
+//! Invariant: the pieces, end to end, are the message `WriteRequestPb`; a test decodes them. Rows
+//! are never copied. Each attempt makes only the few dozen bytes before and between the two
+//! buffers, because the tablet, the token and the timestamp can differ.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ const AUTHZ_TOKEN: u32 = 6;
 const ROWS: u32 = 2;
 const INDIRECT_DATA: u32 = 3;
 
-/// What a request has besides rows and schema, at most: a token of access has some hundred bytes, the rest
-/// and the header of the call less.
+/// Most bytes of a request besides rows and schema: an authorization token has some hundred bytes,
+/// the rest and the header of the call fewer.
 pub(super) const OVERHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// One batch of rows on its way to a tablet.
+/// One batch of rows for a tablet.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteRequest {
     schema_field: Bytes,
@@ -37,7 +37,7 @@ pub(crate) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// A request for rows that were encoded by the schema in `schema_field`.
+    /// A request for rows encoded by the schema in `schema_field`.
     pub(crate) fn new(schema_field: Bytes, buffers: &Arc<RowBuffers>) -> WriteRequest {
         WriteRequest {
             schema_field,
@@ -46,7 +46,7 @@ impl WriteRequest {
         }
     }
 
-    /// About how large the body is.
+    /// The approximate size of the body.
     pub(crate) fn body_bytes(&self) -> usize {
         self.schema_field.len() + self.rows.len() + self.indirect.len()
     }
@@ -86,7 +86,7 @@ impl WriteRequest {
     }
 }
 
-/// A schema as the field of a Write, made once and sent with every batch.
+/// A schema as the field of a Write, encoded once and sent with every batch.
 pub(super) fn schema_field(schema: &Schema) -> Bytes {
     let pb = schema.to_pb();
     let mut field = length_field(SCHEMA, pb.encoded_len());

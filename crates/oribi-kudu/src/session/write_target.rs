@@ -1,8 +1,8 @@
 //! The seam between a session and the rest of the client.
 //!
-//! A session sees a table as a list of tablets with their partitions, and a way to have a batch written to one
-//! of them: leaders, retries, tokens and identities of requests are on the other side. The tests put a table
-//! there that lives in memory.
+//! A session sees a table as a list of tablets with their partitions, and a way to write a batch to
+//! one of them. Leaders, retries, tokens and request ids are on the other side. The tests
+//! substitute a table in memory.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -26,12 +26,12 @@ use super::write_request::WriteRequest;
 
 static WRITE: Method = Method { service: SERVICE_NAME, name: "Write" };
 
-/// What a step of a target gives, some time.
+/// The future result of a target's operation.
 pub(crate) type TargetFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// A table to which batches can be written.
+/// A table that takes batches.
 pub(crate) trait WriteTarget: Debug + Send + Sync + 'static {
-    /// The table as it is. With `reload` whatever is known is asked for again.
+    /// The table's current view. With `reload` the target asks the master again.
     fn view(&self, reload: bool, deadline: Instant) -> TargetFuture<'_, TableView>;
 
     /// Writes a batch to a tablet of a view.
@@ -42,7 +42,7 @@ pub(crate) trait WriteTarget: Debug + Send + Sync + 'static {
         deadline: Instant,
     ) -> TargetFuture<'a, WriteResponsePb>;
 
-    /// How long a request may take unless the session says otherwise.
+    /// The default timeout of a request.
     fn timeout(&self) -> Duration;
 
     /// Largest request, in bytes.

@@ -1,52 +1,147 @@
-//! Sends the batches of one tablet and takes note of what became of their rows.
+//! Sends batches to their tablets and records the outcome of their rows.
 //!
-//! One task for each tablet that has something queued. It never takes the lock of the rows that are being
-//! described. A batch ends in one of three ways: written, with some rows refused perhaps; failed as a
-//! whole; or encoded again, because the table was altered, and then one of the first two.
+//! It owns the account of bytes in flight, and one task for each tablet with a queued batch. It
+//! does not touch the rows in progress, because the program may hold their lock for any time.
+//! Invariant: a batch leaves the account when it has an outcome. A batch ends in one of three ways:
+//! written, perhaps with some rows refused; failed as a whole; or encoded again after the table was
+//! altered, and then one of the first two.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, StatusCode};
 use crate::proto::tserver::{PerRowErrorPb, ResourceMetricsPb, WriteResponsePb};
+use crate::row_operation::RowLayout;
 
+use super::error::SessionError;
+use super::filling::SealedBatch;
 use super::lane::Lane;
+use super::options::{SchemaChange, SessionOptions, WriteReport};
 use super::recode::{Recoded, Recoder};
 use super::row_buffers::RowBuffers;
-use super::row_errors::RowFailure;
+use super::row_errors::{RowErrors, RowFailure};
 use super::sent_schema::SentSchema;
-use super::shared::SessionShared;
+use super::statistics::SessionStatistics;
 use super::write_request::WriteRequest;
-use super::{SchemaChange, WriteReport};
+use super::write_target::WriteTarget;
 
-/// How often a batch is encoded again before the session believes that it will not be accepted: somebody
-/// would have to alter the table between each of its attempts.
+/// How often the session encodes a batch again before it gives up. More would mean that the table
+/// is altered between any two attempts.
 const SCHEMAS_MAX: usize = 5;
 
-/// A batch that a server took.
+/// The writing side of a session.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub options: SessionOptions,
+    /// The layout of the rows as the program describes them.
+    pub layout: Arc<RowLayout>,
+    pub target: Arc<dyn WriteTarget>,
+    pub timeout: Duration,
+    pub runtime: Handle,
+    /// Bytes of batches that are queued or in flight.
+    pub outstanding_bytes: AtomicUsize,
+    /// Batches that are queued or in flight.
+    pub outstanding_batches: AtomicUsize,
+    /// Notified of every outcome.
+    pub progress: Notify,
+    pub errors: Mutex<RowErrors>,
+    pub statistics: Mutex<SessionStatistics>,
+    /// The schema by which servers decode; it differs from `layout` after the table was altered.
+    sent_schema: Mutex<Arc<SentSchema>>,
+    /// A tablet is gone; the next caller that can should ask for the table's tablets again.
+    pub view_is_stale: AtomicBool,
+}
+
+/// The server's answer to a batch that it took.
 #[derive(Default)]
 pub(super) struct Written {
-    /// Rows that were not written, by their number in the batch, in which none occurs twice.
+    /// Rows that were not written, by their number in the batch, without duplicates.
     pub(super) failures: Vec<(usize, RowFailure)>,
-    /// Rows that the server left alone because their operation says so.
+    /// Rows without effect, as their operation allows.
     ignored: u64,
 }
 
-/// Writes what is queued for a tablet, until nothing is.
-pub(super) async fn run_lane(shared: Arc<SessionShared>, lane: Arc<Lane>) {
-    let mut next = lane.pop();
-    while let Some(batch) = next {
-        let bytes = batch.bytes();
-        shared.write(&lane, batch).await;
-        // The lane is idle before those who wait are told, so that they find it so.
-        next = lane.pop();
-        shared.release(bytes);
+impl Writing {
+    /// The writing side of a session with this row layout; it sends nothing yet.
+    pub(super) fn new(
+        layout: Arc<RowLayout>,
+        target: Arc<dyn WriteTarget>,
+        sent_schema: SentSchema,
+        options: SessionOptions,
+    ) -> Writing {
+        Writing {
+            timeout: options.timeout.unwrap_or_else(|| target.timeout()),
+            options,
+            layout,
+            target,
+            runtime: Handle::current(),
+            outstanding_bytes: AtomicUsize::new(0),
+            outstanding_batches: AtomicUsize::new(0),
+            progress: Notify::new(),
+            errors: Mutex::default(),
+            statistics: Mutex::default(),
+            sent_schema: Mutex::new(Arc::new(sent_schema)),
+            view_is_stale: AtomicBool::new(false),
+        }
     }
-}
 
-impl SessionShared {
+    /// Hands batches to the tasks of their tablets.
+    pub(super) fn send(self: &Arc<Self>, sealed: Vec<SealedBatch>) {
+        for SealedBatch { lane, buffers } in sealed {
+            self.outstanding_bytes.fetch_add(buffers.bytes(), Ordering::AcqRel);
+            self.outstanding_batches.fetch_add(1, Ordering::AcqRel);
+            if lane.push(buffers) {
+                self.runtime.spawn(self.clone().run_lane(lane));
+            }
+        }
+    }
+
+    /// Takes a batch with an outcome off the account.
+    fn release(&self, bytes: usize) {
+        self.outstanding_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.outstanding_batches.fetch_sub(1, Ordering::AcqRel);
+        self.progress.notify_waiters();
+    }
+
+    /// Waits until every sent batch has an outcome.
+    pub(super) async fn wait_until_idle(&self) {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if self.outstanding_batches.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Fails while there are failed rows that the program has not taken.
+    pub(super) fn check_errors(&self) -> Result<(), SessionError> {
+        let errors = self.errors.lock();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(SessionError::RowsFailed { failed_rows: errors.len(), first: errors.first_message() })
+    }
+
+    /// Writes a tablet's queued batches until the queue is empty.
+    async fn run_lane(self: Arc<Self>, lane: Arc<Lane>) {
+        let mut next = lane.pop();
+        while let Some(batch) = next {
+            let bytes = batch.bytes();
+            self.write(&lane, batch).await;
+            // Free the lane before waking the waiters, so that they find it idle.
+            next = lane.pop();
+            self.release(bytes);
+        }
+    }
+
     async fn write(&self, lane: &Lane, batch: RowBuffers) {
         let started = Instant::now();
         let batch = Arc::new(batch);
@@ -73,9 +168,9 @@ impl SessionShared {
         if let Some(observer) = &self.options.observer {
             observer(&report);
         }
-        // Whoever still has a piece of the request, or keeps the rows as failed, keeps the memory.
+        // A piece of the request that is still in use, or a failed row, keeps the memory.
         if let Ok(buffers) = Arc::try_unwrap(batch) {
-            drop(lane.put_spare(buffers));
+            drop(lane.put_spare(buffers, self.options.spare_bytes_max));
         }
     }
 
@@ -96,7 +191,7 @@ impl SessionShared {
         }
     }
 
-    /// Writes a batch by the schema that the table has.
+    /// Writes a batch by the table's current schema.
     async fn write_as_the_schema_is(
         &self,
         lane: &Lane,
@@ -156,7 +251,7 @@ impl SessionShared {
         Ok(written)
     }
 
-    /// Asks for the table's schema. True if there is another one than the one that was refused.
+    /// Asks for the table's schema. True if it differs from the refused one.
     async fn has_other_schema(
         &self,
         refused: &Arc<SentSchema>,
@@ -180,8 +275,8 @@ impl SessionShared {
 }
 
 impl Written {
-    /// Reads a server's answer. `number_of` gives the number in the batch of a row of the request, and
-    /// nothing for a row that there is not.
+    /// Reads a server's answer. `number_of` maps a row of the request to its number in the batch;
+    /// `None` for a row that does not exist.
     pub(super) fn new(
         response: WriteResponsePb,
         number_of: impl Fn(usize) -> Option<usize>,
@@ -196,7 +291,7 @@ impl Written {
                 Some((number, RowFailure::Refused { code, message }))
             })
             .collect();
-        // A server has no reason to name a row twice, but the counts must be right even then.
+        // A correct server never names a row twice, but the counts must be right even then.
         failures.sort_by_key(|(number, _)| *number);
         failures.dedup_by_key(|(number, _)| *number);
         let ignored = response.resource_metrics.map_or(0, |metrics| ignored_rows(&metrics));

@@ -1,8 +1,9 @@
 //! Altering a table.
 //!
-//! A [`TableAlterer`] collects steps, which the master applies in order and all or none; range bounds are
-//! checked against the schema of the table that the alterer was made for. After the change the table's cached
-//! tablets are forgotten, so that new partitions are found and dropped ones are not used.
+//! A [`TableAlterer`] collects steps, which the master applies in order, all or none. It checks
+//! range bounds against the schema of the table that it was made for. After the change the client
+//! forgets the table's cached tablets, so that it finds new partitions and does not use dropped
+//! ones.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::schema::{ColumnSchemaBuilder, Compression, Encoding, Value};
 static ALTER_TABLE: Method = method("AlterTable");
 static IS_ALTER_TABLE_DONE: Method = method("IsAlterTableDone");
 
-/// What shall change in one column. What is not named stays as it is.
+/// A change of one column. Unset properties stay as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnChange {
     delta: ColumnSchemaDeltaPb,
@@ -48,19 +49,19 @@ impl ColumnChange {
         self
     }
 
-    /// How new blocks of the column are encoded.
+    /// The encoding of the column's new blocks.
     pub fn encoding(mut self, encoding: Encoding) -> ColumnChange {
         self.delta.encoding = Some(encoding.to_pb() as i32);
         self
     }
 
-    /// How new blocks of the column are compressed.
+    /// The compression of the column's new blocks.
     pub fn compression(mut self, compression: Compression) -> ColumnChange {
         self.delta.compression = Some(compression.to_pb() as i32);
         self
     }
 
-    /// Size of new blocks in bytes, before compression; 0 leaves it to the server.
+    /// Size of new blocks in bytes, before compression; 0 lets the server choose.
     pub fn block_bytes(mut self, bytes: u32) -> ColumnChange {
         self.delta.block_size = Some(i32::try_from(bytes).unwrap_or(i32::MAX));
         self
@@ -78,7 +79,7 @@ impl ColumnChange {
         self
     }
 
-    /// Takes the default value of new rows away.
+    /// Removes the default value of new rows.
     pub fn without_default(mut self) -> ColumnChange {
         self.delta.remove_default = Some(true);
         self.delta.default_value = None;
@@ -123,7 +124,8 @@ impl TableAlterer {
         }
     }
 
-    /// Adds a column. One without a default has to be nullable, because rows that exist get a value too.
+    /// Adds a column. One without a default must be nullable, because existing rows get a value
+    /// too.
     pub fn add_column(self, column: ColumnSchemaBuilder) -> Result<TableAlterer, Error> {
         let schema = column.build()?.to_pb();
         Ok(self.step(Step {
@@ -143,7 +145,7 @@ impl TableAlterer {
         })
     }
 
-    /// Gives a column, also one of the primary key, another name.
+    /// Renames a column, including one of the primary key.
     pub fn rename_column(self, old: impl Into<String>, new: impl Into<String>) -> TableAlterer {
         let rename_column = Some(RenameColumn { old_name: old.into(), new_name: new.into() });
         self.step(Step {
@@ -164,7 +166,8 @@ impl TableAlterer {
         })
     }
 
-    /// Gives new rows this value in a column that they do not set. Fails when the column cannot hold it.
+    /// Sets the default value of a column in new rows. It fails when the column cannot hold the
+    /// value.
     pub fn set_default(self, name: &str, value: Value<'_>) -> Result<TableAlterer, Error> {
         let index = super::range_partition::column_index(self.table.schema(), name)?;
         let cell = value.to_cell(&self.table.schema().columns()[index])?;
@@ -193,7 +196,7 @@ impl TableAlterer {
         }))
     }
 
-    /// Drops a range with all its rows. The bounds have to be those with which it was made.
+    /// Drops a range with all its rows. The bounds must equal those of its creation.
     pub fn drop_range_partition(
         mut self,
         range: RangePartition<'_>,
@@ -237,32 +240,34 @@ impl TableAlterer {
         self
     }
 
-    /// How many replicas each tablet shall have: an odd number. Kudu moves the data in the background.
+    /// How many replicas each tablet should have: an odd number. Kudu moves the data in the
+    /// background.
     pub fn num_replicas(mut self, count: u32) -> TableAlterer {
         self.request.num_replicas = Some(i32::try_from(count).unwrap_or(i32::MAX));
         self
     }
 
-    /// Most bytes on disk that the table may have before writes are refused; only for clusters that limit
-    /// the size of tables.
+    /// Most bytes of the table on disk before the cluster refuses writes; only for clusters that
+    /// limit the size of tables.
     pub fn disk_size_limit(mut self, bytes: u64) -> TableAlterer {
         self.request.disk_size_limit = Some(i64::try_from(bytes).unwrap_or(i64::MAX));
         self
     }
 
-    /// Most rows that the table may have before writes are refused; only for clusters that limit the size of tables.
+    /// Most rows of the table before the cluster refuses writes; only for clusters that limit the
+    /// size of tables.
     pub fn row_count_limit(mut self, rows: u64) -> TableAlterer {
         self.request.row_count_limit = Some(i64::try_from(rows).unwrap_or(i64::MAX));
         self
     }
 
-    /// Returns as soon as the master has the change, and not when all tablets have it.
+    /// Returns as soon as the master has the change, without waiting for the tablets.
     pub fn without_waiting(mut self) -> TableAlterer {
         self.waits = false;
         self
     }
 
-    /// How long the change may take, instead of the client's timeout for changes of tables.
+    /// The timeout of the change, instead of the client's timeout for table changes.
     pub fn timeout(mut self, timeout: Duration) -> TableAlterer {
         self.timeout = Some(timeout);
         self
@@ -275,11 +280,11 @@ impl TableAlterer {
 }
 
 impl Client {
-    /// Alters a table and, unless told otherwise, waits until all its tablets have the change. A [`Table`]
-    /// that was opened before keeps the old schema.
+    /// Alters a table and, by default, waits until all its tablets have the change. A [`Table`]
+    /// opened earlier keeps the old schema.
     ///
-    /// When the answer to the change was lost, it is sent again; the master may then refuse what it has done
-    /// already, for instance because the column to add exists.
+    /// If the answer is lost, the client sends the change again. The master may then refuse it as
+    /// already done, for instance because the new column exists.
     pub async fn alter_table(&self, alterer: TableAlterer) -> Result<(), Error> {
         let TableAlterer { table, mut request, has_ranges, waits, timeout } = alterer;
         if has_ranges {
@@ -297,7 +302,7 @@ impl Client {
             features,
         };
         let _: AlterTableResponsePb =
-            self.shared().call_master(&ALTER_TABLE, &request, call).await?;
+            self.shared().masters().call(&ALTER_TABLE, &request, call).await?;
         if waits {
             self.wait_until_altered_by(&table, deadline).await?;
         }
@@ -307,9 +312,9 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until all tablets of a table have every change that the master has taken: for whoever did not wait for
-    /// it, or not long enough. Fails with [`Error::Timeout`] after the client's timeout for changes of tables, and may
-    /// be asked again.
+    /// Waits until all tablets of a table have every change that the master has accepted, for
+    /// callers that did not wait for the change or not long enough. It fails with
+    /// [`Error::Timeout`] after the client's timeout for table changes; the caller may repeat it.
     pub async fn wait_until_altered(&self, table: &Table) -> Result<(), Error> {
         self.wait_until_altered_by(table, self.shared().admin_deadline()).await
     }
@@ -324,7 +329,7 @@ impl Client {
         };
         poll_until_done(call, async || {
             let response: IsAlterTableDoneResponsePb =
-                self.shared().call_master(&IS_ALTER_TABLE_DONE, &done, call).await?;
+                self.shared().masters().call(&IS_ALTER_TABLE_DONE, &done, call).await?;
             Ok(response.done.unwrap_or(false))
         })
         .await

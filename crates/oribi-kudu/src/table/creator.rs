@@ -1,14 +1,16 @@
 //! Creating a table.
 //!
-//! A [`TableCreator`] collects what the table shall be and checks it against the schema; nothing is sent before
-//! [`Client::create_table`]. Creation has no request id in Kudu: when an answer was lost and the master then
-//! says that the table exists, the client looks whether it is the table that it wanted.
+//! A [`TableCreator`] collects the properties of the table and checks them against the schema. The
+//! client sends nothing before [`Client::create_table`]. Creation has no request id in Kudu. If an
+//! answer is lost and the master then says that the table exists, the client checks whether it is
+//! the requested table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::hash_partition::{HashPartition, identifiers};
 use super::range_partition::{
     RangePartition, ResolvedBound, ResolvedRange, bounds_pb, column_index,
 };
@@ -16,10 +18,7 @@ use super::{Table, by_name};
 use crate::client::Client;
 use crate::error::{Error, Operation};
 use crate::master::{MasterCall, method};
-use crate::proto::common::{
-    ColumnIdentifierPb, HashBucketSchemaPb, PartitionSchemaPb, RangeSchemaPb,
-    RangeWithHashSchemaPb, column_identifier_pb::Identifier,
-};
+use crate::proto::common::{PartitionSchemaPb, RangeSchemaPb, RangeWithHashSchemaPb};
 use crate::proto::master::{
     CreateTableRequestPb, CreateTableResponsePb, IsCreateTableDoneRequestPb,
     IsCreateTableDoneResponsePb, feature,
@@ -31,49 +30,12 @@ use crate::schema::{Schema, Value};
 static CREATE_TABLE: Method = method("CreateTable");
 static IS_CREATE_TABLE_DONE: Method = method("IsCreateTableDone");
 
-/// First and longest wait between two questions whether a change has reached all tablets. Three tablets are
-/// created in about 20 ms.
+/// First and longest pause between two polls whether a change has reached all tablets. Creating
+/// three tablets takes about 20 ms.
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_millis(250);
 
-/// One level of hashing: rows are spread over buckets by some columns of the primary key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HashPartition {
-    columns: Vec<String>,
-    num_buckets: u32,
-    seed: u32,
-}
-
-impl HashPartition {
-    /// Spreads rows over `num_buckets` buckets, at least 2, by these columns.
-    pub fn new<C: Into<String>>(
-        columns: impl IntoIterator<Item = C>,
-        num_buckets: u32,
-    ) -> HashPartition {
-        HashPartition {
-            columns: columns.into_iter().map(Into::into).collect(),
-            num_buckets,
-            seed: 0,
-        }
-    }
-
-    /// Changes the hash function, so that two levels do not spread in the same way; 0 by default.
-    pub fn with_seed(mut self, seed: u32) -> HashPartition {
-        self.seed = seed;
-        self
-    }
-
-    pub(super) fn to_pb(&self) -> HashBucketSchemaPb {
-        HashBucketSchemaPb {
-            columns: identifiers(&self.columns),
-            // Kudu allows fewer than 2^31; what is more than that is refused by the server.
-            num_buckets: i32::try_from(self.num_buckets).unwrap_or(i32::MAX),
-            seed: Some(self.seed),
-        }
-    }
-}
-
-/// What a new table shall be.
+/// Describes a new table.
 ///
 /// ```no_run
 /// # async fn example(client: oribi_kudu::Client) -> Result<(), oribi_kudu::Error> {
@@ -108,7 +70,7 @@ pub struct TableCreator {
 }
 
 impl TableCreator {
-    /// A table with these columns in one tablet, with as many replicas as the master has as its default.
+    /// A table with these columns in one tablet, with the master's default number of replicas.
     pub fn new(name: impl Into<String>, schema: Schema) -> TableCreator {
         TableCreator {
             name: name.into(),
@@ -133,8 +95,8 @@ impl TableCreator {
         self
     }
 
-    /// Orders rows into ranges by these columns of the primary key. Without any range the table has one
-    /// that is unbounded.
+    /// Divides rows into ranges by these columns of the primary key. Without any range the table
+    /// has one unbounded range.
     pub fn range_columns<C: Into<String>>(
         mut self,
         columns: impl IntoIterator<Item = C>,
@@ -143,14 +105,14 @@ impl TableCreator {
         self
     }
 
-    /// Adds a range. Fails when a bound does not fit the schema.
+    /// Adds a range. It fails when a bound does not match the schema.
     pub fn range_partition(mut self, range: RangePartition<'_>) -> Result<TableCreator, Error> {
         self.ranges.push(range.resolve(&self.schema)?);
         Ok(self)
     }
 
-    /// Splits the range that contains this row in two; the row begins the upper one. Fails when the row does
-    /// not fit the schema.
+    /// Splits the range that contains this row in two; the row begins the upper one. It fails when
+    /// the row does not match the schema.
     pub fn split(mut self, row: &[(&str, Value<'_>)]) -> Result<TableCreator, Error> {
         self.splits.push(ResolvedBound::new(BoundKind::Split, row, &self.schema)?);
         Ok(self)
@@ -168,7 +130,7 @@ impl TableCreator {
         self
     }
 
-    /// A comment for whoever looks at the table.
+    /// A comment that the master keeps with the table.
     pub fn comment(mut self, comment: impl Into<String>) -> TableCreator {
         self.comment = Some(comment.into());
         self
@@ -184,19 +146,19 @@ impl TableCreator {
         self
     }
 
-    /// Lets the master place the tablets by this label, apart from tablets with other labels.
+    /// Makes the master place this label's tablets separately from those of other labels.
     pub fn dimension_label(mut self, label: impl Into<String>) -> TableCreator {
         self.dimension_label = Some(label.into());
         self
     }
 
-    /// Returns as soon as the master has taken the table over, and not when all its tablets run.
+    /// Returns as soon as the master has accepted the table, without waiting for its tablets.
     pub fn without_waiting(mut self) -> TableCreator {
         self.waits = false;
         self
     }
 
-    /// How long creation may take, instead of the client's timeout for changes of tables.
+    /// The timeout of the creation, instead of the client's timeout for table changes.
     pub fn timeout(mut self, timeout: Duration) -> TableCreator {
         self.timeout = Some(timeout);
         self
@@ -208,7 +170,7 @@ impl TableCreator {
         {
             column_index(&self.schema, column)?;
         }
-        // With a single range of its own hash schema, Kudu wants every range with its hash schema.
+        // If one range has its own hash schema, Kudu requires a hash schema for every range.
         let has_own_hash = self.ranges.iter().any(ResolvedRange::has_own_hash);
         let bounds = self.ranges.iter().filter(|_| !has_own_hash).flat_map(|range| &range.bounds);
         let custom = self.ranges.iter().filter(|_| has_own_hash).map(|range| {
@@ -227,7 +189,8 @@ impl TableCreator {
             )?),
             partition_schema: Some(PartitionSchemaPb {
                 hash_schema: self.hash.iter().map(HashPartition::to_pb).collect(),
-                // Empty is not absent: an absent one makes Kudu order rows by the whole primary key.
+                // An empty message differs from an absent one, which makes Kudu use the whole
+                // primary key as range columns.
                 range_schema: Some(RangeSchemaPb { columns: identifiers(&self.range_columns) }),
                 custom_hash_schema_ranges: custom.collect::<Result<_, Error>>()?,
             }),
@@ -249,7 +212,7 @@ impl TableCreator {
 }
 
 impl Client {
-    /// Creates a table, waits until its tablets run unless told otherwise, and opens it.
+    /// Creates a table, by default waits until its tablets run, and opens it.
     pub async fn create_table(&self, creator: TableCreator) -> Result<Table, Error> {
         let request = creator.to_request()?;
         let deadline = creator
@@ -263,7 +226,8 @@ impl Client {
         };
         let outcome = self
             .shared()
-            .call_master_for_outcome::<_, CreateTableResponsePb>(&CREATE_TABLE, &request, call)
+            .masters()
+            .call_for_outcome::<_, CreateTableResponsePb>(&CREATE_TABLE, &request, call)
             .await;
         match outcome.result {
             Ok(_) => {}
@@ -291,14 +255,14 @@ impl Client {
         let request = IsCreateTableDoneRequestPb { table: by_name(name) };
         poll_until_done(call, async || {
             let response: IsCreateTableDoneResponsePb =
-                self.shared().call_master(&IS_CREATE_TABLE_DONE, &request, call).await?;
+                self.shared().masters().call(&IS_CREATE_TABLE_DONE, &request, call).await?;
             Ok(response.done.unwrap_or(false))
         })
         .await
     }
 }
 
-/// Asks until the answer is yes or the deadline of the call passes.
+/// Polls until the answer is yes or the call's deadline passes.
 pub(super) async fn poll_until_done(
     call: MasterCall<'_>,
     ask: impl AsyncFn() -> Result<bool, Error>,
@@ -313,7 +277,8 @@ pub(super) async fn poll_until_done(
     Ok(())
 }
 
-/// Whether a table that exists is what this creator would have made, as far as columns and replicas tell.
+/// Whether an existing table is the one that this creator describes, as far as columns and replicas
+/// tell.
 fn is_same(present: &Table, creator: &TableCreator) -> bool {
     let same_columns = present.schema().columns().len() == creator.schema.columns().len()
         && present.schema().columns().iter().zip(creator.schema.columns()).all(
@@ -325,11 +290,4 @@ fn is_same(present: &Table, creator: &TableCreator) -> bool {
             },
         );
     same_columns && creator.num_replicas.is_none_or(|count| count == present.num_replicas())
-}
-
-fn identifiers(columns: &[String]) -> Vec<ColumnIdentifierPb> {
-    columns
-        .iter()
-        .map(|name| ColumnIdentifierPb { identifier: Some(Identifier::Name(name.clone())) })
-        .collect()
 }

@@ -1,4 +1,4 @@
-//! What a cluster has: tables, their statistics, tablet servers; and deleting tables.
+//! Lists tables, their statistics and tablet servers; deletes and recalls tables.
 
 use std::time::Duration;
 
@@ -32,9 +32,9 @@ pub struct TableSummary {
     pub name: String,
     /// Rows, if the cluster counts them.
     pub live_row_count: Option<u64>,
-    /// Tablets, if the master tells.
+    /// Tablets, if the master reports them.
     pub num_tablets: Option<u32>,
-    /// Replicas of each tablet, if the master tells.
+    /// Replicas of each tablet, if the master reports them.
     pub num_replicas: Option<u32>,
 }
 
@@ -42,13 +42,14 @@ pub struct TableSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStatistics {
-    /// Bytes on the disks of the tablets' leaders, if known. Lags behind by the servers' heartbeats.
+    /// Bytes on the disks of the tablets' leaders, if known. It lags behind by the servers'
+    /// heartbeats.
     pub on_disk_bytes: Option<u64>,
     /// Rows, if known.
     pub live_row_count: Option<u64>,
-    /// Most bytes on disk that are allowed, if there is a limit.
+    /// Limit of bytes on disk, if there is one.
     pub on_disk_bytes_max: Option<u64>,
-    /// Most rows that are allowed, if there is a limit.
+    /// Limit of rows, if there is one.
     pub row_count_max: Option<u64>,
 }
 
@@ -58,13 +59,13 @@ pub struct TableStatistics {
 pub struct TabletServer {
     /// Permanent id of the server.
     pub uuid: String,
-    /// Where it answers calls.
+    /// The addresses of its RPC service.
     pub rpc_addresses: Vec<HostPort>,
-    /// Where its web pages are.
+    /// The addresses of its web pages.
     pub http_addresses: Vec<HostPort>,
     /// Version of its software.
     pub software_version: String,
-    /// Its place in the network, such as `/rack1`; empty when places are not assigned.
+    /// Its location, such as `/rack1`; empty when the cluster assigns none.
     pub location: String,
     /// Time since the master last heard from it.
     pub since_heartbeat: Duration,
@@ -92,7 +93,8 @@ impl Client {
         };
         let response: ListTablesResponsePb = self
             .shared()
-            .call_master(&LIST_TABLES, &request, self.call(Operation::ListTables, ""))
+            .masters()
+            .call(&LIST_TABLES, &request, self.call(Operation::ListTables, ""))
             .await?;
         let summary = |table: crate::proto::master::TableInfoPb| TableSummary {
             id: String::from_utf8_lossy(&table.id).into_owned(),
@@ -109,12 +111,13 @@ impl Client {
         self.delete(by_name(name), name, None).await
     }
 
-    /// Deletes the table of this id and its rows, whatever it is called by now.
+    /// Deletes the table of this id and its rows, under any name.
     pub async fn delete_table_by_id(&self, id: &str) -> Result<(), Error> {
         self.delete(by_id(id), id, None).await
     }
 
-    /// Deletes a table in such a way that it can be recalled within `reserve`, which is rounded down to seconds.
+    /// Deletes a table so that it can be recalled within `reserve`, which is rounded down to
+    /// seconds.
     pub async fn soft_delete_table(&self, name: &str, reserve: Duration) -> Result<(), Error> {
         let seconds = u32::try_from(reserve.as_secs()).unwrap_or(u32::MAX);
         self.delete(by_name(name), name, Some(seconds)).await
@@ -131,7 +134,8 @@ impl Client {
         let call = self.call(Operation::DeleteTable, subject);
         let outcome = self
             .shared()
-            .call_master_for_outcome::<_, DeleteTableResponsePb>(&DELETE_TABLE, &request, call)
+            .masters()
+            .call_for_outcome::<_, DeleteTableResponsePb>(&DELETE_TABLE, &request, call)
             .await;
         match outcome.result {
             // The answer to an earlier attempt was lost, and that attempt deleted the table.
@@ -140,8 +144,8 @@ impl Client {
         }
     }
 
-    /// Brings a softly deleted table back, by its id from [`Client::list_soft_deleted_tables`], under its old
-    /// name or a new one.
+    /// Brings a softly deleted table back, by its id from [`Client::list_soft_deleted_tables`],
+    /// under its old name or a new one.
     pub async fn recall_table(&self, id: &str, new_name: Option<&str>) -> Result<(), Error> {
         let request = RecallDeletedTableRequestPb {
             table: by_id(id),
@@ -149,7 +153,7 @@ impl Client {
         };
         let call = self.call(Operation::RecallTable, id);
         let _: RecallDeletedTableResponsePb =
-            self.shared().call_master(&RECALL_DELETED_TABLE, &request, call).await?;
+            self.shared().masters().call(&RECALL_DELETED_TABLE, &request, call).await?;
         Ok(())
     }
 
@@ -158,8 +162,8 @@ impl Client {
         let request = GetTableStatisticsRequestPb { table: by_name(name) };
         let call = self.call(Operation::TableStatistics, name);
         let response: GetTableStatisticsResponsePb =
-            self.shared().call_master(&GET_TABLE_STATISTICS, &request, call).await?;
-        // A negative number is how a server says that it does not know.
+            self.shared().masters().call(&GET_TABLE_STATISTICS, &request, call).await?;
+        // A server reports an unknown number as a negative one.
         let known = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         Ok(TableStatistics {
             on_disk_bytes: known(response.on_disk_size),
@@ -169,12 +173,12 @@ impl Client {
         })
     }
 
-    /// The tablet servers that the master has heard of.
+    /// The tablet servers that are registered with the master.
     pub async fn list_tablet_servers(&self) -> Result<Vec<TabletServer>, Error> {
         let call = self.call(Operation::ListTabletServers, "");
         let request = ListTabletServersRequestPb::default();
         let response: ListTabletServersResponsePb =
-            self.shared().call_master(&LIST_TABLET_SERVERS, &request, call).await?;
+            self.shared().masters().call(&LIST_TABLET_SERVERS, &request, call).await?;
         Ok(response.servers.into_iter().map(tablet_server).collect())
     }
 
@@ -197,7 +201,7 @@ fn tablet_server(entry: TabletServerEntryPb) -> TabletServer {
     }
 }
 
-/// The addresses with a port that can exist.
+/// The addresses with a valid port.
 fn addresses(list: Vec<HostPortPb>) -> Vec<HostPort> {
     list.into_iter()
         .filter_map(|address| Some(HostPort::new(address.host, address.port.try_into().ok()?)))

@@ -1,20 +1,20 @@
-//! A range of rows, as the creator of a table or of a partition names it.
+//! A range of rows in the description of a table or of a partition.
 //!
-//! Bounds are resolved against the schema when the range is handed to a creator or an alterer, so that a
-//! wrong column or value is found where it was written. The cells are kept in Kudu's cell form until the
-//! request is laid out, because all bounds of a request share one block of strings.
+//! Creators and alterers resolve bounds against the schema when they get the range, so a wrong
+//! column or value fails at its source. The cells keep Kudu's cell form until the request is laid
+//! out, because all bounds of a request share one block of strings.
 
 use std::ops::Bound;
 
-use super::HashPartition;
+use super::hash_partition::HashPartition;
 use crate::error::Error;
 use crate::proto::common::{HashBucketSchemaPb, RowOperationsPb};
 use crate::row_operation::{BoundKind, encode_bounds};
 use crate::schema::{DataType, Schema, Value};
 
-/// A range partition: a lower and an upper bound, each of them on some or all of the range columns.
+/// A range partition: a lower and an upper bound, each on some or all of the range columns.
 ///
-/// A column that a bound leaves out is the least value of its type. [`Bound::Unbounded`] is no bound.
+/// A missing column counts as the least value of its type. [`Bound::Unbounded`] means no bound.
 ///
 /// ```
 /// use std::ops::Bound;
@@ -49,8 +49,8 @@ impl<'a> RangePartition<'a> {
         RangePartition::new(Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// Hashes the rows of this range in its own way instead of the table's. Kudu wants as many levels as the
-    /// table has.
+    /// Hashes the rows of this range in its own way instead of the table's. Kudu requires as many
+    /// levels as the table has.
     pub fn with_hash(
         mut self,
         hash: impl IntoIterator<Item = HashPartition>,
@@ -59,7 +59,7 @@ impl<'a> RangePartition<'a> {
         self
     }
 
-    /// Lets the master place the range's tablets by this label, apart from tablets with other labels. Only
+    /// Makes the master place this label's tablets separately from those of other labels. Only
     /// for ranges that are added to a table; a new table has one label for all.
     pub fn with_dimension_label(mut self, label: impl Into<String>) -> RangePartition<'a> {
         self.dimension_label = Some(label.into());
@@ -90,7 +90,7 @@ impl<'a> RangePartition<'a> {
     }
 }
 
-/// A range whose bounds fit a schema.
+/// A range whose bounds match a schema.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedRange {
     /// Lower, then upper.
@@ -110,11 +110,11 @@ impl ResolvedRange {
     }
 }
 
-/// A bound, or a value at which a range is split, whose columns and values fit a schema.
+/// A bound, or a split value, whose columns and values match a schema.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedBound {
     kind: BoundKind,
-    /// Index and type of each column that is set, and its cell as Kudu has it.
+    /// Index and type of each set column, and its cell in Kudu's form.
     cells: Vec<(usize, DataType, Vec<u8>)>,
 }
 
@@ -141,7 +141,7 @@ impl ResolvedBound {
     }
 }
 
-/// Lays out bounds as a request has them.
+/// Lays out bounds in the form of a request.
 pub(super) fn bounds_pb<'a>(
     schema: &Schema,
     bounds: impl IntoIterator<Item = &'a ResolvedBound>,
@@ -160,7 +160,7 @@ pub(super) fn bounds_pb<'a>(
     Ok(encode_bounds(schema, &borrowed)?)
 }
 
-/// The place of a column that a caller named.
+/// The index of the column with this name.
 pub(super) fn column_index(schema: &Schema, name: &str) -> Result<usize, Error> {
     schema
         .column_index(name)

@@ -1,13 +1,13 @@
 //! The address of a server: a host name or an IP address, and a port.
 //!
-//! Owns the textual form `host[:port]`, with brackets around an IPv6 address. A name is kept as it was
-//! given; it is resolved anew for each connection, because a cluster's names may move between addresses.
-//! Called by whoever takes an address from a user or from a server's reply.
+//! It owns the textual form `host[:port]`, with brackets around an IPv6 address. It keeps a name as
+//! given. The client resolves a name again for each connection, because a cluster's names may move
+//! between addresses. All code that takes an address from a user or from a server's reply calls it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The port on which a Kudu master listens unless told otherwise.
+/// The default port of a Kudu master.
 const MASTER_PORT: u16 = 7051;
 
 /// The address of a master or of a tablet server.
@@ -19,13 +19,14 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// Why a text is not an address.
+/// Why a text is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostPortError {
-    /// There is nothing before the port.
+    /// The host is empty.
     #[error("'{0}' has no host")]
     NoHost(String),
-    /// What follows the last colon is not a number from 1 to 65535.
+    /// The text after the last colon is not a number from 1 to 65535.
     #[error("'{0}' has no valid port after the colon")]
     BadPort(String),
     /// A bracket has no counterpart, or more than a port follows the brackets.
@@ -39,8 +40,8 @@ impl HostPort {
         Self { host: host.into(), port }
     }
 
-    /// Reads `host[:port]`; without a port the address gets `default_port`. An IPv6 address with a port
-    /// stands in brackets, one without a port may.
+    /// Parses `host[:port]`; without a port the address gets `default_port`. An IPv6 address needs
+    /// brackets with a port, and may have them without.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, HostPortError> {
         let (host, port) = split(text)?;
         if host.is_empty() || host.contains(char::is_whitespace) {
@@ -57,7 +58,7 @@ impl HostPort {
     }
 }
 
-/// Reads `host[:port]` with the port of a master as the default.
+/// Parses `host[:port]` with the port of a master as the default.
 impl FromStr for HostPort {
     type Err = HostPortError;
 
@@ -76,7 +77,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The host and the digits of the port, which are still unchecked.
+/// The host and the digits of the port, not yet checked.
 fn split(text: &str) -> Result<(&str, Option<&str>), HostPortError> {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((host, tail)) = rest.split_once(']') else {
@@ -89,7 +90,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), HostPortError> {
         };
     }
     match text.split_once(':') {
-        // Two colons outside of brackets can only be an IPv6 address without a port.
+        // Two colons outside brackets can only be an IPv6 address without a port.
         Some((_, rest)) if rest.contains(':') => Ok((text, None)),
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((text, None)),

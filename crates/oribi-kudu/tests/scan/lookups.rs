@@ -1,6 +1,5 @@
 //! Point lookups against the rows of a scan.
 
-use futures_util::StreamExt;
 use oribi_kudu::{
     ColumnSchema, DataType, HashPartition, RangePartition, ReadMode, ReplicaSelection, Schema,
     Session, SessionOptions, TableCreator, Value,
@@ -63,11 +62,9 @@ async fn many_lookups_come_back_in_the_order_of_their_keys() {
         .build()
         .unwrap();
     let wanted: Vec<i64> = present.iter().flat_map(|key| [*key, -1 - *key]).collect();
-    let found: Vec<Option<i64>> = lookup
-        .get_many(wanted.iter().map(|key| [Value::Int64(*key)]), 64)
-        .map(|row| row.unwrap().map(|row| row.get::<i64>(1).unwrap()))
-        .collect()
-        .await;
+    let rows = lookup.get_many(wanted.iter().map(|key| [Value::Int64(*key)]), 64).collect().await;
+    let found: Vec<Option<i64>> =
+        rows.unwrap().iter().map(|row| row.as_ref().map(|row| row.get(1).unwrap())).collect();
     let expected: Vec<Option<i64>> = wanted.iter().map(|key| (*key >= 0).then_some(*key)).collect();
     assert_eq!(found, expected);
 }

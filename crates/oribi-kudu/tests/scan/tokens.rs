@@ -19,8 +19,8 @@ async fn the_tokens_of_a_scan_have_its_rows_once() {
         .read_mode(ReadMode::Latest);
     let expected = sorted(all_rows(scan.clone().build().unwrap()).await);
     assert_eq!(expected.len(), 11_900);
-    for split_bytes in [None, Some(50_000)] {
-        let tokens = scan.clone().into_tokens(TokenOptions { split_bytes }).await.unwrap();
+    for options in [TokenOptions::new(), TokenOptions::new().split_bytes(50_000)] {
+        let tokens = scan.clone().into_tokens(options).await.unwrap();
         assert!(tokens.len() >= 4, "{} tokens for four tablets", tokens.len());
         let mut rows = Vec::new();
         for token in tokens {
@@ -32,7 +32,7 @@ async fn the_tokens_of_a_scan_have_its_rows_once() {
             let copy = ScanToken::deserialize(&token.serialize()).unwrap().layout(Layout::Columnar);
             rows.extend(all_rows(copy.into_scanner(&client).await.unwrap()).await);
         }
-        assert_eq!(sorted(rows), expected, "{split_bytes:?}");
+        assert_eq!(sorted(rows), expected, "{options:?}");
     }
 }
 

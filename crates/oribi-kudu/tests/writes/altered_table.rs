@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use oribi_kudu::{
     ColumnSchema, DataType, FlushMode, HashPartition, RangePartition, RowFailure, Schema,
-    SchemaChange, Session, SessionError, SessionOptions, TableAlterer, TableCreator, Value,
+    SchemaChange, Session, SessionError, TableAlterer, TableCreator, Value,
 };
 
 use crate::{connect, options, scan};
@@ -75,8 +75,7 @@ async fn a_batch_fails_as_a_whole_for_who_wants_it_so() {
     let Some((cluster, client)) = connect().await else { return };
     let creator = TableCreator::new("altered_fails", schema()).num_replicas(1);
     let table = client.create_table(creator).await.unwrap();
-    let fails =
-        SessionOptions { on_schema_change: SchemaChange::Fail, ..options(FlushMode::Manual) };
+    let fails = options(FlushMode::Manual).on_schema_change(SchemaChange::Fail);
     let mut session = Session::new(&table, fails);
     for key in 0..2 {
         let mut row = session.upsert();

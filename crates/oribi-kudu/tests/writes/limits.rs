@@ -1,8 +1,7 @@
 //! What servers refuse for its size: a session refuses it first, or sends it in parts, and is usable after.
 
 use oribi_kudu::{
-    ColumnSchema, DataType, FlushMode, RowError, Schema, Session, SessionError, SessionOptions,
-    TableCreator,
+    ColumnSchema, DataType, FlushMode, RowError, Schema, Session, SessionError, TableCreator,
 };
 
 use crate::{connect, options};
@@ -31,10 +30,7 @@ async fn an_oversize_cell_is_refused_and_the_session_goes_on() {
     );
     drop(row);
     // The limit is the server's: without the session's the server says the same of the row, and takes others.
-    let mut unlimited = Session::new(
-        &table,
-        SessionOptions { cell_bytes_max: usize::MAX, ..options(FlushMode::Manual) },
-    );
+    let mut unlimited = Session::new(&table, options(FlushMode::Manual).cell_bytes_max(usize::MAX));
     for (key, size) in [(2, 65_536), (3, 65_537)] {
         let mut row = unlimited.insert();
         row.set_i64(0, key).unwrap().set_binary(1, &bytes[..size]).unwrap();
@@ -59,11 +55,9 @@ async fn a_batch_of_51_mib_is_sent_in_parts() {
         .create_table(TableCreator::new("large_batch", schema()).num_replicas(1))
         .await
         .unwrap();
-    let large = SessionOptions {
-        buffer_bytes_max: 64 << 20,
-        timeout: Some(std::time::Duration::from_secs(60)),
-        ..options(FlushMode::Manual)
-    };
+    let large = options(FlushMode::Manual)
+        .buffer_bytes_max(64 << 20)
+        .timeout(std::time::Duration::from_secs(60));
     let mut session = Session::new(&table, large);
     let blob = vec![1; 60_000];
     let rows = (51 << 20) / 60_000 + 1;

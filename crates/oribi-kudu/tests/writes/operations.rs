@@ -73,6 +73,7 @@ async fn every_operation_does_what_it_says() {
                 RowOperation::UpdateIgnore => (vec![changed], vec![]),
                 RowOperation::Delete => (vec![], vec![(2, StatusCode::NotFound)]),
                 RowOperation::DeleteIgnore => (vec![], vec![]),
+                other => panic!("{other} is an operation that this test does not know"),
             };
             assert_eq!(
                 (scan(cluster, &name), failed),
@@ -154,8 +155,7 @@ async fn the_last_row_of_a_key_wins() {
         schema(Schema::builder().column(ColumnSchema::builder("key", DataType::Int64).key()));
     let table =
         client.create_table(TableCreator::new("order", columns).num_replicas(1)).await.unwrap();
-    let small =
-        oribi_kudu::SessionOptions { buffer_bytes_max: 2000, ..options(FlushMode::Background) };
+    let small = options(FlushMode::Background).buffer_bytes_max(2000);
     let mut session = Session::new(&table, small);
     for round in 0..5000 {
         let mut row = session.upsert();

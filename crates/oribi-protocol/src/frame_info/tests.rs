@@ -10,14 +10,20 @@ fn durability(level: DurabilityLevel, timeout_ms: Option<u16>) -> RequestFrames 
 fn decodes_known_frame_infos() {
     let majority = DurabilityLevel::Majority;
     let persist = DurabilityLevel::PersistToMajority;
-    let cases: [(&[u8], RequestFrames); 7] = [
+    let preserved = RequestFrames { preserve_expiry: true, ..durability(majority, None) };
+    let cases: [(&[u8], RequestFrames); 11] = [
         (b"", RequestFrames::default()),
         (b"\x00", RequestFrames { barrier: true, ..Default::default() }),
         (b"\x11\x01", durability(majority, None)),
         (b"\x13\x03\x03\xe8", durability(persist, Some(1000))),
         (b"\x22\x00\x05", RequestFrames { stream_id: Some(5), ..Default::default() }),
         (b"\x50", RequestFrames { preserve_expiry: true, ..Default::default() }),
-        (b"\x50\x11\x01", RequestFrames { preserve_expiry: true, ..durability(majority, None) }),
+        (b"\x50\x11\x01", preserved),
+        // Of several the first counts.
+        (b"\x11\x01\x11\x03", durability(majority, None)),
+        (b"\x13\x03\x03\xe8\x11\x01\x13\x01\x00\x01", durability(persist, Some(1000))),
+        (b"\x50\x11\x01\x50\x11\x01", preserved),
+        (b"\x22\x00\x05\x22\x00\x06", RequestFrames { stream_id: Some(5), ..Default::default() }),
     ];
     for (bytes, frames) in cases {
         assert_eq!(decode(bytes), Ok(frames), "{bytes:02x?}");
@@ -26,21 +32,22 @@ fn decodes_known_frame_infos() {
 
 #[test]
 fn rejects_what_is_malformed_or_unknown() {
-    use FrameInfoError::{InvalidDurabilityLevel, Malformed, Unknown};
-    let cases: [(&[u8], FrameInfoError); 16] = [
+    use FrameInfoError::{InvalidDurability, Malformed, Unknown};
+    let cases: [(&[u8], FrameInfoError); 17] = [
         (b"\x01\x00", Malformed),
-        (b"\x00\x00", Malformed),
+        (b"\x00\x01\x00", Malformed),
         (b"\x10", Malformed),
         (b"\x11", Malformed),
         (b"\x12\x01\x00", Malformed),
-        (b"\x13\x01\x00\x00", Malformed),
-        (b"\x13\x01\xff\xff", Malformed),
-        (b"\x11\x01\x11\x01", Malformed),
+        (b"\x13\x01\x00\x00", InvalidDurability),
+        (b"\x13\x01\xff\xff", InvalidDurability),
+        (b"\x11\x01\x12\x01\x00", Malformed),
+        (b"\x11\x01\x11\x04", InvalidDurability),
         (b"\x21\x00", Malformed),
         (b"\x51\x00", Malformed),
         (b"\xff\x01", Malformed),
-        (b"\x11\x00", InvalidDurabilityLevel),
-        (b"\x11\x04", InvalidDurabilityLevel),
+        (b"\x11\x00", InvalidDurability),
+        (b"\x11\x04", InvalidDurability),
         (b"\x30", Unknown(3)),
         (b"\xe0", Unknown(14)),
         (b"\xf1\x02\x00", Unknown(17)),

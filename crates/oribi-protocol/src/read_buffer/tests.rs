@@ -17,6 +17,8 @@ enum Step {
     Consume(prop::sample::Index),
     ConsumeAll,
     Reserve(usize),
+    ReserveWhole(usize),
+    Shrink,
     Release,
 }
 
@@ -26,6 +28,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<prop::sample::Index>().prop_map(Step::Consume),
         1 => Just(Step::ConsumeAll),
         2 => (1usize..2000).prop_map(Step::Reserve),
+        1 => (1usize..200_000).prop_map(Step::ReserveWhole),
+        1 => Just(Step::Shrink),
         1 => Just(Step::Release),
     ]
 }
@@ -54,6 +58,20 @@ proptest! {
                 Step::ConsumeAll => {
                     buffer.consume(model.len());
                     model.clear();
+                }
+                Step::ReserveWhole(frame_bytes) => {
+                    buffer.reserve_whole(frame_bytes);
+                    prop_assert!(buffer.capacity() >= frame_bytes.min(model.len() + 1));
+                    let regrown = buffer.regrown_bytes();
+                    let missing = frame_bytes.saturating_sub(model.len());
+                    prop_assert!(missing == 0 || buffer.spare(1).len() >= missing);
+                    prop_assert_eq!(buffer.regrown_bytes(), regrown);
+                }
+                Step::Shrink => {
+                    let before = buffer.capacity();
+                    buffer.shrink();
+                    prop_assert!(model.is_empty() || buffer.capacity() < (2 * model.len()).max(before));
+                    prop_assert!(buffer.capacity() <= before);
                 }
                 Step::Reserve(frame_bytes) => {
                     buffer.reserve_frame(frame_bytes);

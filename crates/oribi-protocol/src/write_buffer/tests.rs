@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use proptest::prelude::*;
 
-use super::{SLICES_MAX, WriteBuffer};
+use super::{Broken, PinnedBytes, SLICES_MAX, WriteBuffer};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -58,6 +58,79 @@ proptest! {
         }
         prop_assert_eq!(sent, expected);
     }
+}
+
+/// A value of which a few bytes at a time are made.
+struct Made {
+    whole: Vec<u8>,
+    ready: std::ops::Range<usize>,
+    breaks_at: usize,
+}
+
+impl PinnedBytes for Made {
+    fn total_bytes(&self) -> usize {
+        self.whole.len()
+    }
+
+    fn ready(&self, sent: usize) -> &[u8] {
+        if self.ready.contains(&sent) { &self.whole[sent..self.ready.end] } else { &[] }
+    }
+
+    fn make_ready(&mut self, sent: usize) -> Result<(), Broken> {
+        if sent >= self.breaks_at {
+            return Err(Broken);
+        }
+        if !self.ready.contains(&sent) {
+            self.ready = sent..(sent + 3).min(self.whole.len());
+        }
+        Ok(())
+    }
+}
+
+fn made(bytes: &[u8]) -> Made {
+    Made { whole: bytes.to_vec(), ready: 0..0, breaks_at: usize::MAX }
+}
+
+#[test]
+fn values_are_made_as_they_are_sent_and_in_order() {
+    let mut buffer = WriteBuffer::<Made>::new();
+    buffer.tail().extend_from_slice(b"<");
+    buffer.pin(made(b"abcdefgh"));
+    buffer.tail().extend_from_slice(b"|");
+    buffer.pin(made(b"12345"));
+    buffer.pin(made(b"6"));
+    buffer.tail().extend_from_slice(b">");
+    assert_eq!(buffer.pending_bytes(), 17);
+    for taken in [1, 2, 100] {
+        let mut sent = Vec::new();
+        let mut copy = WriteBuffer::<Made>::new();
+        std::mem::swap(&mut copy, &mut buffer);
+        while !copy.is_empty() {
+            copy.make_ready().unwrap();
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = copy.gather(&mut slices);
+            let offered: Vec<u8> = slices[..filled].iter().flat_map(|one| one.to_vec()).collect();
+            assert!((1..=6).contains(&offered.len()), "no more than is made: {offered:?}");
+            let count = offered.len().min(taken);
+            sent.extend_from_slice(&offered[..count]);
+            copy.advance(count);
+        }
+        assert_eq!(sent, b"<abcdefgh|123456>");
+        buffer.tail().extend_from_slice(b"<");
+        buffer.pin(made(b"abcdefgh"));
+        buffer.tail().extend_from_slice(b"|");
+        buffer.pin(made(b"123456"));
+        buffer.tail().extend_from_slice(b">");
+    }
+}
+
+#[test]
+fn value_that_cannot_be_made_says_so() {
+    let mut buffer = WriteBuffer::<Made>::new();
+    buffer.pin(Made { breaks_at: 3, ..made(b"abcdefgh") });
+    buffer.make_ready().unwrap();
+    buffer.advance(3);
+    assert_eq!(buffer.make_ready(), Err(Broken));
 }
 
 #[test]

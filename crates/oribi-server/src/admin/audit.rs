@@ -1,10 +1,10 @@
-//! What of the admin HTTP stands in the audit log.
+//! Audit events of the admin HTTP.
 //!
-//! Owns: who is at the other end of a connection, and the bound on what anybody can cause. Recorded are: the
-//! first request on a connection that proves who asks, and each by somebody else; credentials that are wrong;
-//! requests without any, or without the right, that were refused; each change that an administrator asked for,
-//! whatever became of it. Invariant: paths and names come from the network and are cut. Called by `routes`, with
-//! the answer in hand.
+//! Owns: the identity of each connection's client, and the bound on unauthenticated events. It
+//! records the first request by each user of a connection, wrong credentials, refused requests
+//! (without credentials or without the right), and every change that an administrator requested,
+//! with its outcome. Invariant: paths and names come from the network and are truncated. Called by
+//! `routes`, once the answer is known.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::time::Instant;
 use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 
+use super::admission::Place;
 use super::message::Reply;
 use crate::audit::{Actor, AuditGate, AuditLog, Event};
 use crate::auth::{Identity, NAME_BYTES_MAX};
@@ -20,24 +21,30 @@ use crate::auth::{Identity, NAME_BYTES_MAX};
 /// Bytes of a path that are recorded.
 const PATH_BYTES_MAX: usize = 256;
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 pub(crate) struct Client {
     peer: SocketAddr,
-    /// Who asks unless a request says otherwise.
+    /// Its place among all connections.
+    pub(crate) place: Arc<Place>,
+    /// The user of requests without credentials of their own.
     pub(crate) certified: Option<Arc<Identity>>,
-    /// Who was recorded last.
+    /// The last user recorded.
     recorded: Mutex<Option<Arc<Identity>>>,
 }
 
 impl Client {
-    /// A client that has said nothing of itself.
-    pub(crate) fn new(peer: SocketAddr) -> Client {
-        Client { peer, certified: None, recorded: Mutex::default() }
+    /// A client that has not identified itself.
+    pub(crate) fn new(peer: SocketAddr, place: &Arc<Place>) -> Client {
+        Client { peer, place: Arc::clone(place), certified: None, recorded: Mutex::default() }
     }
 
     /// A client whose certificate names a user.
-    pub(crate) fn certified(peer: SocketAddr, identity: Arc<Identity>) -> Client {
-        Client { certified: Some(identity), ..Client::new(peer) }
+    pub(crate) fn certified(
+        peer: SocketAddr,
+        place: &Arc<Place>,
+        identity: Arc<Identity>,
+    ) -> Client {
+        Client { certified: Some(identity), ..Client::new(peer, place) }
     }
 
     fn actor(&self, user: &str) -> Actor {
@@ -45,7 +52,7 @@ impl Client {
         Actor { user, connection: None, peer: Some(self.peer) }
     }
 
-    /// True when somebody else asked before, or nobody.
+    /// True when the last request was by another user, or there was none.
     fn is_news(&self, identity: &Arc<Identity>) -> bool {
         let mut recorded = self.recorded.lock();
         let is_known = recorded.as_ref().is_some_and(|known| known.name == identity.name);
@@ -56,7 +63,7 @@ impl Client {
     }
 }
 
-/// The bound on what anybody can cause.
+/// The bound on events that any client can cause.
 pub(crate) struct AdminAudit {
     started: Instant,
     gate: Mutex<AuditGate>,
@@ -69,21 +76,21 @@ impl Default for AdminAudit {
 }
 
 impl AdminAudit {
-    /// Records that a request proved who asks.
+    /// Records that a request was authenticated.
     pub(crate) fn authenticated(&self, log: &AuditLog, client: &Client, identity: &Arc<Identity>) {
         if log.is_on() && client.is_news(identity) {
             log.record(client.actor(&identity.name), Event::Authenticated);
         }
     }
 
-    /// Records credentials that are wrong.
+    /// Records wrong credentials.
     pub(crate) fn failed(&self, log: &AuditLog, client: &Client, user: &str) {
         if self.admits(log) {
             log.record(client.actor(user), Event::AuthenticationFailed);
         }
     }
 
-    /// Records a request that was refused because of who asked.
+    /// Records a request refused for lack of rights.
     pub(crate) fn refused(
         &self,
         log: &AuditLog,
@@ -102,7 +109,7 @@ impl AdminAudit {
         }
     }
 
-    /// Records a request of an administrator for a change, with what became of it.
+    /// Records an administrator's request for a change, with its outcome.
     pub(crate) fn changed(
         &self,
         log: &AuditLog,

@@ -1,6 +1,6 @@
 //! The body of a response: bytes at once, or pieces over time.
 //!
-//! Owns: nothing but the two forms. Caller: `message` makes them, hyper reads them.
+//! `message` makes them, hyper reads them.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// A response body.
 #[derive(Debug)]
 pub(crate) enum ReplyBody {
-    /// Everything; `None` once it was given out.
+    /// The whole body; `None` once it was sent.
     Whole(Option<Bytes>),
     /// Pieces until the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),

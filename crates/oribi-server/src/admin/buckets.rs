@@ -1,9 +1,9 @@
 //! Buckets over HTTP: list, describe, create, delete, empty.
 //!
-//! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants: an
-//! option that this server cannot honour is refused, not ignored, when ignoring it would weaken what
-//! the client asked for; options without effect on one node (replicas, storage backend) are
-//! accepted. Calls that wait for the disk run on blocking threads. Caller: `routes`.
+//! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants:
+//! the server refuses an option that it cannot honour, when ignoring it would weaken the client's
+//! request; it accepts options without effect on one node (replicas, storage backend). Calls that
+//! wait for the disk run on blocking threads. Caller: `routes`.
 
 use std::sync::Arc;
 
@@ -12,26 +12,55 @@ use oribi_engine::compression::CompressionMode;
 use oribi_engine::{BucketStats, FlushAllError};
 use serde_json::{Value, json};
 
-use super::AdminState;
+use super::asker::Asker;
+use super::blocking::{blocking, failed};
 use super::message::{
-    Form, Refusal, Reply, bucket_not_found, empty, error, field_error, json_reply, whole,
+    Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply, whole,
 };
 use super::pools::node_entry;
-use super::routes::Asker;
+use super::state::AdminState;
 use crate::buckets::{
     BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
-    CONFLICT_RESOLUTION_NAMES, compression, conflict, eviction,
+    CONFLICT_RESOLUTION_NAMES, DURABILITY_MIN_NAMES, DurabilityMin, compression, conflict,
+    eviction,
 };
 use crate::config::is_bucket_name;
 
 /// Smallest memory quota of a bucket, in MiB.
 const QUOTA_MIB_MIN: i64 = 1;
 
-/// Least memory quota in MiB of a bucket that was given none.
+/// Least default memory quota of a bucket, in MiB.
 const QUOTA_MIB_UNASKED_MIN: u64 = 100;
 
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
 const QUOTA_MIB_MAX: i64 = 1 << 24;
+
+/// Settings of a bucket that the server honours, that have no effect on one copy (replicas,
+/// threads, rank, the storage backend), or that it accepts with the one value that it supports.
+const KNOWN_SETTINGS: [&str; 22] = [
+    "name",
+    "bucketType",
+    "storage",
+    "storageBackend",
+    "ramQuota",
+    "ramQuotaMB",
+    "numVBuckets",
+    "evictionPolicy",
+    "compressionMode",
+    "conflictResolutionType",
+    "durabilityMinLevel",
+    "flushEnabled",
+    "maxTTL",
+    "replicaNumber",
+    "replicaIndex",
+    "threadsNumber",
+    "rank",
+    "historyRetentionCollectionDefault",
+    "historyRetentionBytes",
+    "historyRetentionSeconds",
+    "autoCompactionDefined",
+    "authType",
+];
 
 /// All buckets that the user may use.
 pub(crate) async fn list(state: &Arc<AdminState>, asker: &Asker) -> Reply {
@@ -58,7 +87,7 @@ pub(crate) async fn get(state: &Arc<AdminState>, name: &str, asker: &Asker) -> R
     }
 }
 
-/// Creates a bucket; 202, and the bucket serves already.
+/// Creates a bucket; answers 202, and the bucket already serves.
 pub(crate) async fn create(state: &Arc<AdminState>, form: &Form) -> Reply {
     let (name, options) = match new_bucket(state, form) {
         Ok(parsed) => parsed,
@@ -94,13 +123,14 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
         let handle = handle.ok_or_else(|| BucketError::Unknown(bucket.clone()))?;
         let node = server.node_of(&handle);
         if let Some(node) = node {
-            // First, so that nobody takes over what is about to go.
+            // This comes first, so that no other node takes the bucket over meanwhile.
             node.remove_bucket(&handle)
                 .map_err(|source| BucketError::Cluster { name: bucket.clone(), source })?;
         }
         let mut deleted = server.buckets.delete_open(&handle);
         if matches!(deleted, Err(BucketError::Unknown(_))) && node.is_some() {
-            // The agent has seen it in etcd, and closed the bucket first. The documents are still there.
+            // The agent saw the deletion in etcd and closed the bucket first. The documents are
+            // still there.
             deleted = handle
                 .bucket()
                 .remove_remote()
@@ -120,8 +150,8 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
-/// Changes the memory quota, the compression mode and whether the bucket may be emptied. Everything else is fixed, and a form that
-/// says otherwise is refused as a whole.
+/// Changes the memory quota, the compression mode and whether the bucket may be emptied. All other
+/// settings are fixed, and a form that changes them is refused as a whole.
 pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
     let Some(handle) = state.server.buckets.get(name) else {
         return bucket_not_found();
@@ -150,6 +180,7 @@ fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> 
         ("name", config.name.as_str()),
         ("evictionPolicy", eviction::http_name(config.eviction)),
         ("numVBuckets", vbuckets.as_str()),
+        ("conflictResolutionType", conflict::name_of(handle.conflict_resolution())),
     ];
     for (field, present) in fixed {
         if form.get(field).is_some_and(|asked| asked != present) {
@@ -166,7 +197,21 @@ fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> 
         memory_quota_mib: quota_mib(form)?,
         flush_enabled: form.flag("flushEnabled")?,
         compression: compression_mode(form)?,
+        durability_min: durability_min(form)?,
     })
+}
+
+/// The minimum durability in a form.
+fn durability_min(form: &Form) -> Result<Option<DurabilityMin>, Refusal> {
+    let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
+    match DurabilityMin::named(name) {
+        Some(level) => Ok(Some(level)),
+        None => {
+            let names = DURABILITY_MIN_NAMES.join(", ");
+            let message = format!("durabilityMinLevel can be {names}");
+            Err(field_error("durabilityMinLevel", &message).into())
+        }
+    }
 }
 
 /// The compression mode in a form.
@@ -223,22 +268,6 @@ pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
-/// Runs a call that waits for the disk.
-pub(super) async fn blocking<T: Send + 'static>(
-    call: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
-    let outcome = tokio::task::spawn_blocking(call).await;
-    outcome.map_err(|_| {
-        error(StatusCode::INTERNAL_SERVER_ERROR, "the request was not finished").into()
-    })
-}
-
-/// 500 for a failure that an operator has to look at.
-pub(super) fn failed(action: &str, failure: &dyn std::fmt::Display) -> Reply {
-    tracing::error!(error = %failure, "cannot {action}");
-    error(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot {action}: {failure}"))
-}
-
 fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions), Refusal> {
     let name = form.get("name").unwrap_or_default();
     if !is_bucket_name(name) {
@@ -246,7 +275,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
         return Err(field_error("name", message).into());
     }
     check_honoured(form)?;
-    // Whoever sent the request does not wait for ever.
+    // A bounded wait, because the client waits.
     let mut options =
         BucketOptions { waits_for_store: false, ..state.server.bucket_defaults.clone() };
     if let Some(storage) = form.get("storage") {
@@ -280,13 +309,16 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
             field_error("conflictResolutionType", &format!("conflictResolutionType can be {names}"))
         })?;
     }
+    if let Some(level) = durability_min(form)? {
+        options.durability_min = level;
+    }
     if let Some(flag) = form.flag("flushEnabled")? {
         options.flush_enabled = flag;
     }
     Ok((name.to_owned(), options))
 }
 
-/// What there is left of the memory that the buckets of the start were to share, `share_mib` each.
+/// The rest of the memory that the buckets of the start were to share, `share_mib` each.
 fn unassigned_mib(state: &AdminState, share_mib: u64) -> u64 {
     let buckets = state.server.buckets.list();
     let assigned: u64 = buckets.iter().map(|handle| handle.bucket().memory_quota_bytes()).sum();
@@ -301,19 +333,23 @@ fn choose_eviction(options: &mut BucketOptions, form: &Form) -> Result<(), Refus
             return Err(field_error("evictionPolicy", &message).into());
         }
     } else if !options.are_possible() {
-        // The settings' policy is for buckets of the settings' storage.
+        // The settings' policy applies to buckets of the settings' storage.
         options.eviction = None;
     }
     Ok(())
 }
 
-/// Refuses options whose absence the client would notice too late.
+/// Refuses unknown settings, and those whose lack of effect the client would notice too late.
 fn check_honoured(form: &Form) -> Result<(), Refusal> {
+    form.only(&KNOWN_SETTINGS)?;
     let accepted = [
         ("bucketType", &["couchbase", "membase", "ephemeral"][..]),
-        ("durabilityMinLevel", &["none", "majority"][..]),
         ("maxTTL", &["0"][..]),
         ("historyRetentionCollectionDefault", &["false"][..]),
+        ("historyRetentionBytes", &["0"][..]),
+        ("historyRetentionSeconds", &["0"][..]),
+        ("autoCompactionDefined", &["false"][..]),
+        ("authType", &["sasl"][..]),
     ];
     for (field, values) in accepted {
         if let Some(value) = form.get(field).filter(|value| !values.contains(value)) {
@@ -360,7 +396,7 @@ fn bucket_json(
         "evictionPolicy": eviction::http_name(config.eviction),
         "conflictResolutionType": conflict::name_of(handle.conflict_resolution()),
         "compressionMode": compression::name_of(handle.bucket().compression_mode()),
-        "durabilityMinLevel": "none",
+        "durabilityMinLevel": handle.durability_min().name(),
         "maxTTL": 0,
         "numVBuckets": config.vbuckets,
         "replicaNumber": 0,

@@ -1,33 +1,60 @@
 //! Scopes and collections over HTTP, as the client libraries' collection managers call it.
 //!
-//! Owns: the words of each error, which those managers search by regular expression, and the reading
-//! of `maxTTL`. Invariant: a change that was answered with a uid is durable and in force. Caller:
-//! `routes`; the changes themselves are the engine's.
+//! Owns: the wording of each error, which those managers match by regular expression, and the
+//! parsing of `maxTTL`. Invariant: a change that was answered with a uid is durable and in force.
+//! Caller: `routes`; the engine makes the changes.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use oribi_engine::ManifestUpdateError;
-use oribi_engine::collections::{ManifestChange, ManifestError};
-use serde_json::json;
+use oribi_engine::collections::{Collection, Manifest, ManifestChange, ManifestError, Scope};
+use serde_json::{Value, json};
 
-use super::AdminState;
-use super::buckets::{blocking, failed};
-use super::message::{
-    Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply, json_text,
-};
+use super::blocking::{blocking, failed};
+use super::message::{Form, Refusal, Reply, bucket_not_found, error, field_error, json_reply};
+use super::state::AdminState;
 use crate::auth::Identity;
-use crate::connection::rights::Rights;
+use crate::connection_state::rights::Rights;
 
-/// The manifest, as far as the user may see it.
+/// The manifest, limited to what the user may see.
 pub(crate) fn manifest(state: &AdminState, bucket: &str, identity: &Arc<Identity>) -> Reply {
     match state.server.buckets.get(bucket) {
         Some(handle) => {
             let mut rights = Rights::of(identity, bucket);
-            json_text(&rights.visible(handle.bucket().manifest()).to_json())
+            json_reply(&manifest_json(&rights.visible(handle.bucket().manifest())))
         }
         None => bucket_not_found(),
     }
+}
+
+/// A manifest in the shape of this interface, where every collection has every field. `maxTTL` is 0
+/// for "the bucket's value" and -1 for "no limit"; [`Manifest::to_json`] distinguishes these by
+/// leaving the field out.
+fn manifest_json(manifest: &Manifest) -> Value {
+    let collection_json = |collection: &Collection| {
+        let max_ttl_s = match collection.max_ttl_s {
+            None => 0,
+            Some(0) => -1,
+            Some(seconds) => i64::from(seconds),
+        };
+        json!({
+            "name": collection.name,
+            "uid": format!("{:x}", collection.id.0),
+            "maxTTL": max_ttl_s,
+            "history": false,
+        })
+    };
+    let scope_json = |scope: &Scope| {
+        let collections: Vec<Value> = scope.collections.iter().map(collection_json).collect();
+        json!({
+            "name": scope.name,
+            "uid": format!("{:x}", scope.id.0),
+            "collections": collections,
+        })
+    };
+    let scopes: Vec<Value> = manifest.scopes().iter().map(scope_json).collect();
+    json!({ "uid": manifest.uid().to_string(), "scopes": scopes })
 }
 
 /// Adds a scope.
@@ -58,7 +85,7 @@ pub(crate) async fn create_collection(
     }
 }
 
-/// Changes a collection's longest life of documents; a form without it changes nothing.
+/// Changes a collection's maximum TTL; a form without it changes nothing.
 pub(crate) async fn change_collection(
     state: &Arc<AdminState>,
     bucket: &str,
@@ -90,7 +117,7 @@ pub(crate) async fn drop_collection(
     apply(state, bucket, ManifestChange::DropCollection { scope, name }).await
 }
 
-/// Tells whether a manifest version is in force, which on one node is so as soon as it exists.
+/// Tells whether a manifest version is in force. On one node that is so as soon as it exists.
 pub(crate) fn ensure_manifest(state: &AdminState, bucket: &str, uid: &str) -> Reply {
     let Some(handle) = state.server.buckets.get(bucket) else {
         return bucket_not_found();
@@ -179,7 +206,7 @@ fn max_ttl_s(form: &Form) -> Result<Option<u32>, Refusal> {
     }
 }
 
-/// A history of changes per collection is not kept.
+/// The server keeps no history of changes per collection.
 fn check_history(form: &Form) -> Result<(), Refusal> {
     match form.flag("history")? {
         Some(true) => Err(field_error("history", "Not allowed on this type of bucket").into()),

@@ -1,7 +1,7 @@
-//! Bucket configurations over HTTP: once, or whenever they change.
+//! Bucket configurations over HTTP: once, or after each change.
 //!
-//! Owns: the stream's rhythm and end. Invariants: a stream holds no bucket open, it looks it up by
-//! name each time; it ends when the bucket is dropped, the server stops, the client is gone or
+//! Owns: the stream's rhythm and end. Invariants: a stream holds no bucket open, but looks it up by
+//! name each time. It ends when the bucket is dropped, the server stops, the client is gone or
 //! [`STREAM_DURATION`] is over, after which clients reconnect. Caller: `routes`.
 
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use std::time::Duration;
 use hyper::Response;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::AdminState;
+use super::asker::Asker;
 use super::body::ReplyBody;
-use super::message::{Reply, bucket_not_found, json_text};
+use super::message::{Reply, bucket_not_found, busy, json_text};
+use super::state::AdminState;
 use crate::cluster_config::ConfigVersion;
 
-/// How often a stream looks for a new revision; configurations change when an administrator acts.
+/// Interval between checks for a new revision; configurations change when an administrator acts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a stream lives at most.
+/// Longest duration of a stream.
 const STREAM_DURATION: Duration = Duration::from_secs(600);
 
-/// What separates configurations, and what keeps a silent stream alive.
+/// Separator of configurations, which also keeps an idle stream alive.
 const SEPARATOR: &str = "\n\n\n\n";
 
 /// The configuration of a bucket.
@@ -36,14 +37,18 @@ pub(crate) fn terse(state: &AdminState, bucket: &str) -> Reply {
 }
 
 /// The configuration of a bucket now and after each change.
-pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str) -> Reply {
+pub(crate) fn streaming(state: &Arc<AdminState>, bucket: &str, asker: &Asker) -> Reply {
     let Some((version, text)) = document(state, bucket) else {
         return bucket_not_found();
+    };
+    let Some(place) = asker.begin_stream() else {
+        return busy("this user has too many streams");
     };
     let (sender, receiver) = mpsc::channel(2);
     let (state, bucket) = (Arc::clone(state), bucket.to_owned());
     tokio::spawn(async move {
         follow(&state, &bucket, version, text, &sender).await;
+        drop(place);
     });
     let mut reply = Response::new(ReplyBody::Stream(receiver));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -63,7 +68,7 @@ async fn follow(
     let mut next = Some(first_text);
     loop {
         if let Some(text) = next.take()
-            && sender.send(Bytes::from(text + SEPARATOR)).await.is_err()
+            && !sends(sender, Bytes::from(text + SEPARATOR), end, stopping.clone()).await
         {
             return;
         }
@@ -80,6 +85,20 @@ async fn follow(
             Some(_) if Instant::now() < end => {}
             _ => return,
         }
+    }
+}
+
+/// Sends a piece; false when the client is gone, or does not read until the stream's end.
+async fn sends(
+    sender: &mpsc::Sender<Bytes>,
+    piece: Bytes,
+    end: Instant,
+    mut stopping: watch::Receiver<bool>,
+) -> bool {
+    tokio::select! {
+        sent = sender.send(piece) => sent.is_ok(),
+        () = tokio::time::sleep_until(end) => false,
+        _ = stopping.wait_for(|stop| *stop) => false,
     }
 }
 

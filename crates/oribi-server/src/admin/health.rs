@@ -1,7 +1,8 @@
 //! `/healthz`: whether every bucket serves all its documents and its store works.
 //!
-//! Owns: the last answer, for a while. Anybody may ask, and to find out takes a look at every vbucket and at the
-//! disk: so many asking at once cost as much as one, and nobody is told the name of a bucket. Called by `routes`.
+//! Owns: the last answer, which it caches for a while. Every client may ask, and an answer checks
+//! every vbucket and the disk, so concurrent requests cost as much as one. The answer names no
+//! bucket. Called by `routes`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +12,16 @@ use oribi_engine::BucketStats;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::AdminState;
-use super::buckets::blocking;
+use super::blocking::blocking;
 use super::message::{Reply, whole};
 use crate::buckets::Buckets;
 
-/// How long an answer holds, when all is well and otherwise: then somebody may be waiting for the end of it.
+/// Lifetime of a cached answer. An unhealthy answer expires sooner, because a supervisor may be
+/// waiting for recovery.
 const HEALTHY_FOR: Duration = Duration::from_secs(1);
 const UNHEALTHY_FOR: Duration = Duration::from_millis(100);
 
-/// What is answered.
+/// The cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Healthy,
@@ -41,14 +42,14 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// The answer, at most as old as it may be.
-    pub(crate) async fn answer(&self, state: &AdminState) -> Reply {
-        // Those who ask meanwhile wait here, and are told the same.
+    /// The answer, not older than its lifetime.
+    pub(crate) async fn answer(&self, buckets: &Arc<Buckets>) -> Reply {
+        // Concurrent requests wait here and get the same answer.
         let mut last = self.last.lock().await;
         let verdict = match *last {
             Some((at, verdict)) if at.elapsed() < verdict.holds_for() => verdict,
             _ => {
-                let buckets = Arc::clone(&state.server.buckets);
+                let buckets = Arc::clone(buckets);
                 let verdict = match blocking(move || look(&buckets)).await {
                     Ok(verdict) => verdict,
                     Err(reply) => return *reply,
@@ -64,7 +65,7 @@ impl Health {
 fn look(buckets: &Buckets) -> Verdict {
     let stats: Vec<BucketStats> =
         buckets.list().iter().map(|handle| handle.bucket().stats()).collect();
-    if stats.iter().any(|stats| stats.storage_failed) {
+    if stats.iter().any(|stats| stats.failed.refuse_writes()) {
         Verdict::StorageFailed
     } else if stats.iter().any(|stats| !stats.warmup.done) {
         Verdict::WarmingUp

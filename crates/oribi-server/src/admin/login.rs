@@ -1,9 +1,9 @@
-//! HTTP Basic: who sends a request.
+//! HTTP Basic: authentication of a request.
 //!
-//! Owns: the header's form, and the gate that bounds how many keys are derived at once. Invariants: a
-//! password that was right before costs no derivation; any other costs one, on a blocking thread, and
-//! no more than [`DERIVATIONS_MAX`] at a time, so that guessing cannot take the processors from the
-//! workers. Caller: `routes`.
+//! Owns: the header's format, and the gate that bounds concurrent key derivations. Invariants: a
+//! password that was verified before costs no derivation; any other costs one, on a blocking
+//! thread. At most [`DERIVATIONS_MAX`] run at a time, so that guessing cannot take the processors
+//! from the workers. `admission` decides how many may wait. Caller: `routes`.
 
 use std::sync::Arc;
 
@@ -13,12 +13,16 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tokio::sync::Semaphore;
 
-use super::AdminState;
-use super::audit::Client;
+use super::audit::{AdminAudit, Client};
 use crate::auth::{Identity, UserStore};
+use crate::server_context::ServerContext;
 
 /// Keys derived at the same time for HTTP.
 const DERIVATIONS_MAX: usize = 1;
+
+/// Too many password checks are in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyLogins;
 
 /// Checks credentials.
 pub(crate) struct LoginGate {
@@ -31,22 +35,28 @@ impl LoginGate {
     }
 
     /// The identity that the request's header proves; `None` without or with wrong credentials.
+    ///
+    /// # Errors
+    /// [`TooManyLogins`] when the password was not checked.
     pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
-        state: &AdminState,
+        (server, audit): (&ServerContext, &AdminAudit),
         client: &Client,
-    ) -> Option<Arc<Identity>> {
-        let server = &state.server;
+    ) -> Result<Option<Arc<Identity>>, TooManyLogins> {
         let Some((name, password)) = credentials(headers) else {
-            state.audit.failed(&server.audit, client, "");
-            return None;
+            audit.failed(&server.audit, client, "");
+            return Ok(None);
         };
+        if let Some(identity) = server.users.verify_basic_cached(&name, &password) {
+            return Ok(Some(identity));
+        }
+        let _busy = client.place.begin_login().ok_or(TooManyLogins)?;
         let identity = self.check(&name, password, &server.users).await;
         if identity.is_none() {
-            state.audit.failed(&server.audit, client, &name);
+            audit.failed(&server.audit, client, &name);
         }
-        identity
+        Ok(identity)
     }
 
     async fn check(
@@ -55,9 +65,6 @@ impl LoginGate {
         password: Vec<u8>,
         users: &Arc<UserStore>,
     ) -> Option<Arc<Identity>> {
-        if let Some(identity) = users.verify_basic_cached(name, &password) {
-            return Some(identity);
-        }
         let _place = self.places.acquire().await.ok()?;
         let (users, name) = (Arc::clone(users), name.to_owned());
         tokio::task::spawn_blocking(move || users.verify_basic(&name, &password)).await.ok()?

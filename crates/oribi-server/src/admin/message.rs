@@ -1,16 +1,16 @@
 //! Requests and replies as values.
 //!
-//! Owns: splitting and decoding of paths and forms, and the few shapes of answers. Invariants: what
-//! comes from the network is decoded strictly and never panics; error bodies have the shape that the
-//! client libraries' managers look into (`{"errors":{..}}` or `{"_":".."}`), in the server's words
-//! they search for. Callers: `routes` and the handlers. It does not know what a path means.
+//! Owns: splitting and decoding of paths and forms, and the few shapes of answers. Invariants:
+//! input from the network is decoded strictly and never panics; error bodies have the shape that
+//! the client libraries' managers parse (`{"errors":{..}}` or `{"_":".."}`), with the wording they
+//! search for. Callers: `routes` and the handlers. This module does not know what a path means.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -25,8 +25,7 @@ const BODY_DEADLINE: Duration = Duration::from_secs(10);
 /// An answer.
 pub(crate) type Reply = Response<ReplyBody>;
 
-/// The answer to a request that cannot be done, on its way through `?`; boxed, because it is large
-/// and rare.
+/// The answer to a request that fails, in a form for `?`; boxed, because it is large and rare.
 pub(crate) type Refusal = Box<Reply>;
 
 /// Fields of a form. The last one of a name wins.
@@ -41,7 +40,7 @@ impl Form {
             tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let bytes = match collected {
             Ok(Ok(collected)) => collected.to_bytes(),
-            // Too long, or the client is gone, who will not read the answer.
+            // The body is too long, or the client is gone and will not read the answer.
             Ok(Err(_)) => return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "body too large").into()),
             Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
         };
@@ -60,12 +59,30 @@ impl Form {
         Some(Form { fields })
     }
 
-    /// A field's value, when it is there and not empty.
+    /// A field's value, if present and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.fields.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// A field that has to be a number, if it is there.
+    /// A field's value, if present; it may be empty.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    /// Refuses fields that are not among these, in the words of the service that clients know.
+    /// Otherwise a misspelt field would be ignored silently.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+        let unknown = self.fields.keys().filter(|name| !known.contains(&name.as_str()));
+        let errors: serde_json::Map<String, Value> =
+            unknown.map(|name| (name.clone(), json!("Unsupported key"))).collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let body = json!({ "errors": errors }).to_string();
+        Err(whole(StatusCode::BAD_REQUEST, "application/json", body).into())
+    }
+
+    /// A field that must be a number, if present.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
@@ -74,7 +91,7 @@ impl Form {
         }
     }
 
-    /// A field that has to be a yes or no, if it is there.
+    /// A field that must be a yes or no, if present.
     pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
         match self.get(name) {
             None => Ok(None),
@@ -90,11 +107,11 @@ pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect()
 }
 
-/// The host name that the client used to get here, without port; documents that have to name a host
-/// name this one, as it is known to be reachable.
+/// The host name that the client used, without port. Documents that have to name a host use this
+/// one, because it is known to be reachable.
 pub(crate) fn host_of(headers: &HeaderMap) -> String {
     let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("127.0.0.1");
-    // An IPv6 address is in brackets, so its colons are not the port's.
+    // An IPv6 address is in brackets, so its colons do not belong to the port.
     let end = if host.ends_with(']') { None } else { host.rfind(':') };
     host[..end.unwrap_or(host.len())].to_owned()
 }
@@ -125,6 +142,11 @@ pub(crate) fn field_error(field: &str, message: &str) -> Reply {
     whole(StatusCode::BAD_REQUEST, "application/json", body.to_string())
 }
 
+/// 500 for a handler that panicked.
+pub(crate) fn panicked() -> Reply {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "internal error; the log has the reason")
+}
+
 /// 404 in the words by which client libraries recognise an unknown bucket.
 pub(crate) fn bucket_not_found() -> Reply {
     whole(StatusCode::NOT_FOUND, "text/plain", "Requested resource not found.\r\n".to_owned())
@@ -135,11 +157,20 @@ pub(crate) fn path_not_found() -> Reply {
     whole(StatusCode::NOT_FOUND, "text/plain", "Not found.".to_owned())
 }
 
-/// 401, which makes a browser ask.
+/// 401, which makes a browser prompt for credentials.
 pub(crate) fn unauthorized() -> Reply {
     let mut reply = empty(StatusCode::UNAUTHORIZED);
     let realm = HeaderValue::from_static("Basic realm=\"Oribi\"");
     reply.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    reply
+}
+
+/// 503: the client's share of this server is used up; it has to retry later.
+pub(crate) fn busy(why: &str) -> Reply {
+    let mut reply = error(StatusCode::SERVICE_UNAVAILABLE, why);
+    let headers = reply.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     reply
 }
 

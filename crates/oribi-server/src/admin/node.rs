@@ -1,4 +1,4 @@
-//! What concerns the node itself: its certificate.
+//! Requests about the node itself: its certificate.
 //!
 //! Caller: `routes`, which has checked the rights.
 
@@ -7,11 +7,12 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::json;
 
-use super::AdminState;
-use super::buckets::blocking;
+use super::blocking::blocking;
 use super::message::{Reply, error, json_reply};
+use super::state::AdminState;
 
-/// `POST /node/controller/reloadCertificate`: makes new connections use what the certificate files hold now.
+/// `POST /node/controller/reloadCertificate`: makes new connections use the current content of the
+/// certificate files.
 pub(crate) async fn reload_certificate(state: &Arc<AdminState>) -> Reply {
     let Some(tls) = state.server.tls().cloned() else {
         return error(StatusCode::BAD_REQUEST, "TLS is not set up");

@@ -1,4 +1,4 @@
-//! Answers about the node: who am I, which node, which services, which figures.
+//! Answers about the node: identity of the user, nodes, services, figures.
 //!
 //! Owns: the JSON of a node as client libraries read it. Caller: `routes`.
 
@@ -7,17 +7,19 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::AdminState;
-use super::buckets::blocking;
-use super::message::{Reply, json_reply, json_text, whole};
-use super::routes::Asker;
+use super::asker::Asker;
+use super::blocking::{blocking, failed};
+use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
+use super::state::AdminState;
 use crate::auth::{Identity, Role};
-use crate::cluster_config::TlsPorts;
+use crate::cluster_config::{SERVER_GROUP, TlsPorts};
+use crate::cluster_identity::is_cluster_name;
 
 /// Version that this node reports.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Which features of Couchbase Server a client may assume: 7.2, as major times 65536 plus minor.
+/// The features of Couchbase Server that a client may assume: those of 7.2, as major times 65536
+/// plus minor.
 const CLUSTER_COMPATIBILITY: u32 = 7 * 0x1_0000 + 2;
 
 /// `/`, which pings ask for.
@@ -26,11 +28,12 @@ pub(crate) fn root() -> Reply {
 }
 
 /// `/pools`.
-pub(crate) fn pools(identity: Option<&Identity>) -> Reply {
+pub(crate) fn pools(state: &AdminState, identity: Option<&Identity>) -> Reply {
     json_reply(&json!({
         "pools": [{ "name": "default", "uri": "/pools/default" }],
         "isAdminCreds": identity.is_some_and(|identity| identity.access.is_admin()),
         "isEnterprise": false,
+        "uuid": state.server.cluster.identity().uuid,
         "implementationVersion": format!("{VERSION}-oribi"),
     }))
 }
@@ -41,7 +44,7 @@ pub(crate) fn whoami(identity: &Identity) -> Reply {
     json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
 }
 
-/// A role as Couchbase's managers describe one: its name and where it holds.
+/// A role as Couchbase's managers describe one: its name and its place.
 fn role_json(role: &Role) -> Value {
     let Role::Of(privileges, place) = role else { return json!({ "role": "admin" }) };
     let mut described = json!({ "role": privileges.to_words(), "bucket_name": place.bucket });
@@ -57,7 +60,7 @@ fn role_json(role: &Role) -> Value {
 /// `/metrics`.
 pub(crate) async fn metrics(state: &Arc<AdminState>) -> Reply {
     let state = Arc::clone(state);
-    // The store's figures take a look at the disk.
+    // The store's figures need a look at the disk.
     match blocking(move || state.metrics.scrape()).await {
         Ok(text) => whole(StatusCode::OK, crate::metrics::CONTENT_TYPE, text),
         Err(reply) => *reply,
@@ -76,12 +79,39 @@ pub(crate) fn node(state: &AdminState, asker: &Asker) -> Reply {
         .collect();
     json_reply(&json!({
         "name": "default",
+        "clusterName": state.server.cluster.identity().name,
         "nodes": [node_entry(state, asker, "healthy")],
         "bucketNames": buckets,
         "buckets": { "uri": "/pools/default/buckets" },
         "balanced": true,
         "rebalanceStatus": "none",
     }))
+}
+
+/// `POST /pools/default`: names the cluster. The other settings of this path in the service that
+/// clients know are quotas of services that do not exist here.
+pub(crate) async fn change(state: &Arc<AdminState>, form: &Form) -> Reply {
+    if let Err(reply) = form.only(&["clusterName"]) {
+        return *reply;
+    }
+    let Some(name) = form.text("clusterName").map(str::to_owned) else {
+        return empty(StatusCode::OK);
+    };
+    if !is_cluster_name(&name) {
+        return field_error(
+            "clusterName",
+            "The name has at most 256 characters, none of them a control character",
+        );
+    }
+    let (server, named) = (Arc::clone(&state.server), name.clone());
+    match blocking(move || server.set_cluster_name(&named)).await {
+        Ok(Ok(())) => {
+            tracing::info!(name, "named the cluster");
+            empty(StatusCode::OK)
+        }
+        Ok(Err(failure)) => failed("name the cluster", &failure),
+        Err(reply) => *reply,
+    }
 }
 
 /// `/pools/default/nodeServices`.
@@ -96,13 +126,23 @@ fn ports(kv_port: u16, tls: Option<TlsPorts>) -> Value {
     }
 }
 
-/// The node as lists of nodes hold it. `uptime` is text, because a Go client insists on it.
+/// The configured host of this node; without one the loopback address, as for an unnamed node.
+fn configured_host(state: &AdminState) -> String {
+    match state.server.cluster.advertised_host() {
+        Some(host) => host,
+        None => "127.0.0.1".to_owned(),
+    }
+}
+
+/// The node's entry in lists of nodes. `uptime` is text, because a Go client insists on it.
 pub(crate) fn node_entry(state: &AdminState, asker: &Asker, status: &str) -> Value {
     let uptime_s = state.server.uptime_s();
     let host = &asker.host;
     let (kv_port, mgmt_port) = state.server.cluster.ports();
     json!({
         "hostname": format!("{host}:{mgmt_port}"),
+        "configuredHostname": format!("{}:{mgmt_port}", configured_host(state)),
+        "serverGroup": SERVER_GROUP,
         "otpNode": format!("oribi@{host}"),
         "thisNode": true,
         "status": status,

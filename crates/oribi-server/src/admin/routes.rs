@@ -1,30 +1,31 @@
-//! Which path goes where, and who may take it.
+//! The route table: the handler of each path, and the rights it needs.
 //!
-//! Owns: the route table and the rights it asks for. Invariants: without credentials only `/`,
-//! `/healthz` and `/pools` are answered; a change needs the admin role; what is told about a bucket
-//! needs some right in it, and of its scopes and collections those are told that the user has a right in;
-//! figures of all buckets need a right in all of them; a browser may not change anything on behalf of another site. The tables are `match`es: one arm, one call. Caller: `admin`.
+//! Owns: the routes and their rights. Invariants:
+//! - without credentials only `/`, `/healthz` and `/pools` are answered;
+//! - a change needs the role `admin`, and a browser cannot make one on behalf of another site;
+//! - reading about a bucket needs some right in it, and shows only scopes and collections in which
+//!   the user has one;
+//! - figures of all buckets need a right in all of them.
+//!
+//! The tables are `match`es: one arm, one call. Caller: `admin`.
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::header::AUTHORIZATION;
+use hyper::{Method, Request, StatusCode};
 
+use super::asker::Asker;
 use super::audit::Client;
-use super::message::{Form, Reply, forbidden, host_of, path_not_found, segments, unauthorized};
-use super::{AdminState, buckets, collections, config_stream, node, pools};
-use crate::auth::{Identity, Privilege};
+use super::login::TooManyLogins;
+use super::message::{
+    Form, Reply, busy, forbidden, host_of, path_not_found, segments, unauthorized,
+};
+use super::state::AdminState;
+use super::{buckets, collections, config_stream, node, origin, pools};
+use crate::auth::Privilege;
 
-/// What a handler knows about the request besides its path.
-pub(crate) struct Asker {
-    /// Who asks.
-    pub(crate) identity: Arc<Identity>,
-    /// Host name under which the client knows this server.
-    pub(crate) host: String,
-}
-
-/// Answers a request, whatever it is.
+/// Answers any request.
 pub(crate) async fn answer(
     state: Arc<AdminState>,
     request: Request<Incoming>,
@@ -33,8 +34,10 @@ pub(crate) async fn answer(
     let method = request.method().clone();
     let path = segments(request.uri().path());
     let parts: Vec<&str> = path.iter().flatten().map(String::as_str).collect();
+    client.place.note_request();
     let reply = match path {
         None => path_not_found(),
+        Some(_) if !origin::is_welcome(&state, &request) => origin::misdirected(),
         Some(_) => route(&state, &method, &parts, request, &client).await,
     };
     tracing::debug!(%method, path = ?parts, status = reply.status().as_u16(), "admin request");
@@ -49,22 +52,33 @@ async fn route(
     client: &Client,
 ) -> Reply {
     if *method == Method::GET && parts == ["healthz"] {
-        // Asked every few seconds by supervisors, who have no credentials.
-        return state.health.answer(state).await;
+        // Supervisors ask every few seconds, without credentials.
+        return state.health.answer(&state.server.buckets).await;
     }
     let headers = request.headers();
     let has_credentials = headers.contains_key(AUTHORIZATION);
+    let recorder = (&*state.server, &state.audit);
     let identity = match has_credentials {
-        true => state.logins.identify(headers, state, client).await,
+        true => match state.logins.identify(headers, recorder, client).await {
+            Ok(identity) => identity,
+            Err(TooManyLogins) => return busy("too many passwords are being checked"),
+        },
         false => client.certified.clone(),
     };
     let log = &state.server.audit;
     if let Some(identity) = &identity {
         state.audit.authenticated(log, client, identity);
     }
+    let working = match &identity {
+        None => None,
+        Some(identity) => match client.place.begin_request(identity) {
+            Some(working) => Some(working),
+            None => return busy("this user has too many connections"),
+        },
+    };
     match (method, parts, identity) {
         (&Method::GET, [], _) => pools::root(),
-        (&Method::GET, ["pools"], identity) => pools::pools(identity.as_deref()),
+        (&Method::GET, ["pools"], identity) => pools::pools(state, identity.as_deref()),
         (_, _, None) => {
             if !has_credentials {
                 state.audit.refused(log, client, None, (method, parts));
@@ -72,7 +86,7 @@ async fn route(
             unauthorized()
         }
         (&Method::GET, _, Some(identity)) => {
-            let asker = Asker { identity, host: host_of(headers) };
+            let asker = Asker::new(identity, host_of(headers), working);
             let reply = read(state, parts, &asker).await;
             if reply.status() == StatusCode::FORBIDDEN {
                 state.audit.refused(log, client, Some(&asker.identity), (method, parts));
@@ -84,7 +98,7 @@ async fn route(
             forbidden("cluster.admin!write")
         }
         (_, _, Some(identity)) => {
-            let reply = match is_from_elsewhere(headers) {
+            let reply = match origin::is_from_elsewhere(headers) {
                 true => forbidden("same origin"),
                 false => change(state, method, parts, request).await,
             };
@@ -96,7 +110,7 @@ async fn route(
 
 /// Routes that change nothing.
 async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
-    // Figures of all buckets, so a right in all of them.
+    // Figures of all buckets need a right in all of them.
     let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
     match parts {
         ["whoami"] => pools::whoami(&asker.identity),
@@ -112,7 +126,8 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
     }
 }
 
-/// What is told about one bucket, in each of the forms that paths name. All of it needs some right there.
+/// Information about one bucket, in each of the forms that paths name. All of it needs some right
+/// in the bucket.
 async fn read_bucket(
     state: &Arc<AdminState>,
     form: &str,
@@ -127,18 +142,9 @@ async fn read_bucket(
         ("buckets", []) => buckets::get(state, bucket, asker).await,
         ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
         ("b", []) => config_stream::terse(state, bucket),
-        ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket),
+        ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket, asker),
         _ => path_not_found(),
     }
-}
-
-/// True for a request that a browser sends for a page of another site: with the credentials that it
-/// remembers, and in development mode with the password that everybody knows.
-fn is_from_elsewhere(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(ORIGIN) else { return false };
-    let Some(host) = headers.get(HOST) else { return true };
-    let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    site.is_none_or(|(_, site)| site.as_bytes() != host.as_bytes())
 }
 
 /// Routes that change something; the caller has the admin role.
@@ -154,6 +160,9 @@ async fn change(
     };
     if (method, parts) == (&Method::POST, ["node", "controller", "reloadCertificate"].as_slice()) {
         return node::reload_certificate(state).await;
+    }
+    if (method, parts) == (&Method::POST, ["pools", "default"].as_slice()) {
+        return pools::change(state, &form).await;
     }
     let ["pools", "default", "buckets", rest @ ..] = parts else {
         return path_not_found();

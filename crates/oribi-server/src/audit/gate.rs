@@ -1,12 +1,12 @@
-//! How many refusals and failed logins are written.
+//! The limit on refusals and failed logins in the audit log.
 //!
-//! Owns: the bound for one worker, or for the admin HTTP, and the count of what it leaves out, which is written
-//! when the second is over. Invariant: what is left out allocates nothing. Used by whoever records such events;
-//! what only an administrator or a right password can cause passes by.
+//! Owns: the limit for one worker, or for the admin HTTP, and the count of events left out, which
+//! is written when the second is over. Invariant: an event that is left out allocates nothing.
+//! Events that need administrator rights or a correct password bypass the gate.
 
 use super::{Actor, AuditLog, Event};
 
-/// Events that are written in a second.
+/// Maximum events per second.
 const EVENTS_PER_SECOND: u32 = 10;
 
 /// See the module text.
@@ -18,7 +18,8 @@ pub(crate) struct AuditGate {
 }
 
 impl AuditGate {
-    /// True when an event is to be recorded: the log is on, and there were not too many in this second.
+    /// True when an event is to be recorded: the log is on, and the limit of this second is not
+    /// reached.
     pub fn admits(&mut self, now_ms: u64, log: &AuditLog) -> bool {
         if !log.is_on() {
             return false;
@@ -33,7 +34,7 @@ impl AuditGate {
         admits
     }
 
-    /// Records how much was left out in a second that is over.
+    /// Records the number of events left out in a second that is over.
     pub fn settle(&mut self, now_ms: u64, log: &AuditLog) {
         if now_ms.saturating_sub(self.window_ms) < 1_000 {
             return;

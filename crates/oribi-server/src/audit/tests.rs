@@ -1,4 +1,4 @@
-//! What stands in the file, when it is another one, and what happens when there is too much.
+//! The content of the file, its rotation, and the behaviour under overload.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn options(directory: &Path, file_bytes_max: u64, files_max: usize) -> AuditOpti
     AuditOptions { path, file_bytes_max, file_age_max, files_max }
 }
 
-/// The lines that come of what `record` does.
+/// The lines that `record` causes.
 pub(super) fn written(record: impl FnOnce(&AuditLog)) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), 1 << 20, 2);
@@ -90,7 +90,7 @@ fn a_full_queue_drops_and_says_so() {
     }
     assert_eq!(log.dropped(), 3);
     let file = AuditFile::open(options.clone()).unwrap();
-    // Room for the end behind the two that fitted.
+    // Makes room for the stop message behind the two events that fitted.
     let telling = std::thread::spawn(move || sender.send(Message::Stop).is_ok());
     write_all(file, &receiver, &log.dropped);
     assert!(telling.join().unwrap());

@@ -1,10 +1,11 @@
-//! What may be done to documents and statistics: single privileges and sets of them.
+//! Privileges on documents and statistics, and sets of privileges.
 //!
-//! Owns: the list of privileges, the words that roles are written with, and what each word stands for.
-//! Invariants: a set is two bytes and compared with one instruction, because it is compared for each
-//! request; a word never gives more than the table in `docs/security.md` says. Callers: `role` (words to
-//! sets), the dispatcher's rules (what an opcode needs), the connection's rights (what a user holds).
-//! Administration is no privilege of this list: it has no place in a bucket, see [`super::Role::Admin`].
+//! Owns: the list of privileges, the words used in roles, and the meaning of each word. Invariants:
+//! a set is two bytes and takes one instruction to compare, because every request compares one; a
+//! word never grants more than the table in `docs/security.md` says. Callers: `role` (words to
+//! sets), the dispatcher's rules (what an opcode needs), the connection's rights (what a user
+//! holds). Administration is not in this list, because it does not apply within a bucket; see
+//! [`super::Role::Admin`].
 
 use std::fmt;
 
@@ -37,24 +38,26 @@ privileges! {
     Read = "read";
     /// Create documents.
     Insert = "insert";
-    /// Write documents, those that exist too, and their expiry.
+    /// Write documents, existing ones included, and their expiry.
     Upsert = "upsert";
     /// Delete documents.
     Delete = "delete";
-    /// Read what is known of a document besides its value, and of vbuckets.
+    /// Read a document's metadata, and the state of vbuckets.
     MetaRead = "meta-read";
-    /// Write documents with revision, CAS and deletion time of the caller's choice.
+    /// Write documents with a revision, CAS and deletion time that the caller chooses.
     MetaWrite = "meta-write";
     /// Read attributes whose name begins with `_`.
     SystemXattrRead = "system-xattr-read";
     /// Write attributes whose name begins with `_`.
     SystemXattrWrite = "system-xattr-write";
-    /// Go over all keys or documents.
+    /// Scan all keys or documents.
     RangeScan = "range-scan";
     /// Read ordinary statistics.
     SimpleStats = "simple-stats";
-    /// Reset statistics, and read those that are meant for operators.
+    /// Reset statistics, and read the operator statistics.
     Stats = "operator-stats";
+    /// Follow all changes of documents.
+    DcpStream = "change-streams";
 }
 
 use Privilege::{
@@ -68,7 +71,7 @@ pub struct PrivilegeSet(u16);
 
 const _: () = assert!(Privilege::ALL.len() <= 16);
 
-/// Words that stand for several privileges, those that stand for most first.
+/// Words that stand for several privileges, largest bundle first.
 const BUNDLES: [(&str, PrivilegeSet); 4] = [
     ("read-write", PrivilegeSet::READ_WRITE),
     ("read-only", PrivilegeSet::READ_ONLY),
@@ -91,7 +94,7 @@ impl PrivilegeSet {
     pub const READ_WRITE: PrivilegeSet =
         PrivilegeSet::READ_ONLY.and(PrivilegeSet::of(&[Insert, Upsert, Delete, SystemXattrWrite]));
 
-    /// The set of these.
+    /// The set of these privileges.
     pub const fn of(privileges: &[Privilege]) -> PrivilegeSet {
         let mut bits = 0;
         let mut at = 0;
@@ -102,12 +105,12 @@ impl PrivilegeSet {
         PrivilegeSet(bits)
     }
 
-    /// Both sets together.
+    /// The union of both sets.
     pub const fn and(self, other: PrivilegeSet) -> PrivilegeSet {
         PrivilegeSet(self.0 | other.0)
     }
 
-    /// This set without the other.
+    /// The privileges in this set that are not in `other`.
     pub const fn without(self, other: PrivilegeSet) -> PrivilegeSet {
         PrivilegeSet(self.0 & !other.0)
     }
@@ -117,12 +120,12 @@ impl PrivilegeSet {
         needed.0 & !self.0 == 0
     }
 
-    /// True when nothing is in it.
+    /// True when the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// What is in it, in the order of the list.
+    /// The privileges in the set, in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = Privilege> {
         let all = Privilege::ALL.iter().copied();
         all.filter(move |privilege| self.holds(PrivilegeSet::of(&[*privilege])))
@@ -142,7 +145,7 @@ impl PrivilegeSet {
         let mut left = self;
         let mut words = Vec::new();
         for (word, bundle) in BUNDLES {
-            // A bundle that adds nothing to those before it is left out.
+            // Leave out a bundle that adds nothing to those before it.
             if self.holds(bundle) && !bundle.without(self.without(left)).is_empty() {
                 words.push(word);
                 left = left.without(bundle);

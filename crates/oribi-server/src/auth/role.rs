@@ -1,12 +1,14 @@
-//! What a user may do: roles as an administrator writes them, and the questions the server asks.
+//! Roles as an administrator writes them, and the access questions that the server asks.
 //!
-//! Owns: the text form of a role and [`Access`], its answerable form. A role is `admin`, or
-//! `WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]]` with the words of [`PrivilegeSet`] and `*` for every
-//! bucket. The slash separates because no bucket, scope or collection may have one in its name; a dot
-//! may be in a bucket's. Invariants: an administrator may do everything; without a role nothing is
-//! allowed; a role names scopes and collections by name, so it holds for those that are created later
-//! under that name, too. Callers: `user_file` (text), connection and admin HTTP (questions). It does not
-//! know how a user proved who they are, nor which scopes and collections there are.
+//! Owns: the text form of a role and [`Access`], its form for queries. A role is `admin`, or
+//! `WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]]` with the words of [`PrivilegeSet`] and `*` for
+//! every bucket. The separator is a slash because names of buckets, scopes and collections never
+//! contain one; a bucket name may contain a dot.
+//!
+//! Invariants: an administrator may do everything; a user without a role may do nothing. A role
+//! refers to scopes and collections by name, so it also covers those created later under that name.
+//! Callers: `user_file` (text), connection and admin HTTP (questions). This module does not know
+//! how a user authenticated, or which scopes and collections exist.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,10 +36,10 @@ pub struct Place {
     pub collection: Option<String>,
 }
 
-/// Why a role's text was refused.
+/// Why the text of a role was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoleError {
-    /// Neither `admin` nor words and a place.
+    /// Neither `admin` nor words followed by a place.
     #[error(
         "unknown role {0:?}: write admin, or WORD[+WORD...]:BUCKET[/SCOPE[/COLLECTION]] ('*' for all \
          buckets) with words like read-write, read-only, insert, meta or stats"
@@ -46,10 +48,10 @@ pub enum RoleError {
     /// A word that stands for no privilege.
     #[error("unknown word {0:?} in a role: {words}", words = known_words())]
     UnknownWord(String),
-    /// What follows the colon is neither `*` nor a bucket name.
+    /// The text after the colon is neither `*` nor a bucket name.
     #[error("{0:?} is not a bucket name")]
     BadBucket(String),
-    /// What follows a slash could not be the name of a scope or collection.
+    /// The text after a slash cannot be the name of a scope or collection.
     #[error("{0:?} is not the name of a scope or collection")]
     BadName(String),
 }
@@ -61,12 +63,12 @@ fn known_words() -> String {
 }
 
 impl Role {
-    /// Reads and writes documents of one bucket, or of all (`*`).
+    /// A role that reads and writes documents of one bucket, or of all (`*`).
     pub fn read_write(bucket: &str) -> Role {
         Role::Of(PrivilegeSet::READ_WRITE, Place::bucket(bucket))
     }
 
-    /// Reads documents of one bucket, or of all (`*`).
+    /// A role that reads documents of one bucket, or of all (`*`).
     pub fn read_only(bucket: &str) -> Role {
         Role::Of(PrivilegeSet::READ_ONLY, Place::bucket(bucket))
     }
@@ -109,7 +111,7 @@ impl FromStr for Place {
     }
 }
 
-/// True for what could be the name of a scope or collection, `_default` included.
+/// True for a possible name of a scope or collection, `_default` included.
 fn is_name(name: &str) -> bool {
     (1..=251).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%".contains(&byte))
@@ -154,7 +156,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The rights of one user, asked when a bucket is selected and by every admin HTTP request.
+/// The rights of one user. SELECT_BUCKET and every admin HTTP request check them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Access {
     roles: Vec<Role>,
@@ -171,7 +173,7 @@ impl Access {
         self.roles.contains(&Role::Admin)
     }
 
-    /// True when the user may do anything at all in some part of `bucket`.
+    /// True when the user may do anything in some part of `bucket`.
     pub fn reaches(&self, bucket: &str) -> bool {
         self.is_admin() || self.grants(bucket).next().is_some()
     }
@@ -185,7 +187,7 @@ impl Access {
         whole.fold(PrivilegeSet::NONE, |sum, (privileges, _)| sum.and(privileges))
     }
 
-    /// What the user may do in at least one collection of `bucket`, if it is there.
+    /// What the user may do in at least one collection of `bucket`, should that collection exist.
     pub fn somewhere(&self, bucket: &str) -> PrivilegeSet {
         let everywhere = self.everywhere(bucket);
         self.grants(bucket).fold(everywhere, |sum, (privileges, _)| sum.and(privileges))
@@ -203,7 +205,7 @@ impl Access {
         self.is_admin() || self.grants(bucket).any(|(_, place)| sees(place))
     }
 
-    /// The roles this was made of, in the order in which they were given.
+    /// The roles that this was built from, in the order in which they were given.
     pub fn roles(&self) -> &[Role] {
         &self.roles
     }
@@ -219,13 +221,15 @@ impl Access {
     }
 }
 
-/// Somebody who has proved who they are.
+/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// User name.
     pub name: String,
     /// What this user may do.
     pub access: Access,
+    /// The default bucket for clients that cannot select one, if an administrator has set it.
+    pub bucket: Option<String>,
 }
 
 #[cfg(test)]

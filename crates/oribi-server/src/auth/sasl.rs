@@ -1,9 +1,10 @@
 //! One SASL exchange of one connection.
 //!
-//! Owns: which message is expected next. Invariants: one exchange at a time, a new start drops the
-//! old one; after a failure or success nothing but a start is accepted; messages longer than
-//! [`PAYLOAD_BYTES_MAX`] fail before they are parsed. Caller: the connection state machine, which
-//! turns a [`SaslStep`] into a wire status and runs [`SaslStep::Slow`] away from its worker thread.
+//! Owns: which message is expected next. Invariants: a connection has one exchange at a time, and a
+//! new start drops the old one. After a failure or a success only a start is accepted. A message
+//! longer than [`PAYLOAD_BYTES_MAX`] fails before it is parsed. Caller: the connection state
+//! machine, which turns a [`SaslStep`] into a wire status and runs [`SaslStep::Slow`] away from its
+//! worker thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,24 +15,24 @@ use super::user_file::NAME_BYTES_MAX;
 use super::user_store::{User, UserStore};
 use super::verifier::ScramHash;
 
-/// Longest message that is looked at. SCRAM messages are about 200 bytes; names and passwords may be
-/// long, but not pages long.
+/// Longest message that the server parses. SCRAM messages take about 200 bytes. Names and passwords
+/// may be long, but not pages long.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// What to do after a message of the client.
+/// The next action after a message from the client.
 pub enum SaslStep {
     /// Send this and wait for the next message (AuthContinue).
     Continue(Vec<u8>),
-    /// The client is who it says; send `payload` (SCRAM's server-final, empty for PLAIN).
+    /// The client is authenticated; send `payload` (SCRAM's server-final, empty for PLAIN).
     Success {
-        /// Who it is.
+        /// The authenticated user.
         identity: Arc<Identity>,
         /// Body of the answer.
         payload: Vec<u8>,
     },
-    /// Wrong name, password, message or order. Which of them is not told.
+    /// Wrong name, password, message or order. The client does not learn which.
     Failed,
-    /// Milliseconds of key derivation: run it on a thread where that harms nobody. It answers
+    /// Milliseconds of key derivation: run it on a thread that serves no requests. It returns
     /// `Success` or `Failed`.
     Slow(Box<dyn FnOnce() -> SaslStep + Send>),
 }
@@ -48,7 +49,7 @@ impl fmt::Debug for SaslStep {
 }
 
 impl SaslStep {
-    /// Runs slow work here and now, until there is an answer.
+    /// Runs slow work on this thread until there is a result.
     pub fn run(self) -> SaslStep {
         let mut step = self;
         while let SaslStep::Slow(work) = step {
@@ -62,7 +63,7 @@ impl SaslStep {
 #[derive(Default)]
 pub struct SaslServer {
     pending: Option<Pending>,
-    /// Who the client says it is.
+    /// The name that the client claims.
     claimed_name: String,
 }
 
@@ -74,7 +75,7 @@ struct Pending {
 }
 
 impl SaslServer {
-    /// No exchange under way.
+    /// A server without an exchange in progress.
     pub fn new() -> SaslServer {
         SaslServer::default()
     }
@@ -96,8 +97,8 @@ impl SaslServer {
         }
     }
 
-    /// Who the client said it is in its first message, cut to the longest name that there can be. It proves
-    /// nothing and is for the audit log.
+    /// The name that the client claimed in its first message, cut to the longest possible user
+    /// name. It is unverified, and is for the audit log.
     pub fn claimed_name(&self) -> &str {
         &self.claimed_name
     }
@@ -136,8 +137,8 @@ impl SaslServer {
     }
 }
 
-/// The name in a first message, whether the rest of it is valid or not. In a PLAIN message of any other shape
-/// than its own there is no name: what stands where it would be may be the password.
+/// The name in a first message, valid or not. A malformed PLAIN message yields no name, because the
+/// bytes in the name's position may be the password.
 fn claimed_name(mechanism: &[u8], payload: &[u8]) -> String {
     let name = match mechanism {
         b"PLAIN" => plain_parts(payload).map(|[_, name, _]| name),

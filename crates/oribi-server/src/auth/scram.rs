@@ -1,6 +1,7 @@
 //! The server side of SCRAM (RFC 5802, RFC 7677), without channel binding.
 //!
-//! Owns: parsing of the two client messages and the text of the two server messages. The exchange is
+//! Owns: parsing of the two client messages and the text of the two server messages. The exchange
+//! is
 //!
 //! ```text
 //! C: n,,n=user,r=CNONCE                     client-first: GS2 header, then the bare message
@@ -9,9 +10,12 @@
 //! S: v=SIGNATURE                            server-final
 //! ```
 //!
-//! and the proof covers all of it except the GS2 header, which client-final repeats in base64 (`c=`).
-//! Invariants: messages are data until every part has been checked; any deviation is a failure, none
-//! a panic. Caller: `sasl`. It does not look users up and does not derive keys.
+//! and the proof covers all of it except the GS2 header, which client-final repeats in base64
+//! (`c=`). Invariants: a message is plain data until every part has been checked; every deviation
+//! fails the exchange, and none panics. Caller: `sasl`. This module does not look users up and does
+//! not derive keys.
+
+use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -32,11 +36,12 @@ pub(super) struct ClientFirst {
 }
 
 impl ClientFirst {
-    /// Parses `gs2-header client-first-message-bare`; `None` for anything that is not exactly that.
+    /// Parses `gs2-header client-first-message-bare`; returns `None` for any other form.
     pub(super) fn parse(message: &[u8]) -> Option<ClientFirst> {
         let message = std::str::from_utf8(message).ok()?;
         let (flag, rest) = message.split_once(',')?;
-        // `y` means "I could bind, you cannot", which is true of this server; `p=` demands binding.
+        // `y` means "I support channel binding, you do not", which is true of this server; `p=`
+        // demands channel binding.
         if flag != "n" && flag != "y" {
             return None;
         }
@@ -44,13 +49,14 @@ impl ClientFirst {
         let gs2_header = &message[..message.len() - bare.len()];
 
         let mut attributes = bare.split(',');
-        // A leading `m=` is a mandatory extension; there is none this server knows.
+        // A leading `m=` is a mandatory extension; this server supports none.
         let name = unescape_name(attributes.next()?.strip_prefix("n=")?)?;
         let client_nonce = attributes.next()?.strip_prefix("r=")?;
         if !is_nonce(client_nonce) || name.is_empty() {
             return None;
         }
-        // Acting for somebody else is not supported, naming oneself is harmless.
+        // The server does not let a user act for another user. An authzid equal to the user's own
+        // name is harmless.
         if !authzid.is_empty() && unescape_name(authzid.strip_prefix("a=")?)? != name {
             return None;
         }
@@ -63,7 +69,7 @@ impl ClientFirst {
     }
 }
 
-/// An exchange after server-first was made.
+/// An exchange after server-first was built.
 pub(super) struct ScramExchange {
     gs2_header: String,
     client_first_bare: String,
@@ -71,7 +77,7 @@ pub(super) struct ScramExchange {
     nonce: String,
 }
 
-/// A client-final message whose form was checked; only the proof is left to check.
+/// A client-final message of correct form, whose proof is still unchecked.
 pub(super) struct ClientProof {
     auth_message: Vec<u8>,
     proof: Vec<u8>,
@@ -79,16 +85,20 @@ pub(super) struct ClientProof {
 
 impl ScramExchange {
     /// Answers client-first for a user with this salt and number of rounds.
-    pub(super) fn begin(client_first: ClientFirst, salt: &[u8], iterations: u32) -> ScramExchange {
+    pub(super) fn begin(
+        client_first: ClientFirst,
+        salt: &[u8],
+        iterations: NonZeroU32,
+    ) -> ScramExchange {
         let server_nonce = BASE64.encode(random_bytes::<NONCE_BYTES>());
         ScramExchange::begin_with_nonce(client_first, salt, iterations, &server_nonce)
     }
 
-    /// [`ScramExchange::begin`] with a given server nonce, which the RFC's examples need.
+    /// [`ScramExchange::begin`] with a given server nonce, as the RFC's examples need.
     pub(super) fn begin_with_nonce(
         client_first: ClientFirst,
         salt: &[u8],
-        iterations: u32,
+        iterations: NonZeroU32,
         server_nonce: &str,
     ) -> ScramExchange {
         let nonce = format!("{}{server_nonce}", client_first.client_nonce);
@@ -132,7 +142,7 @@ impl ClientProof {
     }
 }
 
-/// Resolves `=2C` and `=3D`; any other use of `=` is an error by RFC 5802 section 5.1.
+/// Resolves `=2C` and `=3D`; RFC 5802 section 5.1 makes any other use of `=` an error.
 fn unescape_name(text: &str) -> Option<String> {
     let mut parts = text.split('=');
     let mut name = parts.next()?.to_owned();
@@ -148,8 +158,8 @@ fn unescape_name(text: &str) -> Option<String> {
     Some(name)
 }
 
-/// Printable ASCII without comma, as the RFC's grammar says, and spaces: the C++ core of Couchbase's
-/// Python and Node.js SDKs sends its nonce as hexadecimal numbers with spaces between them.
+/// Accepts printable ASCII without comma, as in the RFC's grammar, and also spaces. The C++ core of
+/// Couchbase's Python and Node.js SDKs sends its nonce as hexadecimal numbers separated by spaces.
 fn is_nonce(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b',' || byte == b' ';
     !text.is_empty() && text.bytes().all(is_allowed)

@@ -1,6 +1,7 @@
 //! Tests of the exchanges as a client sees them, with the examples of RFC 5802 and RFC 7677.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::verifier::{ScramHash, Verifier};
 use super::{
     PrivilegeSet, Role, SaslServer, SaslStep, StoredUser, UserFile, UserFileError, UserStore,
 };
+use crate::file_error::FileError;
 
 /// Runs the server's part of a published example.
 fn run_example(
@@ -22,10 +24,11 @@ fn run_example(
     server_nonce: &str,
     client_final: &str,
 ) -> (String, Option<String>) {
+    let rounds = NonZeroU32::new(4096).expect("not zero");
     let salt = BASE64.decode(salt).unwrap();
-    let verifier = Verifier::derive(hash, b"pencil", &salt, 4096);
+    let verifier = Verifier::derive(hash, b"pencil", &salt, rounds);
     let client_first = ClientFirst::parse(client_first.as_bytes()).unwrap();
-    let exchange = ScramExchange::begin_with_nonce(client_first, &salt, 4096, server_nonce);
+    let exchange = ScramExchange::begin_with_nonce(client_first, &salt, rounds, server_nonce);
     let server_first = exchange.server_first().to_owned();
     let proof = exchange.client_final(client_final.as_bytes());
     (server_first, proof.and_then(|proof| proof.check(&verifier)))
@@ -92,19 +95,7 @@ impl Client {
         let without_proof = format!("c={},r={nonce}", BASE64.encode(self.gs2_header));
         let auth_message = format!("{},{server_first},{without_proof}", self.bare());
         let hash = self.hash;
-        let mut salted = vec![0u8; hash.output_bytes()];
-        let password = self.password.as_bytes();
-        match hash {
-            ScramHash::Sha1 => {
-                pbkdf2::pbkdf2_hmac::<sha1::Sha1>(password, &salt, iterations, &mut salted);
-            }
-            ScramHash::Sha256 => {
-                pbkdf2::pbkdf2_hmac::<sha2::Sha256>(password, &salt, iterations, &mut salted);
-            }
-            ScramHash::Sha512 => {
-                pbkdf2::pbkdf2_hmac::<sha2::Sha512>(password, &salt, iterations, &mut salted);
-            }
-        }
+        let salted = hash.salted_password(self.password.as_bytes(), &salt, iterations);
         let client_key = hash.hmac(&salted, b"Client Key");
         let signature = hash.hmac(&hash.digest(&client_key), auth_message.as_bytes());
         let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
@@ -247,7 +238,10 @@ fn users_are_reloaded_and_development_mode_does_not_come_back() {
     let good = fs::read(&path).unwrap();
     fs::write(&path, b"{").unwrap();
     assert!(users.verify_basic("alice", b"secret1").is_some());
-    assert!(matches!(UserFile::load(scratch.path()), Err(UserFileError::Corrupt { .. })));
+    assert!(matches!(
+        UserFile::load(scratch.path()),
+        Err(UserFileError::File(FileError::Corrupt { .. }))
+    ));
     assert!(UserFile::edit(scratch.path(), |file| file.remove("alice")).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"{");
 
@@ -307,12 +301,12 @@ fn malformed_first_messages_fail() {
         assert!(ClientFirst::parse(message.as_bytes()).is_none(), "{message:?}");
     }
     assert!(ClientFirst::parse(b"n,,n=\xff,r=x").is_none());
-    // Unknown extensions at the end are ignored, as the RFC asks.
+    // The server ignores unknown extensions at the end, as the RFC requires.
     assert!(ClientFirst::parse(b"n,,n=u,r=x,z=1").is_some());
 }
 
 /// Regression 1: the nonce of Couchbase's C++ SDK core has spaces, which the RFC's grammar does not
-/// allow; refusing it locked every Python and Node.js client out.
+/// allow. The server refused it, so no Python or Node.js client could log in.
 #[test]
 fn a_nonce_with_spaces_is_accepted() {
     assert!(ClientFirst::parse(b"n,,n=u,r=0x34 0xffffff90 0x01").is_some());
@@ -338,7 +332,7 @@ fn an_exchange_accepts_no_other_nonce_binding_order_or_mechanism() {
             server.step(b"SCRAM-SHA512", mutate(&good).as_bytes()).run(),
             SaslStep::Failed
         ));
-        // The exchange is over: even the right message comes too late.
+        // The exchange is over, so even the correct message fails.
         assert!(matches!(server.step(b"SCRAM-SHA512", good.as_bytes()).run(), SaslStep::Failed));
     }
 
@@ -394,7 +388,8 @@ proptest! {
     }
 }
 
-/// `user NUL password`, where the first NUL was forgotten, had the password written to the audit log as a name.
+/// The message `user NUL password` lacks the first NUL. The server wrote its password to the audit
+/// log as a name.
 #[test]
 fn a_malformed_first_message_names_nobody() {
     let users = Arc::new(UserStore::development());

@@ -1,10 +1,11 @@
 //! The file `users.json` in the data directory.
 //!
-//! Owns: its form, the rules for user names and passwords, and the read-modify-write under a lock
-//! file, so that two `oribi user` commands at once lose nothing. Invariants: the file is replaced
-//! atomically and readable by its owner only; a file that cannot be understood is an error and is
-//! never overwritten; it holds SCRAM verifiers, never passwords. Callers: `user_store` (reads), the
-//! `oribi user` command (edits). It does not know whether a server is running.
+//! Owns: its format, the rules for user names and passwords, and the read-modify-write under a lock
+//! file, so that concurrent `oribi user` commands lose no change. Invariants: the file is replaced
+//! atomically, and only its owner can read it. A file that cannot be parsed is an error and is
+//! never overwritten. The file holds SCRAM verifiers, never passwords. Callers: `user_store`
+//! (reads), the `oribi user` command (edits). This module does not know whether a server is
+//! running.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,9 +17,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::random_bytes;
-use super::role::Role;
+use super::role::{Access, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
+use crate::config::is_bucket_name;
 use crate::data_dir::write_atomically;
+use crate::file_error::FileError;
 
 const FILE_NAME: &str = "users.json";
 const LOCK_NAME: &str = "users.lock";
@@ -32,27 +35,12 @@ pub(crate) const NAME_BYTES_MAX: usize = 128;
 const PASSWORD_BYTES_MIN: usize = 6;
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// What can go wrong with the users file.
+/// Errors of the users file.
 #[derive(Debug, thiserror::Error)]
 pub enum UserFileError {
-    /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The content is not what this version writes.
-    #[error("{path} is corrupt: {detail}; it was left as it is")]
-    Corrupt {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        detail: String,
-    },
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A name or password that is not allowed.
     #[error("{0}")]
     Refused(&'static str),
@@ -65,6 +53,9 @@ pub struct StoredUser {
     pub name: String,
     /// Roles in the order in which they were given.
     pub roles: Vec<Role>,
+    /// The default bucket for clients that cannot select one, where an administrator overrides the
+    /// one that follows from the roles.
+    pub bucket: Option<String>,
     pub(super) verifiers: Vec<Verifier>,
 }
 
@@ -80,7 +71,7 @@ pub struct UserFile {
 struct Document {
     format: String,
     version: u32,
-    /// Key for the salts of users who do not exist, so that they stay the same over restarts.
+    /// Key for the salts of unknown users, so that these salts stay the same over restarts.
     unknown_user_key: String,
     users: Vec<DocumentUser>,
 }
@@ -90,11 +81,13 @@ struct Document {
 struct DocumentUser {
     name: String,
     roles: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bucket: Option<String>,
     verifiers: BTreeMap<String, StoredVerifier>,
 }
 
 impl StoredUser {
-    /// Makes a user from a password. A tenth of a second of key derivation.
+    /// Creates a user from a password. Takes a tenth of a second of key derivation.
     pub fn new(name: &str, password: &[u8], roles: Vec<Role>) -> Result<StoredUser, UserFileError> {
         check_name(name)?;
         check_password(password)?;
@@ -103,12 +96,23 @@ impl StoredUser {
         }
         let verifiers =
             ScramHash::ALL.map(|hash| Verifier::derive_new(hash, password)).into_iter().collect();
-        Ok(StoredUser { name: name.to_owned(), roles, verifiers })
+        Ok(StoredUser { name: name.to_owned(), roles, bucket: None, verifiers })
+    }
+
+    /// The same user with a default bucket for clients that cannot select one.
+    pub fn with_bucket(self, bucket: &str) -> Result<StoredUser, UserFileError> {
+        if !is_bucket_name(bucket) {
+            return Err(UserFileError::Refused("this is not the name of a bucket"));
+        }
+        if !Access::new(self.roles.clone()).reaches(bucket) {
+            return Err(UserFileError::Refused("the user's roles give no right in this bucket"));
+        }
+        Ok(StoredUser { bucket: Some(bucket.to_owned()), ..self })
     }
 }
 
 impl UserFile {
-    /// Where the users of a data directory are.
+    /// Path of the users file in a data directory.
     pub fn path(data_dir: &Path) -> PathBuf {
         data_dir.join(FILE_NAME)
     }
@@ -118,22 +122,21 @@ impl UserFile {
         let path = UserFile::path(data_dir);
         match fs::read_to_string(&path) {
             Ok(text) => {
-                UserFile::parse(&text).map_err(|detail| UserFileError::Corrupt { path, detail })
+                UserFile::parse(&text).map_err(|detail| FileError::corrupt(&path, detail).into())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UserFile::empty()),
-            Err(source) => Err(UserFileError::Io { action: "read", path, source }),
+            Err(error) => Err(FileError::io("read", &path, error).into()),
         }
     }
 
-    /// Reads, changes and replaces the users of a data directory under the lock file. Nothing is
-    /// written when `change` changes nothing, which it says by `false`.
+    /// Reads, changes and replaces the users of a data directory under the lock file. `change`
+    /// returns `false` when it changed nothing; then nothing is written.
     pub fn edit(
         data_dir: &Path,
         change: impl FnOnce(&mut UserFile) -> bool,
     ) -> Result<bool, UserFileError> {
         let lock_path = data_dir.join(LOCK_NAME);
-        let lock_failed =
-            |source| UserFileError::Io { action: "lock", path: lock_path.clone(), source };
+        let lock_failed = |error| FileError::io("lock", &lock_path, error);
         let lock = File::create(&lock_path).map_err(lock_failed)?;
         lock.lock().map_err(lock_failed)?;
 
@@ -142,7 +145,7 @@ impl UserFile {
         if changed {
             let path = UserFile::path(data_dir);
             write_atomically(&path, file.to_text().as_bytes(), 0o600)
-                .map_err(|source| UserFileError::Io { action: "write", path, source })?;
+                .map_err(|error| FileError::io("write", &path, error))?;
         }
         Ok(changed)
     }
@@ -194,6 +197,7 @@ impl UserFile {
         let users = self.users.values().map(|user| DocumentUser {
             name: user.name.clone(),
             roles: user.roles.iter().map(Role::to_string).collect(),
+            bucket: user.bucket.clone(),
             verifiers: user
                 .verifiers
                 .iter()
@@ -228,7 +232,7 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
             .ok_or_else(|| format!("no verifier for {}", hash.mechanism()))?;
         verifiers.push(Verifier::from_stored(hash, stored)?);
     }
-    Ok(StoredUser { name: entry.name.clone(), roles, verifiers })
+    Ok(StoredUser { name: entry.name.clone(), roles, bucket: entry.bucket.clone(), verifiers })
 }
 
 fn check_name(name: &str) -> Result<(), UserFileError> {

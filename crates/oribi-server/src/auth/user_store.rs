@@ -1,21 +1,21 @@
 //! The users of a running server.
 //!
 //! Owns: the table in force, its reload when `users.json` changes, development mode, the cache of
-//! passwords already checked, and the count of failures. Invariants:
-//! 1. A look-up costs the same for a known and an unknown name, and gives something to verify in
-//!    both cases; the unknown one can never succeed.
-//! 2. Development mode can end while the server runs (the first user was added) but never begin:
-//!    when the last user is removed nobody gets in until a restart, because the server may by then
-//!    listen on a public address.
+//! verified passwords, and the count of failures. Invariants:
+//! 1. A look-up costs the same for a known and an unknown name, and returns something to verify in
+//!    both cases; verification of an unknown name never succeeds.
+//! 2. Development mode can end while the server runs (an administrator adds the first user) but
+//!    never begin. When the last user is removed, no login succeeds until a restart, because the
+//!    server may listen on a public address by then.
 //! 3. A file that became unreadable leaves the table as it was.
+//! 4. Every change of the table changes its generation, so that workers notice it and update the
+//!    rights of open connections.
 //!
-//! 4. Every change of the table changes its generation, so that workers notice it and bring the
-//!    connections that are open up to date.
-//!
-//! Callers: `sasl`, the admin HTTP, and the workers' deadline scans, which also cause the reload while
-//! nobody logs in.
+//! Callers: `sasl`, the admin HTTP, and the workers' deadline scans, which also trigger the reload
+//! when there are no logins.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,30 +34,31 @@ use super::verifier::{ITERATIONS, SALT_BYTES, ScramHash, Verifier};
 
 /// The user of development mode.
 pub const DEVELOPMENT_NAME: &str = "Administrator";
-/// The password of development mode, public knowledge.
+/// The password of development mode. It is public.
 pub const DEVELOPMENT_PASSWORD: &str = "password";
 /// Name of the identity of clients that do not authenticate, in development mode.
 pub const ANONYMOUS_NAME: &str = "(anonymous)";
 
-/// What they may do in bucket `default`: memcached's clients reset statistics, too.
+/// Privileges of the anonymous identity in bucket `default`. memcached's clients also reset
+/// statistics.
 const ANONYMOUS_PRIVILEGES: PrivilegeSet =
     PrivilegeSet::READ_WRITE.and(PrivilegeSet::of(&[Privilege::Stats]));
 
-/// Rounds for the development password: the smallest number every client accepts, since there is no
-/// secret to protect.
-const DEVELOPMENT_ITERATIONS: u32 = 4096;
+/// Rounds for the development password: the smallest number that every client accepts, because
+/// there is no secret to protect.
+const DEVELOPMENT_ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).expect("not zero");
 
-/// At most one failure is logged in this time; the others are counted.
+/// Minimum time between two logged failures; failures in between are counted only.
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Users, and everything needed to check them.
+/// Users, and the state needed to verify them.
 pub struct UserStore {
     data_dir: Option<PathBuf>,
     table: ArcSwap<UserTable>,
     loaded_stamp: Mutex<Option<FileStamp>>,
     /// How often the table was replaced.
     generation: AtomicU64,
-    /// Key of the password cache; the cache is worthless outside this process.
+    /// Key of the password cache; it makes the cache useless outside this process.
     cache_key: [u8; 32],
     failures: AtomicU64,
     failure_log: Mutex<FailureLog>,
@@ -75,16 +76,16 @@ struct FailureLog {
 struct UserTable {
     users: HashMap<String, Arc<User>>,
     unknown_user_key: Vec<u8>,
-    iterations: u32,
+    iterations: NonZeroU32,
     anonymous: Option<Arc<Identity>>,
 }
 
-/// A user to verify; perhaps one who does not exist.
+/// A user to verify, known or unknown.
 pub(super) struct User {
     identity: Arc<Identity>,
     known: bool,
     secret: Secret,
-    /// Keyed hash of the password that was last found right.
+    /// Keyed hash of the last password that was verified.
     cached_password: Mutex<Option<Vec<u8>>>,
 }
 
@@ -118,8 +119,8 @@ impl UserStore {
         self.table.load().anonymous.clone()
     }
 
-    /// Checks a name and password (HTTP Basic). Blocks for milliseconds unless the same password was
-    /// right before.
+    /// Verifies a name and password (HTTP Basic). Blocks for milliseconds unless the same password
+    /// was verified before.
     pub fn verify_basic(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
         self.reload_if_changed();
         if let Some(identity) = self.check_cached(name, password) {
@@ -132,20 +133,20 @@ impl UserStore {
         identity
     }
 
-    /// [`UserStore::verify_basic`] as far as it goes without key derivation: `None` means "ask
-    /// again with time", not "wrong".
+    /// The part of [`UserStore::verify_basic`] that needs no key derivation. `None` means "call
+    /// `verify_basic`", not "wrong password".
     pub fn verify_basic_cached(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
         self.reload_if_changed();
         self.check_cached(name, password)
     }
 
-    /// A user who has proved by other means, a certificate, to be the one of this name.
+    /// The user of this name, who has authenticated by other means, a certificate.
     pub fn certified(&self, name: &str) -> Option<Arc<Identity>> {
         self.reload_if_changed();
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
-    /// Differs from what it was before when the users have changed.
+    /// A number that changes whenever the users change.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -160,7 +161,7 @@ impl UserStore {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Takes over `users.json` when it is another file than the one loaded last.
+    /// Loads `users.json` when its stamp differs from that of the last load.
     pub(crate) fn reload_if_changed(&self) {
         let Some(data_dir) = &self.data_dir else { return };
         let stamp = file_stamp(data_dir);
@@ -177,19 +178,22 @@ impl UserStore {
                 self.table.store(Arc::new(table));
                 self.generation.fetch_add(1, Ordering::Release);
             }
-            Err(error) => tracing::warn!(%error, "kept the users loaded before"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot reload the users file; the users loaded before stay")
+            }
         }
     }
 
-    /// The user of this name, or one that looks the same to a client but fails in the end.
+    /// The user of this name, or for an unknown name a user that looks the same to a client but
+    /// always fails.
     pub(super) fn find(&self, name: &str) -> Arc<User> {
         let table = self.table.load();
-        // Made in both cases, so that the time taken does not tell which one it was.
+        // Made in both cases, so that timing does not reveal whether the user exists.
         let unknown = table.unknown_user(name);
         table.users.get(name).map_or(unknown, Arc::clone)
     }
 
-    /// The identity when this password was found right before; costs one HMAC.
+    /// The identity, when this password was verified before; costs one HMAC.
     pub(super) fn check_cached(&self, name: &str, password: &[u8]) -> Option<Arc<Identity>> {
         let tag = ScramHash::Sha256.hmac(&self.cache_key, password);
         let table = self.table.load();
@@ -225,7 +229,7 @@ impl UserStore {
             log.last = Some(now);
             std::mem::take(&mut log.suppressed)
         };
-        // Both come from the network: shortened, and escaped by the debug form.
+        // Both come from the network: truncated here, and escaped by the debug form.
         let mechanism: String = mechanism.chars().take(24).collect();
         let name: String = name.chars().take(64).collect();
         tracing::info!(?mechanism, ?name, suppressed, "authentication failed");
@@ -251,8 +255,9 @@ impl UserStore {
 impl UserTable {
     fn of_file(file: &UserFile) -> UserTable {
         let users = file.users().map(|stored| {
+            let access = Access::new(stored.roles.clone());
             let identity =
-                Identity { name: stored.name.clone(), access: Access::new(stored.roles.clone()) };
+                Identity { name: stored.name.clone(), access, bucket: stored.bucket.clone() };
             let user = User::new(identity, true, Secret::Stored(stored.verifiers.clone()));
             (stored.name.clone(), Arc::new(user))
         });
@@ -264,15 +269,19 @@ impl UserTable {
         }
     }
 
-    /// The development user. Nothing is derived here, because the server has to start fast.
+    /// The development user. Nothing is derived here, so that the server starts fast.
     fn development() -> UserTable {
         let secret = ScramHash::ALL.map(|hash| (hash, random_bytes(), OnceLock::new()));
-        let identity =
-            Identity { name: DEVELOPMENT_NAME.to_owned(), access: Access::new(vec![Role::Admin]) };
+        let identity = Identity {
+            name: DEVELOPMENT_NAME.to_owned(),
+            access: Access::new(vec![Role::Admin]),
+            bucket: None,
+        };
         let user = User::new(identity, true, Secret::Development(secret.into_iter().collect()));
         let anonymous = Identity {
             name: ANONYMOUS_NAME.to_owned(),
             access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, Place::bucket("default"))]),
+            bucket: None,
         };
         UserTable {
             users: HashMap::from([(DEVELOPMENT_NAME.to_owned(), Arc::new(user))]),
@@ -287,7 +296,7 @@ impl UserTable {
             let key = &self.unknown_user_key;
             Verifier::of_unknown_user(hash, key, name.as_bytes(), self.iterations)
         });
-        let identity = Identity { name: name.to_owned(), access: Access::default() };
+        let identity = Identity { name: name.to_owned(), access: Access::default(), bucket: None };
         Arc::new(User::new(identity, false, Secret::Stored(verifiers.into_iter().collect())))
     }
 }
@@ -320,7 +329,7 @@ impl User {
     }
 
     /// What SCRAM's server-first needs, without deriving anything.
-    pub(super) fn salt_and_iterations(&self, hash: ScramHash) -> (Vec<u8>, u32) {
+    pub(super) fn salt_and_iterations(&self, hash: ScramHash) -> (Vec<u8>, NonZeroU32) {
         match &self.secret {
             Secret::Stored(_) => {
                 let verifier = self.verifier(hash);
@@ -333,7 +342,7 @@ impl User {
         }
     }
 
-    /// The verifier for a hash function, derived now if this is the first time it is needed.
+    /// The verifier for a hash function, derived on first use.
     pub(super) fn verifier(&self, hash: ScramHash) -> &Verifier {
         match &self.secret {
             Secret::Stored(verifiers) => of_hash(verifiers, |verifier| verifier.hash == hash),

@@ -1,26 +1,27 @@
-//! What is stored instead of a password: the SCRAM verifier of RFC 5802 section 3.
+//! The SCRAM verifier of RFC 5802 section 3, which is stored instead of a password.
 //!
 //! Owns: the three hash functions behind one enum, key derivation, and the two checks made with a
-//! verifier (a client proof, a plain password). Invariants: comparisons take constant time; the
-//! length of every key is the hash's length, checked when a verifier comes from a file. Callers:
-//! `scram`, `user_file`, `user_store`. It does not do SASLprep: passwords are the bytes the client
-//! sends, as the official clients do.
+//! verifier (a client proof, a plain password). Invariants: comparisons take constant time; every
+//! key is as long as the hash, which is checked when a verifier comes from a file. Callers:
+//! `scram`, `user_file`, `user_store`. This module does not do SASLprep: a password is the bytes
+//! that the client sends, as with the official clients.
+
+use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, KeyInit, Mac};
+use ring::{digest, hmac, pbkdf2};
 use serde::{Deserialize, Serialize};
-use sha1::Sha1;
-use sha2::{Digest, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 
 use super::random_bytes;
 
-/// PBKDF2 rounds of new verifiers. RFC 7677 asks for at least 4096; the client pays the same number
-/// at every connect, which is why it is not the much larger number advised for passwords at rest.
-pub(super) const ITERATIONS: u32 = 15_000;
+/// PBKDF2 rounds of new verifiers. RFC 7677 asks for at least 4096. The client pays the same number
+/// at every connect, so this is not the much larger number advised for passwords at rest.
+pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(15_000).expect("not zero");
 
-/// Rounds above this in a users file are taken for damage: one login would cost seconds.
+/// Upper limit of rounds in a users file. A larger number counts as damage: one login would take
+/// seconds.
 const ITERATIONS_MAX: u32 = 10_000_000;
 
 /// Bytes of a new salt.
@@ -38,7 +39,8 @@ impl ScramHash {
     /// Every hash function, in the order in which verifiers are listed in a users file.
     pub(super) const ALL: [ScramHash; 3] = [ScramHash::Sha512, ScramHash::Sha256, ScramHash::Sha1];
 
-    /// Name of the SASL mechanism on the wire: without a dash before the digits, other than in the RFC.
+    /// Name of the SASL mechanism on the wire. Unlike the RFC's names, it has no dash before the
+    /// digits.
     pub(super) fn mechanism(self) -> &'static str {
         match self {
             ScramHash::Sha1 => "SCRAM-SHA1",
@@ -52,62 +54,56 @@ impl ScramHash {
         ScramHash::ALL.into_iter().find(|hash| hash.mechanism().as_bytes() == name)
     }
 
-    pub(super) fn output_bytes(self) -> usize {
+    fn hmac_algorithm(self) -> hmac::Algorithm {
         match self {
-            ScramHash::Sha1 => 20,
-            ScramHash::Sha256 => 32,
-            ScramHash::Sha512 => 64,
+            ScramHash::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            ScramHash::Sha256 => hmac::HMAC_SHA256,
+            ScramHash::Sha512 => hmac::HMAC_SHA512,
         }
+    }
+
+    fn digest_algorithm(self) -> &'static digest::Algorithm {
+        self.hmac_algorithm().digest_algorithm()
+    }
+
+    pub(super) fn output_bytes(self) -> usize {
+        self.digest_algorithm().output_len()
     }
 
     /// `HMAC(key, message)`.
     pub(super) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
-        fn with<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Vec<u8> {
-            let mut mac =
-                <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of every length");
-            mac.update(message);
-            mac.finalize().into_bytes().to_vec()
-        }
-        match self {
-            ScramHash::Sha1 => with::<Hmac<Sha1>>(key, message),
-            ScramHash::Sha256 => with::<Hmac<Sha256>>(key, message),
-            ScramHash::Sha512 => with::<Hmac<Sha512>>(key, message),
-        }
+        hmac::sign(&hmac::Key::new(self.hmac_algorithm(), key), message).as_ref().to_vec()
     }
 
     /// `H(message)`.
     pub(super) fn digest(self, message: &[u8]) -> Vec<u8> {
-        match self {
-            ScramHash::Sha1 => Sha1::digest(message).to_vec(),
-            ScramHash::Sha256 => Sha256::digest(message).to_vec(),
-            ScramHash::Sha512 => Sha512::digest(message).to_vec(),
-        }
+        digest::digest(self.digest_algorithm(), message).as_ref().to_vec()
     }
 
     /// `Hi(password, salt, iterations)`, which is PBKDF2 with one block. Milliseconds of work.
-    fn salted_password(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
-        let mut output = vec![0u8; self.output_bytes()];
-        match self {
-            ScramHash::Sha1 => {
-                pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut output);
-            }
-            ScramHash::Sha256 => {
-                pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut output);
-            }
-            ScramHash::Sha512 => {
-                pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut output);
-            }
-        }
+    pub(super) fn salted_password(
+        self,
+        password: &[u8],
+        salt: &[u8],
+        iterations: NonZeroU32,
+    ) -> Vec<u8> {
+        let algorithm = match self {
+            ScramHash::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+            ScramHash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            ScramHash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+        };
+        let mut output = vec![0; self.output_bytes()];
+        pbkdf2::derive(algorithm, iterations, salt, password, &mut output);
         output
     }
 }
 
-/// What proves a password without holding it.
+/// Verifies a password without holding it.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Verifier {
     pub(super) hash: ScramHash,
     pub(super) salt: Vec<u8>,
-    pub(super) iterations: u32,
+    pub(super) iterations: NonZeroU32,
     stored_key: Vec<u8>,
     server_key: Vec<u8>,
 }
@@ -128,7 +124,7 @@ impl Verifier {
         hash: ScramHash,
         password: &[u8],
         salt: &[u8],
-        iterations: u32,
+        iterations: NonZeroU32,
     ) -> Verifier {
         let salted_password = hash.salted_password(password, salt, iterations);
         let client_key = hash.hmac(&salted_password, b"Client Key");
@@ -146,13 +142,13 @@ impl Verifier {
         Verifier::derive(hash, password, &random_bytes::<SALT_BYTES>(), ITERATIONS)
     }
 
-    /// The verifier of a user who does not exist: its salt depends on nothing but the key and the
-    /// name, so that asking twice does not tell; its keys are random, so that no proof fits.
+    /// The verifier of a user who does not exist. Its salt depends only on the key and the name, so
+    /// repeated requests reveal nothing. Its keys are random, so no proof matches.
     pub(super) fn of_unknown_user(
         hash: ScramHash,
         key: &[u8],
         name: &[u8],
-        iterations: u32,
+        iterations: NonZeroU32,
     ) -> Verifier {
         let mut message = hash.mechanism().as_bytes().to_vec();
         message.push(0);
@@ -182,7 +178,7 @@ impl Verifier {
         matches.then_some(server_signature)
     }
 
-    /// Checks a plain password by deriving from it again. Milliseconds of work.
+    /// Verifies a plain password by deriving the keys again. Takes milliseconds.
     pub(super) fn check_password(&self, password: &[u8]) -> bool {
         let other = Verifier::derive(self.hash, password, &self.salt, self.iterations);
         other.stored_key.ct_eq(&self.stored_key).into()
@@ -191,7 +187,7 @@ impl Verifier {
     pub(super) fn to_stored(&self) -> StoredVerifier {
         StoredVerifier {
             salt: BASE64.encode(&self.salt),
-            iterations: self.iterations,
+            iterations: self.iterations.get(),
             stored_key: BASE64.encode(&self.stored_key),
             server_key: BASE64.encode(&self.server_key),
         }
@@ -205,10 +201,13 @@ impl Verifier {
         let decode = |what: &str, text: &str| {
             BASE64.decode(text).map_err(|_| format!("{} {what} is not base64", hash.mechanism()))
         };
+        let iterations = NonZeroU32::new(stored.iterations)
+            .filter(|iterations| iterations.get() <= ITERATIONS_MAX)
+            .ok_or_else(|| format!("{} has {} iterations", hash.mechanism(), stored.iterations))?;
         let verifier = Verifier {
             hash,
             salt: decode("salt", &stored.salt)?,
-            iterations: stored.iterations,
+            iterations,
             stored_key: decode("stored_key", &stored.stored_key)?,
             server_key: decode("server_key", &stored.server_key)?,
         };
@@ -217,9 +216,6 @@ impl Verifier {
             && !verifier.salt.is_empty();
         if !lengths_fit {
             return Err(format!("{} has a key or salt of the wrong length", hash.mechanism()));
-        }
-        if verifier.iterations == 0 || verifier.iterations > ITERATIONS_MAX {
-            return Err(format!("{} has {} iterations", hash.mechanism(), verifier.iterations));
         }
         Ok(verifier)
     }

@@ -1,7 +1,7 @@
-//! What a bucket does about compression, by name.
+//! Names of the compression modes.
 //!
-//! Owns: the names of the modes, which settings, `bucket.json`, the HTTP interface and STAT share. What they
-//! mean is [`CompressionMode`]'s.
+//! Owns: the names, which settings, `bucket.json`, the HTTP interface and STAT share.
+//! [`CompressionMode`] defines their meaning.
 
 use oribi_engine::compression::CompressionMode;
 
@@ -14,7 +14,7 @@ pub fn mode_named(name: &str) -> Option<CompressionMode> {
     [Off, Passive, Active].into_iter().find(|mode| name_of(*mode) == name)
 }
 
-/// Its name.
+/// The name of a mode.
 pub fn name_of(mode: CompressionMode) -> &'static str {
     match mode {
         CompressionMode::Off => COMPRESSION_NAMES[0],

@@ -1,8 +1,8 @@
-//! How a bucket resolves conflicts, by name.
+//! Names of the conflict resolutions.
 //!
-//! Owns: the names, which settings, `bucket.json` and the HTTP interface share. What they mean is
-//! [`ConflictResolution`]'s. It is fixed when a bucket is created: versions that were kept by one rule cannot be compared by
-//! the other.
+//! Owns: the names, which settings, `bucket.json` and the HTTP interface share;
+//! [`ConflictResolution`] defines their meaning. A bucket's resolution is fixed at its creation,
+//! because versions kept by one rule cannot be compared by the other.
 
 use oribi_engine::ConflictResolution;
 
@@ -15,7 +15,7 @@ pub fn resolution_named(name: &str) -> Option<ConflictResolution> {
     [Seqno, LastWriteWins].into_iter().find(|resolution| name_of(*resolution) == name)
 }
 
-/// Its name.
+/// The name of a resolution.
 pub fn name_of(resolution: ConflictResolution) -> &'static str {
     match resolution {
         ConflictResolution::Seqno => CONFLICT_RESOLUTION_NAMES[0],

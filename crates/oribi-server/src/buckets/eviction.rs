@@ -1,7 +1,7 @@
-//! What leaves memory when a bucket runs short of it, by name.
+//! Names of the eviction policies.
 //!
-//! Owns: the names that settings and `bucket.json` use, those of Couchbase's HTTP interface, and those
-//! of its STAT. What they mean is [`EvictionPolicy`]'s.
+//! Owns: the names that settings and `bucket.json` use, those of Couchbase's HTTP interface, and
+//! those of its STAT. [`EvictionPolicy`] defines their meaning.
 
 use oribi_engine::EvictionPolicy;
 
@@ -52,7 +52,7 @@ pub fn from_setting(name: &str) -> Option<EvictionPolicy> {
     NAMES.iter().find(|names| names.setting == name).map(|names| names.policy)
 }
 
-/// Its name in settings.
+/// The policy's name in settings.
 pub fn setting_name(policy: EvictionPolicy) -> &'static str {
     names(policy).setting
 }
@@ -62,12 +62,12 @@ pub(crate) fn from_http(name: &str) -> Option<EvictionPolicy> {
     NAMES.iter().find(|names| names.http == name).map(|names| names.policy)
 }
 
-/// Its name as `evictionPolicy`.
+/// The policy's name as `evictionPolicy`.
 pub(crate) fn http_name(policy: EvictionPolicy) -> &'static str {
     names(policy).http
 }
 
-/// Its name in STAT.
+/// The policy's name in STAT.
 pub(crate) fn stat_name(policy: EvictionPolicy) -> &'static str {
     names(policy).stat
 }

@@ -1,7 +1,8 @@
-//! `bucket.json`: what a bucket was given at its creation, and what was changed since.
+//! `bucket.json`: the options of a bucket at its creation, and their later changes.
 //!
-//! Owns: the form of the file. Invariants: it is written whole and durably, or not at all; a file that is not
-//! understood is reported and never overwritten. Called when a bucket is created, opened or changed.
+//! Owns: the format of the file. Invariants: the file is written whole and durably, or not at all;
+//! a file that cannot be parsed is reported and never overwritten. Called when a bucket is created,
+//! opened or changed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +10,16 @@ use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    BucketError, BucketHandle, BucketStorage, MIB, compression, conflict, eviction, io_error,
-};
+use super::{BucketHandle, BucketStorage, DurabilityMin, compression, conflict, eviction};
 use crate::data_dir::write_atomically;
+use crate::file_error::FileError;
 
 /// Its name in the bucket's directory.
 pub(super) const BUCKET_FILE: &str = "bucket.json";
-pub(super) const BUCKET_FILE_MODE: u32 = 0o600;
+const BUCKET_FILE_MODE: u32 = 0o600;
 const VERSION: u32 = 1;
+/// The file counts memory in MiB.
+pub(super) const MIB: u64 = 1 << 20;
 
 /// Content of the file.
 #[derive(Serialize, Deserialize)]
@@ -26,21 +28,23 @@ pub(super) struct BucketFile {
     version: u32,
     pub(super) name: String,
     pub(super) uuid: String,
-    /// Missing in files of the first release, whose buckets are all embedded.
-    #[serde(default = "BucketStorage::unnamed")]
     pub(super) storage: BucketStorage,
     pub(super) vbuckets: u16,
     pub(super) memory_quota_mib: u64,
-    /// Missing in files of the first releases, which evicted nothing; they get what a new bucket gets.
+    /// Missing in files of the first releases, which had no eviction; such buckets get the default
+    /// of a new bucket.
     #[serde(default)]
     eviction: Option<String>,
-    /// Missing in files of the first releases, which did not know compressed values.
+    /// Missing in files of the first releases, which had no compressed values.
     #[serde(default)]
     compression_mode: Option<String>,
-    /// Missing in files of the first releases, which compared nothing.
+    /// Missing in files of the first releases, which had no conflict resolution.
     #[serde(default)]
     conflict_resolution: Option<String>,
     pub(super) flush_enabled: bool,
+    /// Missing when it is the default.
+    #[serde(default, skip_serializing_if = "DurabilityMin::is_default")]
+    pub(super) durability_min: DurabilityMin,
 }
 
 impl BucketFile {
@@ -57,6 +61,7 @@ impl BucketFile {
             compression_mode: Some(compression::name_of(options.compression).to_owned()),
             conflict_resolution: Some(conflict::name_of(options.conflict_resolution).to_owned()),
             flush_enabled: options.flush_enabled,
+            durability_min: options.durability_min,
         }
     }
 
@@ -80,10 +85,11 @@ impl BucketFile {
                 Some(conflict::name_of(resolution).to_owned())
             },
             flush_enabled: handle.bucket().is_flush_enabled(),
+            durability_min: handle.durability_min(),
         }
     }
 
-    /// Its text.
+    /// The file's text.
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("plain struct")
     }
@@ -93,14 +99,13 @@ impl BucketFile {
         directory.join(BUCKET_FILE)
     }
 
-    /// Understands the file of bucket `name`, which stands in `directory`.
+    /// Parses the file of bucket `name`, which is in `directory`.
     pub(super) fn parse(
         json: &[u8],
         name: &str,
         directory: &Path,
-    ) -> Result<BucketFile, BucketError> {
-        let corrupt =
-            |detail: String| BucketError::Corrupt { path: BucketFile::path(directory), detail };
+    ) -> Result<BucketFile, FileError> {
+        let corrupt = |detail: String| FileError::corrupt(&BucketFile::path(directory), detail);
         let file: BucketFile =
             serde_json::from_slice(json).map_err(|error| corrupt(error.to_string()))?;
         if file.version != VERSION {
@@ -116,10 +121,11 @@ impl BucketFile {
     }
 
     /// Writes the file into `directory`. Durable when it returns.
-    pub(super) fn write(&self, directory: &Path) -> Result<(), BucketError> {
+    pub(super) fn write(&self, directory: &Path) -> Result<(), FileError> {
         let json = self.to_json();
         let path = BucketFile::path(directory);
-        write_atomically(&path, &json, BUCKET_FILE_MODE).map_err(|e| io_error("write", &path, e))
+        write_atomically(&path, &json, BUCKET_FILE_MODE)
+            .map_err(|error| FileError::io("write", &path, error))
     }
 
     /// The mode in the file, or the default one.
@@ -152,10 +158,10 @@ impl BucketFile {
     }
 }
 
-/// How the bucket in a directory is stored. A file that is missing or cannot be understood says nothing,
-/// and the store then says itself whether it is one of the oldest kind.
+/// The storage of the bucket in a directory. A file that is missing or cannot be parsed does not
+/// decide; the store then reports itself whether it is a log.
 pub(crate) fn storage_in(directory: &Path) -> BucketStorage {
     let json = std::fs::read(BucketFile::path(directory)).unwrap_or_default();
     let file: Option<BucketFile> = serde_json::from_slice(&json).ok();
-    file.map_or_else(BucketStorage::unnamed, |file| file.storage)
+    file.map_or(BucketStorage::Log, |file| file.storage)
 }

@@ -1,9 +1,9 @@
-//! An open bucket: the engine's part and what the server keeps beside it.
+//! An open bucket: the engine's bucket and the server's state for it.
 //!
-//! Owns: the bucket's threads until it is stopped, the mark that it was deleted, and the counters of what
-//! workers did to it. Invariant: the clean-shutdown marker is written only after the threads have flushed
-//! everything and ended. Connections hold a handle for as long as they have the bucket selected, so it
-//! may outlive its place in the registry.
+//! Owns: the bucket's threads until it is stopped, the mark that it was deleted, and the workers'
+//! operation counters for it. Invariant: the clean-shutdown marker is written only after the
+//! threads have flushed everything and ended. Connections hold a handle for as long as they have
+//! the bucket selected, so it may outlive its place in the registry.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,16 @@ use oribi_engine::{Bucket, BucketThreads, ConflictResolution, FetchOutcome};
 use oribi_storage::StoreError;
 use parking_lot::Mutex;
 
-use super::file::BUCKET_FILE_MODE;
-use super::{BucketStorage, CLEAN_SHUTDOWN_FILE};
+use super::durability::DurabilityMinCell;
+use super::{BucketStorage, DurabilityMin};
 use crate::counters::bucket::BucketOperations;
 use crate::data_dir::write_atomically;
+use crate::producer::registry::Producers;
 use crate::range_scans::RangeScans;
+
+/// The marker of a clean shutdown by the last server.
+pub(super) const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
+const MARKER_MODE: u32 = 0o600;
 
 /// An open bucket.
 pub struct BucketHandle {
@@ -25,13 +30,15 @@ pub struct BucketHandle {
     pub(super) storage: BucketStorage,
     pub(super) threads: Mutex<Option<BucketThreads>>,
     pub(super) is_deleted: AtomicBool,
-    /// Fetches from the store fail, and that was logged.
+    /// True after a fetch from the store failed and that was logged.
     pub(super) fetches_fail: AtomicBool,
     pub(super) operations: BucketOperations,
     pub(super) range_scans: RangeScans,
-    /// Set once, when the bucket is opened; by revision if it is not.
+    pub(super) producers: Producers,
+    /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
-    /// `None` for a bucket that lives in memory only.
+    pub(super) durability_min: DurabilityMinCell,
+    /// `None` for a bucket in memory only.
     pub(super) directory: Option<PathBuf>,
 }
 
@@ -41,7 +48,7 @@ impl BucketHandle {
         &self.bucket
     }
 
-    /// Name that clients select.
+    /// The name that clients select.
     pub fn name(&self) -> &str {
         &self.bucket.config().name
     }
@@ -51,12 +58,17 @@ impl BucketHandle {
         &self.storage
     }
 
-    /// What decides which of two versions from different clusters stays.
+    /// How the bucket resolves conflicts between versions from different clusters.
     pub fn conflict_resolution(&self) -> ConflictResolution {
         self.conflict_resolution.get().copied().unwrap_or_default()
     }
 
-    /// Says so, once.
+    /// The bucket's minimum durability.
+    pub fn durability_min(&self) -> DurabilityMin {
+        self.durability_min.get()
+    }
+
+    /// Sets the resolution, once.
     pub(crate) fn set_conflict_resolution(&self, resolution: ConflictResolution) {
         let _ = self.conflict_resolution.set(resolution);
     }
@@ -66,10 +78,10 @@ impl BucketHandle {
         self.storage == BucketStorage::Memory
     }
 
-    /// What clients call a bucket of this kind of storage.
+    /// The bucket type that clients see for this kind of storage.
     pub fn bucket_type(&self) -> &'static str {
         match &self.storage {
-            BucketStorage::Embedded | BucketStorage::Log | BucketStorage::Kudu(_) => "membase",
+            BucketStorage::Log | BucketStorage::Kudu(_) => "membase",
             BucketStorage::Memory => "ephemeral",
         }
     }
@@ -79,7 +91,7 @@ impl BucketHandle {
         self.bucket.config().vbuckets
     }
 
-    /// What the workers did to it.
+    /// The workers' operation counters for the bucket.
     pub fn operations(&self) -> &BucketOperations {
         &self.operations
     }
@@ -89,10 +101,17 @@ impl BucketHandle {
         &self.range_scans
     }
 
-    /// Takes the bucket from connections that have it selected, and ends its scans.
+    /// The connections that follow its changes.
+    pub(crate) fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
+    /// Detaches the bucket from connections that have it selected, and ends its scans and the
+    /// connections that follow its changes.
     pub(super) fn mark_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
         self.range_scans.stop();
+        self.producers.wake_all();
     }
 
     /// True once the bucket was deleted; a connection that still has it selected has no bucket.
@@ -100,14 +119,21 @@ impl BucketHandle {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Logs when fetches from the store begin to fail, and when they succeed again.
+    /// True while fetches from the store fail.
+    #[cfg(test)]
+    pub(crate) fn fetches_fail(&self) -> bool {
+        self.fetches_fail.load(Ordering::Relaxed)
+    }
+
+    /// Logs when fetches from the store start to fail, and when they succeed again.
     pub(crate) fn note_fetch(&self, outcome: FetchOutcome) {
         let is_failure = outcome == FetchOutcome::Failed;
         if self.fetches_fail.load(Ordering::Relaxed) == is_failure {
             return;
         }
         let did_fail = self.fetches_fail.swap(is_failure, Ordering::Relaxed);
-        if is_failure && !did_fail && !self.is_deleted() {
+        let is_ending = self.is_deleted() || self.bucket.is_ending();
+        if is_failure && !did_fail && !is_ending {
             tracing::error!(
                 bucket = self.name(),
                 "documents cannot be read from the store; requests for them get a temporary failure"
@@ -117,14 +143,20 @@ impl BucketHandle {
         }
     }
 
-    /// Flushes, stops the threads and, if all went well, marks the shutdown as clean.
+    /// Announces that the bucket will be stopped: from now on nothing waits long for a store that
+    /// does not answer.
+    pub(super) fn end_waits(&self) {
+        self.bucket.end_waits();
+    }
+
+    /// Flushes, stops the threads and, on success, marks the shutdown as clean.
     pub(super) fn stop(&self) -> Result<(), StoreError> {
         self.range_scans.stop();
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         threads.stop()?;
         let Some(directory) = &self.directory else { return Ok(()) };
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
-        if let Err(error) = write_atomically(&marker, b"", BUCKET_FILE_MODE) {
+        if let Err(error) = write_atomically(&marker, b"", MARKER_MODE) {
             tracing::warn!(path = %marker.display(), %error, "cannot mark the clean shutdown");
         }
         Ok(())

@@ -1,49 +1,51 @@
-//! What can be chosen when a bucket is created, and what the settings say for those that are not asked.
+//! The options of a new bucket, and their defaults from the settings.
 //!
-//! Owns: the choices and which of them go together. Called by the registry of buckets, the admin HTTP and the
-//! cluster. It opens nothing.
+//! Owns: the options, and the rule for valid combinations. Callers: the registry of buckets, the
+//! admin HTTP and the cluster.
 
 use oribi_engine::compression::CompressionMode;
 use oribi_engine::{ConflictResolution, EvictionPolicy, Upkeep};
 
-use super::BucketStorage;
+use super::{BucketStorage, DurabilityMin};
 use crate::config::Settings;
 
-/// Where eviction begins and ends, in per cent of the quota.
+/// Start and end of eviction, in per cent of the quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Here it begins.
+    /// Eviction starts here.
     pub high: u8,
-    /// Here it ends.
+    /// Eviction ends here.
     pub low: u8,
 }
 
-/// What can be chosen when a bucket is created.
+/// Options of a bucket at its creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketOptions {
-    /// Where documents are kept.
+    /// Where documents are stored.
     pub storage: BucketStorage,
     /// Power of two up to 1024.
     pub vbuckets: u16,
     /// Memory for items, in MiB.
     pub memory_quota_mib: u64,
-    /// What is evicted when that runs short; by the storage when not set.
+    /// The eviction policy; the storage's default when not set.
     pub eviction: Option<EvictionPolicy>,
-    /// What is done about compression.
+    /// When values are compressed.
     pub compression: CompressionMode,
-    /// What decides which of two versions from different clusters stays.
+    /// How the bucket resolves conflicts between versions from different clusters.
     pub conflict_resolution: ConflictResolution,
+    /// The minimum durability that the bucket reports.
+    pub durability_min: DurabilityMin,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
     /// Pause between two commits when no durable write waits.
     pub flush_interval_ms: u64,
-    /// Parts of the quota, in per cent, at which eviction begins and ends.
+    /// Parts of the quota, in per cent, at which eviction starts and ends.
     pub watermarks_percent: Watermarks,
-    /// Work in the background.
+    /// Settings of background work.
     pub upkeep: Upkeep,
     /// Whether a damaged journal is accepted when the bucket is opened.
-    pub accepts_damaged_journal: bool,
-    /// Whether to wait for as long as a store behind a network cannot be reached.
+    pub accepts_damaged_log: bool,
+    /// Whether to wait without limit while a store behind a network is unreachable.
     pub waits_for_store: bool,
 }
 
@@ -57,6 +59,7 @@ impl BucketOptions {
             eviction: settings.eviction,
             compression: settings.compression_mode,
             conflict_resolution: settings.conflict_resolution,
+            durability_min: DurabilityMin::default(),
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
             watermarks_percent: Watermarks {
@@ -64,17 +67,17 @@ impl BucketOptions {
                 low: settings.low_watermark_percent,
             },
             upkeep: settings.upkeep(),
-            accepts_damaged_journal: settings.accept_damaged_journal,
+            accepts_damaged_log: settings.accept_damaged_log,
             waits_for_store: true,
         }
     }
 
-    /// What is evicted when memory runs short.
+    /// The eviction policy in force.
     pub fn eviction(&self) -> EvictionPolicy {
         self.eviction.unwrap_or_else(|| EvictionPolicy::for_storage(self.storage.of_engine()))
     }
 
-    /// True when what is to be evicted can be evicted with this storage.
+    /// True when the storage supports the eviction policy.
     pub fn are_possible(&self) -> bool {
         self.eviction().fits(self.storage.of_engine())
     }

@@ -1,14 +1,15 @@
-//! The agent: what a node does to be one of a cluster, over and over.
+//! The agent: the loop that makes a node part of a cluster.
 //!
-//! Owns: sessions. A session begins with a lease and ends when that is over; in between a tick looks at what stands
-//! in etcd and does what follows from it: registers the node, follows buckets, leads if nobody else does, shows the
-//! map to clients, hands over and takes over. A tick comes after every change in etcd, and every few seconds
-//! anyway, and may find anything half done: what it does is safe to do again. Whatever may wait long for a store is
-//! done beside it: the lease is renewed on a thread of its own (`renewal`), vbuckets are taken over (`taking`) and
-//! buckets opened and closed in the background. So a node that cannot reach a store goes on leading, and leaves when
-//! it is told to.
+//! Owns: sessions. A session begins and ends with a lease. In between, a tick reads etcd and acts
+//! on it: it registers the node, follows buckets, leads if no other node does, shows the map to
+//! clients, hands over and takes over. A tick follows every change in etcd, and runs every few
+//! seconds anyway. Each of its steps is safe to repeat, because it may find anything half done. All
+//! work that may wait long for a store runs beside it: renewal of the lease on its own thread
+//! (`renewal`), take-overs (`taking`), and opening and closing of buckets. So a node that cannot
+//! reach a store continues to lead, and leaves when told to.
 //!
-//! Invariant: what a session has begun and not ended is called off before the next one begins.
+//! Invariant: the work that a session began and did not finish is cancelled before the next session
+//! begins.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,20 +23,23 @@ use super::etcd::{Change, Condition, Etcd, EtcdError, KeyValue};
 use super::lease::NodeLease;
 use super::records::{Holder, Keys, MapRecord, NodeRecord, Place, token_of};
 use super::renewal::{RENEWALS, Renewed};
+use super::settings::ClusterSettings;
+use super::signals::{Signals, Stage};
 use super::taking::Takings;
-use super::{ClusterSettings, Signals, Stage};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::clock::wall_clock;
 use crate::cluster_config::{ClusterConfig, Placement, Topology};
-use crate::worker::wall_clock;
+use crate::cluster_identity::ClusterIdentity;
 
 /// Longest time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a tick or a session that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// Leases after which a node counts as one that cannot take vbuckets over. With much in its memory a store that is well
-/// takes some seconds.
+/// Number of leases after which a node counts as unable to take vbuckets over. A healthy store with
+/// much in its memory takes some seconds.
 const LEASES_IN_VAIN: u32 = 4;
-/// How long what is not flushed when the session ends may take to be: the store refuses what others have taken over.
+/// Longest time for flushing after the end of a session. The store refuses writes to vbuckets that
+/// others have taken over.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
 const FLUSH_LOOK: Duration = Duration::from_millis(20);
 
@@ -51,22 +55,23 @@ pub(super) struct Agent {
     pub(super) wake: Arc<Notify>,
     stage: watch::Sender<Stage>,
     renewed: watch::Sender<Option<Renewed>>,
-    /// Of the current session in etcd; 0 for none.
+    /// Lease of the current session in etcd; 0 for none.
     pub(super) lease_id: i64,
     pub(super) session: u64,
-    /// Uuids of open buckets that take part: their stores know whom to ask.
+    /// Uuids of open buckets that take part: their stores know how to check ownership.
     pub(super) followed: HashSet<String>,
-    /// Buckets, by name, that are being opened or closed.
+    /// Buckets, by name, that a background task opens or closes.
     pub(super) changing: HashMap<String, JoinHandle<()>>,
     pub(super) takings: Takings,
-    /// What went wrong last, so that it is logged once.
+    /// The last error, so that it is logged once.
     trouble: Option<String>,
 }
 
-/// What stands in etcd, understood.
+/// The parsed content of etcd.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) epoch: Option<i64>,
+    pub(super) identity: Option<KeyValue>,
     pub(super) nodes: BTreeMap<String, NodeRecord>,
     /// Lease of the node record that has this node's name.
     pub(super) own_lease: Option<i64>,
@@ -78,12 +83,12 @@ pub(super) struct View {
     pub(super) manifests: HashMap<String, KeyValue>,
     /// By uuid.
     pub(super) deleted: HashMap<String, KeyValue>,
-    /// Who may serve what.
+    /// Holder of each vbucket.
     pub(super) held: HashMap<Place, Holder>,
 }
 
 impl View {
-    /// Whether some session of the node of this name may serve a vbucket.
+    /// True when some session of the node of this name may serve a vbucket.
     pub(super) fn is_held_by(&self, node: &str, place: &Place) -> bool {
         self.held.get(place).is_some_and(|holder| holder.is_of(node))
     }
@@ -105,7 +110,7 @@ impl Agent {
             lease,
             buckets,
             config,
-            // Whoever opens a bucket in the background tries again.
+            // Opening in the background is retried.
             bucket_defaults: BucketOptions { waits_for_store: false, ..bucket_defaults },
             wake: signals.wake,
             stage: signals.stage,
@@ -123,22 +128,22 @@ impl Agent {
         *self.stage.borrow()
     }
 
-    /// Longest time that a request to etcd may take: two of them fit into a lease.
+    /// Longest time that a request to etcd may take: two requests fit into a lease.
     pub(super) fn limit(&self) -> Duration {
         Duration::from_secs(self.settings.lease_s) / RENEWALS
     }
 
-    /// How long vbuckets may be tried in vain to be taken over.
+    /// How long the node tries to take vbuckets over before it counts as unable.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_secs(self.settings.lease_s) * LEASES_IN_VAIN
     }
 
-    /// What this session writes where it holds something.
+    /// The value that this session writes into the keys that it holds.
     pub(super) fn token(&self) -> Vec<u8> {
         token_of(&self.settings.node.name, self.lease_id)
     }
 
-    /// Buckets that take part.
+    /// Open buckets that take part in the cluster.
     pub(super) fn shared_buckets(&self) -> Vec<Arc<BucketHandle>> {
         let is_shared = |handle: &Arc<BucketHandle>| handle.bucket().is_shared();
         self.buckets.list().into_iter().filter(is_shared).collect()
@@ -156,7 +161,7 @@ impl Agent {
             }
             self.give_everything_up().await;
             if self.stage() == Stage::Leaving {
-                // Whatever this node had is free, or will be when its lease is over.
+                // All keys of this node are free, or will be when its lease ends.
                 self.stage.send_replace(Stage::Left);
             }
             self.pause().await;
@@ -170,7 +175,7 @@ impl Agent {
 
     async fn session(&mut self) -> Result<(), EtcdError> {
         if self.lease_id != 0 {
-            // If that fails, what hangs on it goes when its time is up.
+            // If this fails, the keys disappear when the lease expires.
             drop(self.etcd.revoke(self.lease_id, self.limit()).await);
             self.lease_id = 0;
         }
@@ -204,7 +209,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Looks and does what follows; the revision that was looked at.
+    /// Reads etcd and acts on it; returns the revision that it read.
     async fn tick(&mut self) -> Result<i64, EtcdError> {
         let (entries, revision) = self.etcd.list(self.keys.all(), self.limit()).await?;
         let view = self.view(entries);
@@ -212,6 +217,10 @@ impl Agent {
             let epoch = wall_clock().unix_s().to_string().into_bytes();
             let put = [Change::Put(self.keys.epoch(), epoch, 0)];
             self.etcd.transact(&[Condition::Absent(self.keys.epoch())], &put, self.limit()).await?;
+            return Ok(revision);
+        }
+        if view.identity.is_none() {
+            self.found_identity().await?;
             return Ok(revision);
         }
         self.takings.review(self.patience(), &self.wake).await;
@@ -222,6 +231,14 @@ impl Agent {
         self.own(&view, is_member).await?;
         self.note_left(&view);
         Ok(revision)
+    }
+
+    /// Gives the cluster this node's identity, unless another node is faster.
+    async fn found_identity(&self) -> Result<(), EtcdError> {
+        let key = self.keys.identity();
+        let identity = serde_json::to_vec(&*self.config.identity()).expect("a plain struct");
+        let put = [Change::Put(key.clone(), identity, 0)];
+        self.etcd.transact(&[Condition::Absent(key)], &put, self.limit()).await.map(drop)
     }
 
     fn view(&self, entries: Vec<KeyValue>) -> View {
@@ -251,12 +268,14 @@ impl Agent {
                 view.map = understood(&entry).unwrap_or_default();
             } else if key == keys.epoch() {
                 view.epoch = understood(&entry);
+            } else if key == keys.identity() {
+                view.identity = Some(entry);
             }
         }
         view
     }
 
-    /// Keeps this node's record as it is to be. False while somebody else has the name.
+    /// Keeps this node's record up to date. False while another node has the name.
     async fn register(&mut self, view: &View) -> Result<bool, EtcdError> {
         let name = &self.settings.node.name;
         let (leaving, unable) =
@@ -284,26 +303,32 @@ impl Agent {
         Ok(self.etcd.transact(&conditions, &put, self.limit()).await?.is_some())
     }
 
-    /// Shows clients what was agreed on.
+    /// Shows the agreed topology to clients.
     fn show(&self, view: &View) {
         let Some(epoch) = view.epoch.filter(|_| view.map_revision > 0) else { return };
         let unsigned = |revision: i64| u64::try_from(revision).unwrap_or(0);
+        let named = view.identity.as_ref().map_or(0, |identity| identity.mod_revision);
+        let map_revision = view.map_revision.max(named);
         let placement = |(name, bucket): (&String, &super::records::MapBucket)| {
             let manifest = view.manifests.get(name).map_or(0, |manifest| manifest.mod_revision);
             let owners = bucket.owners.iter().map(|owner| Some(*owner)).collect();
-            let rev = unsigned(view.map_revision.max(manifest));
+            let rev = unsigned(map_revision.max(manifest));
             (name.clone(), Placement { owners, rev })
         };
+        if let Some(identity) = view.identity.as_ref().and_then(understood::<ClusterIdentity>) {
+            self.config.set_identity(identity);
+        }
         self.config.set_topology(Topology {
             epoch,
-            rev: unsigned(view.map_revision),
+            rev: unsigned(map_revision),
             nodes: view.map.nodes.iter().map(|node| node.record.named(&node.name)).collect(),
             this: self.settings.node.name.clone(),
             buckets: view.map.buckets.iter().map(placement).collect(),
         });
     }
 
-    /// A node that leaves has left when it has nothing more, or when there is nobody to take it.
+    /// A leaving node has left when it owns nothing more, or when no other node can take its
+    /// vbuckets.
     fn note_left(&self, view: &View) {
         if self.stage() != Stage::Leaving {
             return;
@@ -319,8 +344,8 @@ impl Agent {
         }
     }
 
-    /// Ends the session here, whatever etcd says. What was acknowledged and is not flushed yet still may be: a store
-    /// refuses it as soon as another node has taken over.
+    /// Ends the session here, whatever the state of etcd. Acknowledged writes that are not flushed
+    /// yet may still be flushed: a store refuses them as soon as another node has taken over.
     async fn give_everything_up(&self) {
         self.lease.end();
         self.takings.call_off_all();
@@ -347,7 +372,7 @@ impl Agent {
         }
     }
 
-    /// Until something changes, in etcd or here, or it is time to look again.
+    /// Waits for a change in etcd or on this node, or for the next regular tick.
     async fn await_change(&mut self, revision: i64) {
         let left = self.lease.left().unwrap_or_default();
         let limit = TICK_INTERVAL.min(left);
@@ -379,7 +404,7 @@ impl Agent {
     }
 }
 
-/// A record that this version understands; another one is as good as none.
+/// Parses a record; a record that this version does not understand counts as missing.
 pub(super) fn understood<R: serde::de::DeserializeOwned>(entry: &KeyValue) -> Option<R> {
     let record = serde_json::from_slice(&entry.value);
     record

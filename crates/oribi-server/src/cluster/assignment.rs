@@ -1,12 +1,12 @@
-//! Which node gets which vbuckets.
+//! Assignment of vbuckets to nodes.
 //!
-//! Owns: that decision, as a pure function of the nodes that are there and of who has what. Invariants: every
-//! vbucket has a node if there is one; the numbers of any two nodes differ by at most one; a vbucket
-//! moves only if its node is gone or has more than its share, so a node that joins or leaves moves no
-//! more than its own part. Called by whichever node leads.
+//! Owns: that decision, as a pure function of the present nodes and the present owners. Invariants:
+//! every vbucket has a node if there is one; the numbers of any two nodes differ by at most one; a
+//! vbucket moves only if its node is gone or has more than its share, so a node that joins or
+//! leaves moves no more than its own part. Called by the leading node.
 
-/// Assigns every vbucket to one of `nodes`, given by position in `before` who has it now. Names in `before` that
-/// are not in `nodes` are gone. The answer has no entry when there is no node.
+/// Assigns every vbucket to one of `nodes`, as position in that list. `before` holds the present
+/// owners; names in it that are not in `nodes` are gone. The result is empty when there is no node.
 pub fn assign(before: &[Option<&str>], nodes: &[&str]) -> Vec<usize> {
     if nodes.is_empty() {
         return Vec::new();
@@ -26,7 +26,7 @@ pub fn assign(before: &[Option<&str>], nodes: &[&str]) -> Vec<usize> {
             kept[owner] += 1;
         }
     }
-    // The quotas add up to the number of vbuckets, so there is a place for each that is left.
+    // The quotas add up to the number of vbuckets, so there is a place for each remaining vbucket.
     let mut places =
         (0..nodes.len()).flat_map(|node| std::iter::repeat_n(node, quotas[node] - kept[node]));
     owners
@@ -35,7 +35,8 @@ pub fn assign(before: &[Option<&str>], nodes: &[&str]) -> Vec<usize> {
         .collect()
 }
 
-/// How many vbuckets each node gets: equal shares, of which the larger go to those that have most.
+/// How many vbuckets each node gets: equal shares, with the larger shares for the nodes that have
+/// most.
 fn quotas(counts: &[usize], vbuckets: usize) -> Vec<usize> {
     let (share, rest) = (vbuckets / counts.len(), vbuckets % counts.len());
     let mut order: Vec<usize> = (0..counts.len()).collect();
@@ -81,7 +82,8 @@ mod tests {
             let counts = counts(&owners, nodes.len());
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{:?}", counts);
-            // Moves that no balanced assignment can avoid: what gone nodes had, and what is above a share.
+            // Moves that no balanced assignment can avoid: the vbuckets of gone nodes, and those
+            // above a share.
             let moved = (0..before.len()).filter(|vb| old[*vb] != Some(nodes[owners[*vb]])).count();
             let mut had: Vec<usize> = nodes
                 .iter()
@@ -95,7 +97,7 @@ mod tests {
                 .map(|(rank, had)| (*had).min(share + usize::from(rank < rest)))
                 .sum();
             prop_assert_eq!(moved, before.len() - kept);
-            // Asked again, it moves nothing.
+            // A second assignment moves nothing.
             let now: Vec<Option<&str>> = owners.iter().map(|owner| Some(nodes[*owner])).collect();
             prop_assert_eq!(assign(&now, &nodes), owners);
         }

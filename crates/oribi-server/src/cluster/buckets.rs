@@ -1,10 +1,14 @@
-//! Which buckets and collections there are, the same on every node.
+//! Synchronizes buckets and collections between the nodes.
 //!
-//! Owns: that this node's shared buckets follow what stands in etcd. A bucket that was created here is made known;
-//! one that others created is opened; one that was deleted is closed. Invariants: where both have a bucket of one
-//! name and they differ, etcd's counts; only what etcd says was deleted is closed as such, so an etcd that has lost
-//! everything is told anew; what is forgotten here is this node's settings of a bucket, never a document; manifests
-//! only go forward. Opening and closing wait for stores, so they are done in the background, one at a time for a name.
+//! Owns: that this node's shared buckets follow etcd. The node announces a bucket created here,
+//! opens a bucket that another node created, and closes a deleted one. Invariants:
+//! - where a bucket here and one in etcd have the same name and differ, etcd's counts;
+//! - a node closes a bucket only if etcd says that it was deleted, so nodes announce their buckets
+//!   again to an etcd that has lost everything;
+//! - forgetting a bucket removes this node's settings of it, never a document;
+//! - manifests only go forward.
+//!
+//! Opening and closing wait for stores, so they run in the background, one at a time for a name.
 
 use std::sync::Arc;
 
@@ -15,7 +19,7 @@ use super::lease::BucketOwnership;
 use crate::buckets::BucketHandle;
 
 impl Agent {
-    /// Opens, closes and makes known what has to be.
+    /// Opens, closes and announces buckets as needed.
     pub(super) async fn follow_buckets(&mut self, view: &View) -> Result<(), EtcdError> {
         self.changing.retain(|_, task| !task.is_finished());
         for handle in self.shared_buckets() {
@@ -28,10 +32,10 @@ impl Agent {
             match outline {
                 Some(outline) if outline.uuid == *uuid => self.follow(view, &handle),
                 _ if view.deleted.contains_key(uuid) => self.forget(handle),
-                // What this node has of it is handed over first.
+                // The vbuckets that this node owns are handed over first.
                 Some(_) if handle.bucket().owned().is_empty() => self.forget(handle),
                 Some(_) => {}
-                // It is there, in a form that this version does not know.
+                // The bucket exists, in a form that this version does not know.
                 None if agreed.is_some() => {}
                 None => self.make_known(&handle).await?,
             }
@@ -120,7 +124,7 @@ impl Agent {
         self.changing.insert(name.to_owned(), task);
     }
 
-    /// Brings the manifest of a bucket up to what stands in etcd right now.
+    /// Brings the manifest of a bucket up to date with etcd.
     pub(super) async fn refresh_manifest(&self, handle: &BucketHandle) -> Result<(), EtcdError> {
         let key = self.keys.manifest(handle.name());
         if let Some(manifest) = self.etcd.get(&key, self.limit()).await? {

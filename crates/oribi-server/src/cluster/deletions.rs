@@ -1,9 +1,10 @@
-//! What deleted buckets have left in their stores.
+//! Removal of the remains of deleted buckets from their stores.
 //!
-//! Owns: that it goes, even if the node that deleted the bucket did not come to that: it died, could not reach the
-//! store, or never heard that etcd had taken the deletion. `c/deleted/UUID` says what may be left until it is gone.
-//! Invariant: a store's remains are named by an id that no other bucket's ever have, so removing them twice, or after
-//! the bucket's name was used again, does no harm. Done by the node that leads, in the background.
+//! Owns: that removal, even if the node that deleted the bucket died, could not reach the store, or
+//! never learned that etcd had accepted the deletion. `c/deleted/UUID` names the remains until they
+//! are gone. Invariant: remains of two buckets never have the same id. So removing them twice, or
+//! after the bucket's name was reused, does no harm. The leading node removes them, in the
+//! background.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use super::records::Remains;
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 impl Agent {
-    /// Begins to remove what is left of deleted buckets.
+    /// Starts to remove the remains of deleted buckets.
     pub(super) fn remove_remains(&mut self, view: &View) {
         for entry in view.deleted.values().filter(|entry| !entry.value.is_empty()) {
-            // No bucket has such a name.
+            // This key cannot collide with a bucket name.
             if self.changing.contains_key(&entry.key) {
                 continue;
             }

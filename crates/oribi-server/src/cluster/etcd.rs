@@ -1,12 +1,13 @@
 //! A client for etcd's key-value store, leases and watches, over its HTTP/JSON gateway.
 //!
-//! Owns: requests, their time limits, and the choice of an endpoint: it stays with one until that fails, then
-//! takes the next. How an endpoint is reached and who this node is there is [`access`]. Invariants: a request has ended
-//! when its limit is over; what an answer does not say is an error, never a guess; keys and values are bytes here
-//! and base64 on the wire. One connection for a request: there are a few of them a second. Called by the cluster's
-//! agent and by the thread that renews its lease.
+//! Owns: requests, their time limits, and the choice of an endpoint: the client stays with one
+//! until that fails, then takes the next. `access` connects to an endpoint and authenticates this
+//! node. Invariants: a request ends when its limit is over; a field that is missing from an answer
+//! is an error, never a guess; keys and values are bytes here and base64 on the wire. Each request
+//! has its own connection: there are a few a second. Callers: the agent and the renewal thread.
 
-pub(super) mod access;
+mod access;
+mod error;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,78 +17,46 @@ use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use access::{Access, EtcdSettings, Post};
+use access::{Access, Post};
+
+pub use access::EtcdSettings;
+pub use error::EtcdError;
 
 /// Longest answer that is read. A whole configuration is some hundred KiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Why etcd did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum EtcdError {
-    /// An endpoint is not `http://HOST:PORT` or `https://HOST:PORT`.
-    #[error("{0:?} is not http://HOST:PORT or https://HOST:PORT")]
-    Endpoint(String),
-    /// Certificates, or the file with the password, cannot be read.
-    #[error("etcd's {0}")]
-    File(String),
-    /// No answer, or none in time.
-    #[error("etcd at {endpoint} does not answer: {detail}")]
-    Unreachable {
-        /// Which one.
-        endpoint: String,
-        /// What happened.
-        detail: String,
-    },
-    /// It answered with a refusal.
-    #[error("etcd refuses {path}: {detail}")]
-    Refused {
-        /// What was asked.
-        path: &'static str,
-        /// What it said.
-        detail: String,
-    },
-    /// Its answer cannot be understood.
-    #[error("etcd's answer to {path} is not understood: {detail}")]
-    Answer {
-        /// What was asked.
-        path: &'static str,
-        /// What is wrong.
-        detail: String,
-    },
-}
-
-/// One key with what it holds.
+/// One key and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyValue {
     /// The key.
     pub key: String,
-    /// What it holds.
+    /// The value.
     pub value: Vec<u8>,
     /// etcd's revision of the last change.
     pub mod_revision: i64,
     /// etcd's revision of the creation.
     pub create_revision: i64,
-    /// Lease that it lives with; 0 for none.
+    /// Lease that the key is attached to; 0 for none.
     pub lease: i64,
 }
 
-/// What has to hold for a transaction.
+/// A precondition of a transaction.
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// There is no such key.
+    /// The key does not exist.
     Absent(String),
     /// The key was last changed in this revision.
     Unchanged(String, i64),
     /// The key was created in this revision.
     CreatedAt(String, i64),
-    /// The key holds this.
+    /// The key holds this value.
     Holds(String, Vec<u8>),
 }
 
-/// What a transaction does.
+/// One change of a transaction.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Sets a key, for as long as the lease lives if there is one (0: none).
+    /// Sets a key, attached to a lease (0: none).
     Put(String, Vec<u8>, i64),
     /// Removes a key.
     Delete(String),
@@ -104,12 +73,13 @@ impl Etcd {
     /// A client for the endpoints of the settings.
     ///
     /// # Errors
-    /// An endpoint of another form, or a file that cannot be read.
+    /// A malformed endpoint, or a file that cannot be read.
     pub fn new(settings: &EtcdSettings) -> Result<Etcd, EtcdError> {
         Ok(Etcd { access: Access::new(settings)?, current: AtomicUsize::new(0) })
     }
 
-    /// Makes a lease that lives `ttl_s` seconds from its last renewal; its id and what time it really gets.
+    /// Creates a lease that lives `ttl_s` seconds from its last renewal; returns its id and its
+    /// granted time.
     pub async fn grant(&self, ttl_s: u64, limit: Duration) -> Result<(i64, u64), EtcdError> {
         const PATH: &str = "/v3/lease/grant";
         let answer = self.ask(PATH, &json!({ "TTL": ttl_s.to_string() }), limit).await?;
@@ -117,16 +87,16 @@ impl Etcd {
         Ok((number(PATH, &answer, "ID")?, ttl))
     }
 
-    /// Renews a lease; the seconds that it has from now, 0 when it is gone.
+    /// Renews a lease; returns its remaining seconds, 0 when it is gone.
     pub async fn keep_alive(&self, lease: i64, limit: Duration) -> Result<u64, EtcdError> {
         const PATH: &str = "/v3/lease/keepalive";
         let answer = self.ask(PATH, &json!({ "ID": lease.to_string() }), limit).await?;
         let result = answer.get("result").unwrap_or(&answer);
-        // A lease that is gone has no TTL in the answer, as zeroes are left out.
+        // The answer omits zeroes, so it has no TTL for a lease that is gone.
         Ok(u64::try_from(number_or_zero(PATH, result, "TTL")?).unwrap_or(0))
     }
 
-    /// Ends a lease and removes what hangs on it.
+    /// Revokes a lease and removes the keys attached to it.
     pub async fn revoke(&self, lease: i64, limit: Duration) -> Result<(), EtcdError> {
         self.ask("/v3/lease/revoke", &json!({ "ID": lease.to_string() }), limit).await.map(drop)
     }
@@ -137,7 +107,7 @@ impl Etcd {
         Ok(self.range(&asked, limit).await?.0.pop())
     }
 
-    /// All keys that begin with `prefix`, as of now, in order, and the revision that this is.
+    /// All keys that begin with `prefix`, as of now, in order, and the revision of that state.
     pub async fn list(
         &self,
         prefix: &str,
@@ -162,7 +132,8 @@ impl Etcd {
         Ok((entries?, number(PATH, header, "revision")?))
     }
 
-    /// Does all of `changes` if all of `conditions` hold, else nothing; whether it did, and the revision.
+    /// Applies all of `changes` if all of `conditions` hold, else none; returns whether it did, and
+    /// the revision.
     pub async fn transact(
         &self,
         conditions: &[Condition],
@@ -208,7 +179,7 @@ impl Etcd {
             }
             Ok(())
         };
-        // That nothing has happened for so long is an end like any other.
+        // A watch without events ends like any other.
         let ended = tokio::time::timeout(limit, watching).await.unwrap_or(Ok(()));
         ended.map_err(|detail| self.failed(place, detail))
     }
@@ -240,23 +211,23 @@ impl Etcd {
             let detail =
                 format!("{status} {}", String::from_utf8_lossy(&body[..body.len().min(300)]));
             if status.is_server_error() {
-                // It may have no leader; another may.
+                // The endpoint may have no leader; another may have one.
                 return Err(self.failed(place, detail));
             }
             return Err(EtcdError::Refused { path, detail });
         }
-        // A streaming call answers one line for each message; the first is the answer.
+        // A streaming call answers one line for each message; the first line is the answer.
         let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let answer: Value = serde_json::from_slice(line)
             .map_err(|error| EtcdError::Answer { path, detail: error.to_string() })?;
         match answer.get("error") {
             None => Ok(answer),
-            // Without this, a renewal that was refused would look like a lease that is gone.
+            // Without this, a refused renewal would look like a lease that is gone.
             Some(error) => Err(EtcdError::Refused { path, detail: error.to_string() }),
         }
     }
 
-    /// Makes etcd want passwords, with a user `root` that has this one.
+    /// Makes etcd require passwords, with a user `root` that has this password.
     #[cfg(test)]
     pub(super) async fn enable_passwords(&self, password: &str) -> Result<(), EtcdError> {
         let root = json!({ "name": "root", "password": password });
@@ -288,7 +259,7 @@ impl Etcd {
     }
 }
 
-/// The first key behind all that begin with `prefix`, which is ASCII.
+/// The first key after all keys that begin with `prefix`, which is ASCII.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -330,7 +301,7 @@ fn change_json(change: &Change) -> Value {
 
 fn key_value(path: &'static str, entry: &Value) -> Result<KeyValue, EtcdError> {
     let bytes = |field: &str| {
-        // An empty value is left out.
+        // The gateway omits an empty value.
         let text = entry.get(field).and_then(Value::as_str).unwrap_or_default();
         STANDARD
             .decode(text)

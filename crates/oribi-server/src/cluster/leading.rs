@@ -1,18 +1,19 @@
-//! What the node that leads does: it makes the map.
+//! The leading node, which makes the map.
 //!
-//! Owns: the election and the map. What deleted buckets have left is removed by the leader, too (`deletions`). Invariant: a map is written only if this node still leads and nobody has written
-//! another since it looked, so there is one line of maps. Leading gives no right to serve anything.
+//! Owns: the election and the map; the leader also removes remains of deleted buckets
+//! (`deletions`). Invariant: a node writes a map only if it still leads and the map is unchanged
+//! since it read it, so the maps form one line. Leadership grants no right to serve anything.
 
 use oribi_types::Vbid;
 use serde::Deserialize;
 
-use super::Stage;
 use super::agent::{Agent, View, understood};
 use super::assignment::assign;
 use super::etcd::{Change, Condition, EtcdError};
 use super::records::{MapBucket, MapNode, MapRecord, Place};
+use super::signals::Stage;
 
-/// What the map has to know of a bucket's settings.
+/// The bucket settings that the map needs.
 #[derive(Deserialize)]
 pub(super) struct BucketOutline {
     pub(super) uuid: String,
@@ -20,7 +21,7 @@ pub(super) struct BucketOutline {
 }
 
 impl Agent {
-    /// Makes the map as it has to be, if this node leads; leads, if nobody does.
+    /// Brings the map up to date if this node leads; becomes the leader if there is none.
     pub(super) async fn lead(&mut self, view: &View) -> Result<(), EtcdError> {
         let key = self.keys.leader();
         let Some(leader) = &view.leader else {
@@ -49,7 +50,7 @@ impl Agent {
     }
 }
 
-/// The map that follows from who is there; `None` when there is nobody to serve anything.
+/// The map for the present nodes; `None` when there are none.
 fn next_map(view: &View) -> Option<MapRecord> {
     let staying = view.nodes.iter().filter(|(_, record)| !record.leaving);
     let nodes: Vec<MapNode> = staying
@@ -70,8 +71,9 @@ fn next_map(view: &View) -> Option<MapRecord> {
     Some(MapRecord { nodes, ..map })
 }
 
-/// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps what it holds, which it
-/// serves from memory, and is given nothing; if none can, that makes no difference.
+/// The positions of a bucket's owners among `nodes`. A node that cannot reach the store keeps the
+/// vbuckets it holds, which it serves from memory, and receives no others. If no node reaches the
+/// store, all count as able.
 fn owners_of(view: &View, uuid: &str, before: &[Option<&str>], nodes: &[MapNode]) -> Vec<usize> {
     let is_able = |node: &&MapNode| !node.record.unable.contains(uuid);
     let able: Vec<&str> = nodes.iter().filter(is_able).map(|node| node.name.as_str()).collect();
@@ -153,7 +155,7 @@ mod tests {
         leaving.map = both;
         let left = next_map(&leaving).unwrap();
         assert_eq!((left.nodes.len(), of("0", &left)), (1, 8));
-        // A bucket that was made anew is nobody's.
+        // A re-created bucket has no owner.
         let mut anew = view(&[("0", false)]);
         anew.map = left;
         anew.map.buckets.get_mut("b").unwrap().uuid = "other".to_owned();
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(of("a", &view), had[..1]);
         assert_eq!(of("b", &view).len().abs_diff(of("c", &view).len()), 1);
         assert_eq!(next_map(&view).unwrap(), view.map, "looked at again, it moves nothing");
-        // What it gives up goes to others, and when nobody reaches the store everything stays.
+        // The vbuckets it gives up go to others; when no node reaches the store, everything stays.
         view.held.clear();
         view.map = next_map(&view).unwrap();
         assert!(of("a", &view).is_empty());

@@ -1,15 +1,17 @@
-//! Until when this node may serve what it owns.
+//! The lease: until when this node may serve what it owns.
 //!
-//! Owns: the deadline, by a clock that goes on while the machine sleeps, and the session number by which a
-//! worker notices that ownership ended while it served. Invariants:
-//! 1. The deadline is earlier than the end of the lease in etcd: it counts from before a renewal was sent, and
-//!    is shortened by a share for clocks that go at different speeds.
-//! 2. Once the deadline was found to be over the session has ended: a renewal that comes late does not bring
-//!    it back, and every vbucket of a shared bucket has stopped serving before anybody goes on.
-//! 3. A worker sends an answer only if the session in which it began to serve is still the current one and
-//!    the deadline is not over after it has served. So whatever it has read was current when it was read.
+//! Owns: the deadline, by a clock that goes on while the machine sleeps, and the session number by
+//! which a worker notices that ownership ended while it served. Invariants:
+//! 1. The deadline is earlier than the end of the lease in etcd: it counts from before a renewal
+//!    was sent, and is shortened by a margin for clocks of different speeds.
+//! 2. Once a thread has found the deadline over, the session has ended: a late renewal does not
+//!    revive it. Every vbucket of a shared bucket has stopped serving before any thread continues.
+//! 3. A worker sends an answer only if two conditions hold after it has served: the session in
+//!    which it began to serve is still current, and the deadline is not over. So all data that it
+//!    read was current when it read it.
 //!
-//! Called by workers (each turn), stores (each time another owner shows up) and the agent (renewals).
+//! Called by workers (each turn), stores (each time another owner shows up) and the agent
+//! (renewals).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +24,10 @@ use parking_lot::Mutex;
 
 use crate::buckets::Buckets;
 
-/// Part of the lease, as divisor, by which the deadline is earlier: clocks may differ in speed by less.
+/// Margin of the deadline, as divisor of the lease: clocks differ in speed by less.
 const MARGIN_DIVISOR: u32 = 10;
 
-/// Nanoseconds since the machine started, time asleep included.
+/// Nanoseconds since boot, sleep included.
 pub(crate) fn boot_time_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
@@ -37,7 +39,7 @@ pub(crate) struct NodeLease {
     buckets: Arc<Buckets>,
     /// By [`boot_time_ns`]; 0 while there is no lease.
     deadline_ns: AtomicU64,
-    /// Raised when a session begins to end, to an odd number, and again when it has ended.
+    /// Becomes odd when a session begins to end, and even again when it has ended.
     session: AtomicU64,
     /// Held while a session begins or ends.
     change: Mutex<()>,
@@ -60,7 +62,7 @@ impl NodeLease {
         }
     }
 
-    /// What the clock says now; to be asked before a grant or a renewal is sent.
+    /// Current time of the lease's clock; read it before sending a grant or a renewal.
     pub(crate) fn now_ns(&self) -> u64 {
         (self.clock)()
     }
@@ -70,13 +72,14 @@ impl NodeLease {
         self.session.load(Ordering::Acquire)
     }
 
-    /// A lease of `ttl` was granted, by a request that was sent at `sent_ns`.
+    /// Begins a session with a lease of `ttl`, granted by a request that was sent at `sent_ns`.
     pub(crate) fn begin(&self, sent_ns: u64, ttl: Duration) {
         let _alone = self.change.lock();
         self.deadline_ns.store(deadline(sent_ns, ttl), Ordering::Release);
     }
 
-    /// It was renewed in `session`, by a request that was sent at `sent_ns`. False when the session has ended.
+    /// Renews the lease of `session` by a request that was sent at `sent_ns`. False when the
+    /// session has ended.
     pub(crate) fn renew(&self, session: u64, sent_ns: u64, ttl: Duration) -> bool {
         if !self.is_held() {
             self.end();
@@ -94,18 +97,19 @@ impl NodeLease {
         self.now_ns() < self.deadline_ns.load(Ordering::Acquire)
     }
 
-    /// True when what was served since `session` was asked for may be sent. If time is up nothing of any shared
-    /// bucket is served when this returns.
+    /// True when answers served since `session` was read may be sent. If the time is up, no shared
+    /// bucket is served any more when this returns.
     pub(crate) fn still_holds(&self, session: u64) -> bool {
         let deadline = self.deadline_ns.load(Ordering::Acquire);
         if deadline != 0 && self.now_ns() >= deadline {
             self.end();
         }
-        // An odd session is one whose vbuckets are being taken out of service right now.
+        // During an odd session its vbuckets are being taken out of service.
         self.session() == session && session.is_multiple_of(2)
     }
 
-    /// Ends the session: nothing of any shared bucket is served any more, and what was begun is not answered.
+    /// Ends the session: no shared bucket is served any more, and requests in progress are not
+    /// answered.
     pub(crate) fn end(&self) {
         let _alone = self.change.lock();
         if self.deadline_ns.load(Ordering::Acquire) == 0 {
@@ -132,7 +136,7 @@ fn deadline(sent_ns: u64, ttl: Duration) -> u64 {
     sent_ns.saturating_add(u64::try_from(safe.as_nanos()).unwrap_or(u64::MAX)).max(1)
 }
 
-/// What the store of one bucket is told.
+/// The ownership interface for the store of one bucket.
 pub(crate) struct BucketOwnership {
     pub(crate) lease: Arc<NodeLease>,
     pub(crate) bucket: std::sync::Weak<Bucket>,
@@ -186,7 +190,7 @@ mod tests {
         assert!(!lease.still_holds(session));
         assert!(!lease.renew(session, 19 * S, TTL));
         assert!(!lease.is_held());
-        // Another worker that began to serve before, and looks when a new session has begun.
+        // Another worker that began to serve before, and checks after a new session has begun.
         lease.begin(lease.now_ns(), TTL);
         assert!(!lease.still_holds(session));
         assert!(lease.still_holds(lease.session()));

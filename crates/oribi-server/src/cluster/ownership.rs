@@ -1,10 +1,13 @@
-//! Taking vbuckets over and handing them over.
+//! Take-over and hand-over of vbuckets.
 //!
-//! Owns: the order. To hand over: stop serving, flush, forget, and only then let go of the key in etcd. To take over:
-//! get hold of the key, which is not there before the last owner has let go or its lease has ended; read the
-//! manifest; fence and read the store; serve (`taking`, in the background). Invariants: this node serves a vbucket only
-//! between the two; a key of this session's whose vbucket it neither owns nor is going to take over is removed by the
-//! next tick, whatever has gone wrong before, because nobody else could take it over while the session lasts.
+//! Owns: the order of steps. Hand-over: stop serving, flush, forget, and only then delete the key
+//! in etcd. Take-over: acquire the key, which is free only after the last owner has deleted it or
+//! its lease has ended; read the manifest; fence and read the store; serve (`taking`, in the
+//! background).
+//!
+//! Invariants: this node serves a vbucket only between the two. The next tick removes a key of this
+//! session whose vbucket the node neither owns nor is going to take over, whatever has failed
+//! before, because no other node could take it over while the session lasts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +17,20 @@ use oribi_storage::VbucketPhase;
 use oribi_types::Vbid;
 use tokio::time::Instant;
 
-use super::Stage;
 use super::agent::{Agent, View};
 use super::etcd::{Change, Condition, EtcdError};
 use super::records::Place;
+use super::signals::Stage;
 use crate::buckets::BucketHandle;
 
-/// Vbuckets of one transaction: etcd takes 128 operations, unless it is told otherwise.
+/// Vbuckets of one transaction: etcd's default limit is 128 operations.
 const TRANSACTION_VBUCKETS: usize = 60;
-/// How long one tick waits for what is handed over to be flushed; the next one goes on.
+/// How long one tick waits for the flush of a hand-over; the next tick continues.
 const FLUSH_WAIT: Duration = Duration::from_secs(2);
 const FLUSH_LOOK: Duration = Duration::from_millis(2);
 
 impl Agent {
-    /// Makes this node own what the map says.
+    /// Makes this node own the vbuckets that the map assigns to it.
     pub(super) async fn own(&mut self, view: &View, is_member: bool) -> Result<(), EtcdError> {
         let may_take = is_member && self.stage() == Stage::Serving;
         if !may_take {
@@ -36,7 +39,7 @@ impl Agent {
         self.let_go_of_leftovers(view, may_take).await?;
         for handle in self.shared_buckets() {
             let (bucket, uuid) = (handle.bucket(), &handle.bucket().config().uuid);
-            // A store is not to be taken over before it knows whom to ask.
+            // A node must not take a vbucket over before its store knows how to check ownership.
             if !self.followed.contains(uuid) || self.changing.contains_key(handle.name()) {
                 continue;
             }
@@ -44,7 +47,7 @@ impl Agent {
                 bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.phase() == VbucketPhase::Active)
             };
             let is_planned = |vbid: Vbid| is_member && self.is_planned(view, &handle, vbid);
-            // One that was being handed over and is wanted again goes all the way and comes back.
+            // A vbucket that is wanted again during its hand-over goes all the way and comes back.
             let surplus: Vec<Vbid> = bucket
                 .owned()
                 .into_iter()
@@ -65,7 +68,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether the map gives a vbucket to this node.
+    /// True when the map assigns a vbucket to this node.
     fn is_planned(&self, view: &View, handle: &BucketHandle, vbid: Vbid) -> bool {
         let planned = view.map.buckets.get(handle.name());
         let planned = planned.filter(|planned| planned.uuid == handle.bucket().config().uuid);
@@ -73,8 +76,8 @@ impl Agent {
         owner == Some(self.settings.node.name.as_str())
     }
 
-    /// Removes the keys of this session's, of whichever bucket, whose vbuckets are not its own and will not be: what
-    /// was given up without order, and what was handed over when etcd could not be told.
+    /// Removes this session's keys, of any bucket, whose vbuckets this node does not own and will
+    /// not own: those given up out of order, and those handed over while etcd was unreachable.
     async fn let_go_of_leftovers(&self, view: &View, may_take: bool) -> Result<(), EtcdError> {
         let shared = self.shared_buckets();
         let is_used = |place: &Place| {
@@ -94,7 +97,7 @@ impl Agent {
             return Ok(());
         }
         self.let_go(&keys).await?;
-        tracing::info!(vbuckets = keys.len(), "let go of what is not served here");
+        tracing::info!(vbuckets = keys.len(), "released vbuckets that are not served here");
         Ok(())
     }
 
@@ -132,7 +135,7 @@ impl Agent {
         self.keys.held(handle.name(), &handle.bucket().config().uuid, vbid)
     }
 
-    /// Removes keys, where they are this session's.
+    /// Removes keys that are this session's.
     async fn let_go(&self, keys: &[String]) -> Result<(), EtcdError> {
         for part in keys.chunks(TRANSACTION_VBUCKETS) {
             let still_ours: Vec<Condition> =
@@ -141,7 +144,7 @@ impl Agent {
             if self.etcd.transact(&still_ours, &gone, self.limit()).await?.is_some() {
                 continue;
             }
-            // Some of them are not there any more; the others still are to go.
+            // Some keys may be gone already; remove the others anyway.
             for (condition, change) in still_ours.into_iter().zip(gone) {
                 self.etcd.transact(&[condition], &[change], self.limit()).await?;
             }
@@ -163,7 +166,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes this session's name to the keys of those that nobody holds; those that it holds then.
+    /// Writes this session's token to the free keys; returns the keys that it then holds.
     async fn get_hold(
         &self,
         handle: &BucketHandle,

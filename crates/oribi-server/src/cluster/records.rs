@@ -1,17 +1,19 @@
-//! What stands in etcd: names of keys, and the records that are more than a name.
+//! The layout in etcd: names of keys, and the records that are more than a name.
 //!
-//! Owns: layout and spelling, for all versions that ever share a cluster. Everything is below `/oribi/CLUSTER/`:
+//! Owns: layout and spelling, for all versions that ever share a cluster. All keys are below
+//! `/oribi/CLUSTER/`:
 //!
 //! | key | holds | lives |
 //! |---|---|---|
-//! | `c/epoch` | UNIX seconds at which the cluster was made | for ever |
+//! | `c/epoch` | UNIX seconds at which the cluster was made | always |
+//! | `c/identity` | uuid and name of the cluster | always |
 //! | `c/nodes/NAME` | a [`NodeRecord`] | as long as the node's lease |
 //! | `c/leader` | name and lease of the node that makes the map | as long as its lease |
-//! | `c/map` | a [`MapRecord`] | for ever |
+//! | `c/map` | a [`MapRecord`] | always |
 //! | `c/buckets/NAME` | the bucket's settings, as in `bucket.json` | as long as the bucket |
 //! | `c/manifests/NAME` | its collections, as stored | as long as the bucket |
-//! | `c/deleted/UUID` | [`Remains`] of a bucket that was deleted; nothing when they are gone | for ever |
-//! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | as long as its lease |
+//! | `c/deleted/UUID` | [`Remains`] of a deleted bucket; nothing when they are gone | always |
+//! | `held/BUCKET/UUID/VBUCKET` | name and lease of the node that may serve it | like its lease |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,13 +32,17 @@ impl Keys {
         Keys(format!("/oribi/{cluster}/"))
     }
 
-    /// Everything.
+    /// Prefix of all keys.
     pub(super) fn all(&self) -> &str {
         &self.0
     }
 
     pub(super) fn epoch(&self) -> String {
         format!("{}c/epoch", self.0)
+    }
+
+    pub(super) fn identity(&self) -> String {
+        format!("{}c/identity", self.0)
     }
 
     pub(super) fn nodes(&self) -> String {
@@ -83,7 +89,8 @@ impl Keys {
         format!("{}held/", self.0)
     }
 
-    /// A bucket that was made anew under an old name has keys of its own: those of the old one may live for a while.
+    /// A bucket re-created under an old name has its own keys, because those of the old one may
+    /// live for a while.
     pub(super) fn held_of(&self, bucket: &str, uuid: &str) -> String {
         format!("{}{bucket}/{uuid}/", self.all_held())
     }
@@ -92,7 +99,7 @@ impl Keys {
         format!("{}{:04}", self.held_of(bucket, uuid), vbid.0)
     }
 
-    /// What a key is about that says who may serve a vbucket.
+    /// The vbucket of a `held` key.
     pub(super) fn place_of(&self, key: &str) -> Option<Place> {
         let mut parts = key.strip_prefix(&self.all_held())?.split('/').skip(1);
         let (uuid, vbucket) = (parts.next()?, parts.next()?);
@@ -101,13 +108,13 @@ impl Keys {
     }
 }
 
-/// What a deleted bucket may still have outside of the nodes.
+/// Data of a deleted bucket that may remain outside the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Remains {
     /// Its name, for the log.
     pub(super) bucket: String,
     pub(super) storage: BucketStorage,
-    /// What its store calls them.
+    /// The id that its store assigned.
     pub(super) id: String,
 }
 
@@ -118,29 +125,29 @@ pub(super) struct Place {
     pub(super) vbid: Vbid,
 }
 
-/// Who may serve a vbucket.
+/// The session that may serve a vbucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) key: String,
-    /// What [`token_of`] has made.
+    /// A value made by [`token_of`].
     pub(super) token: Vec<u8>,
 }
 
 impl Holder {
-    /// Whether it is a session of the node of this name.
+    /// True for a session of the node of this name.
     pub(super) fn is_of(&self, node: &str) -> bool {
         let rest = self.token.strip_prefix(node.as_bytes());
-        // A name may have spaces; a lease has none.
+        // A name may contain spaces; a lease contains none.
         rest.and_then(|rest| rest.strip_prefix(b" ")).is_some_and(|lease| !lease.contains(&b' '))
     }
 }
 
-/// What a session of a node writes where it holds something.
+/// The value that a session of a node writes into the keys that it holds.
 pub(super) fn token_of(node: &str, lease_id: i64) -> Vec<u8> {
     format!("{node} {lease_id:x}").into_bytes()
 }
 
-/// A node that is there.
+/// A present node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeRecord {
     pub(super) host: String,
@@ -150,10 +157,11 @@ pub(super) struct NodeRecord {
     pub(super) kv_tls: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mgmt_tls: Option<u16>,
-    /// It wants to be given nothing, and to hand over what it has.
+    /// The node leaves: it accepts no vbuckets and hands over those it has.
     #[serde(default)]
     pub(super) leaving: bool,
-    /// Uuids of buckets that it tries in vain to take vbuckets of: its way to their store is cut.
+    /// Uuids of buckets whose vbuckets the node cannot take over, because it cannot reach their
+    /// store.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) unable: BTreeSet<String>,
 }
@@ -183,7 +191,7 @@ impl NodeRecord {
     }
 }
 
-/// Which node is to serve which vbuckets.
+/// The planned owner of each vbucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct MapRecord {
     /// Nodes, in the order in which clients see them.
@@ -208,7 +216,7 @@ pub(super) struct MapBucket {
 }
 
 impl MapBucket {
-    /// Name of the node that is to serve a vbucket.
+    /// Name of the planned owner of a vbucket.
     pub(super) fn owner<'m>(&self, map: &'m MapRecord, vbucket: usize) -> Option<&'m str> {
         let node = map.nodes.get(*self.owners.get(vbucket)?)?;
         Some(&node.name)

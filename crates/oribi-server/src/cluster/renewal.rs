@@ -1,8 +1,8 @@
-//! Renewing the lease, on a thread that does nothing else.
+//! Renewal of the lease, on a dedicated thread.
 //!
-//! Owns: the requests that keep a session's lease alive. Invariants: nothing that the agent waits for delays them; once the
-//! session has ended, here or in etcd, its lease is renewed no more. Told by the agent which lease that is; it
-//! wakes the agent when a session is over.
+//! Owns: the requests that keep a session's lease alive. Invariants: no wait of the agent delays
+//! them; once the session has ended, here or in etcd, this thread stops renewing its lease. The
+//! agent tells it which lease to renew; it wakes the agent when a session is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::lease::NodeLease;
 
 /// Renewals that fit into a lease.
 pub(super) const RENEWALS: u32 = 3;
-/// Pause after one that failed.
+/// Pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// What is to be renewed.
+/// The lease to renew, and its session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Renewed {
     pub(super) lease_id: i64,
@@ -33,7 +33,7 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Renews what it is told, one after the other, until nobody can tell it any more.
+    /// Renews the leases it is told, one after the other, until the sender is dropped.
     pub(super) async fn run(self, mut told: watch::Receiver<Option<Renewed>>) {
         loop {
             let renewed = *told.borrow_and_update();
@@ -47,7 +47,7 @@ impl Renewal {
         }
     }
 
-    /// Until the session is over.
+    /// Renews until the session is over.
     async fn renew(&self, renewed: Option<Renewed>) {
         let Some(Renewed { lease_id, session, ttl }) = renewed else { return };
         let mut pause = ttl / RENEWALS;

@@ -1,13 +1,13 @@
-//! Take-overs that are under way, beside everything else that the agent does.
+//! Take-overs in progress, which run beside the agent's other work.
 //!
-//! Owns: one task for each bucket that is being taken vbuckets of, because it waits for the store, and the store may
-//! not be reached for long. Invariants:
-//! - while a task runs nothing else of its bucket is taken over;
-//! - one that takes longer than a few leases is called off, so that what it was about can go to a node that reaches
-//!   the store: from then on it serves nothing, and the keys in etcd are let go of. The same is done when the session
-//!   ends or the node leaves;
-//! - one that was called off still runs until the store answers, which is how the node finds out that it can take
-//!   vbuckets of that bucket again. If the store answers with an error it is asked again.
+//! Owns: one task for each bucket with a take-over in progress. The task waits for the store, which
+//! may be unreachable for long. Invariants:
+//! - while a task runs, no other take-over of its bucket starts;
+//! - a task that takes longer than a few leases is cancelled, so that its vbuckets can go to a node
+//!   that reaches the store: from then on it serves nothing, and its keys in etcd are released. The
+//!   same happens when the session ends or the node leaves;
+//! - a cancelled task still runs until the store answers. That is how the node learns that it can
+//!   take vbuckets of that bucket over again. After an error from the store it asks again.
 //!
 //! Called by the agent.
 
@@ -24,10 +24,10 @@ use tokio::time::Instant;
 
 use crate::buckets::BucketHandle;
 
-/// Pause before a store that has answered with an error is asked again.
+/// Pause after an error from a store before the next attempt.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// One of them.
+/// One take-over.
 struct Taking {
     handle: Arc<BucketHandle>,
     vbuckets: Vec<Vbid>,
@@ -39,7 +39,7 @@ struct Taking {
 #[derive(Default)]
 pub(super) struct Takings {
     running: Vec<Taking>,
-    /// Since when what was tried for a bucket, by uuid, has not come to a good end.
+    /// Start of unsuccessful attempts, by uuid of the bucket.
     tried_since: Vec<(String, Instant)>,
 }
 
@@ -49,14 +49,14 @@ impl Taking {
     }
 
     fn call_off(&self) {
-        // In this order: see the engine.
+        // The order matters: see the engine.
         self.is_called_off.store(true, Ordering::Release);
         self.handle.bucket().call_off(&self.vbuckets);
     }
 }
 
 impl Takings {
-    /// Takes vbuckets over, in the background; `wake` is notified when that has ended.
+    /// Starts a take-over of vbuckets in the background; notifies `wake` when it has ended.
     pub(super) fn begin(
         &mut self,
         handle: &Arc<BucketHandle>,
@@ -75,7 +75,7 @@ impl Takings {
         self.running.push(Taking { handle, vbuckets, is_called_off, task });
     }
 
-    /// Looks which have ended, and calls off those that take longer than `limit`.
+    /// Collects the tasks that have ended, and cancels those that take longer than `limit`.
     pub(super) async fn review(&mut self, limit: Duration, wake: &Arc<Notify>) {
         let (ended, running) = std::mem::take(&mut self.running)
             .into_iter()
@@ -120,7 +120,7 @@ impl Takings {
         }
     }
 
-    /// Asks the store after a while, and goes on doing so, until it answers.
+    /// Asks the store periodically until it answers.
     fn probe(
         &mut self,
         handle: &Arc<BucketHandle>,
@@ -137,17 +137,17 @@ impl Takings {
         self.running.push(Taking { handle, vbuckets: Vec::new(), is_called_off, task });
     }
 
-    /// Calls everything off.
+    /// Cancels all take-overs.
     pub(super) fn call_off_all(&self) {
         self.running.iter().for_each(Taking::call_off);
     }
 
-    /// True while something of the bucket is under way.
+    /// True while a task of the bucket runs.
     pub(super) fn has(&self, uuid: &str) -> bool {
         self.running.iter().any(|taking| taking.uuid() == uuid)
     }
 
-    /// True while this vbucket is being taken over, unless that was called off.
+    /// True during a take-over of this vbucket that is not cancelled.
     pub(super) fn is_taking(&self, uuid: &str, vbid: Vbid) -> bool {
         self.running.iter().any(|taking| {
             taking.uuid() == uuid
@@ -156,13 +156,14 @@ impl Takings {
         })
     }
 
-    /// True while something of the bucket is under way that was called off.
+    /// True while a cancelled task of the bucket runs.
     pub(super) fn is_stuck(&self, uuid: &str) -> bool {
         let called_off = |taking: &&Taking| taking.is_called_off.load(Ordering::Acquire);
         self.running.iter().filter(called_off).any(|taking| taking.uuid() == uuid)
     }
 
-    /// Uuids of buckets that vbuckets cannot be taken of for now: it was tried for longer than `limit`.
+    /// Uuids of buckets whose vbuckets cannot be taken over for now: attempts have failed for
+    /// longer than `limit`.
     pub(super) fn in_vain(&self, limit: Duration) -> BTreeSet<String> {
         let late = |uuid: &&str| self.is_tried_for(uuid, limit);
         self.running.iter().map(Taking::uuid).filter(late).map(str::to_owned).collect()
@@ -178,7 +179,7 @@ impl Takings {
     }
 }
 
-/// The same task; when it has ended it wakes the agent.
+/// Wraps a task so that it wakes the agent when it has ended.
 fn waking(
     task: JoinHandle<Result<(), StoreError>>,
     wake: &Arc<Notify>,
@@ -201,7 +202,7 @@ fn take_over(
     handle.bucket().take_over_unless(vbuckets, &called_off)?;
     let (vbuckets, took_ms) = (vbuckets.len(), begun.elapsed().as_millis() as u64);
     tracing::info!(bucket, vbuckets, took_ms, "took vbuckets over");
-    // A node without vbuckets may have changed the collections and could not store them.
+    // A node without vbuckets may have changed the collections without being able to store them.
     if let Err(error) = handle.bucket().store_manifest() {
         tracing::info!(bucket, %error, "the store has no copy of the collections");
     }

@@ -18,9 +18,10 @@ use oribi_types::{Cas, CollectionId, DocKey, Vbid};
 use super::etcd::{Change, Etcd, KeyValue};
 use super::{CHANGE_LIMIT, Cluster, ClusterSettings, EtcdSettings};
 use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::clock::wall_clock;
 use crate::cluster_config::{ClusterConfig, TopologyNode};
+use crate::cluster_identity::ClusterIdentity;
 use crate::config::Settings;
-use crate::worker::wall_clock;
 
 const VBUCKETS: u16 = 16;
 const LEASE_S: u64 = 2;
@@ -71,6 +72,7 @@ impl Node {
         let buckets = Arc::new(Buckets::in_memory_of_cluster());
         buckets.open_over(bucket, store, false, true).unwrap();
         let config = Arc::new(ClusterConfig::new(1, 2, 3));
+        config.set_identity(ClusterIdentity::random());
         let node = TopologyNode {
             name: name.to_owned(),
             host: "127.0.0.1".to_owned(),
@@ -90,7 +92,7 @@ impl Node {
         self.buckets.get("default").unwrap()
     }
 
-    /// What the node says about a document; `None` when the vbucket is not its own.
+    /// The node's answer for a document; `None` when it does not own the vbucket.
     fn read(&self, vbid: Vbid, name: &str) -> Option<Option<String>> {
         let read = || self.bucket().bucket().get(vbid, key(name), wall_clock());
         let outcome = poll_until(PATIENCE, || match read() {
@@ -137,7 +139,7 @@ impl Node {
         vbuckets().filter(|vbid| self.serves(*vbid)).count()
     }
 
-    /// What stands in etcd, by key without the cluster's name.
+    /// The content of etcd, by key without the cluster's name.
     fn in_etcd(&self) -> HashMap<String, KeyValue> {
         let Cluster { runtime, etcd, keys, .. } = &*self.cluster;
         let (entries, _) = runtime.block_on(etcd.list(keys.all(), CHANGE_LIMIT)).unwrap();
@@ -181,6 +183,28 @@ fn wait_for_shares(nodes: &[(&Node, usize)]) {
 }
 
 #[test]
+fn nodes_agree_on_the_uuid_and_the_name_of_their_cluster() {
+    let Some(etcd) = EtcdServer::start_for_test() else { return };
+    let medium = Arc::default();
+    let one = Node::start("one", etcd.port(), &medium);
+    wait_for_shares(&[(&one, 16)]);
+    let uuid = one.config.identity().uuid.clone();
+    let two = Node::start("two", etcd.port(), &medium);
+    wait_for_shares(&[(&one, 8), (&two, 8)]);
+    assert_eq!(two.config.identity().uuid, uuid, "the first node's is the cluster's");
+    let before = one.config.global_document();
+    two.cluster.set_name("blue").unwrap();
+    let expected = ClusterIdentity { uuid, name: "blue".to_owned() };
+    for node in [&one, &two] {
+        let agrees = || (*node.config.identity() == expected).then_some(());
+        assert!(poll_until(PATIENCE, agrees).is_some(), "{:?}", node.config.identity());
+    }
+    let newer = || Some(one.config.global_document()).filter(|now| now.version > before.version);
+    let shown = poll_until(PATIENCE, newer).expect("clients would not look");
+    assert!(shown.json.contains(r#""clusterName":"blue""#), "{}", shown.json);
+}
+
+#[test]
 fn nodes_share_what_there_is_and_hand_over_in_order() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let medium = Arc::default();
@@ -193,7 +217,7 @@ fn nodes_share_what_there_is_and_hand_over_in_order() {
     wait_for_shares(&[(&one, 8), (&two, 8)]);
     for vbid in vbuckets() {
         let (here, there) = if one.serves(vbid) { (&one, &two) } else { (&two, &one) };
-        // Nobody asked for durability; an orderly hand-over keeps it all the same.
+        // The writes did not ask for durability; an orderly hand-over keeps them all the same.
         assert_eq!(here.read(vbid, "k"), Some(Some("1".to_owned())), "{vbid}");
         assert_eq!(there.read(vbid, "k"), None, "{vbid}");
         here.write(vbid, "k", "2").unwrap();
@@ -228,7 +252,7 @@ fn a_node_that_etcd_does_not_hear_of_stops_before_another_begins() {
     proxy.cut();
     let taken_over = poll_until(PATIENCE, || {
         for vbid in &lost {
-            // In this order: ownership moves one way only.
+            // The order matters: ownership moves one way only.
             let (new, old) = (other.serves(*vbid), cut_off.serves(*vbid));
             assert!(!(new && old), "{vbid} is served twice");
         }
@@ -309,7 +333,7 @@ fn an_etcd_may_want_tls_and_a_password() {
     let refused = asked(&settings("other", None)).unwrap_err().to_string();
     assert!(refused.contains("TLS"), "{refused}");
 
-    // One that was there before etcd wanted passwords, and one whose token etcd forgets.
+    // One client that connected before etcd required passwords, and one whose token etcd forgets.
     let etcd = Etcd::new(&settings("ca", Some("password"))).unwrap();
     runtime.block_on(etcd.enable_passwords("right")).unwrap();
     assert!(asked(&settings("ca", None)).is_err(), "it answers anybody");
@@ -339,7 +363,7 @@ fn a_node_waits_for_etcd_and_a_name_for_its_lease() {
     proxy.mend();
     wait_for_shares(&[(&early, 16)]);
     proxy.cut();
-    // As after a crash: the same name again, while the lease of the one before is not over.
+    // As after a crash: the same name again, while the previous lease is not over.
     let again = Node::start("same", etcd.port(), &medium);
     wait_for_shares(&[(&early, 0), (&again, 16)]);
 }
@@ -353,14 +377,14 @@ fn a_node_lets_go_of_what_it_holds_and_does_not_serve() {
     let before = node.in_etcd();
     let held = |name: &str| name.starts_with("held/");
     assert_eq!(before.keys().filter(|name| held(name)).count(), 16);
-    // As if it had given the vbucket up without being able to tell etcd.
+    // As if it had given the vbucket up without reaching etcd.
     let (_, own) = before.iter().find(|(name, _)| held(name)).unwrap();
     let leftover = format!("/oribi/test/held/default/{}/0003", "1".repeat(32));
     node.change_etcd(&[Change::Put(leftover.clone(), own.value.clone(), own.lease)]);
     let is_gone = || (!node.in_etcd().values().any(|entry| entry.key == leftover)).then_some(());
     poll_until(PATIENCE, is_gone).expect("nobody else could ever have taken it over");
     assert_eq!(node.served(), 16);
-    // The same when a bucket goes while it is served.
+    // The same when a bucket is removed while it is served.
     node.cluster.remove_bucket(&node.bucket()).unwrap();
     let is_free = || (!node.in_etcd().keys().any(|name| held(name))).then_some(());
     poll_until(PATIENCE, is_free).expect("nothing of a deleted bucket is held");
@@ -371,7 +395,7 @@ fn a_vbucket_that_was_lost_without_order_is_taken_again() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let node = Node::start("one", etcd.port(), &Arc::default());
     wait_for_shares(&[(&node, 16)]);
-    // As the flusher does when the store says that another owner has come.
+    // As the flusher does when the store reports another owner.
     node.bucket().bucket().deactivate(Vbid(3));
     wait_for_shares(&[(&node, 16)]);
     assert!(node.in_etcd().keys().any(|name| name.ends_with("/0003")));
@@ -386,7 +410,7 @@ fn a_node_that_cannot_reach_the_store_is_worked_around() {
     let leader = Node::start_over("one", etcd.port(), (bucket_config(), Arc::clone(&store)));
     let is_leading = || leader.in_etcd().contains_key("c/map").then_some(());
     poll_until(PATIENCE, is_leading).expect("it leads");
-    // It makes a map for the one that joins, keeps its lease, and frees what it cannot take.
+    // It makes a map for the joining node, keeps its lease, and releases what it cannot take over.
     let other = Node::start("two", etcd.port(), &medium);
     wait_for_shares(&[(&leader, 0), (&other, 16)]);
     for vbid in vbuckets() {
@@ -451,7 +475,7 @@ fn what_is_not_flushed_when_the_lease_ends_is_flushed_then() {
     let node = Node::start_over("one", proxy.port(), (bucket_config(), Arc::clone(&store)));
     wait_for_shares(&[(&node, 16)]);
     node.flushed();
-    // The flusher is held up by one write, so that the others are still queued when the lease ends.
+    // One write blocks the flusher, so that the others are still queued when the lease ends.
     let way = store.cut_off();
     node.write(Vbid(0), "first", "1").unwrap();
     let is_held_up = || (store.waiting() > 0).then_some(());
@@ -475,7 +499,8 @@ fn what_a_deleted_bucket_has_left_is_removed_by_the_leader() {
     let Some(etcd) = EtcdServer::start_for_test() else { return };
     let node = Node::start("one", etcd.port(), &Arc::default());
     wait_for_shares(&[(&node, 16)]);
-    // As if the node that deleted it had died before it came to that. This kind of storage has nothing left.
+    // As if the node that deleted it had died before removing it. This kind of storage has no
+    // remains.
     let key = "c/deleted/other";
     let remains = br#"{"bucket":"b","storage":"log","id":"t"}"#.to_vec();
     node.change_etcd(&[Change::Put(format!("/oribi/test/{key}"), remains, 0)]);

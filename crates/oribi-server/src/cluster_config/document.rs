@@ -1,23 +1,69 @@
 //! The JSON of cluster configuration documents.
 //!
-//! Owns: their fields and spelling. Without a topology there is this node alone and no host is named, so that a client
-//! uses the address it connected to; with one every node has its advertised host. Called by the cluster
-//! configuration, once for each revision.
+//! Owns: their fields and spelling. Without a topology a document shows this node alone and names
+//! no host, so that a client uses the address it connected to. With a topology every node has its
+//! advertised host. The cluster configuration calls this once for each revision.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::topology::{Placement, Topology, TopologyNode};
-use super::{BUCKET_CAPABILITIES, BucketFacts, ConfigVersion};
+use super::version::ConfigVersion;
+use crate::cluster_identity::ClusterIdentity;
 
-/// What stands for the address that the client connected to.
+/// Capabilities of a node, in the words that clients look for. `preserve_expiry` and
+/// `preserveExpiry` are the same capability as spelled by different clients.
+pub(crate) const BUCKET_CAPABILITIES: [&str; 19] = [
+    "dcp",
+    "dcp.IgnorePurgedTombstones",
+    "collections",
+    "durableWrite",
+    "tombstonedUserXAttrs",
+    "cbhello",
+    "touch",
+    "cccp",
+    "nodesExt",
+    "xattr",
+    "rangeScan",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReviveDocument",
+    // Without this capability, clients do not even request a part of a document from a replica.
+    "subdoc.ReplicaRead",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
+    "preserveExpiry",
+    "preserve_expiry",
+];
+
+/// The group of every node: the default group of a cluster without configured groups. Clients that
+/// prefer a group compare by name. A missing name would match a client without a preference.
+pub(crate) const SERVER_GROUP: &str = "Group 1";
+
+/// Placeholder for the address that the client connected to.
 const THIS_HOST: &str = "$HOST";
+
+/// The facts of a bucket that its document shows.
+#[derive(Debug, Clone, Copy)]
+pub struct BucketFacts<'a> {
+    /// Bucket name.
+    pub name: &'a str,
+    /// 32 hexadecimal digits.
+    pub uuid: &'a str,
+    /// The bucket type that clients see.
+    pub bucket_type: &'static str,
+    /// Power of two.
+    pub vbuckets: u16,
+    /// Version of the collections manifest.
+    pub manifest_uid: u64,
+}
 
 /// The document of a bucket.
 pub(super) fn bucket(
     facts: &BucketFacts<'_>,
     version: ConfigVersion,
+    identity: &ClusterIdentity,
     nodes: &[NodeExt],
     owners: Vec<[i32; 1]>,
 ) -> String {
@@ -50,18 +96,26 @@ pub(super) fn bucket(
         bucket_capabilities: BUCKET_CAPABILITIES,
         cluster_capabilities_ver: [1, 0],
         cluster_capabilities: BTreeMap::new(),
+        cluster_uuid: &identity.uuid,
+        cluster_name: &identity.name,
         collections_manifest_uid: format!("{:x}", facts.manifest_uid),
     })
 }
 
 /// The document for connections without a bucket.
-pub(super) fn global(version: ConfigVersion, nodes: &[NodeExt]) -> String {
+pub(super) fn global(
+    version: ConfigVersion,
+    identity: &ClusterIdentity,
+    nodes: &[NodeExt],
+) -> String {
     render(&GlobalDocument {
         rev: version.rev,
         rev_epoch: version.epoch,
         nodes_ext: nodes,
         cluster_capabilities_ver: [1, 0],
         cluster_capabilities: BTreeMap::new(),
+        cluster_uuid: &identity.uuid,
+        cluster_name: &identity.name,
     })
 }
 
@@ -70,10 +124,11 @@ pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
     let entry = |node: &TopologyNode| NodeExt {
         this_node: node.name == topology.this,
         hostname: Some(match node.host.contains(':') {
-            // An IPv6 address stands in brackets before a port.
+            // An IPv6 address needs brackets before a port.
             true => format!("[{}]", node.host),
             false => node.host.clone(),
         }),
+        server_group: SERVER_GROUP,
         services: Services {
             kv: node.kv,
             mgmt: node.mgmt,
@@ -84,7 +139,7 @@ pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
     topology.nodes.iter().map(entry).collect()
 }
 
-/// Who owns each vbucket, by position in the list of nodes.
+/// The owner of each vbucket, as position in the list of nodes.
 pub(super) fn owners_of(placement: &Placement) -> Vec<[i32; 1]> {
     let position = |owner: &Option<usize>| owner.and_then(|owner| i32::try_from(owner).ok());
     placement.owners.iter().map(|owner| [position(owner).unwrap_or(-1)]).collect()
@@ -102,6 +157,9 @@ struct GlobalDocument<'a> {
     nodes_ext: &'a [NodeExt],
     cluster_capabilities_ver: [u8; 2],
     cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
+    #[serde(rename = "clusterUUID")]
+    cluster_uuid: &'a str,
+    cluster_name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -121,6 +179,9 @@ struct BucketDocument<'a> {
     bucket_capabilities: [&'static str; BUCKET_CAPABILITIES.len()],
     cluster_capabilities_ver: [u8; 2],
     cluster_capabilities: BTreeMap<&'static str, Vec<&'static str>>,
+    #[serde(rename = "clusterUUID")]
+    cluster_uuid: &'a str,
+    cluster_name: &'a str,
     collections_manifest_uid: String,
 }
 
@@ -141,6 +202,7 @@ pub(super) struct NodeExt {
     pub(super) this_node: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hostname: Option<String>,
+    pub(super) server_group: &'static str,
     pub(super) services: Services,
 }
 

@@ -1,6 +1,6 @@
-//! Which nodes there are and who owns which vbuckets, as the cluster has agreed on it.
+//! The nodes and the vbucket owners that the cluster has agreed on.
 //!
-//! Plain data: made by the cluster's agent from what is in etcd, shown by the cluster configuration.
+//! Plain data: the cluster's agent builds it from etcd, and the cluster configuration shows it.
 
 use std::collections::HashMap;
 
@@ -9,37 +9,37 @@ use std::collections::HashMap;
 pub struct TopologyNode {
     /// Its name in the cluster.
     pub name: String,
-    /// Where clients reach it.
+    /// Host that clients connect to.
     pub host: String,
     /// Port of the memcached binary protocol.
     pub kv: u16,
     /// Port of the admin HTTP.
     pub mgmt: u16,
-    /// The same with TLS, where it is spoken.
+    /// Port of the memcached binary protocol with TLS, if enabled.
     pub kv_tls: Option<u16>,
-    /// The same with TLS, where it is spoken.
+    /// Port of the admin HTTP with TLS, if enabled.
     pub mgmt_tls: Option<u16>,
 }
 
-/// Where the vbuckets of one bucket are.
+/// The owners of one bucket's vbuckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// Position in the list of nodes, for each vbucket.
     pub owners: Vec<Option<usize>>,
-    /// Revision of the newest thing that the bucket's document shows.
+    /// Revision of the newest change that the bucket's document shows.
     pub rev: u64,
 }
 
-/// What the cluster has agreed on.
+/// The topology that the cluster has agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// Generation of the revisions: the time at which the cluster was made, in UNIX seconds.
+    /// Generation of the revisions: the creation time of the cluster, in UNIX seconds.
     pub epoch: i64,
     /// Revision of the list of nodes.
     pub rev: u64,
     /// All nodes.
     pub nodes: Vec<TopologyNode>,
-    /// Name of this one.
+    /// Name of this node.
     pub this: String,
     /// Shared buckets by name.
     pub buckets: HashMap<String, Placement>,

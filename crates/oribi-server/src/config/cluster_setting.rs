@@ -1,6 +1,6 @@
-//! The settings of a node that is one of a cluster.
+//! The settings of a node in a cluster.
 //!
-//! Rows of the table in `setting`; what they do is in [`crate::cluster`].
+//! Rows of the table in `table`; [`crate::cluster`] describes their effect.
 
 use super::form::{Form, Value, path_value};
 use super::setting::Setting;

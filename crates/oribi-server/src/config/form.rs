@@ -1,7 +1,7 @@
-//! Forms of settings' values, and values on their way between text, TOML and a field.
+//! Forms of settings' values, and their conversion between text, TOML and a field.
 //!
-//! Owns: how a value is read and written in each of its places, and which values a form admits. Callers: the
-//! table of settings, and whoever resolves or prints it.
+//! Owns: parsing and printing of a value, and the set of values that a form admits. Callers: the
+//! table of settings, `resolve`, `print`.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) enum Form {
     Checked(fn(&str) -> Result<(), String>),
 }
 
-/// A value on its way from text or TOML into a field, or back.
+/// A value during conversion between text, TOML and a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     Text(String),
@@ -33,7 +33,7 @@ pub(super) enum Value {
 }
 
 impl Form {
-    /// Reads a flag or variable.
+    /// Parses the text of a flag or variable.
     pub(super) fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Form::Text => self.check(Value::Text(text.to_owned())),

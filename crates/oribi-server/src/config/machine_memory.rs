@@ -1,22 +1,22 @@
-//! How much memory a bucket gets that was given none.
+//! The default memory quota of a bucket.
 //!
-//! Owns: what the machine has, as far as this process may use it, and the share of it. A server with
-//! no configuration should neither leave a machine idle nor push its neighbours out, so all buckets
-//! of the start together get half of the memory. Called when a bucket is created; the outcome is then a
-//! setting of the bucket like any other, and does not change with the machine.
+//! Owns: how much memory this process may use, and a bucket's share of it. A server without
+//! configuration should neither leave a machine idle nor push its neighbours out, so the first
+//! buckets together get half of the memory. The share is computed when a bucket is created. From
+//! then on it is a setting and does not follow the machine.
 
 use std::fs;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Part of the memory that the buckets get.
+/// Divisor of the memory that the buckets get.
 const SHARE: u64 = 2;
 
-/// Least quota that is chosen here: what Couchbase demands of a bucket.
+/// Smallest quota chosen here: Couchbase's minimum for a bucket.
 const QUOTA_MIB_MIN: u64 = 100;
 
-/// Where it is not known how much memory there is.
+/// Assumed memory where its size cannot be determined.
 const MEMORY_BYTES_UNKNOWN: u64 = 2048 * MIB;
 
 /// Quota in MiB of each of `buckets` new buckets.
@@ -28,7 +28,8 @@ fn share_mib(memory_bytes: u64, buckets: usize) -> u64 {
     (memory_bytes / SHARE / buckets.max(1) as u64 / MIB).max(QUOTA_MIB_MIN)
 }
 
-/// The machine's memory, or what the control group leaves of it. `root` is the file system to ask.
+/// The machine's memory, or the limit of the control group if that is lower. `root` is the file
+/// system to read.
 fn memory_bytes(root: &Path) -> Option<u64> {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let machine = read("proc/meminfo").and_then(|text| total_of(&text));

@@ -6,9 +6,9 @@
 use std::fmt::Write as _;
 
 use super::resolve::Resolved;
-use super::setting::SETTINGS;
+use super::table::SETTINGS;
 
-/// TOML with the source of each value as a comment; a setting without value is a comment.
+/// TOML with the source of each value as a comment; an unset setting is a comment.
 pub fn to_toml(resolved: &Resolved) -> String {
     let lines: Vec<(String, String)> = SETTINGS
         .iter()

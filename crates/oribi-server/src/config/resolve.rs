@@ -1,7 +1,7 @@
-//! Where values come from: flags over environment variables over the file over the defaults.
+//! Sources of values: flags over environment variables over the file over the defaults.
 //!
-//! Owns: the command-line arguments made from the table, and the layering. Invariants: every layer is
-//! checked, also where a higher layer wins, so that a mistake does not hide; an error names the
+//! Owns: the command-line arguments built from the table, and the layering. Invariants: every layer
+//! is checked, even where a higher layer wins, so that no mistake stays hidden; an error names the
 //! source of the value. Callers: the `oribi` binary. The environment is a parameter, so that tests
 //! need not change the process's own.
 
@@ -14,17 +14,28 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::form::{Form, Value};
-use super::setting::{SETTINGS, Setting};
-use super::{Settings, SettingsError};
+use super::setting::Setting;
+use super::settings::{Settings, SettingsError};
+use super::table::SETTINGS;
 
-/// The file that is read when none is named, if it exists.
+/// The file that is read when none is given, if it exists.
 const DEFAULT_FILE: &str = "oribi.toml";
 const CONFIG_VARIABLE: &str = "ORIBI_CONFIG";
+/// The flag of the preset, and what it sets. Every other source wins over it.
+const CACHE: &str = "cache";
+const CACHE_SETTINGS: [(&str, &str); 5] = [
+    ("storage", "memory"),
+    ("eviction", "nru"),
+    ("flush_enabled", "true"),
+    // Nothing has to be written before it can be evicted, so little has to be kept free.
+    ("high_watermark_percent", "96"),
+    ("low_watermark_percent", "94"),
+];
 
-/// Where a value in force came from.
+/// The source of a value in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Nobody set it.
+    /// The default; the setting was not set.
     Default,
     /// A key of this file.
     File(PathBuf),
@@ -50,24 +61,24 @@ impl fmt::Display for Source {
 pub struct Resolved {
     /// The values.
     pub settings: Settings,
-    /// Where each came from, in the order of the table.
+    /// The source of each value, in the order of the table.
     pub(super) sources: Vec<Source>,
 }
 
-/// Why there is no configuration.
+/// Why the configuration could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value that its setting cannot take.
+    /// A value that its setting does not accept.
     #[error("{name} from {origin}: {detail}")]
     Value {
         /// Name of the setting.
         name: &'static str,
-        /// Flag, variable or file it was given by.
+        /// The flag, variable or file that gave the value.
         origin: Source,
         /// What is wrong with it.
         detail: String,
     },
-    /// A key of the file that is no setting.
+    /// A key in the file that is not a setting.
     #[error("{path}: there is no setting {key:?}; `oribi config` lists all of them")]
     UnknownKey {
         /// The file.
@@ -80,7 +91,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         detail: String,
     },
     /// The file cannot be read.
@@ -88,18 +99,25 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Values that do not go together.
+    /// Values that are inconsistent with each other.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
-/// Command-line arguments of all settings, and `--config`.
+/// Command-line arguments of all settings, `--config` and `--cache`.
 pub fn arguments() -> Vec<Arg> {
     let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
-    arguments_named(&names)
+    let cache = Arg::new(CACHE)
+        .long(CACHE)
+        .help(
+            "Be a cache, like memcached: new buckets keep documents in memory only, evict the \
+             least used, and allow flush_all; other settings win",
+        )
+        .action(ArgAction::SetTrue);
+    std::iter::once(cache).chain(arguments_named(&names)).collect()
 }
 
 /// Command-line arguments of some settings, and `--config`.
@@ -144,6 +162,9 @@ pub fn resolve(
 ) -> Result<Resolved, ConfigError> {
     let mut resolved =
         Resolved { settings: Settings::default(), sources: vec![Source::Default; SETTINGS.len()] };
+    if matches!(matches.try_get_one::<bool>(CACHE), Ok(Some(true))) {
+        resolved.apply_cache()?;
+    }
     if let Some(path) = find_file(matches, &variable) {
         resolved.apply_file(&path)?;
     }
@@ -179,6 +200,16 @@ impl Resolved {
             }
             Err(detail) => Err(ConfigError::Value { name: setting.name, origin: source, detail }),
         }
+    }
+
+    fn apply_cache(&mut self) -> Result<(), ConfigError> {
+        for (name, text) in CACHE_SETTINGS {
+            let index = SETTINGS.iter().position(|setting| setting.name == name);
+            let index = index.expect("the preset names settings; a test resolves it");
+            let value = SETTINGS[index].form.parse(text);
+            self.apply(index, value, Source::Flag(format!("--{CACHE}")))?;
+        }
+        Ok(())
     }
 
     fn apply_file(&mut self, path: &Path) -> Result<(), ConfigError> {

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use clap::{ArgMatches, Command};
+use oribi_engine::EvictionPolicy;
 
 use super::form::{Form, Value};
 use super::resolve::{ConfigError, Resolved, arguments, resolve};
-use super::setting::SETTINGS;
+use super::table::SETTINGS;
+use crate::buckets::BucketStorage;
+
 use super::{Settings, SettingsError, is_bucket_name, to_json, to_toml};
 
 fn command() -> Command {
@@ -38,6 +41,19 @@ fn in_file(text: &str) -> (tempfile::TempDir, String) {
 fn without_anything_there_are_defaults() {
     assert_eq!(resolve_with(&[], &[]).unwrap().settings, Settings::default());
     command().debug_assert();
+}
+
+#[test]
+fn every_other_source_wins_over_the_preset_of_a_cache() {
+    let (_scratch, path) = in_file("low_watermark_percent = 50\n");
+    let flags = ["--config", &path, "--cache", "--flush-enabled", "false"];
+    let resolved = resolve_with(&flags, &[("ORIBI_HIGH_WATERMARK_PERCENT", "60")]).unwrap();
+    let settings = &resolved.settings;
+    assert_eq!(settings.storage, BucketStorage::Memory);
+    assert_eq!(settings.eviction, Some(EvictionPolicy::Nru));
+    assert_eq!((settings.low_watermark_percent, settings.high_watermark_percent), (50, 60));
+    assert!(!settings.flush_enabled);
+    assert_eq!(to_json(&resolved)["storage"]["source"], "--cache");
 }
 
 #[test]
@@ -91,7 +107,7 @@ fn mistakes_are_named_with_their_source() {
         ("listen = \"localhost\"", "\"localhost\" is not an IP address"),
         ("buckets = [1]", "a list of strings"),
         ("flush_enabled = 1", "true or false"),
-        ("storage = \"disk\"", "\"disk\" is not one of embedded, log, memory"),
+        ("storage = \"disk\"", "\"disk\" is not one of log, memory"),
         ("storage = \"kudu://a?replicas=2\"", "replicas=\"2\" is not an odd number"),
         ("storage = \"kudu:/a\"", "does not begin with kudu://"),
         ("storage = \"kudu://a\"\neviction = \"nru\"", "does not go with storage \"kudu://a:7051"),
@@ -132,7 +148,8 @@ fn printed_toml_is_a_configuration_file() {
 
 #[test]
 fn every_row_sets_and_shows_its_own_field() {
-    // Fields of the struct against rows of the table: a new field without row changes the debug form.
+    // Compares fields of the struct with rows of the table: a new field without row changes the
+    // debug form.
     let fields = format!("{:#?}", Settings::default());
     let top_level = fields.lines().filter(|line| {
         line.starts_with("    ") && !line.starts_with("     ") && line.contains(": ")
@@ -149,7 +166,7 @@ fn every_row_sets_and_shows_its_own_field() {
             Form::Integer { max, .. } => Value::Integer(max),
             Form::Flag => Value::Flag(true),
             Form::Names => Value::Names(vec!["x".to_owned()]),
-            Form::Checked(_) => Value::Text("embedded".to_owned()),
+            Form::Checked(_) => Value::Text("memory".to_owned()),
         };
         let mut settings = Settings::default();
         (setting.set)(&mut settings, value.clone());

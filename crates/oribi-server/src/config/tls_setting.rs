@@ -1,4 +1,4 @@
-//! The rows about TLS in the table of settings.
+//! The TLS rows of the table of settings.
 
 use oribi_tls::MinimumVersion;
 use oribi_tls::server::ClientCertificates;

@@ -1,32 +1,34 @@
-//! Which frames may be received, decided by the header alone.
+//! Decides by the header alone which frames may be received.
 //!
-//! Invariant: nothing of a body is stored before its announced size has passed here. Called by the
-//! connection for each header, complete frames included.
+//! Invariant: no byte of a body is stored before its announced size has passed here. The connection
+//! calls this for each header, complete frames included.
 
 use oribi_protocol::frame::Header;
 use oribi_protocol::limits::{FRAME_BYTES_MAX, UNAUTHENTICATED_FRAME_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::magic::Magic;
 use oribi_protocol::status::Status;
 
-use super::close_reason::CloseReason;
-use super::state::ConnectionState;
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
 use crate::dispatch;
 use crate::environment::Environment;
 
-/// What a header is good for, before its body is looked at.
+/// The decision on a frame, before its body is read.
 pub(super) enum Admission {
     /// Receive and serve it.
     Serve,
-    /// Answer with the status and why, and pass over the body without storing it.
+    /// Receive it: an answer to a message of a change stream.
+    Answer,
+    /// Answer with the status and the reason, and skip the body without storing it.
     Skip(Status, &'static str),
-    /// Answer with the status and end.
+    /// Answer with the status and end the connection.
     Close(Status, CloseReason),
 }
 
 /// Decides by the header alone whether a frame may be received.
 #[inline]
 pub(super) fn admit(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
-    // What everybody may send, which is nearly all there is.
+    // Frames that any client may send, which are nearly all of them.
     let is_small = header.frame_bytes() <= UNAUTHENTICATED_FRAME_BYTES_MAX;
     if header.magic == Magic::ClientRequest && is_small {
         return Admission::Serve;
@@ -35,6 +37,10 @@ pub(super) fn admit(state: &mut ConnectionState, env: &Environment, header: &Hea
 }
 
 fn admit_other(state: &mut ConnectionState, env: &Environment, header: &Header) -> Admission {
+    let is_answer = header.magic == Magic::ClientResponse && state.producer.is_some();
+    if is_answer && header.frame_bytes() <= UNAUTHENTICATED_FRAME_BYTES_MAX {
+        return Admission::Answer;
+    }
     if !matches!(header.magic, Magic::ClientRequest | Magic::AltClientRequest) {
         let reason = CloseReason::NotARequest(header.magic as u8);
         return Admission::Close(Status::Einval, reason);
@@ -45,7 +51,7 @@ fn admit_other(state: &mut ConnectionState, env: &Environment, header: &Header) 
     }
     if frame_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX && state.identity.is_none() {
         if dispatch::makes_legacy(header.opcode) {
-            state.adopt_legacy(&env.server);
+            state.adopt_memcached(&env.server);
         }
         if state.identity.is_none() {
             let reason = CloseReason::UnauthenticatedFrameTooLarge { frame_bytes };

@@ -1,8 +1,15 @@
-//! What the server tells a client without being asked: that there is a new cluster map.
+//! Pushes a new cluster map to clients that asked for such notices.
 //!
-//! Owns: who is told what. Invariants: only a connection that asked for it in HELLO is told, each version once,
-//! between two frames; in the brief form when it asked for both; not while it leaves too much unread, as it will
-//! be told with the next change or when it asks the wrong node. Called by the worker after a change.
+//! Owns: the choice of clients and form.
+//!
+//! Invariants:
+//! - only a connection that asked for it in HELLO is told;
+//! - it is told of each version once, between two frames;
+//! - a client that asked for both forms gets the brief one;
+//! - a client that leaves too much output unread is not told. It learns of the map with the next
+//!   change, or when it asks the wrong node.
+//!
+//! The worker calls this after a change.
 
 use oribi_protocol::feature::Feature;
 use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
@@ -10,11 +17,12 @@ use oribi_protocol::response::{write_clustermap_head, write_clustermap_notificat
 use oribi_types::Datatype;
 
 use super::Connection;
-use super::write_buffer::PinnedValue;
 use crate::server_context::ServerContext;
+use crate::write_buffer::PinnedValue;
 
 impl Connection {
-    /// Tells the client of the newest map of what it has selected; false when there is nothing to send.
+    /// Sends the client the newest map of its selection; false when there is
+    /// nothing to send.
     pub fn announce_cluster_map(&mut self, server: &ServerContext) -> bool {
         let features = self.state.features;
         let is_behind = self.writer.pending_bytes() >= self.send_queue_bytes_max;

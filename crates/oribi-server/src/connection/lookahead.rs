@@ -1,25 +1,34 @@
-//! What a connection knows of the requests that wait behind the present one.
+//! Prefetches the documents of requests further back in the pipeline.
 //!
-//! A read delivers many pipelined requests. While they are served in order, the keys of later ones are
-//! announced to the engine, which starts loading what it will need, in two steps at two distances: a
-//! key's place in the hash table first, its item some requests later. The hash that was computed for this is kept for the
-//! operation itself; the header is decoded again then, which takes no more than keeping it.
+//! One read delivers many pipelined requests. While they are served in order, the connection
+//! announces the keys of later ones to the engine. The engine loads what it will need in two steps
+//! at two distances: first a key's place in the hash table, and its item some requests later. The
+//! hash is kept for the operation itself. The header is decoded again then, which costs no more
+//! than keeping it.
 //!
-//! This is a hint: whatever is malformed or not about a document is passed over here and judged when it
-//! is served. Invariants: entries stand for complete frames in the order in which they will be served,
-//! starting with the next one; nothing behind a request that is not about a document is announced
-//! before that is served, because it may change what keys mean; nothing is allocated, changed or reordered. It lives as
-//! long as one turn, so that an idle connection holds none.
+//! The prefetch is a hint: it skips malformed requests and those not about a document, which are
+//! judged when they are served.
+//!
+//! Invariants:
+//! - entries stand for complete frames in the order in which they will be served, starting with the
+//!   next one;
+//! - keys behind a request that is not about a document are announced only after that request is
+//!   served, because it may change what keys mean;
+//! - nothing is allocated, changed or reordered.
+//!
+//! The lookahead lives as long as one turn, so an idle connection holds none.
 
-use oribi_engine::{HEADER_BYTES, KeyAhead};
+use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
+use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Decoded, Decoder};
 use oribi_types::{DocKey, Vbid};
 
-use crate::connection::state::ConnectionState;
+use crate::connection_state::ConnectionState;
+use crate::dispatch;
 use crate::limits::{PREFETCH_BYTES_MAX, PREFETCH_KEYS_MAX};
 
-/// Bytes of an item in front of its key: its header, and the client's flags, which most have.
+/// Bytes of an item before its key: its header and the client's flags, which most items have.
 const ITEM_HEAD_BYTES: usize = HEADER_BYTES + 4;
 
 /// Bytes of the answer to a GET besides key and value: header and flags.
@@ -27,42 +36,45 @@ const ANSWER_HEAD_BYTES: usize = oribi_protocol::limits::HEADER_BYTES + 4;
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// `None` for what is not about a document.
+    /// `None` for a request that is not about a document.
     key: Option<KeyAhead>,
     frame_bytes: u32,
     key_bytes: u16,
-    /// A request without extras and value reads; one that stores has both.
+    /// The request reads: it has neither extras nor value. A request that stores has both.
     reads_value: bool,
 }
 
 impl Entry {
-    /// Bytes of the item that tell what a write has to know of the version before it: header and key.
+    /// Bytes of the item that tell a write what it has to know of the previous version: header and
+    /// key.
     fn head_bytes(&self) -> usize {
         ITEM_HEAD_BYTES + usize::from(self.key_bytes)
     }
 }
 
-/// See the module text.
+/// The state of the prefetch during one turn.
 pub(super) struct Lookahead {
     /// Requests to look ahead; 0 for none.
     distance: usize,
     ring: [Entry; PREFETCH_KEYS_MAX],
-    /// Requests served, located and announced so far; the first never exceeds the others.
+    /// Requests served, located and announced so far. The first count never exceeds the others.
     served: usize,
     located: usize,
     announced: usize,
-    /// Bytes of the announced requests that are not served yet.
+    /// Bytes of the announced requests that are not yet served.
     ahead_bytes: usize,
-    /// Nothing complete stands behind the last announced request, or that request has to be served before
-    /// it is known what the keys behind it mean.
+    /// The last announced request has no complete request behind it, or it must be served before
+    /// the meaning of later keys is known.
     is_exhausted: bool,
-    /// Bytes of the values that were read lately.
+    /// Approximate size of recently read values, in bytes.
     value_bytes: usize,
+    /// Decodes the command behind the announced ones of a client of the text protocol.
+    decoder: Decoder,
 }
 
 impl Lookahead {
-    /// Looks `distance` requests ahead, at most [`PREFETCH_KEYS_MAX`]. `value_bytes` is what the last turn's
-    /// [`Lookahead::value_bytes`] was.
+    /// Looks `distance` requests ahead, at most [`PREFETCH_KEYS_MAX`]. `value_bytes` is the last
+    /// turn's [`Lookahead::value_bytes`].
     pub(super) fn new(distance: usize, value_bytes: u16) -> Lookahead {
         Lookahead {
             distance: distance.min(PREFETCH_KEYS_MAX),
@@ -73,15 +85,17 @@ impl Lookahead {
             ahead_bytes: 0,
             is_exhausted: false,
             value_bytes: usize::from(value_bytes),
+            decoder: Decoder::default(),
         }
     }
 
-    /// About as many bytes as the values have that were read lately.
+    /// Approximate size of recently read values, in bytes.
     pub(super) fn value_bytes(&self) -> u16 {
         self.value_bytes as u16
     }
 
-    /// Announces what has come into reach. `received` begins with the request that is served next.
+    /// Announces the requests that have come within reach. `received` begins with the request that
+    /// is served next.
     #[inline]
     pub(super) fn advance(&mut self, state: &ConnectionState, received: &[u8]) {
         let Some(bucket) = state.bucket.as_ref().filter(|_| self.distance > 0) else { return };
@@ -105,6 +119,12 @@ impl Lookahead {
             self.announced += 1;
             self.ahead_bytes += frame_bytes;
         }
+        self.locate_near(bucket);
+    }
+
+    /// Starts loading the items of the requests that are near.
+    #[inline(always)]
+    fn locate_near(&mut self, bucket: &Bucket) {
         let near = self.announced.min(self.served + self.distance.div_ceil(2));
         while self.located < near {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
@@ -116,13 +136,58 @@ impl Lookahead {
         }
     }
 
-    /// The announced key of the request that is served next, if it was looked at.
+    /// As [`Lookahead::advance`], for a client of the text protocol, whose next command `decoder`
+    /// decodes.
+    #[inline]
+    pub(super) fn advance_text(
+        &mut self,
+        state: &ConnectionState,
+        received: &[u8],
+        decoder: Decoder,
+    ) {
+        let Some(bucket) = state.bucket.as_ref().filter(|_| self.distance > 0) else { return };
+        let bucket = bucket.bucket();
+        if self.announced == self.served {
+            self.decoder = decoder;
+        }
+        while !self.is_exhausted && self.announced - self.served < self.distance {
+            let rest = received.get(self.ahead_bytes..).unwrap_or_default();
+            let Decoded::Complete { command, consumed } = self.decoder.decode(rest) else {
+                self.is_exhausted = true;
+                break;
+            };
+            let mut room = [0; DECODED_KEY_BYTES_MAX];
+            let meant = dispatch::text::meant_by(&command, &mut room);
+            let key = meant.and_then(|meant| {
+                let (vbid, key) = state.document(&meant.frame().header, meant.key)?;
+                Some((bucket.announce(vbid, key)?, key.key.len()))
+            });
+            self.ring[self.announced % PREFETCH_KEYS_MAX] = Entry {
+                key: key.map(|(key, _)| key),
+                frame_bytes: consumed as u32,
+                key_bytes: key.map_or(0, |(_, bytes)| bytes as u16),
+                reads_value: matches!(command, Command::Get { .. } | Command::MetaGet(_)),
+            };
+            self.is_exhausted = key.is_none();
+            self.announced += 1;
+            self.ahead_bytes += consumed;
+        }
+        self.locate_near(bucket);
+    }
+
+    /// Forgets what was announced, because other requests will be served next.
+    pub(super) fn restart(&mut self) {
+        (self.served, self.located, self.announced) = (0, 0, 0);
+        (self.ahead_bytes, self.is_exhausted) = (0, false);
+    }
+
+    /// The announced key of the request that is served next, if the lookahead has reached it.
     #[inline]
     pub(super) fn key(&self) -> Option<KeyAhead> {
         self.next().and_then(|entry| entry.key)
     }
 
-    /// The next request was served and answered with `answer_bytes`.
+    /// Records that the next request was served and answered with `answer_bytes`.
     #[inline]
     pub(super) fn served(&mut self, answer_bytes: usize) {
         let Some(&Entry { key, frame_bytes, reads_value, .. }) = self.next() else { return };
@@ -158,7 +223,7 @@ pub(super) fn document_of<'a>(
 
 /// True for the common requests that read or write one document.
 fn is_about_document(opcode: u8) -> bool {
-    // All of memcached's requests that have a key, but STAT, whose key is none of a document.
+    // All of memcached's requests that have a key, except STAT, whose key names no document.
     opcode <= Opcode::Gatq as u8 && opcode != Opcode::Stat as u8
 }
 

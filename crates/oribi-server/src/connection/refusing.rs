@@ -1,39 +1,16 @@
-//! Answers to frames that no handler sees: of an unknown opcode, too long, or out of step.
+//! Answers to frames after which the connection ends.
 //!
-//! Owns: what is answered, and whether the connection goes on. Called by the connection.
+//! Owns: the answer when the stream is out of step, or when a frame may not be received. The
+//! connection calls this.
 
 use oribi_protocol::frame::{FrameError, Header};
-use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
-use super::close_reason::CloseReason;
-use super::state::ConnectionState;
-use super::write_buffer::WriteBuffer;
-use crate::dispatch::write_context;
-
-/// Answers a frame with a status and nothing else.
-pub(super) fn answer(
-    state: &ConnectionState,
-    out: &mut WriteBuffer,
-    header: &Header,
-    status: Status,
-) {
-    let status = state.wire_status(status);
-    write_response(out.tail(), &ResponseParts::new(header.opcode, status, header.opaque));
-}
-
-/// As `answer`, with a text for people where the client reads it.
-pub(super) fn answer_with(
-    state: &ConnectionState,
-    out: &mut WriteBuffer,
-    header: &Header,
-    status: Status,
-    context: &'static str,
-) {
-    let status = state.wire_status(status);
-    let parts = ResponseParts::new(header.opcode, status, header.opaque);
-    write_context(out, state.features, &parts, context);
-}
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
+use crate::dispatch::fail_request;
+use crate::request_id::RequestId;
+use crate::write_buffer::WriteBuffer;
 
 /// Answers a frame after which the connection ends.
 pub(super) fn refuse(
@@ -43,11 +20,11 @@ pub(super) fn refuse(
     status: Status,
     reason: CloseReason,
 ) {
-    answer(state, out, header, status);
+    fail_request(state, out, RequestId::of(header), status, None);
     state.close(reason);
 }
 
-/// The stream is out of step: answer if it is known what was asked, and end.
+/// Ends a connection whose stream is out of step. Answers first if the request is known.
 pub(super) fn reject(state: &mut ConnectionState, out: &mut WriteBuffer, error: FrameError) {
     match error {
         FrameError::UnknownMagic(magic) => state.close(CloseReason::UnknownMagic(magic)),

@@ -1,9 +1,9 @@
-//! What the workers did to one bucket, and the sums over them.
+//! Operation counters of one bucket, per worker, and their sums.
 //!
-//! Owns: one [`WorkerOperations`] per worker that ever selected the bucket, made when it first does.
-//! Invariant: a worker writes its own only, apart from `reset` of the recorded times. Called by
-//! connections (once per SELECT_BUCKET, then increments), stats and metrics (sums). It knows the
-//! manifest only to forget dropped collections.
+//! Owns: one [`WorkerOperations`] for each worker that has selected the bucket, created on the
+//! first selection. Invariant: a worker writes only its own counters; `reset` of the recorded times
+//! is the exception. Connections call it (once per SELECT_BUCKET, then increments), and stats and
+//! metrics (sums). It uses the manifest only to remove counters of dropped collections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::collections::{CollectionCounters, CollectionOperations, CollectionTab
 use super::timings::{CommandKind, CommandTimings, empty_histogram};
 use super::{OperationCounters, OperationTotals};
 
-/// What one worker did to one bucket.
+/// Operations of one worker on one bucket.
 #[derive(Debug, Default)]
 pub struct WorkerOperations {
-    /// Documents in general.
+    /// Counters of all documents.
     pub counters: OperationCounters,
-    /// How long it took.
+    /// Sampled command times.
     pub timings: CommandTimings,
-    /// Documents by collection.
+    /// Counters by collection.
     pub collections: CollectionTable,
 }
 
@@ -36,7 +36,7 @@ pub struct BucketOperations {
 }
 
 impl BucketOperations {
-    /// Those of worker `index`, which that worker alone may write.
+    /// Operations of worker `index`, which that worker alone may write.
     pub fn worker(&self, index: usize) -> Arc<WorkerOperations> {
         let mut workers = self.workers.lock();
         if workers.len() <= index {
@@ -56,7 +56,7 @@ impl BucketOperations {
         self.totals().since(*self.baseline.lock())
     }
 
-    /// STAT `reset`: counts begin anew for STAT, recorded times for everybody.
+    /// STAT `reset`: counts restart for STAT only, recorded times for all readers.
     pub fn reset(&self) {
         *self.baseline.lock() = self.totals();
         for worker in self.all() {
@@ -92,15 +92,15 @@ impl BucketOperations {
     }
 }
 
-/// One worker's operations as a connection that has selected the bucket holds them.
+/// One worker's operations, as held by a connection that has selected the bucket.
 pub struct SelectedOperations {
     worker: Arc<WorkerOperations>,
-    /// Counters of the collection that was used last.
+    /// Counters of the last collection used.
     last: Option<Arc<CollectionCounters>>,
 }
 
 impl SelectedOperations {
-    /// For a connection of the worker that `worker` belongs to.
+    /// For a connection of the worker that owns `worker`.
     pub fn new(worker: Arc<WorkerOperations>) -> SelectedOperations {
         SelectedOperations { worker, last: None }
     }
@@ -110,7 +110,7 @@ impl SelectedOperations {
         &self.worker.counters
     }
 
-    /// How long commands take.
+    /// Sampled command times.
     pub fn timings(&self) -> &CommandTimings {
         &self.worker.timings
     }

@@ -1,12 +1,12 @@
-//! What one worker did to the documents of each collection of one bucket.
+//! Counters of one worker for the documents of each collection of one bucket.
 //!
-//! Owns: a list of counters ordered by collection id. A connection remembers the counters of the
-//! collection that it used last, so that the list is searched only when it turns to another one.
+//! Owns: a list of counters ordered by collection id. A connection caches the counters of the
+//! collection it used last, and searches the list only when it switches to another one.
 //!
 //! Invariants: only operations that the engine admitted are counted, so a collection that never
-//! existed never gets an entry; entries of dropped collections go when somebody reads the list, or
-//! when it grew beyond what a manifest can hold. Ids are never given out twice, so counting into an
-//! entry that just left the list loses nothing that anybody would miss.
+//! existed never gets an entry. Entries of dropped collections are removed when the list is read,
+//! or when it exceeds what a manifest can hold. Ids are never reused, so a count lost with a
+//! removed entry does not matter.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct CollectionCounters {
 }
 
 impl CollectionCounters {
-    /// Whose counters they are.
+    /// The collection that the counters belong to.
     pub fn id(&self) -> CollectionId {
         self.id
     }
@@ -52,7 +52,7 @@ pub struct CollectionOperations {
 pub struct CollectionTable(Mutex<Vec<Arc<CollectionCounters>>>);
 
 impl CollectionTable {
-    /// The counters of a collection that exists, made on first use.
+    /// The counters of a collection that exists, created on first use.
     pub fn of(
         &self,
         id: CollectionId,
@@ -72,8 +72,8 @@ impl CollectionTable {
         counters
     }
 
-    /// Calls `visit` for each collection of `manifest` that was used, ascending by id, and forgets
-    /// those that are not in it.
+    /// Calls `visit` for each collection of `manifest` that was used, ascending by id, and removes
+    /// the entries of collections that are not in it.
     pub fn visit(
         &self,
         manifest: &Manifest,

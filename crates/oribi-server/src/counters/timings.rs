@@ -1,26 +1,27 @@
-//! How long commands take, sampled.
+//! Sampled command times.
 //!
 //! Owns: the kinds of commands that are timed, and one histogram for each, per worker and bucket.
 //!
-//! Two clock reads cost about as much as a tenth of a GET, so only every [`SAMPLE_EVERY`]th command of a
-//! kind is timed. The first one of a worker is recorded with weight 1, each later sample with weight
-//! `SAMPLE_EVERY`, so that the count of a histogram is less than `SAMPLE_EVERY` below the true number of
-//! commands, and percentiles are those of the samples. STAT is rare and always timed.
+//! Two clock reads cost about as much as a tenth of a GET, so only every [`SAMPLE_EVERY`]th command
+//! of a kind is timed. A worker records its first sample with weight 1 and each later sample with
+//! weight `SAMPLE_EVERY`. The count of a histogram is therefore less than `SAMPLE_EVERY` below the
+//! true number of commands, and percentiles are those of the samples. STAT is rare and always
+//! timed.
 //!
-//! Invariants: the countdowns are written by one worker; a histogram is behind a lock that its worker
-//! takes once per sample, and that nobody else takes but to read or reset it. Times are in
-//! microseconds, from the dispatch of a request until its answer is encoded; waiting for the store
-//! and for the network is not in them.
+//! Invariants: one worker writes the countdowns; that worker locks a histogram once per sample, and
+//! other threads lock it only to read or reset it. Times are in microseconds, from the dispatch of
+//! a request until its answer is encoded; waiting for the store and for the network is not
+//! included.
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use super::Counter;
 
-/// One in these many commands of a kind is timed.
+/// Sampling interval: one command in this many of a kind is timed.
 pub const SAMPLE_EVERY: u8 = 64;
 
-/// Longest time that is told apart; longer ones count as this.
+/// Longest time that the histogram resolves; longer times are recorded as this value.
 const TIMED_US_MAX: u64 = 60_000_000;
 
 /// Decimal digits that a recorded time keeps.
@@ -74,13 +75,13 @@ pub fn empty_histogram() -> Histogram<u64> {
 pub struct CommandTimings {
     /// Commands left until the next one that is timed; 0 only before the first.
     countdowns: [Counter; KINDS],
-    /// Made when the first command of the kind is timed: most workers never see most kinds.
+    /// Created when the first command of the kind is timed: most workers never see most kinds.
     histograms: Mutex<[Option<Box<Histogram<u64>>>; KINDS]>,
 }
 
 impl CommandTimings {
-    /// Counts a command that is about to run. `Some`: it is to be timed, and recorded with this
-    /// weight. Only the worker that owns the timings may call it.
+    /// Counts a command that is about to run. `Some` means that the command is to be timed, and
+    /// recorded with this weight. Only the worker that owns the timings may call it.
     #[inline]
     pub fn sample(&self, kind: CommandKind) -> Option<u8> {
         let countdown = &self.countdowns[kind as usize];

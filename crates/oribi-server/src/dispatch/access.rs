@@ -1,40 +1,40 @@
-//! Whether a user may send a request, and what is answered when not.
+//! Checks whether a user may send a request, and chooses the answer when not.
 //!
-//! Owns: the checks of who asks. Invariants: no handler runs before its rule is satisfied; with rights in the
-//! whole bucket a request costs one comparison; a collection in which the user has no right is answered as
-//! one that does not exist, so that the answer does not tell. Called by the dispatcher before the handler,
-//! and by handlers that learn from the body which collection they are about.
+//! Owns: the checks of the requester's rights.
+//!
+//! Invariants:
+//! - no handler runs before its rule is satisfied;
+//! - with rights in the whole bucket a request costs one comparison;
+//! - a collection in which the user has no right gets the answer of a missing one, so the answer
+//!   does not reveal it.
+//!
+//! Callers: the dispatcher, before the handler, and handlers that learn the collection from the
+//! body.
+
+use std::sync::Arc;
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::CollectionId;
 
-use super::exchange::Exchange;
+use super::outcome::Refusal;
+use super::request::Request;
 use super::rules::Who;
 use crate::audit::Event;
 use crate::auth::PrivilegeSet;
+use crate::buckets::BucketHandle;
 
-/// Why a request is not served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// With this status; the text says to people what is wrong.
-    Status(Status, &'static str),
-    /// The user lacks these privileges.
-    Access(PrivilegeSet),
-    /// The user may not know whether there is such a collection, or there is none.
-    UnknownCollection,
-}
-
-/// Checks who asks.
-pub(super) fn check(x: &mut Exchange<'_>, who: Who) -> Result<(), Refusal> {
+/// Checks the requester. Inlined, because every request passes here and two places call it.
+#[inline(always)]
+pub(super) fn check(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
     if who == Who::Anybody {
         return Ok(());
     }
     if x.state.identity.is_none() {
-        x.state.adopt_legacy(&x.env.server);
-    }
-    if x.state.identity.is_none() {
-        return Err(Refusal::Status(Status::Eaccess, "authenticate first"));
+        x.state.adopt_memcached(&x.env.server);
+        if x.state.identity.is_none() {
+            return Err(refuse_unknown(x));
+        }
     }
     let rights = &x.state.rights;
     let (needed, everywhere) = match who {
@@ -46,12 +46,7 @@ pub(super) fn check(x: &mut Exchange<'_>, who: Who) -> Result<(), Refusal> {
     };
     match &x.state.bucket {
         Some(bucket) if !bucket.is_deleted() => {}
-        selected => {
-            if selected.is_some() {
-                x.state.select(None);
-            }
-            return Err(Refusal::Status(Status::NoBucket, "no bucket is selected"));
-        }
+        _ => return check_without_bucket(x, who),
     }
     if everywhere.holds(needed) {
         return Ok(());
@@ -62,9 +57,33 @@ pub(super) fn check(x: &mut Exchange<'_>, who: Who) -> Result<(), Refusal> {
     }
 }
 
+/// Checks the requester when no bucket is selected. A client that cannot select a bucket gets one.
+#[cold]
+#[inline(never)]
+fn check_without_bucket(x: &mut Request<'_>, who: Who) -> Result<(), Refusal> {
+    match x.find_bucket() {
+        Ok(()) => check(x, who),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Why a request is refused when its opcode is not implemented or its sender not authenticated.
+#[cold]
+pub(super) fn refuse_unknown(x: &Request<'_>) -> Refusal {
+    let is_memcached = x.opcode.is_of_memcached() && !x.state.features.is_negotiated();
+    match x.state.identity {
+        Some(_) if super::change_streams::is_dcp(x.opcode) && x.state.producer.is_none() => {
+            Refusal::Status(Status::Einval, "open the connection for change streams first")
+        }
+        Some(_) => Refusal::Status(Status::NotSupported, "this server does not know how"),
+        None if is_memcached => Refusal::Status(Status::AuthError, "Auth failure."),
+        None => Refusal::Status(Status::Eaccess, "authenticate first"),
+    }
+}
+
 /// Checks the rights in the collection of the request's key.
 #[cold]
-fn check_key(x: &mut Exchange<'_>, needed: PrivilegeSet) -> Result<(), Refusal> {
+fn check_key(x: &mut Request<'_>, needed: PrivilegeSet) -> Result<(), Refusal> {
     match x.state.doc_key(x.frame.key) {
         Some(key) => check_within(x, key.collection, needed),
         None => Err(Refusal::Status(Status::Einval, "the key is not valid")),
@@ -73,14 +92,14 @@ fn check_key(x: &mut Exchange<'_>, needed: PrivilegeSet) -> Result<(), Refusal> 
 
 /// Checks the rights in a collection.
 fn check_within(
-    x: &mut Exchange<'_>,
+    x: &mut Request<'_>,
     collection: CollectionId,
     needed: PrivilegeSet,
 ) -> Result<(), Refusal> {
     if x.state.rights.everywhere().holds(needed) {
         return Ok(());
     }
-    let manifest = x.bucket().bucket().manifest();
+    let manifest = x.bucket().manifest();
     let exists = manifest.contains(collection);
     let held = x.state.rights.within(collection, manifest);
     if held.is_empty() || !exists {
@@ -89,66 +108,72 @@ fn check_within(
     if held.holds(needed) { Ok(()) } else { Err(Refusal::Access(needed.without(held))) }
 }
 
-impl Exchange<'_> {
-    /// True when the user holds `needed` in a collection that the request's body names; answered when not.
-    pub fn allows(&mut self, collection: CollectionId, needed: PrivilegeSet) -> bool {
-        let checked = check_within(self, collection, needed);
-        self.admitted(checked)
+impl Request<'_> {
+    /// Ensures that an existing bucket is selected, for a client that cannot select one itself.
+    #[cold]
+    pub(super) fn find_bucket(&mut self) -> Result<(), Refusal> {
+        let is_gone = |bucket: &Arc<BucketHandle>| bucket.is_deleted();
+        if self.state.bucket.as_ref().is_some_and(is_gone) {
+            self.state.select(None);
+        }
+        if self.state.bucket.is_none() {
+            self.state.adopt_memcached(&self.env.server);
+        }
+        let context = match (&self.state.bucket, &self.state.identity) {
+            (Some(_), _) => return Ok(()),
+            (None, Some(user)) if self.state.is_memcached() && user.bucket.is_some() => {
+                "the bucket that `oribi user add --bucket` has named for this user is not there"
+            }
+            (None, _) if self.state.is_memcached() => {
+                "no bucket for this user: name one with `oribi user add --bucket`"
+            }
+            (None, _) => "no bucket is selected",
+        };
+        Err(Refusal::Status(Status::NoBucket, context))
     }
 
-    /// True when the user holds `needed` in a collection; nothing is answered.
+    /// Refuses a request whose user does not hold `needed` in a collection that its body names.
+    pub fn demand(
+        &mut self,
+        collection: CollectionId,
+        needed: PrivilegeSet,
+    ) -> Result<(), Refusal> {
+        check_within(self, collection, needed)
+    }
+
+    /// True when the user holds `needed` in a collection.
     pub fn holds(&mut self, collection: CollectionId, needed: PrivilegeSet) -> bool {
         check_within(self, collection, needed).is_ok()
     }
 
-    /// True when the user holds `needed` in the whole bucket; answered when not.
-    pub fn allows_everywhere(&mut self, needed: PrivilegeSet) -> bool {
+    /// Refuses a request whose user does not hold `needed` in the whole bucket.
+    pub fn demand_everywhere(&self, needed: PrivilegeSet) -> Result<(), Refusal> {
         let missing = needed.without(self.state.rights.everywhere());
-        self.admitted(if missing.is_empty() { Ok(()) } else { Err(Refusal::Access(missing)) })
+        if missing.is_empty() { Ok(()) } else { Err(Refusal::Access(missing)) }
     }
+}
 
-    fn admitted(&mut self, checked: Result<(), Refusal>) -> bool {
-        if let Err(refusal) = checked {
-            self.answer_refusal(refusal);
-        }
-        checked.is_ok()
+/// Records a refusal for lack of rights. A request before login is no event: it identifies no user,
+/// and clients that try do so often.
+pub(super) fn audit(x: &mut Request<'_>, refusal: Refusal) {
+    let is_about_rights = match refusal {
+        Refusal::Status(status, _) => status == Status::Eaccess,
+        Refusal::Access(_) => true,
+        Refusal::UnknownCollection => x.state.rights.everywhere().is_empty(),
+    };
+    let is_known = x.state.identity.is_some();
+    if !is_about_rights || !is_known || !x.env.audits_refusal() {
+        return;
     }
-
-    /// Records a refusal because of who asks. That somebody has to log in first is no event: it says nothing of
-    /// anybody, and clients that try do it often.
-    fn audit(&mut self, refusal: Refusal) {
-        let is_about_rights = match refusal {
-            Refusal::Status(status, _) => status == Status::Eaccess,
-            Refusal::Access(_) => true,
-            Refusal::UnknownCollection => self.state.rights.everywhere().is_empty(),
-        };
-        let is_known = self.state.identity.is_some();
-        if !is_about_rights || !is_known || !self.env.audits_refusal() {
-            return;
-        }
-        let context = match refusal {
-            Refusal::Status(_, context) => context.to_owned(),
-            Refusal::Access(missing) => format!("needs the privilege {missing}"),
-            Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
-        };
-        let bucket = match self.opcode {
-            Opcode::SelectBucket => self.frame.key.escape_ascii().to_string(),
-            _ => self.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
-        };
-        let request = format!("{} {bucket}", self.opcode.name()).trim_end().to_owned();
-        self.env.server.audit.record(self.state.actor(), Event::Refused { request, context });
-    }
-
-    /// Answers a request that is not served.
-    #[cold]
-    pub(super) fn answer_refusal(&mut self, refusal: Refusal) {
-        self.audit(refusal);
-        match refusal {
-            Refusal::Status(status, context) => self.fail_because(status, context),
-            Refusal::UnknownCollection => self.unknown(Status::UnknownCollection),
-            Refusal::Access(missing) => {
-                self.fail_because(Status::Eaccess, &format!("needs the privilege {missing}"));
-            }
-        }
-    }
+    let context = match refusal {
+        Refusal::Status(_, context) => context.to_owned(),
+        Refusal::Access(missing) => format!("needs the privilege {missing}"),
+        Refusal::UnknownCollection => "unknown collection, or no right in it".to_owned(),
+    };
+    let bucket = match x.opcode {
+        Opcode::SelectBucket => x.frame.key.escape_ascii().to_string(),
+        _ => x.state.bucket.as_ref().map_or("", |bucket| bucket.name()).to_owned(),
+    };
+    let request = format!("{} {bucket}", x.opcode.name()).trim_end().to_owned();
+    x.env.server.audit.record(x.state.actor(), Event::Refused { request, context });
 }

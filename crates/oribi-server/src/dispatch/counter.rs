@@ -3,31 +3,27 @@
 use oribi_engine::{CounterOutcome, CounterRequest};
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId};
+use oribi_types::CollectionId;
 
-use super::exchange::Exchange;
-use super::writes::{admit_durable, answer_durably};
-use crate::connection::parked::Answer;
+use super::outcome::{NotDone, Outcome, Reply};
+use super::request::Request;
+use crate::connection_state::parked::Answer;
 use crate::status;
 
-/// Increment; wraps at 2^64 as memcached's does.
-pub(super) fn increment(x: &mut Exchange<'_>) {
-    count(x, false);
+/// Increment; wraps at 2^64 as in memcached.
+pub(super) fn increment<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    count(x, false)
 }
 
 /// Decrement; stops at 0.
-pub(super) fn decrement(x: &mut Exchange<'_>) {
-    count(x, true);
+pub(super) fn decrement<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    count(x, true)
 }
 
-fn count(x: &mut Exchange<'_>, decrement: bool) {
-    let Some(key) = x.doc_key() else { return };
-    let Some(extras) = CounterExtras::decode(x.frame.extras) else {
-        return x.fail(Status::Einval);
-    };
-    if !admit_durable(x) {
-        return;
-    }
+fn count<'a>(x: &mut Request<'a>, decrement: bool) -> Outcome<'a> {
+    let document = x.locate()?;
+    let extras = CounterExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    x.admit_durable()?;
     x.count(|counters| &counters.cmd_set);
     let creates = extras.expiry != COUNTER_DO_NOT_CREATE;
     let request = CounterRequest {
@@ -35,28 +31,25 @@ fn count(x: &mut Exchange<'_>, decrement: bool) {
         decrement,
         initial: creates.then_some(extras.initial),
         expiry: if creates { extras.expiry } else { 0 },
-        cas: Cas(x.frame.header.cas),
+        cas: x.cas(),
     };
-    let vbid = x.vbid(key);
-    let outcome = x.bucket().bucket().counter(vbid, key, &request, x.env.now);
-    count_outcome(x, key.collection, decrement, &outcome);
+    let outcome = x.bucket().counter(document.vbid(x), document.key, &request, x.env.now);
+    count_outcome(x, document.key.collection, decrement, &outcome);
     match outcome {
         CounterOutcome::Done { mutation, value } => {
-            answer_durably(x, vbid, mutation.seqno, Answer::Counter { mutation, value });
+            Ok(Reply::Written(Answer::Counter { mutation, value }))
         }
-        CounterOutcome::Refused(refused) => x.refuse(refused),
-        failed @ CounterOutcome::NotANumber => {
-            x.fail_with(
-                status::of_counter(&failed),
-                "the document is not a number from 0 to 2^64-1",
-            );
+        CounterOutcome::Refused(refused) => Err(refused.into()),
+        CounterOutcome::NotANumber => {
+            let context = "the document is not a number from 0 to 2^64-1";
+            Err(NotDone::Because(status::of_counter(&outcome), context))
         }
-        failed => x.fail(status::of_counter(&failed)),
+        failed => Err(status::of_counter(&failed).into()),
     }
 }
 
 fn count_outcome(
-    x: &mut Exchange<'_>,
+    x: &mut Request<'_>,
     collection: CollectionId,
     decrement: bool,
     outcome: &CounterOutcome,

@@ -1,131 +1,125 @@
-//! Requests that set a connection up: features, error map, authentication, bucket, cluster
+//! Serves requests that set a connection up: features, error map, authentication, bucket, cluster
 //! configuration, version, quit.
 //!
-//! Clients send several of these without waiting for answers; the connection serves them strictly in
-//! order, and stops serving while an authentication step is computed on the blocking thread.
+//! Clients pipeline several of these. The connection serves them strictly in order, and stops while
+//! the blocking thread computes an authentication step.
 
 use std::sync::Arc;
 
-use oribi_engine::FlushAllError;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::ConfigVersion;
-use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 
-use super::access::Refusal;
-use super::exchange::Exchange;
+use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Refusal, Reply};
+use super::request::Request;
 use crate::audit::{Actor, Event};
 use crate::auth::{SaslServer, SaslStep, mechanisms};
-use crate::blocking_thread::Job;
-use crate::connection::close_reason::CloseReason;
-use crate::connection::features::Features;
-use crate::connection::state::{ConnectionState, Wait};
-use crate::connection::write_buffer::WriteBuffer;
+use crate::buckets::BucketHandle;
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::features::Features;
 use crate::environment::Environment;
 use crate::error_map::error_map;
+use crate::job::Job;
 use crate::limits::AGENT_BYTES_MAX;
 
-/// An agent with this in its name reads histograms in the form that Couchbase's older tools know.
-const RANGE_LINES_AGENT: &[u8] = b"cbstat";
+/// Prefix of the agent names of Oribi's own tools, which read a histogram as one JSON document.
+const HISTOGRAMS_AGENT: &[u8] = b"oribi/";
 
-/// Name that selects no bucket.
+/// Bucket name that selects no bucket.
 const NO_BUCKET: &[u8] = b"@no bucket@";
 
-/// What VERSION and STAT answer. libmemcached takes a leading 0 for garbage, and memcached clients guess
-/// abilities from the number, so it begins with the memcached version whose protocol is spoken here.
-/// Client libraries that say HELLO do not look at it.
-pub(super) const VERSION: &str = concat!("1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
+/// The version in the answers to VERSION and STAT. libmemcached treats a leading 0 as garbage, and
+/// memcached clients guess abilities from the number. Consumers of change streams do without
+/// compression below 5.5. It therefore begins with the Couchbase version that this server is like.
+pub(super) const VERSION: &str = concat!("8.0.0-oribi-", env!("CARGO_PKG_VERSION"));
 
-/// Hello: forgets what was negotiated and grants anew. A client that says HELLO is no memcached client.
-pub(super) fn hello(x: &mut Exchange<'_>) {
+/// [`VERSION`] as the answer of the text protocol.
+pub(super) const VERSION_LINE: &str = concat!("VERSION 1.6.0-oribi-", env!("CARGO_PKG_VERSION"));
+
+/// Hello: forgets the negotiated features and grants anew. A client that says HELLO is no memcached
+/// client.
+pub(super) fn hello<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(x)?;
     let (codes, rest) = x.frame.value.as_chunks::<2>();
     if !rest.is_empty() {
-        return x.fail_with(Status::Einval, "features are two bytes each");
-    }
-    if x.state.is_legacy {
-        x.state.deauthenticate(x.env.now_ms);
+        return Err(NotDone::Because(Status::Einval, "features are two bytes each"));
     }
     let features = Features::granted(codes.iter().map(|code| u16::from_be_bytes(*code)));
     if features.wants_cluster_maps() && !features.has(Feature::Duplex) {
-        return x.fail(Status::Einval);
+        return Err(Status::Einval.into());
     }
-    x.state.said_hello = true;
-    x.state.features = features;
-    let mut reply = [0_u8; 128];
-    let mut used = 0;
-    for code in features.codes() {
-        reply[used..used + 2].copy_from_slice(&code.to_be_bytes());
-        used += 2;
-    }
+    x.state.greet(features, x.env.now_ms);
+    let granted: Vec<u8> = features.codes().flat_map(u16::to_be_bytes).collect();
     let agent = &x.frame.key[..x.frame.key.len().min(AGENT_BYTES_MAX)];
-    x.state.wants_range_lines =
-        x.frame.key.windows(RANGE_LINES_AGENT.len()).any(|part| part == RANGE_LINES_AGENT);
+    x.state.reads_histograms = x.frame.key.starts_with(HISTOGRAMS_AGENT);
     x.state.record.agree(|agreement| {
         agreement.agent = Some(String::from_utf8_lossy(agent).into());
         agreement.features = features;
     });
     tracing::debug!(
-        connection = x.id.slot,
+        connection = x.connection.slot,
         agent = %agent.escape_ascii(),
-        granted = used / 2,
+        granted = granted.len() / 2,
         "hello"
     );
-    x.send_value(&reply[..used]);
+    Ok(Reply::value(granted))
 }
 
-/// GetErrorMap: the newest version that the client understands.
-pub(super) fn get_error_map(x: &mut Exchange<'_>) {
-    let version = <[u8; 2]>::try_from(x.frame.value).map(u16::from_be_bytes);
-    match version.ok().and_then(error_map) {
-        Some(json) => x.send_document(Status::Success, &json),
-        None => x.fail(Status::Einval),
+/// A connection with change streams keeps its user, bucket and features.
+fn refuse_on_producer(x: &Request<'_>) -> Result<(), NotDone> {
+    let context = "the connection is open for change streams";
+    match x.state.producer {
+        Some(_) => Err(NotDone::Because(Status::NotSupported, context)),
+        None => Ok(()),
     }
 }
 
-/// SaslListMechs.
-pub(super) fn sasl_list_mechs(x: &mut Exchange<'_>) {
-    x.send_value(mechanisms().as_bytes());
+/// GetErrorMap: answers with the newest version that the client understands.
+pub(super) fn get_error_map<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let version = <[u8; 2]>::try_from(x.frame.value).map(u16::from_be_bytes);
+    Ok(Reply::Json(version.ok().and_then(error_map).ok_or(Status::Einval)?))
 }
 
-/// SaslAuth: begins an exchange; whoever was authenticated is not any more.
-pub(super) fn sasl_auth(x: &mut Exchange<'_>) {
+/// SaslListMechs.
+pub(super) fn sasl_list_mechs() -> Reply<'static> {
+    Reply::text(mechanisms())
+}
+
+/// SaslAuth: begins an exchange and forgets the user authenticated before.
+pub(super) fn sasl_auth<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(x)?;
     x.env.counters.auth_cmds.add(1);
     x.state.deauthenticate(x.env.now_ms);
     let mut sasl = Box::new(SaslServer::new());
     let step = sasl.start(x.frame.key, x.frame.value, &x.env.server.users);
     x.state.sasl = Some(sasl);
-    advance_sasl(x, step);
+    advance_sasl(x, step)
 }
 
-/// SaslStep: goes on with an exchange.
-pub(super) fn sasl_step(x: &mut Exchange<'_>) {
+/// SaslStep: continues an exchange.
+pub(super) fn sasl_step<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(x)?;
     let step = match &mut x.state.sasl {
         Some(sasl) => sasl.step(x.frame.key, x.frame.value),
         None => SaslStep::Failed,
     };
-    advance_sasl(x, step);
+    advance_sasl(x, step)
 }
 
-fn advance_sasl(x: &mut Exchange<'_>, step: SaslStep) {
-    let header = x.frame.header;
-    match step {
-        SaslStep::Slow(work) => {
-            x.state.wait = Wait::Job { opcode: header.opcode, opaque: header.opaque };
-            x.env.jobs.push((x.id, Job::Sasl(work)));
-        }
-        step => finish_sasl(x.state, x.out, x.env, (header.opcode, header.opaque), step),
+fn advance_sasl(x: &mut Request<'_>, step: SaslStep) -> Outcome<'static> {
+    if let SaslStep::Slow(work) = step {
+        return Ok(Reply::Job(Job::Sasl(work)));
     }
+    Ok(Reply::AsLate(finish_sasl(x.state, x.env, step)))
 }
 
-/// Answers a step that is computed. `request` is opcode and opaque.
-pub(crate) fn finish_sasl(
+/// Takes the result of a computed step.
+pub(super) fn finish_sasl(
     state: &mut ConnectionState,
-    out: &mut WriteBuffer,
     env: &mut Environment,
-    request: (u8, u32),
     step: SaslStep,
-) {
+) -> LateOutcome {
     // The users may have changed while the step was computed.
     let step = match step {
         SaslStep::Success { identity, payload } => match env.server.users.current(&identity.name) {
@@ -134,14 +128,16 @@ pub(crate) fn finish_sasl(
         },
         step => step,
     };
-    let (status, value) = match step {
-        SaslStep::Continue(value) => (Status::AuthContinue, value),
+    match step {
+        SaslStep::Continue(value) => {
+            Ok(LateReply { status: Status::AuthContinue, ..LateReply::value(value) })
+        }
         SaslStep::Success { identity, .. }
             if !env.server.admit_user(identity.access.is_admin()) =>
         {
             state.sasl = None;
             state.close(CloseReason::TooManyConnections);
-            (state.wire_status(Status::RateLimitedMaxConnections), Vec::new())
+            Err(Status::RateLimitedMaxConnections)
         }
         SaslStep::Success { identity, payload } => {
             state.sasl = None;
@@ -149,7 +145,7 @@ pub(crate) fn finish_sasl(
             if env.server.audit.is_on() {
                 env.server.audit.record(state.actor(), Event::Authenticated);
             }
-            (Status::Success, payload)
+            Ok(LateReply::value(payload))
         }
         SaslStep::Failed | SaslStep::Slow(_) => {
             let sasl = state.sasl.take();
@@ -159,87 +155,55 @@ pub(crate) fn finish_sasl(
                 let actor = Actor { user, ..state.actor() };
                 env.server.audit.record(actor, Event::AuthenticationFailed);
             }
-            (Status::AuthError, Vec::new())
+            Err(Status::AuthError)
         }
-    };
-    let parts = ResponseParts { value: &value, ..ResponseParts::new(request.0, status, request.1) };
-    write_response(out.tail(), &parts);
+    }
 }
 
-/// Answers a flush that is done. `request` is opcode and opaque.
-pub(crate) fn finish_flush(
-    out: &mut WriteBuffer,
-    request: (u8, u32),
-    result: &Result<(), FlushAllError>,
-) {
-    let is_quiet = Opcode::from_u8(request.0).is_some_and(Opcode::is_quiet);
-    let status = match result {
-        Ok(()) if is_quiet => return,
-        Ok(()) => Status::Success,
-        Err(FlushAllError::Disabled | FlushAllError::NotAllHere) => Status::NotSupported,
-        Err(FlushAllError::WarmingUp) => Status::Etmpfail,
-        Err(error) => {
-            tracing::error!(%error, "flush_all failed");
-            Status::Etmpfail
-        }
-    };
-    write_response(out.tail(), &ResponseParts::new(request.0, status, request.1));
-}
-
-/// Answers a request whose answer the blocking thread has made.
-pub(crate) fn finish_answer(
-    state: &ConnectionState,
-    out: &mut WriteBuffer,
-    request: (u8, u32),
-    (status, value): (Status, &[u8]),
-) {
-    let status = state.wire_status(status);
-    let parts = ResponseParts::new(request.0, status, request.1);
-    write_response(out.tail(), &ResponseParts { value, ..parts });
-}
-
-/// SelectBucket. A bucket that is not there and one that may not be used look the same.
-pub(super) fn select_bucket(x: &mut Exchange<'_>) {
+/// SelectBucket. A missing bucket and a forbidden one get the same answer. Administrators do see
+/// the difference, because they may know which buckets exist.
+pub(super) fn select_bucket<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    refuse_on_producer(x)?;
     if x.frame.key == NO_BUCKET {
-        x.state.select(None);
-        return x.succeed();
+        x.state.select_named(None);
+        return Ok(Reply::Success);
     }
     let name = std::str::from_utf8(x.frame.key).ok();
-    const REFUSED: Refusal = Refusal::Status(Status::Eaccess, "no such bucket, or no right in it");
-    let Some(bucket) = name.and_then(|name| x.env.server.buckets.get(name)) else {
-        return x.answer_refusal(REFUSED);
+    let bucket = name.and_then(|name| x.env.server.buckets.get(name));
+    let may_use = |bucket: &Arc<BucketHandle>| {
+        x.state.identity.as_ref().is_some_and(|user| user.access.reaches(bucket.name()))
     };
-    let previous = x.state.bucket.take();
-    x.state.select(Some(bucket));
-    if !x.state.rights.somewhere().is_empty() {
-        return x.succeed();
+    match bucket {
+        Some(bucket) if may_use(&bucket) => {
+            x.state.select_named(Some(bucket));
+            Ok(Reply::Success)
+        }
+        None if x.state.rights.is_admin() => {
+            Err(NotDone::Because(Status::KeyEnoent, "no such bucket"))
+        }
+        _ => {
+            let context = "no such bucket, or no right in it";
+            Err(Refusal::Status(Status::Eaccess, context).into())
+        }
     }
-    x.state.select(previous);
-    x.answer_refusal(REFUSED);
 }
 
-/// ListBuckets: names that the user has a right in, separated by spaces.
-pub(super) fn list_buckets(x: &mut Exchange<'_>) {
-    let Some(identity) = &x.state.identity else { return x.fail(Status::Eaccess) };
+/// ListBuckets: names of the buckets in which the user has a right, separated by spaces.
+pub(super) fn list_buckets<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let identity = x.state.identity.as_ref().ok_or(Status::Eaccess)?;
     let buckets = x.env.server.buckets.list();
     let names: Vec<&str> = buckets
         .iter()
         .map(|bucket| bucket.name())
         .filter(|name| identity.access.reaches(name))
         .collect();
-    x.send_value(names.join(" ").as_bytes());
+    Ok(Reply::value(names.join(" ").into_bytes()))
 }
 
-/// GetClusterConfig, of the selected bucket or of the cluster. A client that names the version it has
-/// gets an empty answer when there is nothing newer.
-pub(super) fn get_cluster_config(x: &mut Exchange<'_>) {
-    let known = match ConfigVersion::decode(x.frame.extras) {
-        Some(_) if !x.state.features.has(Feature::GetClusterConfigWithKnownVersion) => {
-            let context = "naming the known version was not negotiated";
-            return x.fail_with(Status::Einval, context);
-        }
-        known => known,
-    };
+/// GetClusterConfig, of the selected bucket or of the cluster. A client that names its version gets
+/// an empty answer when there is nothing newer.
+pub(super) fn get_cluster_config<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let known = ConfigVersion::decode(x.frame.extras);
     let document = match x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()) {
         Some(bucket) => x.env.server.bucket_document(bucket),
         None => x.env.server.cluster.global_document(),
@@ -249,20 +213,18 @@ pub(super) fn get_cluster_config(x: &mut Exchange<'_>) {
     let is_current =
         |known: ConfigVersion| (known.epoch, known.revision) >= (current.epoch, current.revision);
     if known.is_some_and(is_current) {
-        return x.succeed();
+        return Ok(Reply::Success);
     }
-    x.send_document(Status::Success, &Arc::clone(&document.json));
+    Ok(Reply::Json(Arc::clone(&document.json)))
 }
 
 /// Version.
-pub(super) fn version(x: &mut Exchange<'_>) {
-    x.send_value(VERSION.as_bytes());
+pub(super) fn version() -> Reply<'static> {
+    Reply::text(VERSION)
 }
 
 /// Quit: everything before it is answered, then the connection ends.
-pub(super) fn quit(x: &mut Exchange<'_>) {
-    if !x.opcode.is_quiet() {
-        x.succeed();
-    }
+pub(super) fn quit<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     x.state.close(CloseReason::Quit);
+    Ok(Reply::Success)
 }

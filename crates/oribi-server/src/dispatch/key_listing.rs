@@ -1,78 +1,74 @@
-//! Keys in order, from a given one on: for tools that walk through a vbucket.
+//! Lists keys in order from a given one, for tools that walk through a vbucket.
 //!
-//! Owns: GET_KEYS. It lists what is persisted, as the reference does, so a thread of its own reads it from the
-//! store; range scans are the way to read much. Invariant: a list is bounded in keys, in bytes and, as what is
-//! deleted has to be passed over, in time; one that has keys when its time is over ends there, and the client goes
-//! on from the last.
+//! Owns: GET_KEYS. Like the reference, it lists persisted keys, so a separate thread reads them
+//! from the store. Range scans are the way to read much.
+//!
+//! Invariant: a list is bounded in keys and bytes, and in time because deleted keys have to be
+//! skipped. When the time is over, a list that has keys ends there, and the client goes on from the
+//! last.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::Refused;
 use oribi_protocol::status::Status;
-use oribi_types::{DocKey, Timestamp};
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::exchange::Exchange;
+use super::outcome::{NotDone, Outcome, Reply};
+use super::request::Request;
 use crate::auth::Privilege;
-use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
-use crate::connection::state::Wait;
+use crate::job::Job;
 use crate::limits::LISTING_TIME_MAX;
 
-/// Keys that are listed when the request does not say how many.
+/// Keys in a list when the request names no number.
 const KEYS_DEFAULT: u32 = 1000;
-/// An answer ends before it would be longer, whatever was asked for.
+/// Byte limit of an answer, whatever the client asked for.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What is to be listed.
+/// The parameters of a list.
 struct Listing {
-    vbid: oribi_types::Vbid,
-    collection: oribi_types::CollectionId,
+    vbid: Vbid,
+    collection: CollectionId,
     from: Box<[u8]>,
-    /// What stands before each key: the collection, for clients that know collections.
+    /// The bytes before each key: the collection, for clients that know collections.
     prefix: Box<[u8]>,
     keys_max: usize,
 }
 
-/// GetKeys: extras are the number of keys u32 or nothing, the key is the one to begin with, which need not be there. The
-/// answer has length u16 and key of each.
-pub(super) fn get_keys(x: &mut Exchange<'_>) {
+/// GetKeys: extras are the number of keys u32 or nothing. The key is the first to list, which need
+/// not exist. The answer has length u16 and key of each.
+pub(super) fn get_keys<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let keys_max = match *x.frame.extras {
         [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
         _ => KEYS_DEFAULT,
     };
-    let Some(from) = x.doc_key() else { return };
-    if !x.allows(from.collection, Privilege::Read.into()) {
-        return;
+    let from = x.locate()?;
+    let (vbid, collection) = (from.vbid(x), from.key.collection);
+    x.demand(collection, Privilege::Read.into())?;
+    if !x.bucket().is_serving(vbid) {
+        return Err(Refused::NotMyVbucket.into());
     }
-    let vbid = x.vbid(from);
-    if !x.bucket().bucket().is_serving(vbid) {
-        return x.refuse(Refused::NotMyVbucket);
+    if !x.bucket().manifest().contains(collection) {
+        return Err(Refused::UnknownCollection.into());
     }
-    if !x.bucket().bucket().manifest().contains(from.collection) {
-        return x.refuse(Refused::UnknownCollection);
+    if x.handle().is_in_memory() {
+        return Err(NotDone::Because(Status::NotSupported, "the bucket is in memory only"));
     }
-    if x.bucket().is_in_memory() {
-        return x.fail_with(Status::NotSupported, "the bucket is in memory only");
-    }
-    let prefix_bytes = x.frame.key.len() - from.key.len();
+    let prefix_bytes = x.frame.key.len() - from.key.key.len();
     let listing = Listing {
         vbid,
-        collection: from.collection,
-        from: from.key.into(),
+        collection,
+        from: from.key.key.into(),
         prefix: x.frame.key[..prefix_bytes].into(),
         keys_max: keys_max as usize,
     };
-    let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
-    let now = x.env.now;
-    x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
-    let work = move || list(&bucket, &listing, now, None);
-    x.env.jobs.push((x.id, Job::Listing(Box::new(work))));
+    let (bucket, now) = (x.handle().clone(), x.env.now);
+    Ok(Reply::Job(Job::Listing(Box::new(move || list(&bucket, &listing, now, None)))))
 }
 
-/// Makes the list. `ends` is when its time is over; without it that is counted from the first record on.
+/// Makes the list. `ends` is the deadline; without it the time counts from the first record on.
 fn list(
     bucket: &BucketHandle,
     listing: &Listing,
@@ -98,7 +94,7 @@ fn list(
             return ControlFlow::Break(());
         }
         left -= 1;
-        // A key has 250 bytes at most.
+        // A key has at most 250 bytes.
         value.extend_from_slice(&(bytes as u16).to_be_bytes());
         value.extend_from_slice(&listing.prefix);
         value.extend_from_slice(record.key.key);
@@ -114,8 +110,6 @@ fn list(
 
 #[cfg(test)]
 mod tests {
-    use oribi_types::{CollectionId, Vbid};
-
     use super::*;
     use crate::dispatch::tests::Client;
 

@@ -1,63 +1,64 @@
-//! Get-and-lock and unlock.
+//! Serves get-and-lock and unlock.
 //!
-//! Owns: the rule for how long a lock lasts, and what a locked document shows of itself. What else a lock means is the
-//! engine's; that a request met one is answered by [`Exchange::refuse`].
+//! Owns: the rule for the duration of a lock, and the visible part of a locked document. The engine
+//! owns all other effects of a lock. [`super::answer`] answers requests that meet one.
 
 use oribi_engine::{LockOutcome, UnlockOutcome};
 use oribi_protocol::status::Status;
 use oribi_types::Cas;
 
-use super::exchange::{Exchange, write_item_as};
+use super::outcome::{NotDone, Outcome, Reply};
+use super::request::Request;
 use crate::status;
 
-/// GetLocked: as Get, with the CAS that opens the lock. No time given, 0, or more than is allowed means the default.
-pub(super) fn get_locked(x: &mut Exchange<'_>) {
-    let Some(key) = x.doc_key() else { return };
+/// GetLocked: as Get, with the CAS that opens the lock. A time that is absent, 0 or above the limit
+/// means the default.
+pub(super) fn get_locked<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let document = x.locate()?;
     let timeouts = x.env.server.limits.lock_timeouts;
-    let asked_s = match x.frame.extras {
+    let asked_s = match *x.frame.extras {
         [] => 0,
-        extras => match <[u8; 4]>::try_from(extras) {
-            Ok(bytes) => u32::from_be_bytes(bytes),
-            Err(_) => return x.fail(Status::Einval),
-        },
+        [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
+        _ => return Err(Status::Einval.into()),
     };
     let timeout_s = match asked_s {
         0 => timeouts.default_s,
         asked_s if asked_s > timeouts.max_s => timeouts.default_s,
         asked_s => asked_s,
     };
+    x.make_room_for(document)?;
     x.count(|counters| &counters.cmd_get);
     x.count(|counters| &counters.cmd_lock);
-    match x.bucket().bucket().get_and_lock(x.vbid(key), key, timeout_s, x.env.now) {
+    match x.bucket().get_and_lock(document.vbid(x), document.key, timeout_s, x.env.now) {
         LockOutcome::Done { item, cas } => {
             x.counters().get_hits.add(1);
-            x.collection_counters(key.collection).gets.add(1);
-            let parts = x.parts(Status::Success);
-            write_item_as(x.out, x.state.features, &parts, &item, cas);
+            x.collection_counters(document.key.collection).gets.add(1);
+            Ok(Reply::Document { item, cas, key: &[] })
         }
-        LockOutcome::Refused(refused) => x.refuse(refused),
-        miss @ LockOutcome::Miss => {
+        LockOutcome::Refused(refused) => Err(refused.into()),
+        LockOutcome::Miss => {
             x.counters().get_misses.add(1);
-            x.fail(status::of_lock(&miss));
+            Ok(Reply::Miss { key: &[] })
         }
     }
 }
 
 /// UnlockKey.
-pub(super) fn unlock(x: &mut Exchange<'_>) {
-    let Some(key) = x.doc_key() else { return };
-    let cas = Cas(x.frame.header.cas);
-    if cas == Cas(0) {
-        return x.fail_with(Status::Einval, "unlocking needs the CAS that locking answered");
+pub(super) fn unlock<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    const NO_CAS: NotDone =
+        NotDone::Because(Status::Einval, "unlocking needs the CAS that locking answered");
+    let document = x.locate()?;
+    if x.cas() == Cas(0) {
+        return Err(NO_CAS);
     }
-    match x.bucket().bucket().unlock(x.vbid(key), key, cas, x.env.now) {
-        UnlockOutcome::Done => x.succeed(),
-        UnlockOutcome::Refused(refused) => x.refuse(refused),
+    match x.bucket().unlock(document.vbid(x), document.key, x.cas(), x.env.now) {
+        UnlockOutcome::Done => Ok(Reply::Success),
+        UnlockOutcome::Refused(refused) => Err(refused.into()),
         failed => {
             if failed == UnlockOutcome::NotLocked {
                 x.counters().unlock_errors.add(1);
             }
-            x.fail(status::of_unlock(failed));
+            Err(status::of_unlock(failed).into())
         }
     }
 }

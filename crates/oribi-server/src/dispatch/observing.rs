@@ -1,21 +1,19 @@
-//! What clients ask to learn whether writes are safe, and which histories a vbucket had.
+//! Tells clients whether writes are safe, and which histories a vbucket had.
 //!
-//! Owns: OBSERVE, by which clients of before durability levels poll, and the failover log. OBSERVE may have to ask the store
-//! about each of its keys, so it is answered by the blocking thread.
-
-use std::sync::Arc;
+//! Owns: the failover log and OBSERVE, which clients older than durability levels poll. OBSERVE may
+//! have to ask the store about each of its keys, so the blocking thread answers it.
 
 use oribi_engine::{MetaOutcome, Refused};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 
-use super::exchange::Exchange;
+use super::outcome::{NotDone, Outcome, Reply};
+use super::request::Request;
 use crate::auth::Privilege;
-use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
-use crate::connection::state::Wait;
+use crate::job::Job;
 
-/// Keys of one request at most: as many reads of the disk as one client may cause at once.
+/// Most keys of one request: as many disk reads as one client may cause at once.
 const KEYS_MAX: usize = 1024;
 
 /// States of a key in the answer to OBSERVE.
@@ -24,7 +22,7 @@ const PERSISTED: u8 = 0x01;
 const NOT_FOUND: u8 = 0x80;
 const DELETED: u8 = 0x81;
 
-/// One key that is asked about: where it is, and its field, which the answer repeats.
+/// One requested key: its location, and its field, which the answer repeats.
 struct Asked {
     vbid: Vbid,
     collection: CollectionId,
@@ -33,47 +31,41 @@ struct Asked {
 }
 
 /// GetFailoverLog: uuid u64 and seqno u64 of each history, newest first.
-pub(super) fn failover_log(x: &mut Exchange<'_>) {
-    let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let vbucket = x.bucket().bucket().vbucket(vbid).filter(|vbucket| vbucket.is_serving());
-    let Some(vbucket) = vbucket else { return x.refuse(Refused::NotMyVbucket) };
+pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let vbucket = x.bucket().vbucket(x.named_vbucket()).filter(|vbucket| vbucket.is_serving());
+    let vbucket = vbucket.ok_or(Refused::NotMyVbucket)?;
     let mut value = Vec::new();
     for entry in vbucket.failover_table() {
         value.extend_from_slice(&entry.uuid.0.to_be_bytes());
         value.extend_from_slice(&entry.seqno.0.to_be_bytes());
     }
-    x.send_value(&value);
+    Ok(Reply::value(value))
 }
 
-/// Observe: vbucket u16, key length u16, key, of each key; the answer adds a state u8 and a CAS u64 to each.
-pub(super) fn observe(x: &mut Exchange<'_>) {
+/// Observe: the request holds vbucket u16, key length u16 and key, for each key. The answer adds a
+/// state u8 and a CAS u64 to each.
+pub(super) fn observe<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    const CUT_OFF: NotDone =
+        NotDone::Because(Status::Einval, "the list of keys is cut off, or a key is not valid");
     let mut asked = Vec::new();
     let mut rest = x.frame.value;
     while !rest.is_empty() {
-        let Some((one, behind)) = next_asked(x, rest) else {
-            return x
-                .fail_with(Status::Einval, "the list of keys is cut off, or a key is not valid");
-        };
-        if !x.bucket().bucket().is_serving(one.vbid) {
-            return x.refuse(Refused::NotMyVbucket);
+        let (one, behind) = next_asked(x, rest).ok_or(CUT_OFF)?;
+        if !x.bucket().is_serving(one.vbid) {
+            return Err(Refused::NotMyVbucket.into());
         }
-        if !x.allows(one.collection, Privilege::MetaRead.into()) {
-            return;
-        }
+        x.demand(one.collection, Privilege::MetaRead.into())?;
         if asked.len() == KEYS_MAX {
-            return x.fail_with(Status::Einval, "more than 1024 keys");
+            return Err(NotDone::Because(Status::Einval, "more than 1024 keys"));
         }
         asked.push(one);
         rest = behind;
     }
-    let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
-    let now = x.env.now;
-    x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
-    let work = Box::new(move || states(&bucket, &asked, now));
-    x.env.jobs.push((x.id, Job::Answer(work)));
+    let (bucket, now) = (x.handle().clone(), x.env.now);
+    Ok(Reply::Job(Job::Answer(Box::new(move || states(&bucket, &asked, now)))))
 }
 
-fn next_asked<'a>(x: &Exchange<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
+fn next_asked<'a>(x: &Request<'_>, bytes: &'a [u8]) -> Option<(Asked, &'a [u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     let [a, b, c, d] = *head;
     let (field, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;
@@ -99,7 +91,7 @@ fn states(bucket: &BucketHandle, asked: &[Asked], now: Timestamp) -> (Status, Ve
     (Status::Success, value)
 }
 
-/// State and CAS of one key. A deletion that is durable is a key that is not there.
+/// State and CAS of one key. A durable deletion counts as a missing key.
 fn state_of(
     handle: &BucketHandle,
     vbid: Vbid,

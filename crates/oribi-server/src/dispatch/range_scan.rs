@@ -1,169 +1,136 @@
-//! Range scan: create, continue, cancel.
+//! Serves range scans: create, continue, cancel.
 //!
-//! Owns: what a request has to say, and how pages become answers. A scan works on a thread of its own
-//! ([`crate::range_scans`]); the connection waits for each page, serves whatever else is due between two, and asks for
-//! the next when its output has gone out. Layouts are those of the protocol: a scan is named by 16 bytes; continue has
-//! item limit, time limit in ms and byte limit, four bytes each, behind the name.
+//! Owns: the checks of a request, and how pages become answers. A scan works on a thread of its own
+//! ([`crate::range_scans`]). The connection waits for each page, serves other due work between two
+//! pages, and asks for the next when its output has gone out. Layouts are those of the protocol: 16
+//! bytes name a scan. Continue has item limit, time limit in ms and byte limit, four bytes each,
+//! behind the name.
 //!
-//! Invariants: each page is checked as the request was: rights, collection and owner may be others by then; a scan whose
-//! request ends before its last page is cancelled, because nobody knows which of its pages were received.
+//! Invariant: each page is checked as the request was, because rights, collection and owner may
+//! have changed since.
 
 use std::sync::Arc;
 
 use oribi_engine::Refused;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::response::{ResponseParts, write_response};
 use oribi_protocol::status::Status;
 use oribi_types::{Datatype, Vbid};
 
-use super::exchange::Exchange;
+use super::answer::fail_request;
+use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Reply};
+use super::request::Request;
 use super::rules::{RANGE_SCAN, READ, SYSTEM_XATTR_READ};
 use crate::auth::PrivilegeSet;
-use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
-use crate::connection::state::{ConnectionState, Wait};
-use crate::connection::write_buffer::WriteBuffer;
+use crate::connection_state::continued_scan::ContinuedScan;
+use crate::connection_state::{ConnectionState, Wait};
 use crate::environment::Environment;
+use crate::job::Job;
 use crate::mailbox::ConnectionId;
 use crate::range_scans::{
-    Content, Reply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject,
+    Content, Reply as ScanReply, ScanAnswer, ScanId, ScanLimits, ScanRequest, Shown, Subject,
 };
+use crate::write_buffer::WriteBuffer;
 
 /// Extras of an answer: keys only, or documents.
 const ONLY_KEYS: [u8; 4] = [0, 0, 0, 0];
 const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
 
-/// A request to continue that is being answered.
-pub(crate) struct ContinuedScan {
-    vbid: Vbid,
-    id: ScanId,
-    subject: Subject,
-    bucket: Arc<BucketHandle>,
-    opcode: u8,
-    opaque: u32,
-    /// A page went out, and the next is to be asked for.
-    is_due: bool,
-    /// The last answer to the request was given.
-    is_over: bool,
-}
-
-impl Drop for ContinuedScan {
-    /// The connection ended, or may not go on.
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.bucket.range_scans().cancel(self.vbid, self.id);
-        }
-    }
-}
-
-/// What a user needs to see what a scan finds.
+/// The privileges that a user needs to see the results of a scan.
 fn needed_for(content: Content) -> PrivilegeSet {
     match content {
         Content::Keys => RANGE_SCAN,
         Content::Documents => RANGE_SCAN.and(READ),
-        // They come in one block, the system's among them.
+        // All attributes come in one block, the system's included.
         Content::WithAttributes => RANGE_SCAN.and(READ).and(SYSTEM_XATTR_READ),
     }
 }
 
 /// RangeScanCreate.
-pub(super) fn create(x: &mut Exchange<'_>) {
-    let Some((vbid, handle)) = served(x) else { return };
+pub(super) fn create<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(x)?;
     if x.frame.header.datatype != Datatype::JSON.0 {
-        return x.fail_with(Status::Einval, "the datatype of the request has to be JSON");
+        let context = "the datatype of the request has to be JSON";
+        return Err(NotDone::Because(Status::Einval, context));
     }
-    let request = match ScanRequest::parse(vbid, x.frame.value) {
-        Ok(request) => request,
-        Err(status) => return x.fail_with(status, "this does not say what is to be scanned"),
-    };
-    if request.content == Content::WithAttributes
-        && !x.state.features.has(Feature::RangeScanIncludeXattr)
-    {
-        return x.fail_with(Status::NotSupported, "attributes of scans were not negotiated");
+    let request = ScanRequest::parse(vbid, x.frame.value)
+        .map_err(|status| NotDone::Because(status, "this does not say what is to be scanned"))?;
+    // A client that knows attributes may ask for them here. Their own feature only tells the client
+    // that it may.
+    if request.content == Content::WithAttributes && !x.state.features.has(Feature::Xattr) {
+        return Err(NotDone::Because(Status::NotSupported, "attributes were not negotiated"));
     }
     if !handle.bucket().manifest().contains(request.collection) {
-        return x.unknown(Status::UnknownCollection);
+        return Err(NotDone::Unknown(Status::UnknownCollection));
     }
-    if !x.allows(request.collection, needed_for(request.content)) {
-        return;
-    }
-    let history =
-        handle.bucket().vbucket(vbid).and_then(|vbucket| vbucket.failover_table().first().copied());
+    x.demand(request.collection, needed_for(request.content))?;
+    let vbucket = handle.bucket().vbucket(vbid);
+    let history = vbucket.and_then(|vbucket| vbucket.failover_table().first().copied());
     if request.snapshot.is_some_and(|wanted| history.is_none_or(|is| is.uuid != wanted.vb_uuid)) {
-        return x.fail(Status::VbUuidNotEqual);
+        return Err(Status::VbUuidNotEqual.into());
     }
-    wait_for(x, move |reply| {
+    Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
         handle.range_scans().create(Arc::clone(handle.bucket()), request, reply);
-    });
+    }))))
 }
 
 /// RangeScanContinue.
-pub(super) fn proceed(x: &mut Exchange<'_>) {
-    let Some((vbid, handle)) = served(x) else { return };
-    let Some((id, limits)) = x.frame.extras.split_first_chunk::<16>() else {
-        return x.fail(Status::Einval);
-    };
-    let Ok(limits) = <[u8; 12]>::try_from(limits) else { return x.fail(Status::Einval) };
+pub(super) fn proceed<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(x)?;
+    let (id, limits) = x.frame.extras.split_first_chunk::<16>().ok_or(Status::Einval)?;
+    let limits = <[u8; 12]>::try_from(limits).map_err(|_| Status::Einval)?;
     let [items, time_ms, bytes] = [0, 4, 8]
         .map(|at| u32::from_be_bytes([limits[at], limits[at + 1], limits[at + 2], limits[at + 3]]));
     let (id, limits) = (*id, ScanLimits { items, time_ms, bytes });
-    let Some(subject) = usable(x, &handle, id) else { return };
+    let subject = usable(x, &handle, id)?;
     let shown = Shown(x.state.features.datatype_shown(Datatype(u8::MAX)));
-    let header = &x.frame.header;
     x.state.range_scan = Some(Box::new(ContinuedScan {
         vbid,
         id,
         subject,
         bucket: Arc::clone(&handle),
-        opcode: header.opcode,
-        opaque: header.opaque,
+        request: x.id(),
         is_due: false,
         is_over: false,
     }));
-    wait_for(x, move |reply| handle.range_scans().proceed(vbid, id, limits, shown, reply));
+    Ok(Reply::Job(Job::RangeScan(Box::new(move |reply| {
+        handle.range_scans().proceed(vbid, id, limits, shown, reply);
+    }))))
 }
 
 /// RangeScanCancel.
-pub(super) fn cancel(x: &mut Exchange<'_>) {
-    let Some((vbid, handle)) = served(x) else { return };
-    let Ok(id) = ScanId::try_from(x.frame.extras) else { return x.fail(Status::Einval) };
-    if usable(x, &handle, id).is_none() {
-        return;
-    }
+pub(super) fn cancel<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let (vbid, handle) = served(x)?;
+    let id = ScanId::try_from(x.frame.extras).map_err(|_| Status::Einval)?;
+    usable(x, &handle, id)?;
     match handle.range_scans().cancel(vbid, id) {
-        true => x.succeed(),
-        false => x.fail(Status::KeyEnoent),
+        true => Ok(Reply::Success),
+        false => Err(Status::KeyEnoent.into()),
     }
 }
 
-/// The vbucket of the request and its bucket, where they can be scanned; answers otherwise.
-fn served(x: &mut Exchange<'_>) -> Option<(Vbid, Arc<BucketHandle>)> {
-    let vbid = Vbid(x.frame.header.vbucket_or_status);
-    let handle = Arc::clone(x.state.bucket.as_ref()?);
+/// The vbucket of the request and its bucket, if they can be scanned.
+fn served(x: &Request<'_>) -> Result<(Vbid, Arc<BucketHandle>), NotDone> {
+    let (vbid, handle) = (x.named_vbucket(), Arc::clone(x.handle()));
     if handle.is_in_memory() {
-        // Scans read what is persisted.
-        x.fail_with(Status::NotSupported, "the bucket is in memory only");
-        return None;
+        // Scans read persisted documents only.
+        return Err(NotDone::Because(Status::NotSupported, "the bucket is in memory only"));
     }
     if !handle.bucket().is_serving(vbid) {
-        x.refuse(Refused::NotMyVbucket);
-        return None;
+        return Err(Refused::NotMyVbucket.into());
     }
-    Some((vbid, handle))
+    Ok((vbid, handle))
 }
 
-/// What a scan reads, if there is this one and the user may see that, and the collection is still there; answered
-/// when not.
-fn usable(x: &mut Exchange<'_>, handle: &BucketHandle, id: ScanId) -> Option<Subject> {
-    let Some(subject) = handle.range_scans().subject_of(id) else {
-        x.fail(Status::KeyEnoent);
-        return None;
-    };
+/// What a scan reads, provided that the scan exists, the user may see its results, and the
+/// collection still exists.
+fn usable(x: &mut Request<'_>, handle: &BucketHandle, id: ScanId) -> Result<Subject, NotDone> {
+    let subject = handle.range_scans().subject_of(id).ok_or(Status::KeyEnoent)?;
     if !handle.bucket().manifest().contains(subject.collection) {
-        x.unknown(Status::UnknownCollection);
-        return None;
+        return Err(NotDone::Unknown(Status::UnknownCollection));
     }
-    x.allows(subject.collection, needed_for(subject.content)).then_some(subject)
+    x.demand(subject.collection, needed_for(subject.content))?;
+    Ok(subject)
 }
 
 /// Whether the next page may be shown, or why not.
@@ -191,42 +158,26 @@ fn may_go_on(state: &mut ConnectionState) -> Result<(), Status> {
     }
 }
 
-fn wait_for(x: &mut Exchange<'_>, start: impl FnOnce(Reply) + Send + 'static) {
-    let header = &x.frame.header;
-    x.state.wait = Wait::Job { opcode: header.opcode, opaque: header.opaque };
-    x.env.jobs.push((x.id, Job::RangeScan(Box::new(start))));
-}
-
-/// A scan has answered. `request` is opcode and opaque.
-pub(crate) fn finish_range_scan(
-    state: &mut ConnectionState,
-    out: &mut WriteBuffer,
-    request: (u8, u32),
-    answer: ScanAnswer,
-) {
-    let parts = |status| ResponseParts::new(request.0, status, request.1);
+/// Takes a page or the end from a scan.
+pub(super) fn finish(state: &mut ConnectionState, answer: ScanAnswer) -> LateOutcome {
     match answer {
-        ScanAnswer::Created(id) => {
-            write_response(out.tail(), &ResponseParts { value: &id, ..parts(Status::Success) });
-        }
+        ScanAnswer::Created(id) => Ok(LateReply::value(id.to_vec())),
         ScanAnswer::Page { status, only_keys, bytes } => {
-            let extras = if only_keys { &ONLY_KEYS } else { &DOCUMENTS };
-            let is_last = status != Status::Success;
-            let shown = parts(if is_last { state.wire_status(status) } else { status });
-            write_response(out.tail(), &ResponseParts { extras, value: &bytes, ..shown });
             match &mut state.range_scan {
-                Some(scan) if !is_last => scan.is_due = true,
+                Some(scan) if status == Status::Success => scan.is_due = true,
                 _ => end(state),
             }
+            let extras = if only_keys { &ONLY_KEYS } else { &DOCUMENTS };
+            Ok(LateReply { status, extras, value: bytes })
         }
         ScanAnswer::Refused(status) => {
             end(state);
-            write_response(out.tail(), &parts(state.wire_status(status)));
+            Err(status)
         }
     }
 }
 
-/// The request has got its last answer; the scan may go on with another.
+/// Ends the request, which has its last answer. Another request may continue the scan.
 fn end(state: &mut ConnectionState) {
     if let Some(mut scan) = state.range_scan.take() {
         scan.is_over = true;
@@ -242,17 +193,15 @@ pub(crate) fn resume_range_scan(
 ) {
     if let Err(status) = may_go_on(state) {
         let Some(scan) = state.range_scan.take() else { return };
-        let status = state.wire_status(status);
-        write_response(out.tail(), &ResponseParts::new(scan.opcode, status, scan.opaque));
-        return;
+        return fail_request(state, out, scan.request, status, None);
     }
     let Some(scan) = state.range_scan.as_mut().filter(|scan| scan.is_due) else {
         state.range_scan = None;
         return;
     };
     scan.is_due = false;
-    state.wait = Wait::Job { opcode: scan.opcode, opaque: scan.opaque };
+    state.wait = Wait::Job(scan.request);
     let (bucket, name) = (Arc::clone(&scan.bucket), scan.id);
-    let resume = move |reply: Reply| bucket.range_scans().resume(name, reply);
+    let resume = move |reply: ScanReply| bucket.range_scans().resume(name, reply);
     env.jobs.push((id, Job::RangeScan(Box::new(resume))));
 }

@@ -1,6 +1,7 @@
-//! What each implemented opcode requires before its handler runs: rights, and the shape of its frame.
+//! The requirements of each implemented opcode before its handler runs: rights, and the shape of
+//! its frame.
 //!
-//! One table, checked in one place, so that a handler can rely on it. An opcode without a rule is not
+//! One table, checked in one place, so a handler can rely on it. An opcode without a rule is not
 //! implemented and is answered NotSupported.
 
 use oribi_protocol::frame::Frame;
@@ -14,16 +15,16 @@ use crate::slow_operation_log::OperationClass;
 /// Who may send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Anybody, before authentication too.
+    /// Any client, before authentication too.
     Anybody,
-    /// Whoever has authenticated; needs no bucket.
+    /// Any authenticated user; needs no bucket.
     Authenticated,
-    /// Whoever holds these privileges in the collection that the key belongs to.
+    /// Users with these privileges in the key's collection.
     InCollection(PrivilegeSet),
-    /// Whoever holds them in the whole of the selected bucket.
+    /// Users with these privileges in the whole of the selected bucket.
     InBucket(PrivilegeSet),
-    /// Whoever holds them in some collection of the selected bucket. The handler asks
-    /// [`super::Exchange::allows`] about the collection that the body names.
+    /// Users with these privileges in some collection of the selected bucket. The handler asks
+    /// [`super::request::Request::demand`] about the collection that the body names.
     Somewhere(PrivilegeSet),
     /// Administrators; needs no bucket.
     Admin,
@@ -31,15 +32,16 @@ pub(crate) enum Who {
 
 const NOTHING: PrivilegeSet = PrivilegeSet::NONE;
 pub(super) const READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::Read]);
-const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
-const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
-const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
+pub(super) const INSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Insert]);
+pub(super) const UPSERT: PrivilegeSet = PrivilegeSet::of(&[Privilege::Upsert]);
+pub(super) const REMOVE: PrivilegeSet = PrivilegeSet::of(&[Privilege::Delete]);
 const META_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaRead]);
 pub(super) const RANGE_SCAN: PrivilegeSet = PrivilegeSet::of(&[Privilege::RangeScan]);
 pub(super) const SYSTEM_XATTR_READ: PrivilegeSet = PrivilegeSet::of(&[Privilege::SystemXattrRead]);
+const DCP_STREAM: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpStream]);
 const META_WRITE: PrivilegeSet = PrivilegeSet::of(&[Privilege::MetaWrite]);
 
-/// Whether a part of the frame may be there.
+/// Whether the frame may have a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Absent,
@@ -47,16 +49,27 @@ enum Part {
     Either,
 }
 
-/// See the module text.
+/// When a command answers nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Never.
+    Never,
+    /// A quiet read: when the document does not exist.
+    OnMiss,
+    /// A quiet write: when the write is done.
+    OnSuccess,
+}
+
+/// The rule of one opcode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
     /// Who may send it.
     pub who: Who,
-    /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 31.
-    extras: u32,
+    /// Allowed lengths of the extras: bit n set for n bytes. None is longer than 63.
+    extras: u64,
     key: Part,
     value: Part,
-    /// Datatype bits that the request may have, if the client has negotiated them.
+    /// Datatype bits that the request may have, if the client negotiated them.
     pub datatypes: u8,
     /// A CAS other than 0 may be given.
     cas: bool,
@@ -64,10 +77,13 @@ pub(crate) struct Rule {
     pub durable: bool,
     /// A preserve-expiry frame may be given.
     pub preserves_expiry: bool,
-    /// With unordered execution negotiated it may overtake, and be overtaken by, parked writes.
+    /// With unordered execution negotiated, the request may overtake parked writes and be overtaken
+    /// by them.
     pub reorders: bool,
-    /// How its latency is sampled; `None` for what is not timed here.
+    /// How its latency is sampled; `None` for requests that are not timed here.
     pub timed: Option<CommandKind>,
+    /// When the server sends no answer.
+    pub(super) silence: Silence,
 }
 
 impl Rule {
@@ -83,31 +99,37 @@ impl Rule {
             preserves_expiry: false,
             reorders: false,
             timed: None,
+            silence: Silence::Never,
         }
     }
 
-    /// Reads and writes of one document have a key.
+    /// The rule of a read or write of one document, which has a key.
     const fn document(needed: PrivilegeSet) -> Rule {
         Rule { key: Part::Present, reorders: true, ..Rule::new(Who::InCollection(needed)) }
     }
 
-    /// The same for somebody else.
+    /// The same rule for other privileges.
     const fn by(self, needed: PrivilegeSet) -> Rule {
         Rule { who: Who::InCollection(needed), ..self }
     }
 
     /// A classic quiet form: as the loud one, but always in order and never durable.
-    const fn quiet(self) -> Rule {
-        Rule { durable: false, reorders: false, ..self }
+    const fn quiet(self, silence: Silence) -> Rule {
+        Rule { durable: false, reorders: false, silence, ..self }
     }
 
-    /// What its duration is compared with.
+    /// The class whose threshold its duration is compared with.
     pub(crate) fn class(&self) -> OperationClass {
         match self.who {
             Who::InCollection(_) if self.durable || self.cas => OperationClass::Write,
             Who::InCollection(_) => OperationClass::Read,
             _ => OperationClass::Other,
         }
+    }
+
+    /// True when the request may have a value.
+    pub(crate) fn takes_value(&self) -> bool {
+        self.value != Part::Absent
     }
 
     /// True when the frame has the shape that its opcode demands.
@@ -118,7 +140,7 @@ impl Rule {
             && (self.cas || frame.header.cas == 0)
     }
 
-    /// What is wrong with the shape of a frame that is not admitted.
+    /// The fault in the shape of a frame that [`Rule::admits`] refuses.
     #[cold]
     pub(crate) fn misfit(&self, frame: &Frame<'_>) -> &'static str {
         if !self.admits_extras(frame.extras) {
@@ -133,7 +155,7 @@ impl Rule {
     }
 
     fn admits_extras(&self, extras: &[u8]) -> bool {
-        extras.len() < 32 && self.extras >> extras.len() & 1 == 1
+        extras.len() < 64 && self.extras >> extras.len() & 1 == 1
     }
 }
 
@@ -162,7 +184,7 @@ const COUNTER: Rule = Rule {
     extras: 1 << 20,
     preserves_expiry: true,
     timed: Some(CommandKind::Arithmetic),
-    // Whether it creates the counter is known only when it is not there.
+    // Whether the request creates the counter is known only when the counter is missing.
     ..DELETE.by(READ.and(INSERT).and(UPSERT))
 };
 const TOUCH: Rule = Rule {
@@ -174,15 +196,16 @@ const TOUCH: Rule = Rule {
 const GET_AND_TOUCH: Rule = TOUCH.by(READ.and(UPSERT));
 const GET_LOCKED: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::document(READ.and(UPSERT)) };
 const PATH_LOOKUP: Rule = Rule { extras: 1 << 3 | 1 << 4, value: Part::Either, timed: None, ..GET };
-const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, value: Part::Present, ..PATH_LOOKUP };
+/// An empty list is an invalid combination of commands, which the frame check does not decide.
+const PATHS_LOOKUP: Rule = Rule { extras: 1 << 0 | 1 << 1, ..PATH_LOOKUP };
 const PATH_MUTATION: Rule = Rule {
-    extras: 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8,
+    extras: 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 12,
     datatypes: Datatype::JSON.0,
     timed: None,
     ..SET
 };
 const PATHS_MUTATION: Rule =
-    Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, value: Part::Present, ..PATH_MUTATION };
+    Rule { extras: 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9, ..PATH_MUTATION };
 const GET_META: Rule =
     Rule { extras: 1 << 0 | 1 << 1, reorders: false, timed: None, ..GET }.by(META_READ);
 const WITH_META: Rule = Rule {
@@ -193,13 +216,13 @@ const WITH_META: Rule = Rule {
     reorders: false,
     ..Rule::document(META_WRITE)
 };
-/// Deletes everything, so it needs the right to delete everywhere.
+/// Deletes everything, so the user needs the right to delete everywhere.
 const FLUSH: Rule = Rule { extras: 1 << 0 | 1 << 4, ..Rule::new(Who::InBucket(REMOVE)) };
 const SASL: Rule = Rule { key: Part::Present, value: Part::Either, ..Rule::new(Who::Anybody) };
 const COLLECTION_ID: Rule =
     Rule { key: Part::Either, value: Part::Either, ..Rule::new(Who::Somewhere(NOTHING)) };
 
-/// The rules by opcode, made by the compiler.
+/// The rules by opcode, computed at compile time.
 static RULES: [Option<Rule>; 256] = {
     let mut rules = [None; 256];
     let mut code = 0;
@@ -219,23 +242,24 @@ pub(crate) fn rule(opcode: Opcode) -> Option<&'static Rule> {
 
 const fn find(opcode: Opcode) -> Option<Rule> {
     use Opcode::*;
+    use Silence::{OnMiss, OnSuccess};
     use Who::{Admin, Anybody, Authenticated, Somewhere};
     Some(match opcode {
         Get | Getk => GET,
-        Getq | Getkq => GET.quiet(),
+        Getq | Getkq => GET.quiet(OnMiss),
         Set | Replace => SET,
-        Setq | Replaceq => SET.quiet(),
+        Setq | Replaceq => SET.quiet(OnSuccess),
         Add => ADD,
-        Addq => ADD.quiet(),
+        Addq => ADD.quiet(OnSuccess),
         Append | Prepend => CONCAT,
-        Appendq | Prependq => CONCAT.quiet(),
+        Appendq | Prependq => CONCAT.quiet(OnSuccess),
         Delete => DELETE,
-        Deleteq => DELETE.quiet(),
+        Deleteq => DELETE.quiet(OnSuccess),
         Increment | Decrement => COUNTER,
-        Incrementq | Decrementq => COUNTER.quiet(),
+        Incrementq | Decrementq => COUNTER.quiet(OnSuccess),
         Touch => TOUCH,
         Gat => GET_AND_TOUCH,
-        Gatq => GET_AND_TOUCH.quiet(),
+        Gatq => GET_AND_TOUCH.quiet(OnMiss),
         GetLocked => GET_LOCKED,
         UnlockKey => Rule { cas: true, ..Rule::document(UPSERT) },
         SubdocGet | SubdocExists | SubdocGetCount => PATH_LOOKUP,
@@ -251,9 +275,12 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         | SubdocCounter
         | SubdocReplaceBodyWithXattr => PATH_MUTATION,
         SubdocMultiMutation => PATHS_MUTATION,
-        Opcode::GetMeta | GetqMeta => GET_META,
-        Flush | Flushq => FLUSH,
-        Noop | Quit | Quitq | Version | SaslListMechs => Rule::new(Anybody),
+        Opcode::GetMeta => GET_META,
+        GetqMeta => GET_META.quiet(OnMiss),
+        Flush => FLUSH,
+        Flushq => FLUSH.quiet(OnSuccess),
+        Noop | Quit | Version | SaslListMechs => Rule::new(Anybody),
+        Quitq => Rule::new(Anybody).quiet(OnSuccess),
         Hello => Rule { key: Part::Either, value: Part::Either, ..Rule::new(Anybody) },
         Opcode::GetErrorMap => Rule { value: Part::Present, ..Rule::new(Anybody) },
         SaslAuth | SaslStep => SASL,
@@ -272,7 +299,7 @@ const fn find(opcode: Opcode) -> Option<Rule> {
         RangeScanContinue => Rule { extras: 1 << 28, ..Rule::new(Somewhere(RANGE_SCAN)) },
         RangeScanCancel => Rule { extras: 1 << 16, ..Rule::new(Somewhere(RANGE_SCAN)) },
         SetWithMeta | AddWithMeta | DelWithMeta => WITH_META,
-        SetqWithMeta | AddqWithMeta | DelqWithMeta => WITH_META.quiet(),
+        SetqWithMeta | AddqWithMeta | DelqWithMeta => WITH_META.quiet(OnSuccess),
         EvictKey => Rule { reorders: false, ..Rule::document(UPSERT) },
         GetFailoverLog => Rule::new(Somewhere(META_READ)),
         Observe => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
@@ -281,6 +308,26 @@ const fn find(opcode: Opcode) -> Option<Rule> {
             Rule { extras: 1 << 0 | 1 << 4, key: Part::Present, ..Rule::new(Somewhere(READ)) }
         }
         ObserveSeqno => Rule { value: Part::Present, ..Rule::new(Somewhere(META_READ)) },
+        DcpOpen => Rule {
+            extras: 1 << 8,
+            key: Part::Either,
+            value: Part::Either,
+            ..Rule::new(Somewhere(DCP_STREAM))
+        },
+        DcpControl => Rule {
+            key: Part::Present,
+            value: Part::Present,
+            datatypes: 0,
+            ..Rule::new(Somewhere(DCP_STREAM))
+        },
+        DcpStreamReq => Rule {
+            extras: 1 << 48,
+            value: Part::Either,
+            datatypes: 0,
+            ..Rule::new(Somewhere(DCP_STREAM))
+        },
+        DcpCloseStream | DcpGetFailoverLog => Rule::new(Somewhere(DCP_STREAM)),
+        DcpBufferAcknowledgement => Rule { extras: 1 << 4, ..Rule::new(Somewhere(DCP_STREAM)) },
         GetAllVbSeqnos => Rule {
             extras: 1 << 0 | 1 << 4 | 1 << 8,
             reorders: true,
@@ -294,14 +341,15 @@ const fn find(opcode: Opcode) -> Option<Rule> {
 mod tests {
     use oribi_protocol::opcode::Opcode;
 
-    use super::{PrivilegeSet, Rule, Who, rule};
+    use super::{PrivilegeSet, Rule, Silence, Who, rule};
 
     #[test]
-    fn quiet_forms_are_ordered_and_not_durable() {
-        for opcode in Opcode::all().filter(|opcode| opcode.is_quiet()) {
-            if let Some(rule) = rule(opcode) {
-                assert!(!rule.durable && !rule.reorders, "{}", opcode.name());
-            }
+    fn quiet_forms_are_silent_ordered_and_not_durable() {
+        for opcode in Opcode::all() {
+            let Some(rule) = rule(opcode) else { continue };
+            let is_silent = rule.silence != Silence::Never;
+            assert_eq!(is_silent, opcode.is_quiet(), "{}", opcode.name());
+            assert!(!is_silent || (!rule.durable && !rule.reorders), "{}", opcode.name());
         }
     }
 

@@ -1,142 +1,151 @@
 //! STAT: one answer per figure, then an empty one.
 //!
-//! Owns: the grammar (everything before the first space is the group, the rest its argument), who may ask
-//! for what, and which part produces which group. Names and values follow those that monitoring tools
-//! know. An unknown group is KeyEnoent, a bad argument Einval, a vbucket outside the map NotMyVbucket, an
-//! unknown scope or collection says which manifest it is not in.
+//! Owns: the grammar (everything before the first space is the group, the rest its argument), the
+//! required rights, and which module produces which group. Names and values follow those that
+//! monitoring tools know.
 //!
-//! How it works: a handler only plans. What takes long to collect (the disk, sums over a bucket) is
-//! collected on the blocking thread while the connection waits; the entries are then produced in slices by
-//! a [`StatCursor`] that the connection drives. Locks are held for one vbucket at a time.
+//! An unknown group is KeyEnoent, a bad argument Einval, a vbucket outside the map NotMyVbucket.
+//! For an unknown scope or collection the answer names the manifest.
+//!
+//! A handler only plans. The blocking thread collects what takes long (the disk, sums over a
+//! bucket) while the connection waits. A [`StatCursor`], driven by the connection, then produces
+//! the entries in slices. Locks are held for one vbucket at a time.
 
+mod change_streams;
 mod checkpoint;
 mod collection_details;
 mod collections;
 mod configuration;
 mod connections;
-mod cursor;
 mod general;
 mod keys;
+mod memcached;
 mod memory;
 mod storage;
 mod tasks;
 mod timings;
 mod vbuckets;
-mod writer;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use oribi_engine::Refused;
 use oribi_engine::collections::{LookupError, Manifest, Scope};
+use oribi_engine::{BucketStats, Refused};
 use oribi_protocol::limits::KEY_BYTES_MAX;
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, ScopeId, Timestamp, Vbid};
 
-use super::exchange::Exchange;
+use super::answer::answer_late;
+use super::outcome::{LateReply, NotDone, Outcome, Refusal, Reply};
+use super::request::Request;
 use crate::auth::{Privilege, PrivilegeSet};
-use crate::blocking_thread::Job;
 use crate::buckets::BucketHandle;
-use crate::connection::state::Wait;
+use crate::connection_state::ConnectionState;
+use crate::counters::timings::CommandKind;
+use crate::environment::Environment;
+use crate::job::Job;
 use crate::server_context::ServerContext;
+use crate::stat_cursor::{
+    PreparedStat, StatCursor, StatPreparation, StatProducer, StatWriter, Whole,
+};
+use crate::write_buffer::WriteBuffer;
 use checkpoint::Checkpoints;
 use collection_details::{CollectionDetails, Detail};
 use collections::{CollectionSums, Selection};
 use connections::ConnectionList;
-use cursor::{StatProducer, Whole};
 use general::BucketFigures;
 use keys::OwnedKey;
 use timings::Histograms;
 use vbuckets::EachVbucket;
-use writer::StatWriter;
 
-pub(crate) use cursor::{PreparedStat, StatCursor, StatPreparation, begin_stat, continue_stat};
 pub(crate) use memory::fetched;
 
 /// How a group is answered.
 enum Plan {
     /// From now on, in slices.
     Now(Box<dyn StatProducer>),
-    /// After the blocking thread has collected what it needs.
+    /// After the blocking thread has collected the figures.
     Later(StatPreparation),
 }
 
-/// Why it is not.
-enum Refusal {
-    /// With this status and nothing else.
-    Status(Status),
-    /// As a request about a document would be refused.
-    Engine(Refused),
-    /// A scope or collection is not in the manifest.
-    Unknown(Status),
-}
+type Planned = Result<Plan, NotDone>;
 
-type Planned = Result<Plan, Refusal>;
-
-/// What a plan depends on besides the bucket.
+/// The inputs of a plan besides the bucket.
 struct Asker<'a> {
     server: &'a Arc<ServerContext>,
     now: Timestamp,
-    /// The client reads histograms as one entry per range.
-    wants_range_lines: bool,
-    /// What the client may see of the bucket's.
+    /// The client reads a histogram as one JSON document.
+    reads_histograms: bool,
+    /// The part of the bucket's manifest that the client may see.
     manifest: Arc<Manifest>,
 }
 
 /// Stat.
-pub(super) fn stat(x: &mut Exchange<'_>) {
+pub(super) fn stat<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let begun_ns = x.env.latency_clock.now_ns();
-    let Ok(text) = std::str::from_utf8(x.frame.key) else { return x.fail(Status::Einval) };
+    let text = std::str::from_utf8(x.frame.key).map_err(|_| Status::Einval)?;
     let (group, argument) = text.split_once(' ').unwrap_or((text, ""));
     let argument = argument.trim();
     if group == "connections" {
-        let planned = plan_connections(x, argument);
-        return begin(x, None, begun_ns, planned);
+        let plan = plan_connections(x, argument)?;
+        return Ok(begin(x, None, begun_ns, plan));
     }
-    let Some(bucket) = selected(x) else { return };
+    let bucket = selected(x)?;
     if group == "reset" {
-        return reset(x, &bucket);
+        return match argument {
+            "" => reset(x, &bucket),
+            _ => Err(NotDone::Because(Status::Einval, "reset takes no argument")),
+        };
     }
-    let key = match is_about_key(group).then(|| parse_key(x, &bucket, group, argument)) {
-        None => None,
-        Some(Ok(key)) if x.allows(key.collection, Privilege::MetaRead.into()) => Some(key),
-        Some(Ok(_)) => return,
-        Some(Err(refusal)) => return begin(x, Some(bucket), begun_ns, Err(refusal)),
+    let plan = match is_about_key(group) {
+        true => {
+            let key = parse_key(x, &bucket, group, argument)?;
+            x.demand(key.collection, Privilege::MetaRead.into())?;
+            plan_key(&bucket, group, key)?
+        }
+        false => plan_group(x, &bucket, group, argument)?,
     };
-    // Figures of one collection are for those who have the right there, all others are about the bucket.
-    let is_about_collections = group.starts_with("collections") || group.starts_with("scopes");
-    if key.is_none() && !is_about_collections && !x.allows_everywhere(SIMPLE) {
-        return;
-    }
-    let manifest = visible_manifest(x);
-    let wants_range_lines = x.state.wants_range_lines;
-    let asker = Asker { server: &x.env.server, now: x.env.now, wants_range_lines, manifest };
-    let planned = match key {
-        Some(key) => plan_key(&bucket, group, key),
-        None => plan(&asker, &bucket, group, argument),
-    };
-    begin(x, Some(bucket), begun_ns, planned);
+    Ok(begin(x, Some(bucket), begun_ns, plan))
 }
 
-/// What ordinary groups need.
+/// Plans a group about a bucket, or about its content.
+fn plan_group(
+    x: &mut Request<'_>,
+    bucket: &Arc<BucketHandle>,
+    group: &str,
+    argument: &str,
+) -> Planned {
+    // Figures of one collection need the right in that collection. All others are about the bucket.
+    let is_about_collections = group.starts_with("collections") || group.starts_with("scopes");
+    if !is_about_collections {
+        x.demand_everywhere(SIMPLE)?;
+    }
+    let manifest = visible_manifest(x);
+    let reads_histograms = x.state.reads_histograms;
+    let asker = Asker { server: &x.env.server, now: x.env.now, reads_histograms, manifest };
+    plan(&asker, bucket, group, argument)
+}
+
+/// The privileges for ordinary groups.
 const SIMPLE: PrivilegeSet = PrivilegeSet::of(&[Privilege::SimpleStats]);
 
 fn is_about_key(group: &str) -> bool {
     matches!(group, "key" | "key-byid" | "vkey" | "vkey-byid")
 }
 
-fn selected(x: &mut Exchange<'_>) -> Option<Arc<BucketHandle>> {
-    let bucket = x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted()).cloned();
+/// The selected bucket, or the one that the server chooses for a client that cannot select.
+fn selected(x: &mut Request<'_>) -> Result<Arc<BucketHandle>, Refusal> {
+    let bucket = x.state.bucket.as_ref().filter(|bucket| !bucket.is_deleted());
     if bucket.is_none() {
-        x.fail(Status::NoBucket);
+        x.find_bucket()?;
     }
-    bucket
+    Ok(Arc::clone(x.handle()))
 }
 
-/// The scopes and collections that the user may have figures of.
-fn visible_manifest(x: &mut Exchange<'_>) -> Arc<Manifest> {
-    let manifest = x.bucket().bucket().manifest();
+/// The scopes and collections whose figures the user may see.
+fn visible_manifest(x: &mut Request<'_>) -> Arc<Manifest> {
+    let manifest = x.bucket().manifest();
     if x.state.rights.everywhere().holds(SIMPLE) {
         return manifest;
     }
@@ -152,35 +161,58 @@ fn visible_manifest(x: &mut Exchange<'_>) -> Arc<Manifest> {
     Arc::new(visible.restricted(has_any, |_, collection| held.contains(&collection.id)))
 }
 
-fn reset(x: &mut Exchange<'_>, bucket: &BucketHandle) {
-    if !x.allows_everywhere(Privilege::Stats.into()) {
-        return;
-    }
+fn reset(x: &Request<'_>, bucket: &BucketHandle) -> Outcome<'static> {
+    x.demand_everywhere(Privilege::Stats.into())?;
     bucket.operations().reset();
     bucket.bucket().reset_timings();
     x.env.server.counters.reset();
-    x.succeed();
+    Ok(Reply::Success)
 }
 
-fn begin(x: &mut Exchange<'_>, bucket: Option<Arc<BucketHandle>>, begun_ns: u64, planned: Planned) {
-    let header = &x.frame.header;
-    let (opcode, opaque) = (header.opcode, header.opaque);
-    let producer = match planned {
-        Ok(Plan::Now(producer)) => Some(producer),
-        Ok(Plan::Later(preparation)) => {
-            x.state.wait = Wait::Job { opcode, opaque };
-            x.env.jobs.push((x.id, Job::Stat(preparation)));
-            None
-        }
-        Err(Refusal::Status(status)) => return x.fail(status),
-        Err(Refusal::Engine(refused)) => return x.refuse(refused),
-        Err(Refusal::Unknown(status)) => return x.unknown(status),
+/// Begins the answer.
+fn begin(
+    x: &mut Request<'_>,
+    bucket: Option<Arc<BucketHandle>>,
+    begun_ns: u64,
+    plan: Plan,
+) -> Reply<'static> {
+    let (producer, reply) = match plan {
+        Plan::Now(producer) => (Some(producer), Reply::Streamed),
+        Plan::Later(preparation) => (None, Reply::Job(Job::Stat(preparation))),
     };
-    let cursor = StatCursor::new(opcode, opaque, bucket, begun_ns, producer);
-    x.state.stat = Some(Box::new(cursor));
+    x.state.stat =
+        Some(Box::new(StatCursor::new(x.id(), bucket, begun_ns, producer, x.state.is_text)));
+    reply
 }
 
-/// The list of groups about a bucket.
+/// Appends the next slice of the STAT that the connection is answering, and after the last slice
+/// its end.
+pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, env: &Environment) {
+    let Some(request) = state.stat.as_ref().map(|stat| stat.request()) else { return };
+    if let Some(end) = next_slice(state, out, env) {
+        answer_late(state, out, request, end.map(|()| LateReply::value(Vec::new())));
+    }
+}
+
+/// Appends the next slice of the STAT that the connection is answering. After the last slice,
+/// returns the result of the STAT, which is then over.
+pub(super) fn next_slice(
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &Environment,
+) -> Option<Result<(), Status>> {
+    let stat = state.stat.as_mut()?;
+    let end = stat.slice(out)?;
+    let begun_ns = stat.begun_ns();
+    state.stat = None;
+    if let Some(operations) = &state.operations {
+        let elapsed_ns = env.latency_clock.now_ns().saturating_sub(begun_ns);
+        operations.timings().record(CommandKind::Stats, elapsed_ns, 1);
+    }
+    Some(end)
+}
+
+/// Plans any group about a bucket.
 fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
     match group {
         "vbucket"
@@ -190,18 +222,39 @@ fn plan(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str, argument: &s
         | "checkpoint"
         | "collections-details"
         | "scopes-details" => plan_vbuckets(asker, bucket, group, argument),
+        "dcp" | "dcpagg" | "dcp-vbtakeover" => plan_changes(bucket, group, argument),
         "hash" if argument == "detail" => plan_vbuckets(asker, bucket, group, ""),
         "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
             plan_sums(bucket, &asker.manifest, group, argument)
         }
         _ => plan_small(asker, bucket, group).and_then(|plan| match argument {
             "" => Ok(plan),
-            _ => Err(Refusal::Status(Status::Einval)),
+            _ => Err(NotDone::Status(Status::Einval)),
         }),
     }
 }
 
-/// Groups that take no argument.
+/// Plans groups about connections that follow changes.
+fn plan_changes(bucket: &Arc<BucketHandle>, group: &str, argument: &str) -> Planned {
+    match (group, argument) {
+        ("dcp", "") => Ok(Plan::Now(Box::new(change_streams::Connections::new(bucket)))),
+        ("dcp", _) => Err(NotDone::Status(Status::Einval)),
+        ("dcpagg", separator) => {
+            let (handle, separator) = (Arc::clone(bucket), separator.to_owned());
+            Ok(whole(move |writer| change_streams::write_sums(writer, &handle, &separator)))
+        }
+        _ => {
+            let (number, name) = argument.split_once(' ').unwrap_or((argument, ""));
+            let vbid = parse_vbucket(bucket, number)?;
+            let (handle, name) = (Arc::clone(bucket), name.trim().to_owned());
+            Ok(whole(move |writer| {
+                change_streams::write_takeover(writer, &handle, vbid, &name);
+            }))
+        }
+    }
+}
+
+/// Plans groups that take no argument.
 fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Planned {
     let now = asker.now;
     let handle = Arc::clone(bucket);
@@ -219,18 +272,22 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
             tasks::write(writer, handle.name(), &handle.bucket().task_stats(), now);
         }),
         "timings" => {
-            let as_ranges = asker.wants_range_lines;
+            let as_ranges = !asker.reads_histograms;
             Plan::Later(Box::new(move || {
                 PreparedStat(Ok(Box::new(Histograms::collect(&handle, as_ranges))))
             }))
         }
-        "memory" => after(
-            handle,
-            |handle| handle.bucket().stats(),
-            |writer, handle, stats| {
-                memory::write(writer, handle.bucket().config(), stats);
-            },
-        ),
+        "memory" => {
+            let server = Arc::clone(asker.server);
+            after(
+                handle,
+                |handle| handle.bucket().stats(),
+                move |writer, handle, stats| {
+                    memory::write(writer, handle.bucket().config(), stats);
+                    memory::write_connections(writer, &server);
+                },
+            )
+        }
         "warmup" => after(
             handle,
             |handle| handle.bucket().stats(),
@@ -248,15 +305,28 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
         "diskinfo" => {
             after(handle, storage::DiskFigures::collect, |writer, _, figures| figures.write(writer))
         }
-        _ => return Err(Refusal::Status(Status::KeyEnoent)),
+        _ => return plan_of_memcached(asker, handle, group),
     })
+}
+
+/// Plans the groups that only memcached has.
+fn plan_of_memcached(asker: &Asker<'_>, handle: Arc<BucketHandle>, group: &str) -> Planned {
+    let server = Arc::clone(asker.server);
+    let write: fn(&mut StatWriter<'_>, &ServerContext, &BucketHandle, &BucketStats) = match group {
+        "settings" => memcached::write_settings,
+        "items" => |writer, _, _, stats| memcached::write_items(writer, stats),
+        "slabs" => |writer, _, _, stats| memcached::write_slabs(writer, stats),
+        _ => return Err(NotDone::Status(Status::KeyEnoent)),
+    };
+    let collect = |handle: &BucketHandle| handle.bucket().stats();
+    Ok(after(handle, collect, move |writer, handle, stats| write(writer, &server, handle, stats)))
 }
 
 fn whole(write: impl FnMut(&mut StatWriter<'_>) + Send + 'static) -> Plan {
     Plan::Now(Box::new(Whole(write)))
 }
 
-/// Small groups whose figures are slow to collect.
+/// Plans small groups whose figures are slow to collect.
 fn after<T: Send + 'static>(
     handle: Arc<BucketHandle>,
     collect: impl FnOnce(&BucketHandle) -> T + Send + 'static,
@@ -270,7 +340,7 @@ fn after<T: Send + 'static>(
     }))
 }
 
-/// Groups about each vbucket, or about the one that the argument names.
+/// Plans groups about each vbucket, or about the one that the argument names.
 fn plan_vbuckets(
     asker: &Asker<'_>,
     bucket: &Arc<BucketHandle>,
@@ -288,12 +358,12 @@ fn plan_vbuckets(
         "scopes-details" => Box::new(details(Detail::Scopes, vbuckets)),
         _ => match EachVbucket::named(group, bucket, vbuckets, asker.now) {
             Some(each) => Box::new(each),
-            None => return Err(Refusal::Status(Status::KeyEnoent)),
+            None => return Err(NotDone::Status(Status::KeyEnoent)),
         },
     }))
 }
 
-fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, Refusal> {
+fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, NotDone> {
     if argument.is_empty() {
         return Ok(0..bucket.vbuckets());
     }
@@ -301,15 +371,15 @@ fn parse_vbuckets(bucket: &BucketHandle, argument: &str) -> Result<Range<u16>, R
     Ok(vbid.0..vbid.0 + 1)
 }
 
-fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, Refusal> {
-    let Ok(number) = text.parse() else { return Err(Refusal::Status(Status::Einval)) };
+fn parse_vbucket(bucket: &BucketHandle, text: &str) -> Result<Vbid, NotDone> {
+    let Ok(number) = text.parse() else { return Err(NotDone::Status(Status::Einval)) };
     if number >= bucket.vbuckets() {
-        return Err(Refusal::Engine(Refused::NotMyVbucket));
+        return Err(NotDone::Engine(Refused::NotMyVbucket));
     }
     Ok(Vbid(number))
 }
 
-/// Groups that sum over all vbuckets.
+/// Plans groups that sum over all vbuckets.
 fn plan_sums(
     bucket: &Arc<BucketHandle>,
     manifest: &Arc<Manifest>,
@@ -325,7 +395,7 @@ fn plan_sums(
         _ => {
             let id = ScopeId(parse_hexadecimal(argument)?);
             if !manifest.scopes().iter().any(|scope| scope.id == id) {
-                return Err(Refusal::Unknown(Status::UnknownScope));
+                return Err(NotDone::Unknown(Status::UnknownScope));
             }
             Selection::Scope(id)
         }
@@ -336,56 +406,56 @@ fn plan_sums(
     })))
 }
 
-/// `scope.collection`.
-fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Refusal> {
+/// Parses `scope.collection`.
+fn parse_path(manifest: &Manifest, path: &str) -> Result<CollectionId, NotDone> {
     let Some((scope, collection)) = path.split_once('.') else {
-        return Err(Refusal::Status(Status::Einval));
+        return Err(NotDone::Status(Status::Einval));
     };
     manifest.collection_id(scope, collection).map_err(refuse_lookup)
 }
 
-fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, Refusal> {
+fn parse_collection_id(manifest: &Manifest, text: &str) -> Result<CollectionId, NotDone> {
     let id = CollectionId(parse_hexadecimal(text)?);
     match manifest.collection(id) {
         Some(_) => Ok(id),
-        None => Err(Refusal::Unknown(Status::UnknownCollection)),
+        None => Err(NotDone::Unknown(Status::UnknownCollection)),
     }
 }
 
-fn refuse_lookup(error: LookupError) -> Refusal {
+fn refuse_lookup(error: LookupError) -> NotDone {
     match error {
-        LookupError::UnknownScope => Refusal::Unknown(Status::UnknownScope),
-        LookupError::UnknownCollection => Refusal::Unknown(Status::UnknownCollection),
-        LookupError::InvalidName => Refusal::Status(Status::Einval),
+        LookupError::UnknownScope => NotDone::Unknown(Status::UnknownScope),
+        LookupError::UnknownCollection => NotDone::Unknown(Status::UnknownCollection),
+        LookupError::InvalidName => NotDone::Status(Status::Einval),
     }
 }
 
-/// An id in hexadecimal digits, with or without `0x`.
-fn parse_hexadecimal(text: &str) -> Result<u32, Refusal> {
+/// Parses an id in hexadecimal digits, with or without `0x`.
+fn parse_hexadecimal(text: &str) -> Result<u32, NotDone> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    // A sign would be accepted by the standard library.
+    // The standard library would accept a sign.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let id = u32::from_str_radix(digits, 16).ok().filter(|_| is_number);
-    id.ok_or(Refusal::Status(Status::Einval))
+    id.ok_or(NotDone::Status(Status::Einval))
 }
 
-/// `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (may be left out) or by the id of a collection.
+/// Parses `KEY VBUCKET`, followed by `SCOPE.COLLECTION` (optional) or by the id of a collection.
 fn parse_key(
-    x: &mut Exchange<'_>,
+    x: &mut Request<'_>,
     bucket: &BucketHandle,
     group: &str,
     argument: &str,
-) -> Result<OwnedKey, Refusal> {
+) -> Result<OwnedKey, NotDone> {
     let manifest = x.state.rights.visible(bucket.bucket().manifest());
     let words: Vec<&str> = argument.split_whitespace().collect();
     let (key, vbucket, collection) = match (&words[..], group.ends_with("-byid")) {
         (&[key, vbucket, id], true) => (key, vbucket, parse_collection_id(&manifest, id)?),
         (&[key, vbucket, path], false) => (key, vbucket, parse_path(&manifest, path)?),
         (&[key, vbucket], false) => (key, vbucket, CollectionId::DEFAULT),
-        _ => return Err(Refusal::Status(Status::Einval)),
+        _ => return Err(NotDone::Status(Status::Einval)),
     };
     if key.len() > KEY_BYTES_MAX {
-        return Err(Refusal::Status(Status::Einval));
+        return Err(NotDone::Status(Status::Einval));
     }
     let vbid = parse_vbucket(bucket, vbucket)?;
     Ok(OwnedKey { vbid, collection, key: key.as_bytes().to_vec() })
@@ -397,9 +467,9 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
     }
     let stats = match keys::in_memory(bucket, &key) {
         Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, false)),
-        stats => stats.map_err(Refusal::Engine)?,
+        stats => stats.map_err(NotDone::Engine)?,
     };
-    let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
+    let Some(stats) = stats else { return Err(NotDone::Status(Status::KeyEnoent)) };
     let phase = keys::phase_of(bucket, key.vbid);
     Ok(whole(move |writer| keys::write(writer, &stats, phase)))
 }
@@ -407,29 +477,29 @@ fn plan_key(bucket: &Arc<BucketHandle>, group: &str, key: OwnedKey) -> Planned {
 fn plan_vkey(bucket: &Arc<BucketHandle>, key: OwnedKey) -> Planned {
     let stats = match keys::in_memory(bucket, &key) {
         Err(Refused::NeedsFetch) => return Ok(plan_stored_key(bucket, key, true)),
-        stats => stats.map_err(Refusal::Engine)?,
+        stats => stats.map_err(NotDone::Engine)?,
     };
-    let Some(stats) = stats else { return Err(Refusal::Status(Status::KeyEnoent)) };
+    let Some(stats) = stats else { return Err(NotDone::Status(Status::KeyEnoent)) };
     let handle = Arc::clone(bucket);
     Ok(Plan::Later(Box::new(move || keys::verify(&handle, &key, stats))))
 }
 
-/// A key that memory knows nothing of, which does not mean that there is no document.
+/// Plans for a key that memory does not know. The document may still exist.
 fn plan_stored_key(bucket: &Arc<BucketHandle>, key: OwnedKey, verifies: bool) -> Plan {
     let handle = Arc::clone(bucket);
     Plan::Later(Box::new(move || keys::from_store(&handle, &key, verifies)))
 }
 
-/// The only group that needs no bucket.
-fn plan_connections(x: &Exchange<'_>, argument: &str) -> Planned {
+/// Plans the only group that needs no bucket.
+fn plan_connections(x: &Request<'_>, argument: &str) -> Planned {
     let (server, now) = (&x.env.server, x.env.now);
-    let Some(viewer) = &x.state.identity else { return Err(Refusal::Status(Status::Eaccess)) };
+    let Some(viewer) = &x.state.identity else { return Err(NotDone::Status(Status::Eaccess)) };
     if argument.is_empty() {
         return Ok(Plan::Now(Box::new(ConnectionList::new(server, viewer, now))));
     }
-    let Ok(number) = argument.parse() else { return Err(Refusal::Status(Status::Einval)) };
+    let Ok(number) = argument.parse() else { return Err(NotDone::Status(Status::Einval)) };
     let Some(record) = ConnectionList::one(server, viewer, number) else {
-        return Err(Refusal::Status(Status::KeyEnoent));
+        return Err(NotDone::Status(Status::KeyEnoent));
     };
     Ok(whole(move |writer| connections::write(writer, &record, now)))
 }
@@ -443,13 +513,16 @@ pub(super) fn produce_in_slices(
     slice_bytes: usize,
 ) -> Vec<Vec<u8>> {
     let manifest = bucket.bucket().manifest();
-    let asker = Asker { server, now: Timestamp::default(), wants_range_lines: false, manifest };
+    let asker = Asker { server, now: Timestamp::default(), reads_histograms: true, manifest };
     let mut producer = match plan(&asker, bucket, group, "") {
         Ok(Plan::Now(producer)) => producer,
         Ok(Plan::Later(preparation)) => preparation().0.expect("the group can be answered"),
         Err(_) => panic!("no such group"),
     };
-    let mut head = writer::EntryHead::new(0x10, 1);
+    use crate::request_id::RequestId;
+    use crate::stat_cursor::EntryHead;
+
+    let mut head = EntryHead::new(RequestId { opcode: 0x10, opaque: 1 });
     let mut slices = Vec::new();
     loop {
         let mut out = Vec::new();

@@ -1,9 +1,10 @@
-//! Sub-document requests: look-ups and mutations of one path or of several.
+//! Serves sub-document requests: look-ups and mutations of one path or of several.
 //!
-//! Owns: how they are answered. What they may ask is in [`request`], what they find in [`lookup`], what
-//! they change in [`mutation`]. Paths are followed in the stored bytes, see `oribi_subdoc`; nothing is
-//! parsed into a tree.
+//! Owns: their answers. [`request`] holds the rules of what they may ask, [`lookup`] what they
+//! find, [`mutation`] what they change. Paths are followed in the stored bytes, see `oribi_subdoc`;
+//! no value is parsed into a tree.
 
+mod action;
 mod binary_value;
 mod crc32c;
 mod lookup;
@@ -18,241 +19,265 @@ mod virtual_attributes;
 use std::borrow::Cow;
 
 use oribi_engine::{ItemRef, Refused, RewriteOutcome, Sought, VersionOutcome};
-use oribi_protocol::limits::{FRAME_BYTES_MAX, GATHER_VALUE_BYTES_MIN, HEADER_BYTES};
-use oribi_protocol::response::{ResponseParts, write_response_head};
+use oribi_protocol::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
 use oribi_protocol::status::Status;
-use oribi_protocol::sub_document::{
-    DocFlags, LOOKUP_HEAD_BYTES, mutation_failure, write_lookup_head,
-};
-use oribi_types::{Cas, DocKey, VbUuid, Vbid};
+use oribi_protocol::sub_document::{DocFlags, LOOKUP_HEAD_BYTES, mutation_failure};
+use oribi_types::{Cas, Datatype, VbUuid, Vbid};
 use smallvec::SmallVec;
 
-use super::exchange::Exchange;
-use super::writes::{admit_durable, answer_durably};
+use super::outcome::{Found, FoundValue, NotDone, Outcome, Refusal, Reply};
+use super::request::{Located, Request};
 use crate::auth::{Privilege, PrivilegeSet};
-use crate::connection::parked::Answer;
-use crate::connection::write_buffer::{PinnedValue, WriteBuffer};
-use lookup::{Subject, look_up};
+use crate::connection_state::parked::Answer;
+use crate::write_buffer::range_within;
+use lookup::{Subject, look_up, view_of};
 use mutation::{Failure, Job, Results};
-use request::{Kind, Request};
+use request::{Kind, PathRequest};
 use virtual_attributes::Document;
 
-/// What a path leads to.
-type Found<'a> = Result<Cow<'a, [u8]>, Status>;
-
-/// Bytes of the answer to a list of look-ups. Without a limit 16 paths that lead to the same 20 MiB would be 320;
-/// this is what either side takes in one frame, with some room for what stands before the list.
+/// Byte limit of the answer to a list of look-ups. Without it, 16 paths to the same 20 MiB would
+/// give 320. The limit is the largest frame that either side takes, less some room for the bytes
+/// before the list.
 const VALUE_LIST_BYTES_MAX: usize = FRAME_BYTES_MAX - 2 * HEADER_BYTES;
 
 /// Get, exists and get-count of one path.
-pub(super) fn look_up_one(x: &mut Exchange<'_>) {
-    let frame = x.frame;
-    let request = Request::of_one(
-        Kind::Lookup,
-        x.state.features,
-        frame.header.opcode,
-        frame.extras,
-        frame.value,
-    );
-    answer_lookup(x, request);
+pub(super) fn look_up_one<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let paths = one_path(x, Kind::Lookup);
+    answer_lookup(x, paths)
 }
 
 /// Look-ups of several paths.
-pub(super) fn look_up_several(x: &mut Exchange<'_>) {
-    answer_lookup(
-        x,
-        Request::of_list(Kind::Lookup, x.state.features, x.frame.extras, x.frame.value),
-    );
+pub(super) fn look_up_several<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let paths = several_paths(x, Kind::Lookup);
+    answer_lookup(x, paths)
 }
 
 /// A mutation of one path.
-pub(super) fn mutate_one(x: &mut Exchange<'_>) {
-    let frame = x.frame;
-    let request = Request::of_one(
-        Kind::Mutation,
-        x.state.features,
-        frame.header.opcode,
-        frame.extras,
-        frame.value,
-    );
-    answer_mutation(x, request);
+pub(super) fn mutate_one<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let paths = one_path(x, Kind::Mutation);
+    answer_mutation(x, paths)
 }
 
 /// Mutations of several paths.
-pub(super) fn mutate_several(x: &mut Exchange<'_>) {
-    answer_mutation(
-        x,
-        Request::of_list(Kind::Mutation, x.state.features, x.frame.extras, x.frame.value),
-    );
+pub(super) fn mutate_several<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let paths = several_paths(x, Kind::Mutation);
+    answer_mutation(x, paths)
 }
 
-fn answer_lookup(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
-    let Some(key) = x.doc_key() else { return };
-    let request = match request {
-        Ok(request) => request,
-        Err(status) => return x.fail(status),
-    };
-    if !is_allowed(x, key, &request, Kind::Lookup) {
-        return;
+fn one_path<'a>(x: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+    let frame = x.frame;
+    let opcode = frame.header.opcode;
+    PathRequest::of_one(kind, x.state.features, opcode, frame.extras, frame.value)
+}
+
+fn several_paths<'a>(x: &Request<'a>, kind: Kind) -> Result<PathRequest<'a>, Status> {
+    PathRequest::of_list(kind, x.state.features, x.frame.extras, x.frame.value)
+}
+
+fn answer_lookup<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
+    let document = x.locate()?;
+    let paths = paths?;
+    demand_rights(x, document, &paths, Kind::Lookup)?;
+    if paths.has(DocFlags::REPLICA_READ) {
+        // No node has replicas, and an active vbucket is no replica.
+        return Err(Refused::NotMyVbucket.into());
     }
-    if request.doc_flags.has(DocFlags::REPLICA_READ) {
-        // No node has replicas, and what is active is no replica.
-        return x.refuse(Refused::NotMyVbucket);
+    let (vbid, key) = (document.vbid(x), document.key);
+    let outcome = x.bucket().read_version(vbid, key, sought(&paths), x.env.now);
+    if let VersionOutcome::Found(item, _) = &outcome {
+        x.make_room(held_by_answer(&paths, item))?;
     }
     x.count(|counters| &counters.cmd_get);
-    let vbid = x.vbid(key);
-    let (item, cas) = match x.bucket().bucket().read_version(vbid, key, sought(&request), x.env.now)
-    {
-        VersionOutcome::Refused(refused) => return x.refuse(refused),
-        VersionOutcome::Found(item, cas) if may_see(&request, &item) => (item, cas),
+    let (item, cas) = match outcome {
+        VersionOutcome::Refused(refused) => return Err(refused.into()),
+        VersionOutcome::Found(item, cas) if may_see(&paths, &item) => (item, cas),
         VersionOutcome::Found(..) | VersionOutcome::Miss => {
             x.counters().get_misses.add(1);
-            return x.fail(Status::KeyEnoent);
+            return Ok(Reply::Miss { key: &[] });
         }
     };
     x.counters().get_hits.add(1);
     x.collection_counters(key.collection).gets.add(1);
+    follow(x, &paths, document, (item, cas))
+}
+
+/// Follows the paths of a look-up in one version.
+fn follow(
+    x: &mut Request<'_>,
+    paths: &PathRequest<'_>,
+    document: Located<'_>,
+    (item, cas): (ItemRef, Cas),
+) -> Outcome<'static> {
+    let sees_system = paths.names_attributes()
+        && x.holds(document.key.collection, Privilege::SystemXattrRead.into());
     let mut scratch = Vec::new();
-    match request.view(&item, &mut scratch) {
-        Err(status) => x.fail(status),
-        Ok(view) => {
-            let document = Document::new(Some(&item), cas, view, uuid_of(x, vbid));
-            let sees_system = request.names_attributes()
-                && x.holds(key.collection, Privilege::SystemXattrRead.into());
-            let subject = Subject { item: &item, cas, view, document, now: x.env.now, sees_system };
-            answer_found(x, &request, &subject);
-        }
+    let view = view_of(paths, &item, &mut scratch)?;
+    let virtuals = Document::new(Some(&item), cas, view, uuid_of(x, document.vbid(x)));
+    let now = x.env.now;
+    let subject = Subject { item: &item, view, document: virtuals, now, sees_system };
+    let found: SmallVec<[Result<Cow<'_, [u8]>, Status>; 4]> =
+        paths.specs.iter().map(|spec| look_up(&subject, spec)).collect();
+    let (status, datatype) = told(paths, &found, item.is_deleted())?;
+    let inflated = if item.is_compressed() && !view.is_compressed { view.body } else { &[] };
+    let is_inflated = !inflated.is_empty();
+    let (values, mut made) = places_of(&item, inflated, &found);
+    let list_bytes = |value: &FoundValue| LOOKUP_HEAD_BYTES + (value.end - value.begin) as usize;
+    if paths.is_list && values.iter().map(list_bytes).sum::<usize>() > VALUE_LIST_BYTES_MAX {
+        let context = "the answer would be longer than a frame may be";
+        return Err(NotDone::Because(Status::E2big, context));
     }
+    drop(found);
+    if is_inflated {
+        scratch.append(&mut made);
+        made = scratch;
+    }
+    let is_list = paths.is_list;
+    Ok(Reply::Found(Found { status, item, cas, datatype, is_list, values, made }))
 }
 
-/// False, and answered, when the user may not do all that the request asks for. Who may read and write the
-/// whole bucket is not asked further.
-fn is_allowed(x: &mut Exchange<'_>, key: DocKey<'_>, request: &Request<'_>, kind: Kind) -> bool {
-    x.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE)
-        || x.allows(key.collection, request.privileges(kind))
-}
-
-fn may_see(request: &Request<'_>, item: &ItemRef) -> bool {
-    !item.is_deleted() || request.doc_flags.has(DocFlags::ACCESS_DELETED)
-}
-
-/// Who does not see tombstones need not wait for one to be read.
-fn sought(request: &Request<'_>) -> Sought {
-    let has = |flag| request.doc_flags.has(flag);
-    let sees_deleted = has(DocFlags::ACCESS_DELETED) || has(DocFlags::REVIVE);
-    if sees_deleted { Sought::Tombstone } else { Sought::Document }
-}
-
-fn uuid_of(x: &Exchange<'_>, vbid: Vbid) -> VbUuid {
-    x.bucket().bucket().vbucket(vbid).map_or(VbUuid(0), |vbucket| vbucket.uuid())
-}
-
-/// Answers with what is in a version.
-fn answer_found(x: &mut Exchange<'_>, request: &Request<'_>, subject: &Subject<'_>) {
-    let is_deleted = subject.item.is_deleted();
+/// Status and datatype of the answer to a look-up.
+fn told(
+    paths: &PathRequest<'_>,
+    found: &[Result<Cow<'_, [u8]>, Status>],
+    is_deleted: bool,
+) -> Result<(Status, Datatype), Status> {
     let success = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
-    if let ([spec], false) = (&request.specs[..], request.is_list) {
-        match look_up(subject, spec) {
-            Ok(value) => send_one(x, success, subject, &value),
-            Err(status) => x.fail(status),
-        }
-        return;
+    if let ([spec], [found], false) = (&paths.specs[..], found, paths.is_list) {
+        let value = found.as_ref().map_err(|status| *status)?;
+        let is_json = !spec.is_binary && !value.is_empty();
+        return Ok((success, if is_json { Datatype::JSON } else { Datatype::RAW }));
     }
-    let found: SmallVec<[Found<'_>; 4]> =
-        request.specs.iter().map(|spec| look_up(subject, spec)).collect();
     let status = match (found.iter().all(Result::is_ok), is_deleted) {
         (true, _) => success,
         (false, true) => Status::SubdocMultiPathFailureDeleted,
         (false, false) => Status::SubdocMultiPathFailure,
     };
-    send_list(x, status, subject, &found);
+    Ok((status, Datatype::RAW))
 }
 
-fn send_one(x: &mut Exchange<'_>, status: Status, subject: &Subject<'_>, value: &[u8]) {
-    let parts = ResponseParts { cas: subject.cas.0, ..x.parts(status) };
-    write_response_head(x.out.tail(), &parts, value.len());
-    append_value(x.out, subject, value);
-}
-
-fn send_list(x: &mut Exchange<'_>, status: Status, subject: &Subject<'_>, found: &[Found<'_>]) {
-    let value_of = |found: &Found<'_>| found.as_ref().map_or(0, |value| value.len());
-    let bytes: usize = found.iter().map(|found| LOOKUP_HEAD_BYTES + value_of(found)).sum();
-    if bytes > VALUE_LIST_BYTES_MAX {
-        return x.fail_with(Status::E2big, "the answer would be longer than a frame may be");
-    }
-    let parts = ResponseParts { cas: subject.cas.0, ..x.parts(status) };
-    write_response_head(x.out.tail(), &parts, bytes);
-    for found in found {
-        let (status, value) = match found {
-            Ok(value) => (Status::Success, &value[..]),
-            Err(status) => (*status, &b""[..]),
-        };
-        write_lookup_head(x.out.tail(), status, value.len());
-        append_value(x.out, subject, value);
-    }
-}
-
-/// Appends what was found, copied when it is small or was made, pinned where it lies when it is large.
-fn append_value(out: &mut WriteBuffer, subject: &Subject<'_>, value: &[u8]) {
-    let is_large = value.len() >= GATHER_VALUE_BYTES_MIN;
-    match is_large.then(|| PinnedValue::part_of(subject.item, value)).flatten() {
-        Some(pinned) => out.pin(pinned),
-        None => out.tail().extend_from_slice(value),
-    }
-}
-
-fn answer_mutation(x: &mut Exchange<'_>, request: Result<Request<'_>, Status>) {
-    let Some(key) = x.doc_key() else { return };
-    let request = match request {
-        Ok(request) => request,
-        Err(status) => return x.fail(status),
+/// The place of each value: in the item, in its inflated body, or behind that among the values made
+/// for the answer, which are returned too.
+fn places_of(
+    item: &ItemRef,
+    inflated: &[u8],
+    found: &[Result<Cow<'_, [u8]>, Status>],
+) -> (SmallVec<[FoundValue; 4]>, Vec<u8>) {
+    let mut made = Vec::new();
+    let mut place_of = |value: &[u8]| {
+        if let Some(place) = range_within(item.value(), value) {
+            return (true, place);
+        }
+        let place = range_within(inflated, value).unwrap_or_else(|| {
+            let begin = inflated.len() + made.len();
+            made.extend_from_slice(value);
+            begin..begin + value.len()
+        });
+        (false, place)
     };
-    if !is_allowed(x, key, &request, Kind::Mutation) || !admit_durable(x) {
-        return;
+    let values = found.iter().map(|found| {
+        let (status, (is_in_item, place)) = match found {
+            Ok(value) => (Status::Success, place_of(value)),
+            Err(status) => (*status, (false, 0..0)),
+        };
+        // An answer is far shorter than 4 GiB.
+        FoundValue { status, is_in_item, begin: place.start as u32, end: place.end as u32 }
+    });
+    let values = values.collect();
+    (values, made)
+}
+
+/// Bytes that the answer may hold: the document whose parts are sent, or copies of parts that were
+/// inflated.
+fn held_by_answer(paths: &PathRequest<'_>, item: &ItemRef) -> usize {
+    let inflated = match item.is_compressed() {
+        true => item.plain_body_bytes().unwrap_or(0).saturating_mul(paths.specs.len() + 1),
+        false => 0,
+    };
+    item.value_bytes().max(inflated)
+}
+
+/// Refuses a request when the user lacks a right for some part of it. A user who may read and write
+/// the whole bucket passes at once.
+fn demand_rights(
+    x: &mut Request<'_>,
+    document: Located<'_>,
+    paths: &PathRequest<'_>,
+    kind: Kind,
+) -> Result<(), Refusal> {
+    if x.state.rights.everywhere().holds(PrivilegeSet::READ_WRITE) {
+        return Ok(());
     }
+    x.demand(document.key.collection, paths.privileges(kind))
+}
+
+fn may_see(paths: &PathRequest<'_>, item: &ItemRef) -> bool {
+    !item.is_deleted() || paths.has(DocFlags::ACCESS_DELETED)
+}
+
+/// A request that does not see tombstones need not wait for one to be read.
+fn sought(paths: &PathRequest<'_>) -> Sought {
+    match paths.has(DocFlags::ACCESS_DELETED) {
+        true => Sought::Tombstone,
+        false => Sought::Document,
+    }
+}
+
+fn uuid_of(x: &Request<'_>, vbid: Vbid) -> VbUuid {
+    x.bucket().vbucket(vbid).map_or(VbUuid(0), |vbucket| vbucket.uuid())
+}
+
+fn answer_mutation<'a>(x: &mut Request<'a>, paths: Result<PathRequest<'a>, Status>) -> Outcome<'a> {
+    let document = x.locate()?;
+    let paths = paths?;
+    if paths.has(DocFlags::ADD) && x.cas() != Cas(0) {
+        // A document that is to be added has no CAS yet that a request could name.
+        return Err(Status::Einval.into());
+    }
+    demand_rights(x, document, &paths, Kind::Mutation)?;
+    x.admit_durable()?;
     x.count(|counters| &counters.cmd_set);
-    let (vbid, mut results) = (x.vbid(key), Results::default());
-    let outcome = rewrite(x, vbid, key, &request, &mut results);
-    match outcome {
-        RewriteOutcome::Refused(refused) => x.refuse(refused),
-        RewriteOutcome::Rejected(Failure::Request(status)) => x.fail(status),
-        RewriteOutcome::Rejected(Failure::Spec { status, .. }) if !request.is_list => {
-            x.fail(status)
+    let mut results = Results::default();
+    match rewrite(x, document, &paths, &mut results) {
+        RewriteOutcome::Refused(refused) => Err(refused.into()),
+        RewriteOutcome::Rejected(Failure::Request(status)) => Err(status.into()),
+        RewriteOutcome::Rejected(Failure::Spec { status, .. }) if !paths.is_list => {
+            Err(status.into())
         }
         RewriteOutcome::Rejected(Failure::Spec { index, status }) => {
-            let value = mutation_failure(index, status);
-            let parts = ResponseParts { value: &value, ..x.parts(Status::SubdocMultiPathFailure) };
-            x.send(&parts);
+            let value = mutation_failure(index, status).to_vec().into();
+            Ok(Reply::Value { status: Status::SubdocMultiPathFailure, value })
         }
         RewriteOutcome::Done(mutation) => {
-            x.collection_counters(key.collection).stores.add(1);
+            x.collection_counters(document.key.collection).stores.add(1);
             let Results { value, is_deleted } = results;
             let status = if is_deleted { Status::SubdocSuccessDeleted } else { Status::Success };
-            let answer = Answer::SubDocument { mutation, status, value };
-            answer_durably(x, vbid, mutation.seqno, answer);
+            let is_json = !paths.is_list && !value.is_empty();
+            let datatype = if is_json { Datatype::JSON } else { Datatype::RAW };
+            let answer = Answer::SubDocument { mutation, status, value, datatype };
+            Ok(Reply::Written(answer))
         }
     }
 }
 
 fn rewrite(
-    x: &Exchange<'_>,
-    vbid: Vbid,
-    key: DocKey<'_>,
-    request: &Request<'_>,
+    x: &Request<'_>,
+    document: Located<'_>,
+    paths: &PathRequest<'_>,
     results: &mut Results,
 ) -> RewriteOutcome<Failure> {
-    let bucket = x.bucket().bucket();
+    let (vbid, key) = (document.vbid(x), document.key);
+    let bucket = x.bucket();
     let job = Job {
-        request,
+        request: paths,
         key,
-        cas: Cas(x.frame.header.cas),
+        cas: x.cas(),
         preserve_expiry: x.infos.preserve_expiry,
         value_bytes_max: bucket.value_bytes_max(),
         now: x.env.now,
         vb_uuid: uuid_of(x, vbid),
     };
-    let expiry = request.expiry.unwrap_or(0);
-    bucket.rewrite(vbid, key, sought(request), (expiry, job.cas), x.env.now, |current| {
+    let expiry = paths.document.expiry.unwrap_or(0);
+    bucket.rewrite(vbid, key, sought(paths), (expiry, job.cas), x.env.now, |current| {
         job.next_version(&current, results)
     })
 }

@@ -1,19 +1,24 @@
-//! Every opcode over the in-memory harness: what clients send, byte for byte, and what they get.
+//! Tests every opcode over the in-memory harness: the client's bytes and the server's answers.
 
 mod access;
 mod bad_input;
+mod change_streams;
 mod collections;
 mod documents;
 mod durability;
 mod fetches;
 mod handshake;
 mod locks;
+mod memcached;
+mod memory;
+mod meta;
 mod observing;
 mod privileges;
 mod quiet;
 mod range_scan;
 mod stats;
 mod stream;
+mod text;
 mod tracing;
 mod with_meta;
 
@@ -42,7 +47,7 @@ pub(super) struct Reply {
     pub(super) value: Vec<u8>,
 }
 
-/// Decodes a whole output; anything but complete answers is a failure.
+/// Decodes a whole output; anything other than complete answers is a failure.
 fn replies(mut output: &[u8]) -> Vec<Reply> {
     let mut replies = Vec::new();
     while !output.is_empty() {
@@ -71,7 +76,8 @@ fn bytes(parts: &RequestParts<'_>) -> Vec<u8> {
     out
 }
 
-/// A request about a document of the default collection, with the vbucket that clients compute.
+/// A request about a document of the default collection, with the vbucket that clients compute for
+/// it.
 pub(super) fn about<'a>(opcode: Opcode, key: &'a [u8]) -> RequestParts<'a> {
     let vbid = vbucket_of(key, HARNESS_VBUCKETS);
     RequestParts { vbid, key, opaque: 0x0102_0304, ..RequestParts::new(opcode) }
@@ -82,7 +88,7 @@ pub(super) struct Client {
     pub(super) harness: ConnectionHarness,
 }
 
-/// All features that this server grants, but collections.
+/// All features that this server grants, except collections.
 pub(super) const MODERN: [u16; 23] = [
     3, 4, 6, 7, 8, 0x0a, 0x0b, 0x0c, 0x0e, 0x10, 0x11, 0x13, 0x14, 0x15, 0x17, 0x18, 0x19, 0x1c,
     0x1d, 0x1e, 0x20, 0x21, 0x22,
@@ -96,12 +102,12 @@ impl Client {
         Client { harness: ConnectionHarness::new() }
     }
 
-    /// A client library: features negotiated, authenticated, bucket selected.
+    /// A client library: features negotiated, user authenticated, bucket selected.
     fn with_features(codes: &[u16]) -> Client {
         Client::on(ConnectionHarness::new(), codes)
     }
 
-    /// The same on a harness of the caller's.
+    /// The same on the caller's harness.
     pub(super) fn on(harness: ConnectionHarness, codes: &[u16]) -> Client {
         let mut client = Client { harness };
         client.hello(codes);
@@ -116,17 +122,23 @@ impl Client {
         client
     }
 
-    /// All features that this server grants, but collections.
+    /// All features that this server grants, except collections.
     pub(super) fn modern() -> Client {
         Client::with_features(&MODERN)
     }
 
     /// Another client of the same server, whose user has these roles.
     pub(super) fn beside(&self, roles: &[&str]) -> Client {
+        self.beside_with(roles, &MODERN)
+    }
+
+    /// The same with other features.
+    pub(super) fn beside_with(&self, roles: &[&str], features: &[u16]) -> Client {
         let mut client = Client { harness: self.harness.beside() };
-        client.hello(&MODERN);
+        client.hello(features);
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-        let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+        let identity =
+            Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
         client.harness.log_in(Arc::new(identity));
         let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
         assert_eq!(client.ask(&select).status, Status::Success);
@@ -138,7 +150,7 @@ impl Client {
         self.ask(&RequestParts { key: b"test", value: &value, ..RequestParts::new(Opcode::Hello) })
     }
 
-    /// Sends a request and returns everything that was answered.
+    /// Sends a request and returns all answers.
     fn send(&mut self, parts: &RequestParts<'_>) -> Vec<Reply> {
         replies(&self.harness.feed(&bytes(parts)))
     }

@@ -1,8 +1,11 @@
 //! Writes with metadata: versions that were made in another cluster, or come from a backup.
 //!
-//! Owns: the extras in their four lengths, the option bits, and which of these go with the bucket's conflict resolution. The
-//! comparison itself is the engine's. Limits that only this family knows: a CAS of 0 or of all ones is nobody's and answered
-//! like a lost conflict; one from 2^63 on, in the year 2262, would stop the vbucket's clock and is not acceptable.
+//! Owns: the extras in their four lengths, the option bits, and which options fit the bucket's
+//! conflict resolution. The engine makes the comparison.
+//!
+//! Limits of this family alone: no version has a CAS of 0 or of all ones, so such a CAS is answered
+//! like a lost conflict. A CAS from 2^63 on, in the year 2262, would stop the vbucket's clock and
+//! is not acceptable.
 
 use oribi_engine::compression::inflate_into;
 use oribi_engine::{
@@ -13,10 +16,11 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_subdoc::limits::XATTR_BYTES_MAX;
 use oribi_subdoc::xattr;
-use oribi_types::{Cas, Datatype, RevSeqno};
+use oribi_types::{Cas, CollectionId, Datatype, RevSeqno};
 
-use super::exchange::Exchange;
-use super::writes::answer_mutation;
+use super::outcome::{NotDone, Outcome};
+use super::request::Request;
+use super::writes::written;
 use crate::auth::Privilege;
 use crate::status;
 
@@ -26,37 +30,40 @@ const OPTIONS_BYTES: usize = 4;
 /// Revisions have 48 bits, as in change streams.
 const REV_SEQNO_MAX: u64 = (1 << 48) - 1;
 
-/// What a request brings at most: a body, attributes, and extended metadata, whose length has 16 bits.
+/// Most bytes of a request: a body, attributes, and extended metadata, whose length has 16 bits.
 pub(super) const SENT_BYTES_MAX: usize = VALUE_BYTES_MAX + XATTR_BYTES_MAX + u16::MAX as usize;
 const _: () = assert!(SENT_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "heads are far shorter than that");
 
 /// The sender knows that the bucket resolves conflicts by time.
 const FORCE: u32 = 1 << 0;
-/// To be accepted even if its CAS is ahead of the clock; such are always accepted.
+/// Accept the version even if its CAS is ahead of the clock; this server always does.
 const FORCE_ACCEPT: u32 = 1 << 1;
-/// The version gets a CAS of this server's.
+/// The version gets a new CAS from this server.
 const REGENERATE_CAS: u32 = 1 << 2;
-/// Nothing is compared.
+/// No comparison with the current version.
 const SKIP_CONFLICT_RESOLUTION: u32 = 1 << 3;
-/// A deletion that was an expiration.
+/// The deletion was an expiration.
 const IS_EXPIRATION: u32 = 1 << 4;
 const ALL_OPTIONS: u32 =
     FORCE | FORCE_ACCEPT | REGENERATE_CAS | SKIP_CONFLICT_RESOLUTION | IS_EXPIRATION;
 
-/// What the extras say.
+const MISFIT: NotDone =
+    NotDone::Because(Status::Einval, "options that do not fit the request or the bucket");
+
+/// The decoded extras.
 struct Extras {
     flags: u32,
     expiry: u32,
     rev_seqno: u64,
     cas: u64,
     options: u32,
-    /// Bytes of extended metadata behind the value, which are not kept.
+    /// Bytes of extended metadata behind the value, which the server does not keep.
     metadata_bytes: usize,
 }
 
 impl Extras {
-    /// flags u32, expiry or time of deletion u32, revision u64, CAS u64, then options u32 and length of metadata u16,
-    /// each or both of which may be missing.
+    /// Decodes flags u32, expiry or time of deletion u32, revision u64, CAS u64, then options u32
+    /// and length of metadata u16. Each of the last two may be missing.
     fn decode(extras: &[u8]) -> Option<Extras> {
         let (meta, rest) = extras.split_at_checked(META_BYTES)?;
         let (options, rest) = match rest.len() {
@@ -85,7 +92,7 @@ impl Extras {
         self.options & option != 0
     }
 
-    /// True when the options go together, with the mode, and with the bucket's conflict resolution.
+    /// True when the options fit each other, the mode, and the bucket's conflict resolution.
     fn are_possible(&self, mode: WithMetaMode, resolution: ConflictResolution) -> bool {
         let is_known = self.options & !ALL_OPTIONS == 0;
         let is_consistent = !self.has(REGENERATE_CAS) || self.has(SKIP_CONFLICT_RESOLUTION);
@@ -98,41 +105,39 @@ impl Extras {
     }
 
     /// The CAS that the version keeps; `None` when it gets a new one.
-    fn given_cas(&self) -> Result<Option<Cas>, Status> {
+    fn given_cas(&self) -> Result<Option<Cas>, NotDone> {
+        const CONTEXT: &str = "no version has such a CAS";
         match self.cas {
             _ if self.has(REGENERATE_CAS) => Ok(None),
-            0 | u64::MAX => Err(Status::KeyEexists),
-            cas if cas >= GIVEN_CAS_END.0 => Err(Status::CasValueInvalid),
+            0 | u64::MAX => Err(NotDone::Because(Status::KeyEexists, CONTEXT)),
+            cas if cas >= GIVEN_CAS_END.0 => {
+                Err(NotDone::Because(Status::CasValueInvalid, CONTEXT))
+            }
             cas => Ok(Some(Cas(cas))),
         }
     }
 }
 
 /// SetWithMeta, AddWithMeta, DelWithMeta and their quiet forms.
-pub(super) fn store(x: &mut Exchange<'_>) {
+pub(super) fn store<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let mode = match x.opcode {
         Opcode::DelWithMeta | Opcode::DelqWithMeta => WithMetaMode::Delete,
         Opcode::AddWithMeta | Opcode::AddqWithMeta => WithMetaMode::Add,
         _ => WithMetaMode::Set,
     };
-    let Some(key) = x.doc_key() else { return };
-    let resolution = x.bucket().conflict_resolution();
+    let document = x.locate()?;
+    let resolution = x.handle().conflict_resolution();
     let extras = Extras::decode(x.frame.extras);
-    let Some(extras) = extras.filter(|extras| extras.are_possible(mode, resolution)) else {
-        return x.fail_with(Status::Einval, "options that do not fit the request or the bucket");
-    };
+    let extras = extras.filter(|extras| extras.are_possible(mode, resolution)).ok_or(MISFIT)?;
     if !(1..=REV_SEQNO_MAX).contains(&extras.rev_seqno) {
-        return x.fail_with(Status::Einval, "revisions are 1 to 2^48 - 1");
+        return Err(NotDone::Because(Status::Einval, "revisions are 1 to 2^48 - 1"));
     }
     let mut plain = Vec::new();
     let value = value_of(x, &extras, mode, &mut plain);
-    let given_cas = extras.given_cas().map_err(|status| (status, "no version has such a CAS"));
-    let (given_cas, value) = match (given_cas, value) {
-        (Ok(cas), Ok(value)) => (cas, value),
-        (Err((status, why)), _) | (_, Err((status, why))) => return x.fail_with(status, why),
-    };
-    if value.has_system && !x.allows(key.collection, Privilege::SystemXattrWrite.into()) {
-        return;
+    let given_cas = extras.given_cas()?;
+    let value = value?;
+    if value.has_system {
+        x.demand(document.key.collection, Privilege::SystemXattrWrite.into())?;
     }
     let request = WithMetaRequest {
         mode,
@@ -142,14 +147,23 @@ pub(super) fn store(x: &mut Exchange<'_>) {
         expiry: extras.expiry,
         given_cas,
         rev_seqno: RevSeqno(extras.rev_seqno),
-        cas: Cas(x.frame.header.cas),
+        cas: x.cas(),
         resolution: (!extras.has(SKIP_CONFLICT_RESOLUTION)).then_some(resolution),
     };
-    let vbid = x.vbid(key);
-    let outcome = x.bucket().bucket().store_with_meta(vbid, key, &request, x.env.now);
-    let is_deletion = mode == WithMetaMode::Delete;
+    let (vbid, key) = (document.vbid(x), document.key);
+    let outcome = x.bucket().store_with_meta(vbid, key, &request, x.env.now);
+    count_outcome(x, key.collection, mode == WithMetaMode::Delete, &outcome);
+    written(outcome)
+}
+
+fn count_outcome(
+    x: &mut Request<'_>,
+    collection: CollectionId,
+    is_deletion: bool,
+    outcome: &MutationOutcome,
+) {
     let counters = x.counters();
-    match (&outcome, is_deletion) {
+    match (outcome, is_deletion) {
         (MutationOutcome::Done(_), true) => counters.ep_num_ops_del_meta.add(1),
         (MutationOutcome::Done(_), false) => counters.ep_num_ops_set_meta.add(1),
         (MutationOutcome::Exists, true) => counters.ep_num_ops_del_meta_res_fail.add(1),
@@ -157,36 +171,39 @@ pub(super) fn store(x: &mut Exchange<'_>) {
         _ => {}
     }
     if matches!(outcome, MutationOutcome::Done(_)) {
-        let counters = x.collection_counters(key.collection);
+        let counters = x.collection_counters(collection);
         if is_deletion { counters.deletes.add(1) } else { counters.stores.add(1) }
     }
-    answer_mutation(x, vbid, outcome);
 }
 
 /// Attributes and body, inflated and checked.
 struct Value<'v> {
     bytes: &'v [u8],
     datatype: Datatype,
-    /// There are attributes of the system's among them.
+    /// Some attributes are the system's.
     has_system: bool,
 }
 
-/// What came, inflated into `plain` if it is compressed.
+/// Splits the received value, inflated into `plain` if it is compressed.
 fn value_of<'v>(
-    x: &Exchange<'v>,
+    x: &Request<'v>,
     extras: &Extras,
     mode: WithMetaMode,
     plain: &'v mut Vec<u8>,
-) -> Result<Value<'v>, (Status, &'static str)> {
-    const ATTRIBUTES: (Status, &str) =
-        (Status::XattrEinval, "attributes are JSON under keys of up to 16 bytes, each once");
+) -> Result<Value<'v>, NotDone> {
+    const ATTRIBUTES: NotDone = NotDone::Because(
+        Status::XattrEinval,
+        "attributes are JSON under keys of up to 16 bytes, each once",
+    );
+    const TOO_SHORT: NotDone =
+        NotDone::Because(Status::Einval, "the value is shorter than its extended metadata");
     let sent = Datatype(x.frame.header.datatype);
     let bytes = x.frame.value.len().checked_sub(extras.metadata_bytes);
-    let bytes = bytes.ok_or((Status::Einval, "the value is shorter than its extended metadata"))?;
+    let bytes = bytes.ok_or(TOO_SHORT)?;
     let mut bytes = &x.frame.value[..bytes];
     if sent.contains(Datatype::SNAPPY) {
         inflate_into(bytes, VALUE_BYTES_MAX + XATTR_BYTES_MAX, plain).map_err(|unusable| {
-            (status::of_mutation(&unusable.into()), "the value cannot be inflated")
+            NotDone::Because(status::of_mutation(&unusable.into()), "the value cannot be inflated")
         })?;
         bytes = plain;
     }
@@ -194,14 +211,14 @@ fn value_of<'v>(
     let mut body = bytes;
     if sent.contains(Datatype::XATTR) {
         let (xattrs, behind) = xattr::split(bytes).map_err(|_| ATTRIBUTES)?;
-        // A tombstone has attributes at most, and a version without any has no block.
+        // A tombstone has at most attributes, and a version without any has no block.
         body = behind;
         match xattrs.is_empty() {
             true => value.bytes = body,
             false => value.datatype = Datatype::XATTR,
         }
         if value.bytes.len() - body.len() > XATTR_BYTES_MAX {
-            return Err((Status::E2big, "attributes have 1 MiB at most"));
+            return Err(NotDone::Because(Status::E2big, "attributes have 1 MiB at most"));
         }
         if !xattrs.are_acceptable() {
             return Err(ATTRIBUTES);
@@ -209,7 +226,7 @@ fn value_of<'v>(
         value.has_system = xattrs.iter().any(|(key, _)| xattr::is_system(key));
     }
     match mode == WithMetaMode::Delete && !body.is_empty() {
-        true => Err((Status::Einval, "a deletion has no body")),
+        true => Err(NotDone::Because(Status::Einval, "a deletion has no body")),
         false => Ok(value),
     }
 }

@@ -1,66 +1,56 @@
-//! Requests that change documents, and the wait for the store where a durability level asks for it.
+//! Serves requests that change documents.
 //!
-//! A write is done in memory first and then either answered or parked: with unordered execution
-//! negotiated the connection goes on with the next frame, without it the connection waits. One node is
-//! a majority of one, so the level "majority" is satisfied by memory.
+//! These handlers write in memory. [`super::answer`] decides when the write is answered, and parks
+//! it where a durability level asks for the store.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use oribi_engine::compression;
 use oribi_engine::{
-    ConcatMode, ConcatRequest, FillingItem, MutationOutcome, StoreMode, StoreRequest,
+    ConcatMode, ConcatRequest, FillingItem, FlushAllError, MutationOutcome, StoreMode,
+    StoreRequest, compression,
 };
-use oribi_protocol::feature::Feature;
+use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{ExpiryExtras, SetExtras};
 use oribi_protocol::status::Status;
-use oribi_types::{Cas, CollectionId, Datatype, Seqno, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype};
 
-use super::exchange::{Exchange, write_answer};
-use super::reads::waits_for_store;
-use crate::blocking_thread::Job;
-use crate::connection::parked::{Answer, ParkToken, Parked};
-use crate::connection::state::Wait;
-use crate::limits::{DURABILITY_TIMEOUT_DEFAULT_MS, DURABILITY_TIMEOUT_MIN_MS};
-use crate::status;
+use super::outcome::{LateOutcome, LateReply, NotDone, Outcome, Reply};
+use super::request::Request;
+use super::rules::{self, Silence};
+use crate::connection_state::parked::Answer;
+use crate::job::Job;
+use crate::request_id::RequestId;
 
 /// Set.
-pub(super) fn set(x: &mut Exchange<'_>) {
-    store(x, StoreMode::Set);
+#[inline(always)]
+pub(super) fn set<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    store(x, StoreMode::Set)
 }
 
 /// Add.
-pub(super) fn add(x: &mut Exchange<'_>) {
-    store(x, StoreMode::Add);
+pub(super) fn add<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    store(x, StoreMode::Add)
 }
 
 /// Replace.
-pub(super) fn replace(x: &mut Exchange<'_>) {
-    store(x, StoreMode::Replace);
+pub(super) fn replace<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    store(x, StoreMode::Replace)
 }
 
-fn store(x: &mut Exchange<'_>, mode: StoreMode) {
-    let Some(key) = x.doc_key() else { return };
-    let Some(request) = store_request(x, mode) else { return x.fail(Status::Einval) };
-    if !admit_durable(x) {
-        return;
-    }
+#[inline(always)]
+fn store<'a>(x: &mut Request<'a>, mode: StoreMode) -> Outcome<'a> {
+    let document = x.locate()?;
+    let request = store_request(x, mode).ok_or(Status::Einval)?;
+    x.admit_durable()?;
     x.count(|counters| &counters.cmd_set);
-    let vbid = x.vbid(key);
-    let mut received = x.received.take();
-    let bucket = x.bucket().bucket();
-    let outcome = match (&mut received, x.ahead) {
-        (received @ Some(_), _) => bucket.store_received(vbid, received, &request, x.env.now),
-        (None, Some(ahead)) => bucket.store_announced(ahead, key, &request, x.env.now),
-        (None, None) => bucket.store(vbid, key, &request, x.env.now),
-    };
-    x.received = received;
-    count_store(x, key.collection, &outcome);
-    answer_mutation(x, vbid, outcome);
+    let outcome = document.store(x, &request);
+    count_store(x, document.key.collection, &outcome);
+    written(outcome)
 }
 
-/// What a request asks to be stored; `None` when its extras are not valid.
-fn store_request<'a>(x: &Exchange<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
+/// The store that a request asks for; `None` when its extras are not valid.
+#[inline(always)]
+fn store_request<'a>(x: &Request<'a>, mode: StoreMode) -> Option<StoreRequest<'a>> {
     let SetExtras { flags, expiry } = SetExtras::decode(x.frame.extras)?;
     Some(StoreRequest {
         mode,
@@ -68,77 +58,67 @@ fn store_request<'a>(x: &Exchange<'a>, mode: StoreMode) -> Option<StoreRequest<'
         is_compressed: is_compressed(x),
         flags,
         expiry,
-        cas: Cas(x.frame.header.cas),
+        cas: x.cas(),
         preserve_expiry: x.infos.preserve_expiry,
     })
 }
 
 /// True when the request says that its value is compressed.
-fn is_compressed(x: &Exchange<'_>) -> bool {
+fn is_compressed(x: &Request<'_>) -> bool {
     Datatype(x.frame.header.datatype).contains(Datatype::SNAPPY)
 }
 
-/// The value of a request, inflated when it came compressed.
-fn plain_value<'a>(x: &Exchange<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> {
+/// The value of a request, inflated if it arrived compressed.
+fn plain_value<'a>(x: &Request<'a>) -> Result<Cow<'a, [u8]>, MutationOutcome> {
     if !is_compressed(x) {
         return Ok(Cow::Borrowed(x.frame.value));
     }
-    let bytes_max = x.bucket().bucket().value_bytes_max();
-    let inflated = compression::inflate(x.frame.value, bytes_max);
-    inflated.map(Cow::Owned).map_err(MutationOutcome::from)
+    let inflated = compression::inflate(x.frame.value, x.bucket().value_bytes_max())?;
+    Ok(Cow::Owned(inflated))
 }
 
-/// An item for a value of `value_bytes` that is still to come; `None` when it would be refused.
-pub(super) fn begin_store(x: &Exchange<'_>, value_bytes: usize) -> Option<FillingItem> {
+/// Allocates an item for a value of `value_bytes` that has not arrived yet; `None` when it would be
+/// refused.
+pub(super) fn begin_store(x: &Request<'_>, value_bytes: usize) -> Option<FillingItem> {
     let key = x.state.doc_key(x.frame.key)?;
-    // The mode is looked at when the value is there.
+    // The mode is checked once the value is there.
     let request = store_request(x, StoreMode::Set)?;
-    x.bucket().bucket().begin_store(key, &request, value_bytes, x.env.now)
+    x.bucket().begin_store(key, &request, value_bytes, x.env.now)
 }
 
 /// Append.
-pub(super) fn append(x: &mut Exchange<'_>) {
-    concat(x, ConcatMode::Append);
+pub(super) fn append<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    concat(x, ConcatMode::Append)
 }
 
 /// Prepend.
-pub(super) fn prepend(x: &mut Exchange<'_>) {
-    concat(x, ConcatMode::Prepend);
+pub(super) fn prepend<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    concat(x, ConcatMode::Prepend)
 }
 
 /// A concatenation always keeps the expiry, so the preserve-expiry frame changes nothing.
-fn concat(x: &mut Exchange<'_>, mode: ConcatMode) {
-    let Some(key) = x.doc_key() else { return };
-    if !admit_durable(x) {
-        return;
-    }
+fn concat<'a>(x: &mut Request<'a>, mode: ConcatMode) -> Outcome<'a> {
+    let document = x.locate()?;
+    x.admit_durable()?;
     x.count(|counters| &counters.cmd_set);
-    let value = match plain_value(x) {
-        Ok(value) => value,
-        Err(outcome) => return fail_mutation(x, &outcome),
-    };
-    let request = ConcatRequest { mode, value: &value, cas: Cas(x.frame.header.cas) };
-    let vbid = x.vbid(key);
-    let outcome = x.bucket().bucket().concat(vbid, key, &request, x.env.now);
-    count_store(x, key.collection, &outcome);
-    answer_mutation(x, vbid, outcome);
+    let value = plain_value(x)?;
+    let request = ConcatRequest { mode, value: &value, cas: x.cas() };
+    let outcome = x.bucket().concat(document.vbid(x), document.key, &request, x.env.now);
+    count_store(x, document.key.collection, &outcome);
+    written(outcome)
 }
 
 /// Delete.
-pub(super) fn delete(x: &mut Exchange<'_>) {
-    let Some(key) = x.doc_key() else { return };
-    if !admit_durable(x) {
-        return;
-    }
-    let vbid = x.vbid(key);
-    let cas = Cas(x.frame.header.cas);
-    let mut outcome = x.bucket().bucket().delete(vbid, key, cas, x.env.now);
+pub(super) fn delete<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let document = x.locate()?;
+    x.admit_durable()?;
+    let mut outcome = x.bucket().delete(document.vbid(x), document.key, x.cas(), x.env.now);
     count_cas(x, &outcome);
     match &mut outcome {
         MutationOutcome::Done(mutation) => {
             x.counters().delete_hits.add(1);
-            x.collection_counters(key.collection).deletes.add(1);
-            if x.state.is_legacy {
+            x.collection_counters(document.key.collection).deletes.add(1);
+            if x.state.is_memcached() {
                 // Tombstones have a CAS, but memcached has no tombstones and its clients expect 0.
                 mutation.cas = Cas(0);
             }
@@ -146,58 +126,72 @@ pub(super) fn delete(x: &mut Exchange<'_>) {
         MutationOutcome::NotFound => x.counters().delete_misses.add(1),
         _ => {}
     }
-    answer_mutation(x, vbid, outcome);
+    written(outcome)
 }
 
 /// Touch.
-pub(super) fn touch(x: &mut Exchange<'_>) {
-    let Some(key) = x.doc_key() else { return };
-    let Some(ExpiryExtras { expiry }) = ExpiryExtras::decode(x.frame.extras) else {
-        return x.fail(Status::Einval);
-    };
-    if !admit_durable(x) {
-        return;
-    }
+pub(super) fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let document = x.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    x.admit_durable()?;
     x.count(|counters| &counters.cmd_touch);
-    let vbid = x.vbid(key);
-    match x.bucket().bucket().touch(vbid, key, expiry, x.env.now) {
+    match x.bucket().touch(document.vbid(x), document.key, expiry, x.env.now) {
         MutationOutcome::Done(mutation) => {
             x.counters().touch_hits.add(1);
-            answer_durably(x, vbid, mutation.seqno, Answer::Touched(mutation));
+            Ok(Reply::Written(Answer::Touched(mutation)))
         }
         outcome => {
             if outcome == MutationOutcome::NotFound {
                 x.counters().touch_misses.add(1);
             }
-            answer_mutation(x, vbid, outcome);
+            Err(outcome.into())
         }
     }
 }
 
-/// Flush: the bucket is emptied on the blocking thread while the connection waits. A delay in the
-/// extras is not supported, only "now".
-pub(super) fn flush(x: &mut Exchange<'_>) {
+/// Flush: the blocking thread empties the bucket while the connection waits. A delay in the extras
+/// is not supported, only "now".
+pub(super) fn flush<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let unsupported = |context| Err(NotDone::Because(Status::NotSupported, context));
     if x.frame.extras.iter().any(|byte| *byte != 0) {
-        return x.fail_with(Status::NotSupported, "flushing cannot be put off");
+        return unsupported("flushing cannot be put off");
     }
-    if !x.bucket().bucket().is_flush_enabled() {
-        return x.fail_with(Status::NotSupported, "flushing is not enabled for this bucket");
+    if !x.bucket().is_flush_enabled() {
+        return unsupported("flushing is not enabled for this bucket");
     }
     x.counters().cmd_flush.add(1);
-    let bucket = Arc::clone(x.state.bucket.as_ref().expect("the rule demands a bucket"));
-    x.state.wait = Wait::Job { opcode: x.frame.header.opcode, opaque: x.frame.header.opaque };
-    x.env.jobs.push((x.id, Job::FlushAll(bucket)));
+    Ok(Reply::Job(Job::FlushAll(x.handle().clone())))
 }
 
-fn count_store(x: &mut Exchange<'_>, collection: CollectionId, outcome: &MutationOutcome) {
+/// The answer to a finished flush; `None` when a quiet flush succeeded.
+pub(super) fn finish_flush(
+    request: RequestId,
+    result: &Result<(), FlushAllError>,
+) -> Option<LateOutcome> {
+    let rule = Opcode::from_u8(request.opcode).and_then(rules::rule);
+    Some(match result {
+        Ok(()) if rule.is_some_and(|rule| rule.silence == Silence::OnSuccess) => return None,
+        Ok(()) => Ok(LateReply::value(Vec::new())),
+        Err(FlushAllError::Disabled | FlushAllError::NotAllHere) => Err(Status::NotSupported),
+        Err(FlushAllError::WarmingUp) => Err(Status::Etmpfail),
+        Err(error) => {
+            tracing::error!(%error, "flush_all failed");
+            Err(Status::Etmpfail)
+        }
+    })
+}
+
+#[inline(always)]
+fn count_store(x: &mut Request<'_>, collection: CollectionId, outcome: &MutationOutcome) {
     count_cas(x, outcome);
     if matches!(outcome, MutationOutcome::Done(_)) {
         x.collection_counters(collection).stores.add(1);
     }
 }
 
-/// Counts what became of the CAS, if the request named one.
-fn count_cas(x: &Exchange<'_>, outcome: &MutationOutcome) {
+/// Counts the result of the CAS check, if the request named a CAS.
+#[inline]
+fn count_cas(x: &Request<'_>, outcome: &MutationOutcome) {
     if x.frame.header.cas == 0 {
         return;
     }
@@ -209,80 +203,11 @@ fn count_cas(x: &Exchange<'_>, outcome: &MutationOutcome) {
     }
 }
 
-pub(super) fn answer_mutation(x: &mut Exchange<'_>, vbid: Vbid, outcome: MutationOutcome) {
+/// The answer to a write, with its CAS, vbucket uuid and seqno.
+#[inline(always)]
+pub(super) fn written(outcome: MutationOutcome) -> Outcome<'static> {
     match outcome {
-        MutationOutcome::Done(mutation) => {
-            answer_durably(x, vbid, mutation.seqno, Answer::Mutation(mutation));
-        }
-        MutationOutcome::Refused(refused) => x.refuse(refused),
-        failed => fail_mutation(x, &failed),
-    }
-}
-
-/// Answers a write that was not done. What depends on the document alone speaks for itself.
-fn fail_mutation(x: &mut Exchange<'_>, outcome: &MutationOutcome) {
-    let status = status::of_mutation(outcome);
-    match outcome {
-        MutationOutcome::TooLarge => {
-            x.fail_with(status, "the value is longer than a document may be")
-        }
-        MutationOutcome::Corrupt => x.fail_with(status, "the value is not what its datatype says"),
-        _ => x.fail(status),
-    }
-}
-
-/// False, and answered, when this write would have to wait and too many of the connection do already.
-/// To be asked before the write is done.
-pub(super) fn admit_durable(x: &mut Exchange<'_>) -> bool {
-    if !waits_for_store(x) {
-        return true;
-    }
-    let parked = x.state.parked.get_or_insert_default();
-    let is_admitted = parked.next_position().is_some();
-    if !is_admitted {
-        let context = "too many writes of this connection wait for the store";
-        x.fail_with(Status::Etmpfail, context);
-    }
-    is_admitted
-}
-
-/// Answers a write that is done in memory: now, or when the store has it.
-pub(super) fn answer_durably(x: &mut Exchange<'_>, vbid: Vbid, seqno: Seqno, answer: Answer) {
-    if waits_for_store(x) {
-        x.counters().durable_writes.add(1);
-        let position = x.state.parked.get_or_insert_default().next_position();
-        let position = position.expect("admit_durable was asked before the write was done");
-        let serial = x.env.park_serial();
-        let token = ParkToken { slot: x.id.slot, position, serial }.encode();
-        let position = (seqno, answer.history());
-        if !x.bucket().bucket().when_persisted(vbid, position, &x.env.sink, token) {
-            return park(x, serial, answer);
-        }
-    }
-    let is_read = matches!(answer, Answer::Document(_));
-    if x.opcode.is_quiet() && !is_read {
-        return;
-    }
-    let parts = x.parts(Status::Success);
-    write_answer(x.out, x.state.features, parts, &answer);
-}
-
-fn park(x: &mut Exchange<'_>, serial: u32, answer: Answer) {
-    let asked_ms = x.infos.durability.and_then(|durability| durability.timeout_ms);
-    let timeout_ms = asked_ms.map_or(DURABILITY_TIMEOUT_DEFAULT_MS, u64::from);
-    let deadline_ms = x.env.now_ms + timeout_ms.max(DURABILITY_TIMEOUT_MIN_MS);
-    let header = &x.frame.header;
-    let parked = x.state.parked.get_or_insert_default();
-    parked.park(Parked {
-        serial,
-        opcode: header.opcode,
-        opaque: header.opaque,
-        begun_ns: x.tries.begun_ns,
-        since_ms: x.env.now_ms,
-        deadline_ms,
-        answer,
-    });
-    if !x.state.features.has(Feature::UnorderedExecution) {
-        x.state.wait = Wait::Parked;
+        MutationOutcome::Done(mutation) => Ok(Reply::Written(Answer::Mutation(mutation))),
+        outcome => Err(outcome.into()),
     }
 }

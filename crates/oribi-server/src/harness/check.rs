@@ -1,13 +1,14 @@
 //! The check that the connection fuzzer and the tests share: arbitrary bytes, in arbitrary pieces.
 //!
-//! Input: one byte that chooses the state to start from (odd: logged in with everything negotiated, bucket
-//! `default` selected; even: just connected), one byte that chooses into which pieces the rest is cut, and
-//! the bytes that the client sends.
+//! Input: a byte that chooses the initial state, a byte that chooses the pieces into which the rest
+//! is cut, and the bytes that the client sends. An odd first byte means logged in with everything
+//! negotiated and bucket `default` selected; an even one means just connected.
 //!
-//! Checked, besides that nothing panics:
-//! 1. whatever is answered is a sequence of whole response frames with statuses that exist;
-//! 2. nothing is answered after the connection said why it ends;
-//! 3. how the bytes were cut makes no difference: the same requests get the same statuses, and the
+//! The check fails on a panic, or when one of these does not hold:
+//! 1. the output is a sequence of whole response frames with known statuses, or of whole lines
+//!    where the first byte began the text protocol;
+//! 2. the connection sends no answer after it has a close reason;
+//! 3. the cuts make no difference: the same requests get the same statuses or lines, and the
 //!    connection ends for the same reason.
 
 use std::sync::{Arc, OnceLock};
@@ -22,9 +23,18 @@ use oribi_storage::MemoryStore;
 
 use super::ConnectionHarness;
 use crate::auth::{DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 
-/// What one response says, without what differs between two runs (CAS, vbucket uuids, nonces).
+/// What a connection has answered.
+#[derive(Debug, PartialEq, Eq)]
+enum Answers {
+    Frames(Vec<Answer>),
+    /// Lines of the text protocol. Statistics differ between two runs, so of these nothing is kept.
+    Text(Vec<u8>),
+}
+
+/// The content of one response, without the parts that differ between two runs (CAS, vbucket uuids,
+/// nonces).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Answer {
     opaque: u32,
@@ -44,24 +54,34 @@ pub fn check(input: &[u8]) {
 fn run<'a>(
     logged_in: bool,
     pieces: impl Iterator<Item = &'a [u8]>,
-) -> (Vec<Answer>, Option<CloseReason>) {
+) -> (Answers, Option<CloseReason>) {
     let mut harness = ConnectionHarness::over(users(), Arc::new(MemoryStore::new()));
     if logged_in {
         log_in(&mut harness);
     }
-    let mut answers = Vec::new();
+    let (mut answers, mut text) = (Vec::new(), Vec::new());
     for piece in pieces {
         let ended = harness.close_reason().is_some();
-        let answered = parse(&harness.feed(piece));
+        let answered = harness.feed(piece);
         assert!(!ended || answered.is_empty(), "an answer after the end: {answered:?}");
-        answers.extend(answered);
+        match harness.is_text() {
+            true => text.extend_from_slice(&answered),
+            false => answers.extend(parse(&answered)),
+        }
     }
-    // Writes that wait for the store may be overtaken, and when they come back depends on the pieces.
+    if harness.is_text() {
+        assert!(text.is_empty() || text.ends_with(b"\r\n"), "the server sent a part of a line");
+        if memchr::memmem::find(&text, b"STAT ").is_some() {
+            text.clear();
+        }
+        return (Answers::Text(text), harness.close_reason());
+    }
+    // Writes that wait for the store may be overtaken, and the cuts decide when their answers come.
     answers.sort();
-    (answers, harness.close_reason())
+    (Answers::Frames(answers), harness.close_reason())
 }
 
-/// One user store for all runs, so that the key derivation of the log-in is paid once.
+/// One user store for all runs, so that they pay for the key derivation of the log-in only once.
 fn users() -> Arc<UserStore> {
     static USERS: OnceLock<Arc<UserStore>> = OnceLock::new();
     Arc::clone(USERS.get_or_init(|| Arc::new(UserStore::development())))
@@ -88,7 +108,7 @@ fn log_in(harness: &mut ConnectionHarness) {
     }
 }
 
-/// Cuts answered bytes into responses; all of them have to be whole.
+/// Splits the output into responses; all of them have to be whole.
 fn parse(mut answered: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
     while !answered.is_empty() {

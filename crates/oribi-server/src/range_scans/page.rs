@@ -1,9 +1,12 @@
-//! Documents and keys as the pages of a range scan carry them.
+//! Encodes documents and keys for the pages of a range scan.
 //!
-//! Layout of a key: its length as LEB128, its bytes. Of a document: flags u32, expiry u32, seqno u64, CAS u64 and
-//! datatype u8, big-endian, then key and value, each behind its length as LEB128. Attributes are left away, or
-//! stand before the body as they do when they are stored. A compressed body is inflated for clients that have not
-//! negotiated compression, and where attributes come along: what is compressed on the wire is both in one stream.
+//! Layout of a key: its length as LEB128, its bytes. Layout of a document: flags u32, expiry u32,
+//! seqno u64, CAS u64 and datatype u8, big-endian. Key and value follow, each behind its length as
+//! LEB128.
+//!
+//! Attributes are left out, or precede the body as in the store. A compressed body is inflated for
+//! clients that have not negotiated compression. It is also inflated when attributes are included,
+//! because the wire compresses both as one stream.
 
 use oribi_engine::compression::inflate_into;
 use oribi_protocol::leb128;
@@ -29,7 +32,7 @@ pub(super) fn append(page: &mut Vec<u8>, record: &Record<'_>, content: Content, 
     let (mut body, mut bits) = (body, record.datatype.0 & shown.0);
     let is_compressed = record.datatype.contains(Datatype::SNAPPY);
     let is_inflated = !attributes.is_empty() || bits & Datatype::SNAPPY.0 == 0;
-    // A body that is damaged is sent as it is, which is more than nothing.
+    // A damaged body is sent as it is, because the client can do more with it than with none.
     if is_compressed && is_inflated && inflate_into(body, VALUE_BYTES_MAX, &mut plain).is_ok() {
         (body, bits) = (&plain, bits & !Datatype::SNAPPY.0);
     }

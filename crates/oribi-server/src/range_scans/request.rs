@@ -1,8 +1,11 @@
-//! What a client wants to scan, as it says it in JSON.
+//! A client's request for a scan, decoded from JSON.
 //!
-//! Owns: the reading of that JSON, and which keys and documents a scan takes. Invariants: bounds and numbers are
-//! checked here, so that a scan needs no more checks; a sample takes every document with the same probability, and the
-//! same ones for the same seed as long as the documents are the same.
+//! Owns: the decoding of that JSON, and which keys and documents a scan takes.
+//!
+//! Invariants:
+//! - bounds and numbers are checked here, so a scan needs no further checks;
+//! - a sample takes every document with the same probability;
+//! - the same seed takes the same documents as long as the documents are the same.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use serde::Deserialize;
 
 use crate::limits::RANGE_SCAN_LIFETIME;
 
-/// A scan that was asked for.
+/// A requested scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScanRequest {
     /// The vbucket.
@@ -24,13 +27,13 @@ pub(crate) struct ScanRequest {
     pub collection: CollectionId,
     /// Which of its documents.
     pub selection: Selection,
-    /// What of them.
+    /// Which of their parts.
     pub content: Content,
-    /// What has to be persisted before it begins.
+    /// The requirement on persistence before the scan begins.
     pub snapshot: Option<SnapshotRequirement>,
 }
 
-/// What a scan shows of each document.
+/// The parts of each document that a scan shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Its key.
@@ -44,39 +47,39 @@ pub(crate) enum Content {
 /// Which documents of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// Those between two keys.
+    /// Documents between two keys.
     Range {
-        /// Where it begins.
+        /// Lower bound.
         start: Bound<Vec<u8>>,
-        /// Where it ends.
+        /// Upper bound.
         end: Bound<Vec<u8>>,
     },
-    /// Some of all.
+    /// A random sample of all documents.
     Sample {
-        /// Which ones.
+        /// Seed of the choice.
         seed: u64,
-        /// How many.
+        /// Size of the sample.
         samples: u64,
     },
 }
 
-/// What has to be persisted.
+/// A requirement on persistence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotRequirement {
     /// History in which the seqno counts.
     pub vb_uuid: VbUuid,
     /// Least persisted seqno.
     pub seqno: Seqno,
-    /// The version with this seqno must be there, not a newer one of the same document.
+    /// This very version must exist, not a newer one of the same document.
     pub must_exist: bool,
-    /// How long to wait for that.
+    /// How long to wait for the requirement.
     pub timeout: Duration,
 }
 
-/// The JSON of a request. Other members are ignored, as newer clients may send some.
+/// The JSON of a request. Other members are ignored, because newer clients may send some.
 #[derive(Deserialize)]
 struct Written {
-    /// Hexadecimal; the default collection without it.
+    /// Hexadecimal; absent for the default collection.
     collection: Option<String>,
     #[serde(default)]
     key_only: bool,
@@ -115,7 +118,7 @@ struct WrittenSnapshot {
 }
 
 impl ScanRequest {
-    /// Reads the JSON of a request about this vbucket.
+    /// Parses the JSON of a request about this vbucket.
     pub fn parse(vbid: Vbid, json: &[u8]) -> Result<ScanRequest, Status> {
         let written: Written = serde_json::from_slice(json).map_err(|_| Status::Einval)?;
         let content = match (written.key_only, written.include_xattrs) {
@@ -143,12 +146,12 @@ impl ScanRequest {
         Ok(ScanRequest { vbid, collection, selection, content, snapshot })
     }
 
-    /// True when some of all documents are wanted.
+    /// True when the scan is a sample.
     pub fn is_sample(&self) -> bool {
         matches!(self.selection, Selection::Sample { .. })
     }
 
-    /// No document before this one is wanted.
+    /// The key at which the scan starts. It takes none before this one.
     pub fn from(&self) -> DocKey<'_> {
         let key = match &self.selection {
             Selection::Range { start: Bound::Included(key) | Bound::Excluded(key), .. } => key,
@@ -157,7 +160,7 @@ impl ScanRequest {
         DocKey { collection: self.collection, key }
     }
 
-    /// True when neither this document nor any after it is wanted.
+    /// True when the scan takes neither this document nor a later one.
     pub fn is_behind(&self, key: DocKey<'_>) -> bool {
         let is_after_end = match &self.selection {
             Selection::Range { end: Bound::Included(end), .. } => key.key > end.as_slice(),
@@ -167,7 +170,7 @@ impl ScanRequest {
         key.collection != self.collection || is_after_end
     }
 
-    /// False for the first key of a range that begins behind it.
+    /// False for the first key of a range that excludes it.
     pub fn contains(&self, key: DocKey<'_>) -> bool {
         !matches!(&self.selection, Selection::Range { start: Bound::Excluded(start), .. } if key.key == start)
     }
@@ -183,7 +186,7 @@ impl ScanRequest {
     }
 }
 
-/// The end of a range that one of two members may give.
+/// The bound of a range, which either of two members may give.
 fn bound(included: Option<&str>, excluded: Option<&str>) -> Result<Bound<Vec<u8>>, Status> {
     let decoded = |text: &str| STANDARD.decode(text).map_err(|_| Status::Einval);
     match (included, excluded) {
@@ -203,12 +206,13 @@ fn snapshot(written: WrittenSnapshot) -> Result<SnapshotRequirement, Status> {
     })
 }
 
-/// Chooses documents one after the other.
+/// Chooses documents one by one.
 #[derive(Debug)]
 pub(crate) enum Picker {
-    /// Each.
+    /// Takes every document.
     All,
-    /// As many as are wanted of those that are left, each with the same probability.
+    /// Takes as many of the remaining documents as are still wanted, each with the same
+    /// probability.
     Some {
         /// State of the generator.
         random: u64,
@@ -220,10 +224,10 @@ pub(crate) enum Picker {
 }
 
 impl Picker {
-    /// Whether the next document is taken.
+    /// Decides whether the next document is taken.
     pub fn takes(&mut self) -> bool {
         let Picker::Some { random, wanted, left } = self else { return true };
-        // More may come than were counted, and nothing is known of those.
+        // More documents may follow than were counted; they are not taken.
         let takes = *left > 0 && next_random(random) % *left < *wanted;
         *left = left.saturating_sub(1);
         *wanted -= u64::from(takes);
@@ -242,7 +246,7 @@ fn next_random(state: &mut u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Reading requests, and drawing samples.
+    //! Decodes requests and draws samples.
 
     use super::*;
 
@@ -311,7 +315,7 @@ mod tests {
         assert_eq!(sample(1, 10, 4), [0, 1, 2, 3]);
         assert_eq!(sample(7, 10, 1000), sample(7, 10, 1000));
         assert_ne!(sample(1, 10, 1000), sample(2, 10, 1000));
-        // Not only from the beginning.
+        // Samples are not only taken from the beginning.
         assert!(sample(3, 10, 1000).iter().any(|picked| *picked > 500));
     }
 }

@@ -1,9 +1,12 @@
 //! The thread of one range scan.
 //!
-//! Owns: the walk through the store's scan, and the page that is being filled. It waits for requests in the middle of
-//! the store's scan, where no lock is held. Invariants: whoever holds a [`Reply`] answers it, by dropping it at the
-//! latest; a page is handed over before the next document is looked at; once cancelled it looks at no further
-//! document.
+//! Owns: the walk through the store's scan, and the page in progress. The thread waits for requests
+//! inside the store's scan, where no lock is held.
+//!
+//! Invariants:
+//! - the owner of a [`Reply`] answers it, at the latest by dropping it;
+//! - a page is handed over before the next document is read;
+//! - a cancelled scan reads no further document.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,31 +19,31 @@ use oribi_protocol::status::Status;
 use oribi_storage::{Record, StoreError};
 use oribi_types::Seqno;
 
+use super::order::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
 use super::page::{Shown, append};
 use super::request::{Content, Picker, ScanRequest};
-use super::{Flags, Order, Reply, ScanAnswer, ScanId, ScanLimits};
 use crate::limits::RANGE_SCAN_PAGE_BYTES;
 
-/// Between two looks at what is persisted, for whoever waits for a seqno.
+/// Interval between two checks of the persisted seqno, while a request waits for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// See the module text.
+/// The state of a scan's thread.
 pub(super) struct Runner {
     id: ScanId,
     bucket: Arc<Bucket>,
     request: ScanRequest,
     orders: Receiver<Order>,
     flags: Arc<Flags>,
-    /// When it ends at the latest.
+    /// When the scan ends at the latest.
     ends: Instant,
-    /// For whoever created it; taken when it is answered.
+    /// For the creator of the scan; taken when it is answered.
     created: Option<Reply>,
     answering: Option<Answering>,
-    /// UNIX seconds at the start: what has expired by then is not shown.
+    /// UNIX seconds at the start: documents that had expired by then are not shown.
     now: u32,
 }
 
-/// A request that is being answered.
+/// The current request.
 struct Answering {
     limits: ScanLimits,
     shown: Shown,
@@ -48,7 +51,7 @@ struct Answering {
     items: u32,
     bytes: u64,
     page: Vec<u8>,
-    /// Where the page goes; `None` after it went there, until the next is asked for.
+    /// Takes the page; `None` from then on until the next page is requested.
     reply: Option<Reply>,
 }
 
@@ -90,7 +93,7 @@ impl Runner {
         }
     }
 
-    /// Waits until what the client wants to see is persisted.
+    /// Waits until the client's requirement on persistence is met.
     fn prepare(&self) -> Result<(), Status> {
         let Some(required) = self.request.snapshot else { return Ok(()) };
         let deadline = (Instant::now() + required.timeout).min(self.ends);
@@ -113,7 +116,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Whether the version with this seqno is still there.
+    /// Whether the version with this seqno still exists.
     fn has_seqno(&self, seqno: Seqno) -> Result<bool, StoreError> {
         let mut found = false;
         self.bucket.scan_persisted_seqnos(self.request.vbid, seqno, seqno, &mut |_| {
@@ -123,7 +126,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// Which documents are taken. A sample counts them first.
+    /// Chooses the documents. A sample counts them first.
     fn picker(&self) -> Result<Picker, StoreError> {
         let mut count = 0;
         if self.request.is_sample() {
@@ -149,7 +152,7 @@ impl Runner {
         })
     }
 
-    /// Tombstones and what has expired are no documents.
+    /// False for tombstones and expired documents.
     fn is_shown(&self, record: &Record<'_>) -> bool {
         !record.deleted && (record.expiry == 0 || record.expiry > self.now)
     }
@@ -175,7 +178,7 @@ impl Runner {
         ControlFlow::Continue(())
     }
 
-    /// Ends a request whose time is over while documents are passed over.
+    /// Ends a request whose time is over while documents are skipped.
     fn look_at_time(&mut self) -> ControlFlow<()> {
         let is_waited_for =
             |answering: &Answering| answering.reply.is_some() && answering.is_late();
@@ -185,7 +188,7 @@ impl Runner {
         self.flow()
     }
 
-    /// Waits until somebody wants to see more. Breaks when nobody will.
+    /// Waits for the next order. Breaks when none can follow.
     fn wait_for_order(&mut self) -> ControlFlow<()> {
         if self.answering.as_ref().is_some_and(|answering| answering.reply.is_some()) {
             return ControlFlow::Continue(());
@@ -211,7 +214,7 @@ impl Runner {
 
     /// Sends the page and ends the request.
     fn end(&mut self, status: Status) {
-        // Whoever gets the answer may ask for more at once.
+        // The receiver of the answer may ask for more at once.
         self.flags.is_busy.store(false, Ordering::Release);
         self.hand_over(status);
         self.answering = None;
@@ -244,7 +247,7 @@ impl Runner {
         self.flags.is_cancelled()
     }
 
-    /// Breaks when the scan is cancelled, which it is when its time is over.
+    /// Breaks when the scan is cancelled. A scan whose time is over is cancelled here.
     fn flow(&self) -> ControlFlow<()> {
         if Instant::now() >= self.ends {
             self.flags.is_cancelled.store(true, Ordering::Release);
@@ -254,9 +257,10 @@ impl Runner {
 }
 
 impl Drop for Runner {
-    /// Answers whoever still waits, so that no connection hangs if the thread ends early.
+    /// Answers every waiting request, so that no connection hangs if the thread ends early.
     fn drop(&mut self) {
-        self.end(Status::RangeScanCancelled);
+        let panicked = std::thread::panicking();
+        self.end(if panicked { Status::Einternal } else { Status::RangeScanCancelled });
         while let Ok(order) = self.orders.try_recv() {
             order.refuse();
         }

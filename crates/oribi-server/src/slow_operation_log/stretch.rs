@@ -1,10 +1,10 @@
-//! How long a few requests took together, for connections that measure none of them.
+//! The time of a few requests together, for connections that time none of them.
 //!
-//! Owns: which requests were served since the clock was last read. A clock is read when the worker's round begins, at
-//! the end of each turn, and within a turn after [`STRETCH_MAX`] requests: between two readings lie so few requests that
-//! it is known which of them may have been slow, and one reading is shared by them all. A client that waits for
-//! each answer has one request in a turn, so of that it is known exactly. Invariant: a request costs two stores and no
-//! reading of its own. One per worker.
+//! Owns: the requests served since the clock was last read. The worker reads the clock when its
+//! round begins, at the end of each turn, and within a turn after [`STRETCH_MAX`] requests. So few
+//! requests lie between two readings: they share one reading, and the slow one is among them. A
+//! client that waits for each answer has one request in a turn, so its time is exact. Invariant: a
+//! request costs two stores and no reading of its own. One per worker.
 
 /// Requests between two readings: few enough to name, and a sixteenth of a reading for each.
 pub(crate) const STRETCH_MAX: usize = 16;
@@ -12,19 +12,19 @@ pub(crate) const STRETCH_MAX: usize = 16;
 /// See the module text.
 #[derive(Debug, Default)]
 pub(crate) struct Stretch {
-    /// When it began, on the latency clock.
+    /// Start of the stretch, on the latency clock.
     begun_ns: u64,
     opcodes: [u8; STRETCH_MAX],
     count: u8,
 }
 
 impl Stretch {
-    /// Begins anew.
+    /// Starts a new stretch.
     pub fn begin(&mut self, now_ns: u64) {
         (self.begun_ns, self.count) = (now_ns, 0);
     }
 
-    /// One more request is about to be served. Of more than fit no more is known.
+    /// Notes a request that is about to be served. Requests beyond the capacity are not recorded.
     #[inline]
     pub fn push(&mut self, opcode: u8) {
         if let Some(place) = self.opcodes.get_mut(usize::from(self.count)) {
@@ -33,7 +33,7 @@ impl Stretch {
         }
     }
 
-    /// True when the clock is to be read before the next request.
+    /// True when the clock has to be read before the next request.
     #[inline]
     pub fn is_full(&self) -> bool {
         usize::from(self.count) >= STRETCH_MAX
@@ -44,7 +44,7 @@ impl Stretch {
         &self.opcodes[..usize::from(self.count)]
     }
 
-    /// Time since it began, in microseconds.
+    /// Time since the start, in microseconds.
     pub fn elapsed_us(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.begun_ns) / 1_000
     }

@@ -1,14 +1,15 @@
-//! Where a certificate names a user.
+//! Rules that find a user's name in a certificate.
 //!
-//! The model is Couchbase's: rules in an order, each of a field, a prefix that the field must begin with and
-//! that is left out, and characters any of which ends the name. The first rule that yields a name decides, even
-//! if there is no user of that name: a later rule must not turn somebody unknown into somebody else.
+//! The model is Couchbase's: rules in an order, each with a field, a prefix that the field begins
+//! with and that is removed, and characters that end the name. The first rule that yields a name
+//! decides, even if there is no such user: a later rule must not turn an unknown user into a known
+//! one.
 
 use std::str::FromStr;
 
 use oribi_tls::certificate::Certificate;
 
-/// Why a rule's text is none.
+/// Why the text of a rule is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0:?} is no rule: write subject.cn, san.email, san.dns or san.uri, and perhaps |PREFIX and |CHARACTERS"

@@ -1,4 +1,5 @@
-//! A whole server that speaks TLS, and clients that are rustls' own, so that both ends do not share mistakes.
+//! A whole server with TLS. The clients use rustls directly, so that both ends do not share
+//! mistakes.
 
 mod clients;
 mod reload;
@@ -10,9 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oribi_protocol::frame::{Decoded, decode};
 use oribi_protocol::opcode::Opcode;
-use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_protocol::request::RequestParts;
 use oribi_tls::testing::{Authority, Issued, Owner};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -22,6 +22,7 @@ use crate::Server;
 use crate::auth::{Role, StoredUser, UserFile};
 use crate::config::Settings;
 use crate::data_dir::DataDir;
+use crate::worker::tests::{get, read_frames, request, set};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -129,8 +130,8 @@ fn with_identity(
     builder.with_client_auth_cert(chain, key).unwrap()
 }
 
-/// Connects and says NOOP, because a client of TLS 1.3 learns from the first answer only whether the server
-/// likes its certificate.
+/// Connects and sends NOOP: a client of TLS 1.3 learns only from the first answer whether the
+/// server accepts its certificate.
 fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<Client> {
     let name = ServerName::try_from("db.test").unwrap();
     let session = ClientConnection::new(Arc::new(config), name).map_err(std::io::Error::other)?;
@@ -143,41 +144,6 @@ fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<Client>
     client.read_exact(&mut answer)?;
     assert_eq!(answer[..2], [0x81, Opcode::Noop as u8]);
     Ok(client)
-}
-
-fn request(parts: &RequestParts<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_request(&mut bytes, parts);
-    bytes
-}
-
-fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
-    request(&RequestParts { key, value, extras: &[0; 8], ..RequestParts::new(Opcode::Set) })
-}
-
-fn get(key: &[u8]) -> Vec<u8> {
-    request(&RequestParts { key, ..RequestParts::new(Opcode::Get) })
-}
-
-/// Reads whole frames until there are `count`; returns their statuses and values.
-fn read_frames(stream: &mut impl Read, count: usize) -> Vec<(u16, Vec<u8>)> {
-    let mut frames = Vec::new();
-    let mut buffer = Vec::new();
-    let mut piece = vec![0; 64 * 1024];
-    loop {
-        let mut start = 0;
-        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer[start..]) {
-            frames.push((frame.header.vbucket_or_status, frame.value.to_vec()));
-            start += consumed;
-            if frames.len() == count {
-                return frames;
-            }
-        }
-        buffer.drain(..start);
-        let received = stream.read(&mut piece).unwrap();
-        assert_ne!(received, 0, "closed after {} of {count} frames", frames.len());
-        buffer.extend_from_slice(&piece[..received]);
-    }
 }
 
 fn ask(client: &mut Client, bytes: &[u8]) -> (u16, Vec<u8>) {

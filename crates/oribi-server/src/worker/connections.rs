@@ -1,8 +1,7 @@
-//! The connections of one worker: slab, run queue, block pools, beginning and end.
+//! The connections of one worker: slab, run queue, block pools, accept and close.
 //!
-//! Invariants: a slot is reused only with another generation; a live connection puts itself into the run
-//! queue at most once. An entry that outlives its connection costs whoever has the slot by then one turn
-//! without work.
+//! Invariants: a slot is reused only with a new generation; a live connection is in the run queue
+//! at most once. A stale queue entry costs the slot's next connection one empty turn.
 
 use std::collections::VecDeque;
 
@@ -10,48 +9,27 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
 
+use super::slot::{Slot, Turn};
 use super::transport::{TlsTransport, Transport};
-use super::turn::{Pools, Turn};
+use super::turn::Pools;
 use crate::connection::Connection;
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
 use crate::limits::WORKER_CONNECTIONS_MAX;
 use crate::mailbox::{Accepted, ConnectionId};
-
-/// A socket and its state machine.
-pub(super) struct Slot {
-    pub transport: Transport,
-    pub connection: Connection,
-    /// The socket may have more to read.
-    pub readable: bool,
-    /// The socket may take more.
-    pub writable: bool,
-    /// The client announced the end of its stream, behind what is still to be read.
-    pub read_closed: bool,
-    /// The end of the client's stream was read.
-    pub end_of_input: bool,
-    /// Every complete frame is served, so that more may be read.
-    pub is_hungry: bool,
-    /// Turns in a row after which answers were held back.
-    pub deferred_sends: u8,
-    /// The last answer is sent; what the client still sends is forgotten until it closes.
-    pub is_lingering: bool,
-    /// A deadline scan has seen it linger.
-    was_scanned_lingering: bool,
-    /// It stands in the run queue.
-    queued: bool,
-}
 
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<usize>,
-    /// Connections in their TLS handshake, which is too costly for the other queue.
+    /// Connections in their TLS handshake, which is too expensive for the main queue.
     handshake_queue: VecDeque<usize>,
     pools: Pools,
     next_generation: u32,
-    /// The users that the connections' rights were computed from.
+    /// When the first connection with a timer has to act, or earlier; `None` for never.
+    timer_due_ms: Option<u64>,
+    /// The generation of the users that the connections' rights were computed from.
     users_generation: u64,
 }
 
@@ -69,7 +47,7 @@ impl Connections {
         !self.run_queue.is_empty() || !self.handshake_queue.is_empty()
     }
 
-    /// Takes a socket over from the acceptor, which has counted it.
+    /// Adds a socket that the acceptor has accepted and counted.
     pub fn add(&mut self, accepted: Accepted, registry: &Registry, env: &Environment) {
         let mut transport = match transport_of(accepted, env) {
             Ok(transport) => transport,
@@ -96,24 +74,12 @@ impl Connections {
         let peer = transport.stream().peer_addr().ok();
         let record = env.server.registry.add(env.worker, peer, env.now);
         let connection = Connection::new(id, record, env.now_ms, &env.server.limits);
-        entry.insert(Slot {
-            transport,
-            connection,
-            readable: true,
-            writable: true,
-            read_closed: false,
-            end_of_input: false,
-            is_hungry: true,
-            deferred_sends: 0,
-            is_lingering: false,
-            was_scanned_lingering: false,
-            queued: false,
-        });
+        entry.insert(Slot::new(transport, connection));
         env.counters.total_connections.add(1);
         self.enqueue(key);
     }
 
-    /// The kernel says that a socket changed.
+    /// Handles a readiness event of a socket.
     pub fn on_event(&mut self, event: &Event) {
         let key = event.token().0;
         let Some(slot) = self.slots.get_mut(key) else { return };
@@ -123,8 +89,8 @@ impl Connections {
         self.enqueue(key);
     }
 
-    /// Tells the connection in a slot something and gives it a turn. The caller checks by other means
-    /// that it is the right one.
+    /// Calls `tell` for the connection in a slot and gives it a turn. The caller makes sure by
+    /// other means that it is the right connection.
     pub fn with_slot(&mut self, slot: u32, tell: impl FnOnce(&mut Connection)) {
         let key = slot as usize;
         if let Some(slot) = self.slots.get_mut(key) {
@@ -133,11 +99,24 @@ impl Connections {
         }
     }
 
-    /// Tells exactly this connection something, if it still is.
+    /// Calls `tell` for exactly this connection, if it still exists.
     pub fn with_id(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Connection)) {
         let key = id.slot as usize;
         if self.slots.get(key).is_some_and(|slot| slot.connection.id() == id) {
             self.with_slot(id.slot, tell);
+        }
+    }
+
+    /// Grants a memory reservation to a connection. If the connection is gone, the memory is
+    /// returned.
+    pub fn grant_memory(&mut self, id: ConnectionId, bytes: usize, env: &mut Environment) {
+        let key = id.slot as usize;
+        match self.slots.get_mut(key).filter(|slot| slot.connection.id() == id) {
+            Some(slot) => {
+                slot.connection.memory_granted(env, bytes);
+                self.enqueue(key);
+            }
+            None => env.memory.memory().release(bytes),
         }
     }
 
@@ -147,11 +126,38 @@ impl Connections {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
         let turn = self.pools.turn(slot, env);
+        self.note_timer(key);
         self.settle(key, turn, env);
+        if env.memory.is_over() {
+            self.close_laggards(env);
+        }
+    }
+
+    /// Handles the case that all connections together hold too much. Shrinks what this worker's
+    /// connections hold, then closes those whose clients are furthest behind until the total is
+    /// below the limit. The limit takes a while to reach again, so this is rare.
+    #[cold]
+    fn close_laggards(&mut self, env: &mut Environment) {
+        for (_, slot) in &mut self.slots {
+            slot.connection.shrink(env);
+        }
+        if !env.memory.is_still_over() {
+            return;
+        }
+        let since = |(key, slot): (usize, &Slot)| Some((slot.connection.lags_since_ms()?, key));
+        let mut lagging: Vec<(u64, usize)> = self.slots.iter().filter_map(since).collect();
+        lagging.sort_unstable();
+        for (_, key) in lagging {
+            self.remove(key, env, CloseReason::MemoryShort);
+            if !env.memory.is_still_over() {
+                return;
+            }
+        }
+        env.memory.rest();
     }
 
     /// Gives the next connection in its handshake a turn.
-    pub fn run_handshake(&mut self, env: &Environment) {
+    pub fn run_handshake(&mut self, env: &mut Environment) {
         let Some(key) = self.handshake_queue.pop_front() else { return };
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.queued = false;
@@ -159,7 +165,41 @@ impl Connections {
         self.settle(key, turn, env);
     }
 
-    fn settle(&mut self, key: usize, turn: Turn, env: &Environment) {
+    /// When [`Connections::run_timers`] has something to do at the earliest.
+    pub fn timer_due_ms(&self) -> Option<u64> {
+        self.timer_due_ms
+    }
+
+    /// Lets connections act whose timer is over. Only connections with change streams have one.
+    pub fn run_timers(&mut self, now_ms: u64) {
+        if self.timer_due_ms.is_none_or(|due_ms| now_ms < due_ms) {
+            return;
+        }
+        let mut acted = Vec::new();
+        self.timer_due_ms = None;
+        for (key, slot) in &mut self.slots {
+            if slot.is_lingering {
+                continue;
+            }
+            if slot.connection.on_timer(now_ms) {
+                acted.push(key);
+            }
+            if let Some(due_ms) = slot.connection.timer_due_ms() {
+                self.timer_due_ms = Some(due_ms.min(self.timer_due_ms.unwrap_or(u64::MAX)));
+            }
+        }
+        acted.into_iter().for_each(|key| self.enqueue(key));
+    }
+
+    /// Takes the timer of a connection into account.
+    fn note_timer(&mut self, key: usize) {
+        let slot = self.slots.get(key).filter(|slot| !slot.is_lingering);
+        if let Some(due_ms) = slot.and_then(|slot| slot.connection.timer_due_ms()) {
+            self.timer_due_ms = Some(due_ms.min(self.timer_due_ms.unwrap_or(u64::MAX)));
+        }
+    }
+
+    fn settle(&mut self, key: usize, turn: Turn, env: &mut Environment) {
         match turn {
             Turn::Idle => {}
             Turn::Again => self.enqueue(key),
@@ -174,8 +214,8 @@ impl Connections {
         }
     }
 
-    /// Ends connections that are overdue or whose user was removed, answers what is parked and whose time is
-    /// up, and brings users' rights up to date.
+    /// Closes connections that are overdue or whose user was removed, answers parked requests that
+    /// timed out, and refreshes users' rights.
     pub fn scan(&mut self, env: &mut Environment) {
         env.server.users.reload_if_changed();
         let users_generation = env.server.users.generation();
@@ -184,11 +224,13 @@ impl Connections {
         env.server.audit.note_users(users_generation);
         env.audit_gate.settle(env.now_ms, &env.server.audit);
         let open_to_all = env.server.users.is_development();
+        env.server.connection_memory.set_quotas(env.server.buckets.quota_bytes());
+        env.memory.is_still_over();
         let mut overdue = Vec::new();
         let mut answered = Vec::new();
         for (key, slot) in &mut self.slots {
             if slot.is_lingering {
-                // It had since the last scan, about a second, to read its last answer.
+                // It had the time since the last scan, about a second, to read its last answer.
                 if slot.was_scanned_lingering {
                     overdue
                         .push((key, slot.connection.closing().unwrap_or(CloseReason::PeerClosed)));
@@ -200,9 +242,15 @@ impl Connections {
                 overdue.push((key, CloseReason::UserRemoved));
                 continue;
             }
+            slot.connection.publish_streams();
             let has_answered = slot.connection.expire_parked(env);
-            if slot.connection.expire_fetches(env.now_ms) || has_answered {
+            let has_expired = slot.connection.expire_memory_wait(env);
+            if slot.connection.expire_fetches(env.now_ms) || has_answered || has_expired {
                 answered.push(key);
+            }
+            if slot.connection.holds_up_others(env) {
+                overdue.push((key, CloseReason::HoldsMemory));
+                continue;
             }
             let deadline_ms = env.server.limits.auth_deadline_ms;
             let handshake_since_ms = slot.transport.handshake_since_ms();
@@ -224,7 +272,7 @@ impl Connections {
         }
     }
 
-    /// Tells the connections that want to know that there is a new cluster map.
+    /// Notifies subscribed connections of a new cluster map.
     pub fn announce_cluster_map(&mut self, env: &Environment) {
         let told = |slot: &mut Slot| slot.connection.announce_cluster_map(&env.server);
         let keys: Vec<usize> =
@@ -232,7 +280,7 @@ impl Connections {
         keys.into_iter().for_each(|key| self.enqueue(key));
     }
 
-    /// Makes every connection send what is pending and end.
+    /// Makes every connection send its pending output and end.
     pub fn stop_all(&mut self) {
         let keys: Vec<usize> = self.slots.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -241,7 +289,7 @@ impl Connections {
     }
 
     /// Ends every connection now.
-    pub fn close_all(&mut self, env: &Environment, reason: CloseReason) {
+    pub fn close_all(&mut self, env: &mut Environment, reason: CloseReason) {
         let keys: Vec<usize> = self.slots.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.remove(key, env, reason);
@@ -260,9 +308,10 @@ impl Connections {
         }
     }
 
-    fn remove(&mut self, key: usize, env: &Environment, reason: CloseReason) {
+    fn remove(&mut self, key: usize, env: &mut Environment, reason: CloseReason) {
         let Some(mut slot) = self.slots.try_remove(key) else { return };
         self.pools.reclaim(&mut slot.connection);
+        slot.connection.give_back(env);
         env.server.registry.remove(slot.connection.record().number);
         env.server.release_connection();
         // The end of a lingering connection was reported when it began to linger.
@@ -272,7 +321,7 @@ impl Connections {
     }
 }
 
-/// Begins TLS where it is to be spoken.
+/// Starts TLS on sockets of a TLS port.
 fn transport_of(accepted: Accepted, env: &Environment) -> Result<Transport, oribi_tls::Error> {
     match (accepted, &env.server.tls) {
         (Accepted::Tls(stream), Some(tls)) => {
@@ -292,9 +341,12 @@ fn report(slot: &Slot, env: &Environment, reason: CloseReason) {
     match reason {
         CloseReason::Idle => env.counters.closed_idle.add(1),
         CloseReason::SendDeadline => env.counters.closed_slow_reader.add(1),
+        CloseReason::HoldsMemory | CloseReason::MemoryShort => {
+            env.memory.memory().note_closed();
+        }
         _ => {}
     }
-    // What TLS found was logged in more detail where it was found.
+    // The TLS error was logged in more detail where it occurred.
     if reason.is_for_cause() && reason != CloseReason::Tls {
         tracing::info!(?peer, %reason, "connection closed");
     } else {

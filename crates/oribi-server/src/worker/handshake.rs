@@ -1,21 +1,20 @@
-//! The first part of a TLS connection's life, until it is like any other.
+//! The TLS handshake; afterwards a connection is like any other.
 //!
-//! A handshake costs a tenth of a millisecond to a whole one, a thousand times what a request costs. So
-//! connections in it have a queue of their own, of which the worker serves one per round: a flood of new
-//! clients delays those that are connected by one step of one handshake at a time.
+//! A handshake costs 0.1 to 1 ms, a thousand times as much as a request. So connections in a
+//! handshake have their own queue, and the worker serves one of that queue per round. A flood of
+//! new clients delays connected ones by one step of one handshake at a time.
 //!
-//! Invariants: a connection whose handshake is not complete holds no block and serves no frame; who the
-//! client is by its certificate is settled before its first frame is looked at; every handshake that fails
-//! is counted, and logged unless others just were.
+//! Invariants: during the handshake a connection holds no block and serves no frame; the
+//! certificate's user is settled before the first frame is parsed.
 
-use super::connections::Slot;
-use super::transport::{TlsBlocks, TlsTransport, Transport};
-use super::turn::{Turn, reason_of, receive_tls};
-use crate::connection::close_reason::CloseReason;
+use super::slot::{Slot, Turn};
+use super::transfer::{reason_of, receive_tls};
+use super::transport::{TlsBlocks, Transport};
+use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
 use crate::tls::Certified;
 
-/// One step of a handshake: reads once, and sends what is to be said.
+/// Runs one step of a handshake: reads once, and sends pending handshake messages.
 pub(super) fn turn(
     slot: &mut Slot,
     env: &Environment,
@@ -41,7 +40,7 @@ pub(super) fn turn(
     Ok(if slot.readable { Turn::Again } else { Turn::Idle })
 }
 
-/// Settles who the client is.
+/// Determines the client's identity.
 fn complete(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
     let Slot { transport: Transport::Tls(tls), connection, .. } = slot else { return Ok(()) };
     let Some(server_tls) = &env.server.tls else { return Ok(()) };
@@ -59,23 +58,4 @@ fn complete(slot: &mut Slot, env: &Environment) -> Result<(), CloseReason> {
         }
         Certified::Refused => Err(CloseReason::ClientCertificate),
     }
-}
-
-/// Logs and counts what TLS found wrong.
-pub(super) fn report(
-    error: &oribi_tls::Error,
-    tls: &TlsTransport,
-    env: &Environment,
-) -> CloseReason {
-    let during_handshake = tls.is_handshaking();
-    if during_handshake {
-        env.counters.tls_handshake_failures.add(1);
-    }
-    if let Some(server_tls) = &env.server.tls
-        && let Some(suppressed) = server_tls.may_log_failure()
-    {
-        let peer = tls.peer();
-        tracing::info!(?peer, %error, during_handshake, suppressed, "TLS failed");
-    }
-    CloseReason::Tls
 }

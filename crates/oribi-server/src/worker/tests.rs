@@ -89,33 +89,35 @@ impl Drop for Fixture {
     }
 }
 
-fn request(parts: &RequestParts<'_>) -> Vec<u8> {
+pub(crate) fn request(parts: &RequestParts<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_request(&mut bytes, parts);
     bytes
 }
 
-fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
+pub(crate) fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
     request(&RequestParts { key, value, extras: &[0; 8], ..RequestParts::new(Opcode::Set) })
 }
 
-fn get(key: &[u8]) -> Vec<u8> {
+pub(crate) fn get(key: &[u8]) -> Vec<u8> {
     request(&RequestParts { key, ..RequestParts::new(Opcode::Get) })
 }
 
 /// Reads whole frames until there are `count`; returns their statuses and values.
-fn read_frames(stream: &mut TcpStream, count: usize) -> Vec<(u16, Vec<u8>)> {
+pub(crate) fn read_frames(stream: &mut impl Read, count: usize) -> Vec<(u16, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut buffer = Vec::new();
     let mut piece = vec![0; 64 * 1024];
     loop {
-        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer) {
+        let mut start = 0;
+        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer[start..]) {
             frames.push((frame.header.vbucket_or_status, frame.value.to_vec()));
-            buffer.drain(..consumed);
+            start += consumed;
             if frames.len() == count {
                 return frames;
             }
         }
+        buffer.drain(..start);
         let received = stream.read(&mut piece).unwrap();
         assert_ne!(received, 0, "closed after {} of {count} frames", frames.len());
         buffer.extend_from_slice(&piece[..received]);
@@ -165,11 +167,11 @@ fn half_closed_client_gets_its_answers() {
 fn error_is_readable_before_the_connection_closes() {
     let fixture = Fixture::start(LIMITS);
     let mut stream = fixture.connect();
-    // A frame over the limit, with a good part of its body: the answer must not be lost to a reset.
+    // A frame over the limit, with a good part of its body: a reset must not discard the answer.
     let mut frame = vec![0; 24];
     (frame[0], frame[1], frame[3], frame[4], frame[8]) = (0x80, 0x01, 1, 8, 0x7f);
     frame.resize(1_000_000, b'x');
-    // The server may close while this is being written.
+    // The server may close during this write.
     let _ = stream.write_all(&frame);
     assert_eq!(read_frames(&mut stream, 1)[0].0, 4);
     assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
@@ -254,7 +256,7 @@ fn long_stats_are_complete_and_others_are_served_meanwhile() {
     }
     let mut stream = fixture.connect();
     let group = RequestParts { key: b"collections-details", ..RequestParts::new(Opcode::Stat) };
-    // About ten megabytes, which no socket takes at once.
+    // About ten megabytes, more than any socket buffer accepts at once.
     let stats = 50;
     stream.write_all(&request(&group).repeat(stats)).unwrap();
     let mut other = fixture.connect();
@@ -275,7 +277,7 @@ fn stat_of_the_whole_bucket_is_collected_by_the_blocking_thread() {
     let noop = RequestParts::new(Opcode::Noop);
     stream.write_all(&[set(b"k", b"v"), request(&general), request(&noop)].concat()).unwrap();
     let (mut answered, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
-    // The answer to the last request is a header without anything.
+    // The answer to the last request is a header without a body.
     while answered.last_chunk::<24>().is_none_or(|last| last[..2] != [0x81, Opcode::Noop as u8]) {
         let received = stream.read(&mut piece).unwrap();
         assert_ne!(received, 0);

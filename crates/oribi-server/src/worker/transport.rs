@@ -1,14 +1,14 @@
-//! What a connection's bytes go through: the socket itself, or TLS on it.
+//! The transport of a connection: the socket itself, or TLS on it.
 //!
-//! Owns: [`Transport`], and for TLS the session and what of its sealed bytes the socket has not taken. How the
-//! socket is read and written for a connection without TLS is `turn`'s; here is what differs.
+//! Owns: [`Transport`], and for TLS the session and the sealed bytes that the socket has not
+//! accepted. `transfer` reads and writes plain sockets; this file adds the parts that TLS needs.
 //!
 //! Invariants:
-//! - the blocks for sealed bytes are shared by the connections of a worker, and what stands in them from an
-//!   earlier turn is nobody's: an idle connection holds none, one that waits holds what it waits with;
-//! - output is sealed in batches, and what is sealed counts as sent only when the socket has taken all of it,
-//!   so that deadlines and pinned values are the same as without TLS;
-//! - all that was received is opened in the same turn, so that readiness means the socket's.
+//! - a worker's connections share the blocks for sealed bytes; no bytes stay in them between turns,
+//!   an idle connection holds none, and a connection with pending bytes copies them out;
+//! - output is sealed in batches, and counts as sent only when the socket has accepted all of it,
+//!   so deadlines and pinned values work as without TLS;
+//! - all received bytes are decrypted in the same turn, so readiness means the socket's.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ use oribi_tls::{SealedBytes, Session};
 
 use crate::connection::Connection;
 
-/// Bytes received at once while small requests come: two records, whose content fits the room that an input
-/// block has behind part of a frame.
+/// Bytes received at once while small requests arrive: two records, whose content fits the room
+/// that an input block has behind part of a frame.
 const RECEIVE_BYTES: usize = 32 * 1024;
 
 /// The same while a large value is received straight into its item.
@@ -29,7 +29,7 @@ const RECEIVE_VALUE_BYTES: usize = 128 * 1024;
 /// The same before the handshake is complete.
 const RECEIVE_HANDSHAKE_BYTES: usize = 4 * 1024;
 
-/// Bytes sealed before they are sent: four records, and a block that stays in the second cache.
+/// Bytes sealed before they are sent: four records, and a block that stays in the L2 cache.
 const SEAL_BYTES: usize = 64 * 1024;
 
 /// See the module text.
@@ -44,12 +44,12 @@ pub(super) enum Transport {
 pub(super) struct TlsTransport {
     stream: TcpStream,
     session: Session,
-    /// Sealed bytes that the socket did not take, from `unsent_head` on.
+    /// Sealed bytes that the socket did not accept, from `unsent_head` on.
     unsent: Vec<u8>,
     unsent_head: usize,
     /// Bytes of the connection's output that are sealed, but not all sent.
     sealed_output: usize,
-    /// When the connection began, on the worker's clock.
+    /// When the connection was accepted, on the worker's clock.
     opened_ms: u64,
 }
 
@@ -60,13 +60,13 @@ pub(super) struct TlsBlocks {
     sealed: SealedBytes,
 }
 
-/// What was received.
+/// Result of one read.
 pub(super) struct Opened {
     /// Sealed bytes; 0 for the end of the stream.
     pub received: usize,
-    /// Sealed bytes that there was room for.
+    /// Sealed bytes that the buffer had room for.
     pub room: usize,
-    /// Bytes that came out of them.
+    /// Plaintext bytes.
     pub opened: usize,
 }
 
@@ -95,7 +95,7 @@ impl Transport {
         }
     }
 
-    /// When the connection began, if its handshake is not complete.
+    /// When the connection was accepted, if its handshake is not complete.
     pub fn handshake_since_ms(&self) -> Option<u64> {
         match self {
             Self::Plain(_) => None,
@@ -103,7 +103,7 @@ impl Transport {
         }
     }
 
-    /// Bytes held for the connection because they are not complete or not sent.
+    /// Bytes held for the connection because they are incomplete or unsent.
     pub fn held_bytes(&self) -> usize {
         match self {
             Self::Plain(_) => 0,
@@ -130,7 +130,7 @@ impl TlsTransport {
         self.stream.peer_addr().ok()
     }
 
-    /// The protocol's state.
+    /// The TLS session.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -140,7 +140,7 @@ impl TlsTransport {
         self.session.is_handshaking()
     }
 
-    /// Reads the socket once and gives the connection what came.
+    /// Reads the socket once and delivers the plaintext to the connection.
     pub fn receive(
         &mut self,
         connection: &mut Connection,
@@ -152,7 +152,7 @@ impl TlsTransport {
             None => RECEIVE_BYTES,
         };
         let TlsBlocks { received: block, sealed } = blocks;
-        // A connection that failed may have left something there.
+        // A connection that failed may have left bytes there.
         sealed.clear();
         let received = self.stream.read(self.session.room(block, room)).map_err(TlsFault::Io)?;
         let mut opened = 0;
@@ -166,12 +166,12 @@ impl TlsTransport {
             sealed.clear();
             return Err(TlsFault::Tls(error));
         }
-        // Handshake messages; they go out with the rest of the turn.
+        // Handshake messages; they are sent with the rest of the turn.
         self.hold(sealed);
         Ok(Opened { received, room, opened })
     }
 
-    /// Sends what is sealed; true when all of it is gone. False: the socket takes no more.
+    /// Sends sealed bytes; true when all are sent, false when the socket accepts no more.
     pub fn flush(&mut self) -> io::Result<bool> {
         while self.unsent_head < self.unsent.len() {
             match self.stream.write(&self.unsent[self.unsent_head..]) {
@@ -183,19 +183,19 @@ impl TlsTransport {
             }
         }
         if self.unsent_head > 0 {
-            // Its memory goes back: the next time may be long off.
+            // Release the memory, because the next use may be far off.
             (self.unsent, self.unsent_head) = (Vec::new(), 0);
         }
         Ok(true)
     }
 
-    /// Output of the connection that was sealed and is sent now, every byte of it.
+    /// Returns the number of the connection's output bytes that were sealed and are now all sent.
     pub fn take_sent_output(&mut self) -> usize {
         std::mem::take(&mut self.sealed_output)
     }
 
-    /// Seals and sends a batch of up to `bytes_max` of the connection's output, none of which may be under
-    /// way; true when the socket took all of it.
+    /// Seals and sends a batch of up to `bytes_max` of the connection's output, none of which may
+    /// be in flight; true when the socket accepted all of it.
     pub fn send(
         &mut self,
         connection: &mut Connection,
@@ -226,23 +226,23 @@ impl TlsTransport {
         Ok(true)
     }
 
-    /// Says goodbye, as far as the socket takes it at once.
+    /// Sends close_notify, as far as the socket accepts it at once.
     pub fn close(&mut self, blocks: &mut TlsBlocks) {
         blocks.sealed.clear();
         self.session.close(&mut blocks.sealed);
         self.hold(&mut blocks.sealed);
-        // A peer that is gone, or does not read, does not hear it.
+        // A peer that is gone, or does not read, misses it.
         let _ = self.flush();
     }
 
-    /// Keeps for this connection what stands in the block that all share.
+    /// Copies the bytes in the shared block out for this connection.
     fn hold(&mut self, sealed: &mut SealedBytes) {
         self.unsent.extend_from_slice(sealed.pending());
         sealed.clear();
     }
 }
 
-/// Puts what a client sent where a read of the socket would have put it.
+/// Writes plaintext where a read of the socket would have written it.
 fn deliver(connection: &mut Connection, mut plain: &[u8]) {
     if let Some(item) = connection.incoming() {
         let (value, rest) = plain.split_at(plain.len().min(item.missing_bytes()));

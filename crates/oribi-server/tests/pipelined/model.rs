@@ -13,6 +13,8 @@ use crate::request::{Key, Request, key_name};
 struct Document {
     value: Vec<u8>,
     flags: u32,
+    /// It was touched, so it has an expiry; touching it again changes nothing.
+    expires: bool,
     /// Its CAS, once an answer has shown it.
     cas: Option<u64>,
     /// The newest lock that this version had.
@@ -109,7 +111,10 @@ impl Model {
             }
             Request::Lock { key } => Some(self.lock(*key)),
             Request::Unlock { key, .. } => Some(Answer::bare(self.unlock(*key, cas))),
-            Request::GetAndTouch { key, quiet } => self.get(*key, *quiet, false),
+            Request::GetAndTouch { key, quiet } => {
+                self.set_expiry(*key, false);
+                self.get(*key, *quiet, false)
+            }
             Request::Touch { key } => Some(self.touch(*key)),
             Request::Set { key, quiet, flags, value, .. } => {
                 let condition = self.check_cas(*key, cas);
@@ -218,13 +223,26 @@ impl Model {
     }
 
     fn touch(&mut self, key: Key) -> Answer {
-        match self.documents.get_mut(&key) {
-            None => Answer::bare(Status::KeyEnoent),
-            Some(document) => {
-                (document.cas, document.lock) = (None, None);
-                Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) }
-            }
+        if !self.documents.contains_key(&key) {
+            return Answer::bare(Status::KeyEnoent);
         }
+        self.set_expiry(key, true);
+        Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) }
+    }
+
+    /// Another expiry is another version, the same one is not.
+    fn set_expiry(&mut self, key: Key, expires: bool) {
+        if let Some(document) = self.documents.get_mut(&key).filter(|one| one.expires != expires) {
+            (document.expires, document.cas, document.lock) = (expires, None, None);
+        }
+    }
+
+    /// Stores what takes the place of a document and keeps its expiry.
+    fn change(&mut self, key: Key, quiet: bool, flags: u32, value: &[u8]) -> Option<Answer> {
+        let expires = self.documents.get(&key).is_some_and(|document| document.expires);
+        let answer = self.store(key, quiet, Ok(()), flags, value);
+        self.documents.get_mut(&key).expect("it was stored").expires = expires;
+        answer
     }
 
     fn store(
@@ -238,8 +256,10 @@ impl Model {
         if let Err(status) = condition {
             return Some(Answer::bare(status));
         }
-        self.documents
-            .insert(key, Document { value: value.to_vec(), flags, cas: None, lock: None });
+        self.documents.insert(
+            key,
+            Document { value: value.to_vec(), flags, expires: false, cas: None, lock: None },
+        );
         (!quiet).then(|| Answer { cas: AnsweredCas::Of(key), ..Answer::bare(Status::Success) })
     }
 
@@ -258,7 +278,10 @@ impl Model {
         };
         let before = self.documents.get(&key).map_or(&[][..], |document| &document.value);
         let joined = if prepend { [value, before].concat() } else { [before, value].concat() };
-        self.store(key, quiet, condition, flags, &joined)
+        match condition {
+            Err(status) => Some(Answer::bare(status)),
+            Ok(()) => self.change(key, quiet, flags, &joined),
+        }
     }
 
     fn count(&mut self, request: &Request, cas: u64) -> Option<Answer> {
@@ -280,17 +303,19 @@ impl Model {
         match counted {
             Err(status) => Some(Answer::bare(status)),
             Ok((value, flags)) => {
-                let answer =
-                    self.store(*key, *quiet, Ok(()), flags, value.to_string().as_bytes())?;
+                let answer = self.change(*key, *quiet, flags, value.to_string().as_bytes())?;
                 Some(Answer { value: Some(value.to_be_bytes().to_vec()), ..answer })
             }
         }
     }
 }
 
-/// A counter's value: decimal digits and nothing else, at most 64 bits.
+/// A counter's value: decimal digits, at most 64 bits of them. Space around them and a plus sign before them are
+/// passed over; a text of more than 64 bytes is no counter.
 fn number(value: &[u8]) -> Option<u64> {
-    let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| is_decimal && value.len() <= 20)?;
-    text.parse().ok()
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= 64)?;
+    let text = text.trim_matches(['\t', '\n', '\x0b', '\x0c', '\r', ' ']);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_decimal)
 }

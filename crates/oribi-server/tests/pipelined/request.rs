@@ -12,6 +12,9 @@ use oribi_server::harness::HARNESS_VBUCKETS;
 use oribi_types::Vbid;
 use proptest::prelude::*;
 
+/// An expiry that no test reaches, the same at any time.
+const FAR_OFF: u32 = u32::MAX - 1;
+
 /// Number of a key; few, so that requests meet.
 pub type Key = u8;
 pub const KEYS: Key = 6;
@@ -213,8 +216,11 @@ impl Request {
             | Request::Delete { key, .. }
             | Request::Lock { key }
             | Request::Unlock { key, .. } => (key_name(*key), nothing(), nothing()),
-            Request::GetAndTouch { key, .. } | Request::Touch { key } => {
+            Request::GetAndTouch { key, .. } => {
                 (key_name(*key), ExpiryExtras { expiry: 0 }.encode().to_vec(), nothing())
+            }
+            Request::Touch { key } => {
+                (key_name(*key), ExpiryExtras { expiry: FAR_OFF }.encode().to_vec(), nothing())
             }
             Request::Set { key, flags, value, .. }
             | Request::Add { key, flags, value, .. }
@@ -273,6 +279,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         20 => filled(0..300),
         8 => "[0-9]{1,4}".prop_map(String::into_bytes),
+        // What may be a counter: zeros before it, a sign, space around it, too many digits, too long a text.
+        4 => "[ \t\r\n]{0,2}[+-]?(0{0,70}|[1 ])[0-9]{0,21}[ \n]{0,3}".prop_map(String::into_bytes),
         3 => filled(7_000..12_000),
         1 => filled(30_000..70_000),
         1 => filled(250_000..600_000),

@@ -16,6 +16,7 @@ fn record(datatype: Datatype, value: &[u8]) -> Record<'_> {
         expiry: 0,
         datatype,
         deleted: false,
+        expired: false,
     }
 }
 
@@ -46,7 +47,8 @@ fn attributes_and_body_are_apart_unless_the_block_is_malformed() {
     assert_eq!((parts_of(&large).xattrs, joined(&parts_of(&large))), (None, large.clone()));
 }
 
-/// The block in front of the body got into the column of text, because all of its bytes were valid text by chance.
+/// The block in front of the body got into the text column, because all of its bytes happened to be
+/// valid text.
 #[test]
 fn a_body_behind_attributes_is_never_text() {
     let block = 65_552_u32;
@@ -78,7 +80,7 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
         (parts.xattrs, parts.datatype),
         (Some(&value[..12]), both(Datatype::XATTR, Datatype::JSON))
     );
-    // A length that promises gigabytes, and noise, stay what they are.
+    // A length that promises gigabytes, and noise, stay unchanged.
     for noise in [&b"\xff\xff\xff\xff\x0f"[..], b"noise"] {
         let noise = record(Datatype::SNAPPY, noise);
         let parts = Parts::of(&noise, true);
@@ -86,8 +88,8 @@ fn a_compressed_body_becomes_text_again_and_its_attributes_stay() {
     }
 }
 
-/// A checkpoint is bounded by what its documents take in memory, where they are compressed. One that would not fit
-/// inflated left all of its documents compressed, where SQL does not see them.
+/// The memory of a checkpoint's documents, compressed, bounds its size. When a batch did not fit
+/// one Write inflated, all of its documents stayed compressed, where SQL does not see them.
 #[test]
 fn as_much_of_a_batch_is_inflated_as_fits_one_write() {
     let compressed = snap::raw::Encoder::new().compress_vec(&vec![7; 10 << 20]).unwrap();

@@ -22,6 +22,7 @@ pub(super) fn batch<'a>(vbid: u16, key: &'a [u8], seqno: u64) -> VbBatch<'a> {
         expiry: 0,
         datatype: Datatype::RAW,
         deleted: false,
+        expired: false,
     };
     let state =
         VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };
@@ -81,7 +82,8 @@ fn a_forgotten_owner_writes_nothing() {
     assert!(matches!(beyond, Err(StoreError::Fenced(_))), "it was not taken over: {beyond:?}");
 }
 
-/// With leases an owner goes on with what it still owns when others take over theirs, and with that only.
+/// With leases an owner goes on with what it still owns when others take over theirs, and with that
+/// only.
 #[test]
 fn an_owner_keeps_what_its_leases_say() {
     let Some(cluster) = CLUSTER.get() else { return };
@@ -97,7 +99,8 @@ fn an_owner_keeps_what_its_leases_say() {
     leases_of_one.0.lock().remove(&2);
     leases_of_other.0.lock().insert(2);
     assert_eq!(other.take_over(&[Vbid(2)]).unwrap().len(), 1);
-    // Both vbuckets are in one tablet, and so in one Write that is refused; what is owned is sent again.
+    // Both vbuckets are in one tablet, and so in one Write that is refused; what is owned is sent
+    // again.
     let refused = one.commit(&[batch(1, b"b", 2), batch(2, b"b", 2)]);
     assert!(matches!(refused, Err(StoreError::Fenced(_))), "{refused:?}");
     assert_eq!(

@@ -29,12 +29,13 @@ fn documents() -> Vec<Document> {
 }
 
 /// What a load says of a record, and how long its value is.
-type Told = (Vec<u8>, CollectionId, [u64; 6], u8, bool, usize);
+type Told = (Vec<u8>, CollectionId, [u64; 6], u8, [bool; 2], usize);
 
 fn told(record: &Record<'_>, value_bytes: usize) -> Told {
-    let Record { key, cas, seqno, rev_seqno, flags, expiry, datatype, deleted, .. } = *record;
+    let Record { key, cas, seqno, rev_seqno, flags, expiry, datatype, .. } = *record;
     let numbers = [cas.0, seqno.0, rev_seqno.0, flags.into(), expiry.into(), 0];
-    (key.key.to_vec(), key.collection, numbers, datatype.0, deleted, value_bytes)
+    let bits = [record.deleted, record.expired];
+    (key.key.to_vec(), key.collection, numbers, datatype.0, bits, value_bytes)
 }
 
 #[test]
@@ -51,7 +52,10 @@ fn metadata_is_the_same_with_and_without_values() {
         let key = DocKey { collection, key: keys[number].as_bytes() };
         let (flags, expiry) = (u32::MAX - number as u32, number as u32);
         let (datatype, deleted) = (Datatype(*datatype), *deleted);
-        let record = Record { key, value, seqno, flags, expiry, datatype, deleted, ..template };
+        // The last one is a tombstone that expiry made.
+        let expired = number + 1 == documents.len();
+        let record =
+            Record { key, value, seqno, flags, expiry, datatype, deleted, expired, ..template };
         batch.records.push(record);
         batch.state.high_seqno = seqno;
     }

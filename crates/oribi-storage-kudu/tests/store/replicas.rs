@@ -1,4 +1,5 @@
-//! Three replicas of every tablet: whoever is asked for a document is one that has its newest acknowledged version.
+//! Three replicas of every tablet: whoever is asked for a document is one that has its newest
+//! acknowledged version.
 
 use oribi_storage::{KvStore, StoreError};
 use oribi_testkit::{KuduCluster, KuduOptions, KuduServer, PATIENCE, poll_until};
@@ -27,8 +28,8 @@ fn versions(store: &dyn KvStore) -> Result<Vec<u64>, StoreError> {
     Ok(versions)
 }
 
-/// A replica that was away and comes back has old versions. It was believed to lead, and so to have the newest ones,
-/// when the replica that did lead went away.
+/// A replica that was away and comes back has old versions. It was believed to lead, and so to have
+/// the newest ones, when the replica that did lead went away.
 #[test]
 fn a_replica_that_lags_is_never_read() {
     let Some(cluster) = KuduCluster::start_or_skip(KuduOptions::new(1, 3)) else { return };

@@ -47,6 +47,7 @@ fn commit(store: &dyn KvStore, version: usize) {
         expiry: 0,
         datatype,
         deleted: false,
+        expired: false,
     };
     let state =
         VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };

@@ -6,7 +6,7 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::Medium;
 use super::fixture::{Kept, batch, commit, get, open, scan_keys, scan_seqnos, state, states};
-use super::{commits, key_scans, lookups};
+use super::{commits, key_scans, lookups, seqno_scans};
 use crate::{VbucketPhase, VbucketState};
 
 /// A check and what it is called in a failure.
@@ -18,13 +18,20 @@ pub(super) const CHECKS: &[Check] = &[
     ("every field survives a restart", fields_survive),
     ("a later version replaces an earlier one", overwrite),
     ("tombstones are kept and visited", tombstones),
+    ("a tombstone of expiry is told from one of a deletion", expired_tombstones),
     ("many look-ups at once answer as one by one", lookups::get_many),
     ("what may not be contained is not there", lookups::may_contain),
     ("vbuckets do not see each other", vbuckets_are_apart),
     ("scan_keys is in order of collection and key", key_order),
     ("scan_keys_from has one collection from a key on", key_scans::bounds),
     ("scan_keys_from shows one moment", key_scans::one_moment),
-    ("scan_seqnos is in order and honours its bounds", seqno_order),
+    ("scan_seqnos is in order and honours its bounds", seqno_scans::order_and_bounds),
+    ("scan_seqnos knows the highest seqnos", seqno_scans::highest_seqnos),
+    ("a scan by seqno can be paused", seqno_scans::pauses),
+    ("a scan by seqno shows one moment", seqno_scans::one_moment),
+    ("a scan by seqno says which moment it shows", seqno_scans::moments),
+    ("a scan by seqno sees no part of a commit", seqno_scans::beside_commits),
+    ("a later state takes no purge back", seqno_scans::purges_last),
     ("a visitor can end a scan", scans_end_early),
     ("a load visits every record once", load),
     ("states are what the last commit said", states_follow_commits),
@@ -91,6 +98,25 @@ fn tombstones(medium: &dyn Medium) {
     assert_eq!(scan_seqnos(&*store, VB, 1, 2), vec![tombstone]);
 }
 
+fn expired_tombstones(medium: &dyn Medium) {
+    let store = open(medium);
+    let (expired, deleted) = (Kept::expired(1, b"k", 7), Kept::tombstone(2, b"l", 7));
+    let mut with_value = Kept::expired(3, b"m", 7);
+    with_value.value = vec![b'v'; 300];
+    let kept = [expired, deleted, with_value];
+    commit(&*store, VB, &kept);
+    drop(store);
+    let store = open(medium);
+    assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
+    assert_eq!(scan_keys(&*store, VB), kept);
+    for kept in &kept {
+        assert_eq!(get(&*store, VB, kept.doc_key()).as_ref(), Some(kept));
+    }
+    let again = Kept::tombstone(4, b"k", 7);
+    commit(&*store, VB, std::slice::from_ref(&again));
+    assert_eq!(get(&*store, VB, again.doc_key()), Some(again), "the later version counts");
+}
+
 fn vbuckets_are_apart(medium: &dyn Medium) {
     let store = open(medium);
     for vbid in [0, 1, 255, 256, 1023] {
@@ -118,20 +144,6 @@ fn key_order(medium: &dyn Medium) {
     by_seqno.sort_by_key(|kept| kept.seqno);
     commit(&*store, VB, &by_seqno);
     assert_eq!(scan_keys(&*store, VB), ordered);
-}
-
-fn seqno_order(medium: &dyn Medium) {
-    let store = open(medium);
-    let keys: [&[u8]; 5] = [b"e", b"a", b"d", b"b", b"c"];
-    let numbered = keys.iter().zip([2, 4, 300, 70_000, 5_000_000_000]);
-    let kept: Vec<Kept> =
-        numbered.map(|(key, seqno)| Kept::document(seqno, key, b"value")).collect();
-    commit(&*store, VB, &kept);
-    assert_eq!(scan_seqnos(&*store, VB, 0, u64::MAX), kept);
-    assert_eq!(scan_seqnos(&*store, VB, 4, 300), kept[1..3], "both bounds belong to the range");
-    assert_eq!(scan_seqnos(&*store, VB, 5, 299), vec![]);
-    assert_eq!(scan_seqnos(&*store, VB, 301, u64::MAX), kept[3..]);
-    assert_eq!(scan_seqnos(&*store, VB, 300, 4), vec![], "an empty range is no error");
 }
 
 fn scans_end_early(medium: &dyn Medium) {
@@ -291,7 +303,7 @@ fn large_values(medium: &dyn Medium) {
         kept.push(Kept::document(number as u64 + 1, &[b'k', number as u8], &value));
     }
     commit(&*store, VB, &kept);
-    // Not assert_eq!: nobody wants to read 20 MiB of difference.
+    // Not assert_eq!, which would print 20 MiB of difference.
     assert!(scan_keys(&*store, VB) == kept, "a large value changed");
     drop(store);
     let store = open(medium);

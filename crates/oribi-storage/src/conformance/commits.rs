@@ -1,4 +1,5 @@
-//! Checks of what one commit may bring. Each starts on an empty medium and tells one rule of the trait.
+//! Checks of what one commit may bring. Each starts on an empty medium and tells one rule of the
+//! trait.
 
 use oribi_types::Vbid;
 
@@ -26,7 +27,8 @@ pub(super) fn group_commit(medium: &dyn Medium) {
     }
 }
 
-/// A key may be in several batches of one vbucket, as in several checkpoints of its queue: the last one counts.
+/// A key may be in several batches of one vbucket, as in several checkpoints of its queue: the last
+/// one counts.
 pub(super) fn same_vbucket_again(medium: &dyn Medium) {
     const VB: Vbid = Vbid(3);
     let older = [Kept::document(1, b"a", b"old"), Kept::document(2, b"b", b"kept")];

@@ -20,6 +20,7 @@ pub(crate) struct Kept {
     pub(crate) expiry: u32,
     pub(crate) datatype: Datatype,
     pub(crate) deleted: bool,
+    pub(crate) expired: bool,
 }
 
 impl Kept {
@@ -37,6 +38,7 @@ impl Kept {
             expiry: 0,
             datatype: Datatype::JSON,
             deleted: false,
+            expired: false,
         }
     }
 
@@ -51,6 +53,11 @@ impl Kept {
         Kept { expiry: deleted_at, deleted: true, datatype, ..document }
     }
 
+    /// A tombstone that expiry made at the given time.
+    pub(crate) fn expired(seqno: u64, key: &[u8], deleted_at: u32) -> Kept {
+        Kept { expired: true, ..Kept::tombstone(seqno, key, deleted_at) }
+    }
+
     pub(crate) fn of(record: Record<'_>) -> Kept {
         Kept {
             collection: record.key.collection,
@@ -63,6 +70,7 @@ impl Kept {
             expiry: record.expiry,
             datatype: record.datatype,
             deleted: record.deleted,
+            expired: record.expired,
         }
     }
 
@@ -77,6 +85,7 @@ impl Kept {
             expiry: self.expiry,
             datatype: self.datatype,
             deleted: self.deleted,
+            expired: self.expired,
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) fn get_many(medium: &dyn Medium) {
         assert_eq!(store.stats().records_read - before.records_read, found, "reads count");
         assert_eq!(found, u64::from(VBUCKETS) * KEYS + 2, "one under a key of its own, one twice");
         for ((vbid, key), seen) in wanted.iter().zip(seen) {
-            // Not assert_eq!: nobody wants to read large values.
+            // Not assert_eq!, which would print large values.
             let is_right = seen == Some(get(&*store, *vbid, *key));
             assert!(is_right, "{vbid} {:?}", String::from_utf8_lossy(key.key));
         }

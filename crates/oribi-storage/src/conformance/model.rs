@@ -20,7 +20,9 @@ impl Model {
         for kept in kept {
             self.records.insert((vbid, kept.collection, kept.key.clone()), kept.clone());
         }
-        self.states.insert(vbid, state);
+        let known = self.states.get(&vbid).map_or(Seqno(0), |state| state.purge_seqno);
+        let purge_seqno = state.purge_seqno.max(known);
+        self.states.insert(vbid, VbucketState { purge_seqno, ..state });
     }
 
     pub(crate) fn purge_collection(&mut self, vbid: Vbid, collection: CollectionId) {

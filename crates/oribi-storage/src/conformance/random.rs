@@ -79,8 +79,9 @@ impl Run {
     fn record(&mut self, seqno: u64) -> Kept {
         let key = self.key();
         let collection = self.collection();
-        let kept = match self.random.below(4) {
+        let kept = match self.random.below(8) {
             0 => Kept::tombstone(seqno, &key, self.random.below(100) as u32),
+            1 => Kept::expired(seqno, &key, self.random.below(100) as u32),
             _ => {
                 let size = self.random.below(600) as usize;
                 Kept::document(seqno, &key, &vec![seqno as u8; size])
@@ -108,10 +109,7 @@ impl Run {
             let mut records: Vec<Kept> = records.into_values().collect();
             records.sort_by_key(|kept| kept.seqno);
             let high_seqno = self.seqnos.get(&vbid).copied().unwrap_or(0);
-            // Like the engine's, it never says less than an earlier one.
-            let earlier = self.model.states.get(&vbid);
-            let purge_seqno = earlier.map_or(Seqno(0), |state| state.purge_seqno);
-            group.insert(vbid, (records, VbucketState { purge_seqno, ..state(high_seqno) }));
+            group.insert(vbid, (records, state(high_seqno)));
         }
         let batches = group.iter().map(|(vbid, (kept, state))| batch(*vbid, kept, state.clone()));
         store.commit(&batches.collect::<Vec<_>>()).expect("the store commits");

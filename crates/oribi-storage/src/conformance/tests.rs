@@ -9,8 +9,8 @@ use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 
 use super::{Medium, run};
 use crate::{
-    GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, StoreError, StoreStats,
-    VbBatch, VbucketState,
+    GetVisitor, KvStore, MemoryMedium, MemoryStore, Record, RecordVisitor, ScanMoment,
+    ScanProgress, SeqnoScan, StoreError, StoreStats, VbBatch, VbucketState,
 };
 
 /// What the store under the suite does wrong.
@@ -18,11 +18,15 @@ use crate::{
 enum Bug {
     None,
     LosesTombstones,
+    ForgetsExpiry,
     AcknowledgesWithoutCommitting,
     KeepsTheOldState,
     ForgetsTheLastRecordOfAGroup,
     IgnoresTheUpperSeqno,
     ScansInKeyOrderOnly,
+    ScansWhenItGoesOn,
+    ShowsTheLastRecordAgain,
+    DoesNotSayThatItPurged,
     ScansTheNextCollectionToo,
     PurgesYoungTombstones,
     PurgesTheWholeVbucket,
@@ -58,6 +62,9 @@ impl BuggyStore {
             let mut state = batch.state.clone();
             match self.bug {
                 Bug::LosesTombstones => records.retain(|record| !record.deleted),
+                Bug::ForgetsExpiry => {
+                    records.iter_mut().for_each(|record| record.expired = false);
+                }
                 Bug::KeepsTheOldState => {
                     let states = self.inner.vbucket_states()?;
                     let old = states.into_iter().find(|(vbid, _)| *vbid == batch.vbid);
@@ -126,22 +133,30 @@ impl KvStore for BuggyStore {
         }
     }
 
-    fn scan_seqnos(
+    fn begin_scan(
         &self,
         vbid: Vbid,
         from: Seqno,
         to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        match self.bug {
-            Bug::IgnoresTheUpperSeqno => self.inner.scan_seqnos(vbid, from, Seqno(u64::MAX), visit),
-            Bug::ScansInKeyOrderOnly => self.inner.scan_keys(vbid, visit),
-            _ => self.inner.scan_seqnos(vbid, from, to, visit),
-        }
+    ) -> Result<Box<dyn SeqnoScan>, StoreError> {
+        let to = if self.bug == Bug::IgnoresTheUpperSeqno { Seqno(u64::MAX) } else { to };
+        let sound = self.inner.begin_scan(vbid, from, to)?;
+        let inner = self.inner.clone();
+        let shown = None;
+        Ok(match self.bug {
+            Bug::ScansInKeyOrderOnly | Bug::ScansWhenItGoesOn | Bug::ShowsTheLastRecordAgain => {
+                Box::new(BuggyScan { sound, inner, vbid, range: (from, to), shown, bug: self.bug })
+            }
+            _ => sound,
+        })
     }
 
     fn vbucket_states(&self) -> Result<Vec<(Vbid, VbucketState)>, StoreError> {
-        self.inner.vbucket_states()
+        let mut states = self.inner.vbucket_states()?;
+        if self.bug == Bug::DoesNotSayThatItPurged {
+            states.iter_mut().for_each(|(_, state)| state.purge_seqno = Seqno(0));
+        }
+        Ok(states)
     }
 
     fn get_local(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -178,6 +193,48 @@ impl KvStore for BuggyStore {
     }
 }
 
+/// A scan that begins again where a sound one goes on.
+struct BuggyScan {
+    sound: Box<dyn SeqnoScan>,
+    inner: MemoryStore,
+    vbid: Vbid,
+    range: (Seqno, Seqno),
+    /// The last record that was shown.
+    shown: Option<Seqno>,
+    bug: Bug,
+}
+
+impl SeqnoScan for BuggyScan {
+    fn moment(&self) -> ScanMoment {
+        self.sound.moment()
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        let (from, to) = self.range;
+        if self.bug == Bug::ScansInKeyOrderOnly {
+            let mut progress = ScanProgress::Ended;
+            return self
+                .inner
+                .scan_keys(self.vbid, &mut |record| {
+                    if record.seqno < from || to < record.seqno {
+                        return ControlFlow::Continue(());
+                    }
+                    let flow = visit(record);
+                    progress = if flow.is_break() { ScanProgress::Paused } else { progress };
+                    flow
+                })
+                .map(|()| progress);
+        }
+        let from = self.shown.unwrap_or(from);
+        let mut scan = self.inner.begin_scan(self.vbid, from, to)?;
+        scan.resume(&mut |record| {
+            let behind = if self.bug == Bug::ShowsTheLastRecordAgain { 0 } else { 1 };
+            self.shown = Some(Seqno(record.seqno.0.saturating_add(behind)));
+            visit(record)
+        })
+    }
+}
+
 fn passes(bug: Bug) -> bool {
     let make = || -> Box<dyn Medium> { Box::new(BuggyMedium { medium: Arc::default(), bug }) };
     catch_unwind(AssertUnwindSafe(|| run(&make))).is_ok()
@@ -188,11 +245,15 @@ fn the_suite_finds_every_planted_bug() {
     assert!(passes(Bug::None), "the canary cage itself is sound");
     for bug in [
         Bug::LosesTombstones,
+        Bug::ForgetsExpiry,
         Bug::AcknowledgesWithoutCommitting,
         Bug::KeepsTheOldState,
         Bug::ForgetsTheLastRecordOfAGroup,
         Bug::IgnoresTheUpperSeqno,
         Bug::ScansInKeyOrderOnly,
+        Bug::ScansWhenItGoesOn,
+        Bug::ShowsTheLastRecordAgain,
+        Bug::DoesNotSayThatItPurged,
         Bug::ScansTheNextCollectionToo,
         Bug::PurgesYoungTombstones,
         Bug::PurgesTheWholeVbucket,

@@ -37,7 +37,11 @@ struct PlanState {
     from: Option<(u64, Fault)>,
     random: Option<(SeededRandom, u32)>,
     fails_other_writes: bool,
+    is_away: bool,
+    gets: u64,
     fails_gets: bool,
+    /// Records that scans by seqno may still show, when they are to fail.
+    scan_credit: Option<u64>,
     hook: Option<Hook>,
 }
 
@@ -80,6 +84,22 @@ impl FaultPlan {
         self.state.lock().fails_gets = fails;
     }
 
+    /// Makes scans by seqno fail once they have shown so many more records between them, or lets
+    /// them pass again.
+    pub fn fail_scans_after(&self, records: Option<u64>) {
+        self.state.lock().scan_credit = records;
+    }
+
+    /// Makes every look-up fail as one of a store that does not answer does, or none.
+    pub fn be_away(&self, is_away: bool) {
+        self.state.lock().is_away = is_away;
+    }
+
+    /// Look-ups so far; one of many documents counts once.
+    pub fn gets(&self) -> u64 {
+        self.state.lock().gets
+    }
+
     /// Calls `hook` before each commit, to hold it back or to look at it.
     pub fn before_commits(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
         self.state.lock().hook = Some(Arc::new(hook));
@@ -120,10 +140,24 @@ impl FaultPlan {
     }
 
     pub(super) fn check_get(&self) -> Result<(), StoreError> {
-        match self.state.lock().fails_gets {
-            true => Err(StoreError::Io("injected: I/O error at get".to_owned())),
-            false => Ok(()),
+        let mut state = self.state.lock();
+        state.gets += 1;
+        match (state.is_away, state.fails_gets) {
+            (true, _) => Err(StoreError::Away("injected: no answer".to_owned())),
+            (false, true) => Err(StoreError::Io("injected: I/O error at get".to_owned())),
+            (false, false) => Ok(()),
         }
+    }
+
+    /// Fails when scans may show nothing more; else takes `records` of what they may.
+    pub(super) fn check_scan(&self, records: u64) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let Some(credit) = &mut state.scan_credit else { return Ok(()) };
+        if *credit == 0 {
+            return Err(StoreError::Io("injected: I/O error at a scan".to_owned()));
+        }
+        *credit -= records;
+        Ok(())
     }
 
     pub(super) fn check_other_write(&self, what: &str) -> Result<(), StoreError> {

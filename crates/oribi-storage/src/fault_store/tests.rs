@@ -42,6 +42,7 @@ fn group(seqno: u64) -> Vec<VbBatch<'static>> {
         expiry: 0,
         datatype: Datatype::RAW,
         deleted: false,
+        expired: false,
     };
     let state =
         VbucketState { high_seqno: Seqno(seqno), max_cas: Cas(seqno), ..VbucketState::empty() };

@@ -3,17 +3,18 @@
 //!
 //! Owns: the tables of the index and the counts that go with every change of them. Invariants: an
 //! entry points at the last record of its key that is neither superseded nor gone by a bound;
-//! `live` of a segment is the number of entries that point into it; only synced commits are in here,
-//! except for moved copies, whose originals are still on disk.
+//! `live` of a segment is the number of entries that point into it; only what is synced is in here,
+//! commits and moved copies alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oribi_types::{CollectionId, DocKey, Vbid};
+use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
 use super::index::{Entry, Fingerprint, Mark, Place, SLOTS_MAX, Size, Table};
+use super::spans::{Known, Span, Spans};
 use crate::VbucketState;
 
 /// One segment.
@@ -80,8 +81,8 @@ impl Segment {
     }
 }
 
-/// Entries whose places are loaded side by side before they are put in: as many as a processor loads
-/// at a time, and few enough to be still there.
+/// Entries whose places are loaded side by side before they are put in: as many as a processor
+/// loads at a time, and few enough to be still there.
 const TOUCHED_TOGETHER: usize = 64;
 
 /// Key of a table.
@@ -95,6 +96,8 @@ pub(super) struct Catalog {
     pub(super) tables: BTreeMap<TableKey, Table>,
     /// By slot.
     pub(super) segments: Vec<Option<Segment>>,
+    /// By slot, as the segments.
+    spans: Vec<Spans>,
     /// Slot of the segment that is written to.
     pub(super) active: u16,
     pub(super) states: BTreeMap<Vbid, VbucketState>,
@@ -144,9 +147,35 @@ impl Catalog {
         }
         if slot == self.segments.len() {
             self.segments.push(None);
+            self.spans.push(Spans::default());
         }
         self.segments[slot] = Some(segment);
+        self.spans[slot] = Spans::default();
         Some(slot as u16)
+    }
+
+    /// The segment in this slot has nothing yet, so all of its spans will be known.
+    pub(super) fn begins(&mut self, slot: u16) {
+        self.spans[usize::from(slot)] = Spans::complete();
+    }
+
+    /// A version was written to the segment in this slot, behind all others.
+    pub(super) fn wrote(&mut self, slot: u16, vbid: Vbid, seqno: Seqno) {
+        self.spans[usize::from(slot)].wrote(vbid, seqno);
+    }
+
+    /// A scan has found these seqnos in segment `id`, if that is still in the slot. It was sealed
+    /// when the scan began.
+    pub(super) fn learn(&mut self, slot: u16, id: u32, vbid: Vbid, span: Span) {
+        let segment = self.segments.get(usize::from(slot)).and_then(Option::as_ref);
+        if segment.is_some_and(|segment| segment.id == id) {
+            self.spans[usize::from(slot)].learn(vbid, span);
+        }
+    }
+
+    /// Which seqnos the segment in this slot has of a vbucket.
+    pub(super) fn span(&self, slot: u16, vbid: Vbid) -> Known {
+        self.spans.get(usize::from(slot)).map_or(Known::Nothing, |spans| spans.of(vbid))
     }
 
     /// Segments with their slots, oldest first.

@@ -1,23 +1,25 @@
-//! Gives space back: moves what still counts out of the segments with most garbage, a slice at a time.
+//! Gives space back: moves live records out of the segments with most garbage, a slice at a time.
 //!
-//! Owns: which segment is next, how far its reading has come, and the moving. Invariants: a record is
-//! moved only when the index points at it at that moment, under the lock under which commits are
-//! written, so a copy never stands behind a newer version; a segment is removed only after everything
-//! that was moved out of it is durable, together with the note that it is gone. The argument why
-//! no old version ever comes back is in the text of the parent module.
-//! Callers: the store's thread, tests, and commits when garbage piles up. A step that reads does so
-//! without any lock; the writer's lock is held for one slice of writing and never for a sync but
-//! the one at the end of a segment.
+//! Owns: which segment is next, and the moving. Invariants:
+//! - a record is moved only while the index points at it, under the lock of commits, so a copy
+//!   never stands behind a newer version;
+//! - the index points at a copy only after the copy was synced;
+//! - a segment is removed only after everything that was moved out of it is durable.
+//!
+//! The parent module argues why no old version ever comes back. Callers: the store's thread, tests,
+//! and commits when garbage piles up. Reading takes no lock; the writer's lock is held for one
+//! slice of writing, and never for a sync except the one at the end of a segment.
 
 use super::catalog::{Catalog, Segment, TableKey};
 use super::hint::Version;
 use super::index::{Entry, Fingerprint, Mark, Place, Size};
 use super::layout::{Kind, RECORD_CHECKSUM_AT, Stored, UNIT_BYTES, decode_record};
-use super::log::{Log, write_error};
+use super::log::Log;
 use super::planted::Bug;
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
-use super::writer::{Writer, hint_name, segment_name};
+use super::victim::Victim;
+use super::writer::{MovedCopy, UNSYNCED_MOVES_MAX, Writer, hint_name, segment_name, write_error};
 use crate::StoreError;
 use crate::state_layout::take;
 use oribi_types::{Seqno, Vbid};
@@ -25,18 +27,19 @@ use oribi_types::{Seqno, Vbid};
 /// Bytes that one step reads at most, give or take a record. Bounds how long commits wait.
 pub(super) const SLICE_BYTES: u64 = 1 << 20;
 
-/// How far below its limit garbage is, in percent of the log, when compaction begins: so much is made
-/// while it works.
+/// How far below its limit garbage is, in percent of the log, when compaction begins: so much is
+/// made while it works.
 pub(super) const EARLY_PERCENT: u64 = 15;
 
-/// Space that compaction leaves to commits: a copy that finds no space would end all writing, and what
-/// it moves is safe where it is. Enough for what one step writes, with a new segment's beginning.
+/// Space that compaction leaves to commits: a copy that finds no space would end all writing, and
+/// what it moves is safe where it is. Enough for what one step writes, with a new segment's
+/// beginning.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
 
-/// Purged tombstones are worth nothing to anybody, but stay until every older segment is gone.
+/// Purged tombstones are useless, but stay until every older segment is gone.
 /// When they are more than this share of all entries, the oldest segments are rewritten.
 const PURGED_SHARE: u64 = 8;
-/// As long as there are no more purged tombstones than this, nobody minds. Few in tests, which have
+/// Up to so many purged tombstones are tolerated. Few in tests, which have
 /// few keys.
 const PURGED_MIN: u64 = if cfg!(test) { 3 } else { 4096 };
 
@@ -61,20 +64,6 @@ pub enum CompactionStep {
     },
 }
 
-/// What compaction remembers from step to step.
-#[derive(Default)]
-pub(super) struct Compaction {
-    victim: Option<Victim>,
-}
-
-struct Victim {
-    slot: u16,
-    id: u32,
-    reader: SegmentReader,
-    /// Goes on behind what cannot be read.
-    skips_damage: bool,
-}
-
 /// A record that is about to move.
 struct Move {
     table: TableKey,
@@ -85,6 +74,17 @@ struct Move {
     end: usize,
     kind: Kind,
     expiry: u32,
+    seqno: Seqno,
+}
+
+/// What became of the note that a segment is gone.
+enum Noted {
+    /// It is durable.
+    Gone,
+    /// Copies were cut off by a recovery, so records are still in the segment.
+    Cut,
+    /// The index has records in the segment that reading it did not find.
+    NotAllFound,
 }
 
 /// What one step takes out of a segment.
@@ -96,8 +96,21 @@ struct Slice {
 }
 
 impl Log {
-    /// Does a bounded piece of work.
+    /// Does a bounded piece of work. An error is logged once, until a step is a success.
     pub(super) fn compaction_step(&self) -> Result<CompactionStep, StoreError> {
+        let step = self.step();
+        if self.counters.background_compaction(step.is_err()) {
+            match &step {
+                Ok(_) => tracing::warn!("compaction of the log works again"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot compact the log; will retry")
+                }
+            }
+        }
+        step
+    }
+
+    fn step(&self) -> Result<CompactionStep, StoreError> {
         let mut compaction = self.compaction.lock();
         let Some(_moving) = self.moves.try_write() else { return Ok(CompactionStep::Waiting) };
         if compaction.victim.is_none() {
@@ -131,7 +144,8 @@ impl Log {
         let (id, seed, file) = (segment.id, self.catalog.read().seed, segment.file.clone());
         let reader = SegmentReader::new(file, id, seed, segment.bytes, self.planted);
         let reader = reader.lazy();
-        Victim { slot, id, reader, skips_damage: false }
+        let cuts = self.writer.lock().cuts;
+        Victim { slot, id, reader, cuts, skips_damage: false }
     }
 
     fn work_on(&self, victim: &mut Victim) -> Result<CompactionStep, StoreError> {
@@ -235,8 +249,8 @@ impl Log {
             }
             Mark::Document | Mark::Tombstone => slice.bytes.extend_from_slice(raw),
         }
-        let (end, expiry) = (slice.bytes.len(), stored.record.expiry);
-        slice.moves.push(Move { table, fingerprint, from, begin, end, kind, expiry });
+        let (end, expiry, seqno) = (slice.bytes.len(), stored.record.expiry, stored.record.seqno);
+        slice.moves.push(Move { table, fingerprint, from, begin, end, kind, expiry, seqno });
         Ok(())
     }
 
@@ -258,10 +272,10 @@ impl Log {
         let (dropped, moved): (Vec<&Move>, Vec<&Move>) =
             current.into_iter().partition(|one| one.begin == one.end);
         let payload_bytes = moved.iter().map(|one| (one.end - one.begin) as u64).sum();
-        let mut entries = Vec::with_capacity(moved.len());
         if !moved.is_empty() {
             self.make_room(writer, payload_bytes)?;
             let slot = writer.active.slot;
+            let mut copies = Vec::with_capacity(moved.len());
             let mut frame = writer.frame(payload_bytes, moved.len() as u32);
             let mut copy = || {
                 for one in &moved {
@@ -271,19 +285,24 @@ impl Log {
                     let version = one.version(offset);
                     frame.note(&version);
                     let place = Place::at(slot, offset);
-                    entries.push(Entry::new(one.fingerprint, version.size, one.mark(), place));
+                    let entry = Entry::new(one.fingerprint, version.size, one.mark(), place);
+                    copies.push(MovedCopy { table: one.table, from: one.from, entry });
                 }
                 Ok(())
             };
             let copied = copy().and_then(|()| frame.finish());
             copied.map_err(|error| write_error(writer, &error))?;
+            writer.unsynced_moves.append(&mut copies);
+            if writer.unsynced_moves.len() >= UNSYNCED_MOVES_MAX {
+                writer.sync().map_err(|error| write_error(writer, &error))?;
+            }
         }
         let mut catalog = self.catalog.write();
-        let active = catalog.segment_mut(writer.active.slot);
-        active.bytes = writer.active.end;
-        entries.iter().for_each(|entry| active.wrote(entry.size()));
-        for (one, entry) in moved.iter().zip(entries) {
-            catalog.put(one.table, entry);
+        catalog.segment_mut(writer.active.slot).bytes = writer.active.end;
+        if !self.planted.has(Bug::ForgetsWhereCopiesBelong) {
+            for one in moved {
+                catalog.wrote(writer.active.slot, one.table.0, one.seqno);
+            }
         }
         for one in dropped {
             catalog.remove_at(one.table, one.fingerprint, one.from);
@@ -291,39 +310,47 @@ impl Log {
         Ok(payload_bytes)
     }
 
-    /// Notes durably that the segment is gone, which makes what was moved durable as well, and
-    /// removes its files.
+    /// Makes what was moved durable, notes durably that the segment is gone, and removes its files.
     fn remove_victim(&self, victim: &Victim) -> Result<CompactionStep, StoreError> {
-        let (live, bytes) = {
-            let catalog = self.catalog.read();
-            let segment = catalog.segment(victim.slot);
-            (segment.live, segment.bytes)
-        };
-        if live > 0 {
-            self.catalog.write().segment_mut(victim.slot).is_damaged = true;
-            return Err(damaged(victim.id, 0, "the index has records that are not there, seen"));
-        }
+        let bytes = self.catalog.read().segment(victim.slot).bytes;
         let mut gone = Stored::control(Kind::RemoveSegment, Vbid(0), b"", b"");
         gone.record.seqno = Seqno(u64::from(victim.id));
-        if self.planted.has(Bug::RemovesBeforeTheSync) {
-            self.exclusive(|writer| {
+        let noted = self.exclusive(|writer| {
+            self.make_room(writer, gone.stored_bytes())?;
+            if self.planted.has(Bug::RemovesBeforeTheSync) {
+                writer.synced_moves.append(&mut writer.unsynced_moves);
+            } else if !writer.unsynced_moves.is_empty() {
+                writer.sync().map_err(|error| write_error(writer, &error))?;
+            }
+            self.show_moves(writer);
+            if self.catalog.read().segment(victim.slot).live > 0 {
+                return Ok(if writer.cuts == victim.cuts {
+                    Noted::NotAllFound
+                } else {
+                    Noted::Cut
+                });
+            }
+            if self.planted.has(Bug::RemovesBeforeTheSync) {
                 writer.write_controls(&[gone]).map_err(|error| write_error(writer, &error))?;
-                let mut catalog = self.catalog.write();
-                catalog.segment_mut(writer.active.slot).bytes = writer.active.end;
-                catalog.remove_segment(victim.slot);
-                Ok(())
-            })?;
-        } else {
-            self.control(
-                gone.stored_bytes(),
-                |_| vec![gone],
-                |_, _, catalog| {
-                    catalog.remove_segment(victim.slot);
-                },
-            )?;
+                self.catalog.write().segment_mut(writer.active.slot).bytes = writer.active.end;
+            } else {
+                self.write_and_sync(writer, &[gone])?;
+            }
+            self.catalog.write().remove_segment(victim.slot);
+            Ok(Noted::Gone)
+        })?;
+        match noted {
+            Noted::Gone => {
+                self.remove_files(victim.id);
+                Ok(CompactionStep::Removed { bytes })
+            }
+            // The next step begins anew with it, or with another one.
+            Noted::Cut => Ok(CompactionStep::Waiting),
+            Noted::NotAllFound => {
+                self.catalog.write().segment_mut(victim.slot).is_damaged = true;
+                Err(damaged(victim.id, 0, "the index has records that are not there, seen"))
+            }
         }
-        self.remove_files(victim.id);
-        Ok(CompactionStep::Removed { bytes })
     }
 
     /// Removes a segment's files. Files that stay are removed by the next opening.

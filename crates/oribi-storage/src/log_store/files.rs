@@ -1,8 +1,8 @@
 //! The seam between the log and the file system, and the real side of it.
 //!
 //! Owns: [`LogDirectory`] and [`LogFile`], everything that the log asks of a file system, and their
-//! implementation on real files. Invariant: nothing else in the log store touches a file, so that the
-//! simulated side (tests only) sees every step and can lose, tear and refuse each of them.
+//! implementation on real files. Invariant: nothing else in the log store touches a file, so that
+//! the simulated side (tests only) sees every step and can lose, tear and refuse each of them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
@@ -21,7 +21,7 @@ pub(super) trait LogDirectory: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
 
-    /// Removes a name; whoever has the file open can go on reading it.
+    /// Removes a name; readers that have the file open can go on reading it.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Makes creations and removals of names durable.
@@ -42,10 +42,10 @@ pub(super) trait LogFile: Send + Sync {
     /// Writes the parts one after the other, all of them or an error. One thread writes at a time.
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()>;
 
-    /// Makes the content and the length durable. After an error nobody knows what is.
+    /// Makes the content and the length durable. After an error it is unknown what is.
     fn sync(&self) -> io::Result<()>;
 
-    /// Cuts the file off at `bytes`.
+    /// Cuts the file off at `bytes`; the sync that follows makes it durable.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
 }
 
@@ -143,6 +143,8 @@ impl LogFile for RealFile {
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
+        self.0.set_len(bytes)?;
+        // A shorter length is metadata, which `sync_data` need not write.
+        self.0.sync_all()
     }
 }

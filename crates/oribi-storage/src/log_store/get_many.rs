@@ -1,9 +1,9 @@
 //! Look-ups of many keys at once, in the order in which their records lie.
 //!
-//! Owns: which of them are read together. The index has no lengths, so a read covers the beginning of
-//! each record and is repeated for the rest of a longer one. Invariants: each key is answered once;
-//! the catalog's lock is held for a few dozen keys at a time and never while the disk is read.
-//! Callers: background fetches, which come in batches.
+//! Owns: which of them are read together. The index has no lengths, so a read covers the beginning
+//! of each record and is repeated for the rest of a longer one. Invariants: each key is answered
+//! once; the catalog's lock is held for a few dozen keys at a time and never while the disk is
+//! read. Callers: background fetches, which come in batches.
 
 use std::collections::BTreeMap;
 

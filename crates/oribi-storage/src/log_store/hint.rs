@@ -90,6 +90,15 @@ impl Hint {
         self.entries.extend_from_slice(&entry);
     }
 
+    /// Forgets what stands from `end` on in the segment. Entries are in the order of their offsets.
+    pub(super) fn cut_off(&mut self, end: u64) {
+        let unit = |entry: &[u8]| u64::from(u32::from_le_bytes(take(entry, HINT_UNIT_AT)));
+        let mut entries = self.entries.rchunks_exact(HINT_ENTRY_BYTES);
+        let is_cut = |entry: &&[u8]| unit(entry) * UNIT_BYTES >= end;
+        let cut = entries.by_ref().take_while(is_cut).count();
+        self.entries.truncate(self.entries.len() - cut * HINT_ENTRY_BYTES);
+    }
+
     /// The header that stands before [`Hint::entries`].
     pub(super) fn header(&self, segment: u32, bytes: u64, seed: u64) -> [u8; HINT_HEADER_BYTES] {
         let mut header = [0; HINT_HEADER_BYTES];

@@ -1,10 +1,10 @@
 //! The table from keys to places in the log: one for each collection of each vbucket.
 //!
 //! Owns: [`Table`], an ordered array with gaps (linear probing in which entries stay sorted by
-//! fingerprint). Sixteen bytes an entry: 82 bits of a keyed hash, what the record is, and its place.
-//! A table is filled to at most nine tenths and grows by an eighth, so an entry costs 18 to 20
-//! bytes once a table has a few hundred of them. Growing is one pass in order of memory, because
-//! the order of entries does not depend on the capacity.
+//! fingerprint). Sixteen bytes an entry: 77 bits of a keyed hash, the record's class of length,
+//! what it is, and its place. A table is filled to at most nine tenths and grows by an eighth, so
+//! an entry costs 18 to 20 bytes once a table has a few hundred of them. Growing is one pass in
+//! order of memory, because the order of entries does not depend on the capacity.
 //!
 //! **Keys are not in the index**, so two keys with the same fingerprint would be taken for one.
 //! Among `n` keys of a table a new one meets that with a chance of `n / 2^77`: for 16 million keys
@@ -49,8 +49,8 @@ impl Fingerprint {
     }
 }
 
-/// About how long a record is: a class of lengths, two for each power of two from 64 bytes to 4 MiB.
-/// Good enough to know how much of a segment still counts, whatever mix of lengths it has.
+/// About how long a record is: a class of lengths, two for each power of two from 64 bytes to 4
+/// MiB. Good enough to know how much of a segment still counts, whatever mix of lengths it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size(u8);
 
@@ -91,7 +91,7 @@ pub(super) enum Mark {
     Document,
     /// A tombstone.
     Tombstone,
-    /// A purged tombstone, which nobody is shown.
+    /// A purged tombstone, which readers are not shown.
     Purged,
 }
 

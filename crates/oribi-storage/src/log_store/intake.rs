@@ -1,9 +1,9 @@
 //! Versions of one segment on their way into the catalog, table by table.
 //!
-//! Owns: the sorting of an opening's versions by table. One look-up of a table for many versions, and
-//! loads of the places in it that do not wait for each other, make an opening several times
-//! faster than one version at a time. Invariant: versions of one key keep their order, and everything of a
-//! segment is in the catalog before anything of the next one. Callers: opening.
+//! Owns: the sorting of an opening's versions by table. One look-up of a table for many versions,
+//! and loads of the places in it that do not wait for each other, make an opening several times
+//! faster than one version at a time. Invariant: versions of one key keep their order, and
+//! everything of a segment is in the catalog before anything of the next one. Callers: opening.
 
 use std::collections::BTreeMap;
 

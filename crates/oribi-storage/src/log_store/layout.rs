@@ -1,9 +1,9 @@
 //! Segments, frames and records as they are on disk. The tables of `docs/storage-format.md` say the
 //! same, and a test compares the two.
 //!
-//! Owns: offsets, magics, checksums and the kinds of records. Invariants: numbers are little-endian;
-//! every record begins at a multiple of [`UNIT_BYTES`]; whatever bytes come in, decoding answers a
-//! record or what is wrong with it and never panics. It does no I/O.
+//! Owns: offsets, magics, checksums and the kinds of records. Invariants: numbers are
+//! little-endian; every record begins at a multiple of [`UNIT_BYTES`]; whatever bytes come in,
+//! decoding answers a record or what is wrong with it and never panics. It does no I/O.
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno, Vbid};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -56,8 +56,12 @@ pub(super) const RECORD_VBID_AT: usize = 6;
 pub(super) const RECORD_KIND_AT: usize = 8;
 /// Offset of the datatype.
 pub(super) const RECORD_DATATYPE_AT: usize = 9;
-/// Offset of two bytes that are zero.
-pub(super) const RECORD_RESERVED_AT: usize = 10;
+/// Offset of bits that say more about the kind, see [`RECORD_EXPIRED`].
+pub(super) const RECORD_BITS_AT: usize = 10;
+/// Expiry made the tombstone. Set for tombstones only, purged ones included.
+pub(super) const RECORD_EXPIRED: u8 = 1;
+/// Offset of a byte that is zero.
+pub(super) const RECORD_RESERVED_AT: usize = 11;
 /// Offset of the collection, u32.
 pub(super) const RECORD_COLLECTION_AT: usize = 12;
 /// Offset of the flags, u32.
@@ -101,7 +105,7 @@ pub(super) enum Kind {
     Document = 1,
     /// The tombstone of one.
     Tombstone = 2,
-    /// A tombstone that nobody is shown any more, kept because older versions are still on disk.
+    /// A purged tombstone, kept because older versions are still on disk.
     PurgedTombstone = 3,
     /// A vbucket's state, in the value.
     State = 4,
@@ -155,6 +159,7 @@ pub(super) struct Stored<'a> {
 impl<'a> Stored<'a> {
     /// A version of a document that is written to segment `origin` for the first time.
     pub(super) fn version(vbid: Vbid, origin: u32, record: Record<'a>) -> Stored<'a> {
+        debug_assert!(record.deleted || !record.expired, "expiry makes tombstones only");
         let kind = if record.deleted { Kind::Tombstone } else { Kind::Document };
         Stored { kind, vbid, origin, record }
     }
@@ -171,6 +176,7 @@ impl<'a> Stored<'a> {
             expiry: 0,
             datatype: Datatype::RAW,
             deleted: false,
+            expired: false,
         };
         Stored { kind, vbid, origin: 0, record }
     }
@@ -190,6 +196,7 @@ impl<'a> Stored<'a> {
         put(&mut head, RECORD_VBID_AT, self.vbid.0.to_le_bytes());
         head[RECORD_KIND_AT] = self.kind as u8;
         head[RECORD_DATATYPE_AT] = record.datatype.0;
+        head[RECORD_BITS_AT] = if record.expired { RECORD_EXPIRED } else { 0 };
         put(&mut head, RECORD_COLLECTION_AT, record.key.collection.0.to_le_bytes());
         put(&mut head, RECORD_FLAGS_AT, record.flags.to_le_bytes());
         put(&mut head, RECORD_EXPIRY_AT, record.expiry.to_le_bytes());
@@ -249,12 +256,14 @@ pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'stat
     };
     let checksum = u32::from_le_bytes(take(head, RECORD_CHECKSUM_AT));
     let vbid = Vbid(u16::from_le_bytes(take(head, RECORD_VBID_AT)));
-    let reserved: [u8; 2] = take(head, RECORD_RESERVED_AT);
-    let (Some(kind), true) =
-        (Kind::of(head[RECORD_KIND_AT]), vbid.0 < VBUCKETS_MAX && reserved == [0; 2])
-    else {
-        return Err("a record that this version does not write");
-    };
+    let unknown = Err("a record that this version does not write");
+    let Some(kind) = Kind::of(head[RECORD_KIND_AT]) else { return unknown };
+    let deleted = matches!(kind, Kind::Tombstone | Kind::PurgedTombstone);
+    let expired = head[RECORD_BITS_AT] == RECORD_EXPIRED;
+    let is_known = if expired { deleted } else { head[RECORD_BITS_AT] == 0 };
+    if !is_known || head[RECORD_RESERVED_AT] != 0 || vbid.0 >= VBUCKETS_MAX {
+        return unknown;
+    }
     let collection = CollectionId(u32::from_le_bytes(take(head, RECORD_COLLECTION_AT)));
     let record = Record {
         key: DocKey { collection, key },
@@ -265,7 +274,8 @@ pub(super) fn decode_unchecked(bytes: &[u8]) -> Result<(Stored<'_>, u32), &'stat
         flags: u32::from_le_bytes(take(head, RECORD_FLAGS_AT)),
         expiry: u32::from_le_bytes(take(head, RECORD_EXPIRY_AT)),
         datatype: Datatype(head[RECORD_DATATYPE_AT]),
-        deleted: matches!(kind, Kind::Tombstone | Kind::PurgedTombstone),
+        deleted,
+        expired,
     };
     let origin = u32::from_le_bytes(take(head, RECORD_ORIGIN_AT));
     Ok((Stored { kind, vbid, origin, record }, checksum))

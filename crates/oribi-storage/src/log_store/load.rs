@@ -1,10 +1,10 @@
 //! Loading everything: all records as they lie, in stretches that threads take in turn.
 //!
 //! Owns: the split into stretches. The places of all records are collected first (four bytes a
-//! record), so nothing is looked up while reading, and what does not count is neither checked nor, where there is
-//! much of it in a row, read. Stretches come from the end of the log to its beginning, so what was
-//! written last comes first, but for what compaction has moved. Invariant: every record is
-//! checked before it is shown. Callers: warmup.
+//! record), so reading looks nothing up. Garbage is not checked, and long runs of it are not read.
+//! Stretches come from the end of the log to its beginning, so the newest records come first,
+//! except those that compaction has moved. Invariant: every record is checked before it is shown.
+//! Caller: warmup.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use super::layout::UNIT_BYTES;
 use super::log::Log;
 use super::window::Window;
 use crate::counters::ReadCount;
-use crate::load_plan::Part;
 use crate::{LoadPart, LoadPlan, LoadVisitor, StoreError};
 
 /// Length of a stretch: some hundredths of a second of work for one thread, so that several end at
@@ -28,13 +27,13 @@ const STRETCH_BYTES: u64 = 8 << 20;
 const LOAD_BYTES: u64 = 512 << 10;
 
 /// Some records of one segment, by place in no order.
-pub(crate) struct Stretch {
+pub(super) struct Stretch {
     segment: Arc<Segment>,
     units: Vec<u32>,
 }
 
 impl Log {
-    /// Splits everything that is shown. Takes the catalog a table at a time, so that nobody waits
+    /// Splits everything that is shown. Takes the catalog a table at a time, so that no one waits
     /// for all of it; no segment goes meanwhile.
     pub(super) fn plan_load(&self) -> LoadPlan {
         let _nothing_moves = self.moves.read();
@@ -61,7 +60,7 @@ impl Log {
             let of_slot = units.remove(&slot).unwrap_or_default();
             for units in of_slot.into_iter().rev().filter(|units| !units.is_empty()) {
                 let segment = Arc::clone(&segment);
-                parts.push(LoadPart(Part::Stretch(Stretch { segment, units })));
+                parts.push(LoadPart::own(Box::new(Stretch { segment, units })));
             }
         }
         let records_estimate = records.values().sum();

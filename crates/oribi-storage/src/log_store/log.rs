@@ -1,9 +1,9 @@
 //! The log at work: commits and removals, each one frame, one sync, and then the catalog.
 //!
-//! Owns: the order of these three, the lock under which one thread writes, and the memory of a
-//! failure. Invariants: the catalog learns of a frame only after the frame was synced, so nobody is
-//! shown what may be lost; after the first failed write or sync every later write is refused.
-//! Callers: [`super::LogStore`] and the tests, which open a log on simulated files.
+//! Owns: the order of these three, and the lock under which one thread writes. Invariants: the
+//! catalog learns of a frame only after its sync, so readers never see what may be lost; after a
+//! failed write or sync nothing is written before `recovery.rs` has cut it off. Callers:
+//! [`super::LogStore`] and the tests, which open a log on simulated files.
 
 use std::io;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bounds::{Bounds, Position};
 use super::catalog::{Catalog, TableKey};
-use super::compaction::Compaction;
 use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Mark, Place};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
+use super::options::LogOptions;
 use super::planted::{Bug, Planted};
-use super::writer::{Writer, frame_bytes, segment_name};
-use super::{LogOptions, LogSizes};
+use super::victim::Compaction;
+use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
 use crate::counters::Counters;
 use crate::state_layout::{assert_fits, encode_state};
-use crate::{StoreError, VbBatch};
+use crate::{StoreError, VbBatch, VbucketState};
 
 /// An open log.
 pub(super) struct Log {
@@ -34,7 +34,26 @@ pub(super) struct Log {
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) counters: Counters,
+    /// Opening found the end that closing writes, and nothing behind it.
+    pub(super) ended_in_order: bool,
     pub(super) planted: Planted,
+}
+
+/// What a log store keeps in memory and on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogSizes {
+    /// Keys in the index, tombstones included.
+    pub keys: u64,
+    /// Of these, purged tombstones.
+    pub purged_tombstones: u64,
+    /// Bytes allocated for the index.
+    pub index_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of all segments.
+    pub log_bytes: u64,
+    /// Of these, garbage, estimated from the number of records.
+    pub garbage_bytes: u64,
 }
 
 /// Segments into which the live part of a log is divided at least, as long as they are not shorter
@@ -55,11 +74,10 @@ impl Log {
         if batches.is_empty() {
             return self.counters.commit(batches, Ok(()));
         }
-        let states: Vec<Vec<u8>> = batches.iter().map(|batch| encode_state(&batch.state)).collect();
-        let committed = payload_of(batches, &states).and_then(|(payload_bytes, records)| {
+        let committed = payload_of(batches).and_then(|(payload_bytes, records)| {
             self.exclusive(|writer| {
                 self.make_room(writer, payload_bytes)?;
-                self.write_batches(writer, batches, &states, payload_bytes, records)
+                self.write_batches(writer, batches, payload_bytes, records)
                     .map_err(|error| write_error(writer, &error))
             })
         });
@@ -70,16 +88,16 @@ impl Log {
         &self,
         writer: &mut Writer,
         batches: &[VbBatch<'_>],
-        states: &[Vec<u8>],
         payload_bytes: u64,
         records: u32,
     ) -> io::Result<()> {
+        let states = self.states_after(batches);
         let versions = batches.iter().map(|batch| batch.records.len()).sum();
         let mut entries: Vec<Entry> = Vec::with_capacity(versions);
         let mut groups: Vec<Group> = Vec::with_capacity(batches.len());
         let (seed, slot, origin) = (writer.seed, writer.active.slot, writer.active.id);
         let mut frame = writer.frame(payload_bytes, records);
-        for (batch, state) in batches.iter().zip(states) {
+        for (batch, state) in batches.iter().zip(&states) {
             for record in &batch.records {
                 let table = (batch.vbid, record.key.collection);
                 if groups.last().is_none_or(|group| group.table != table) {
@@ -93,7 +111,7 @@ impl Log {
                 let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
                 entries.push(Entry::new(fingerprint, version.size, mark, Place::at(slot, offset)));
             }
-            frame.push(&Stored::control(Kind::State, batch.vbid, b"", state))?;
+            frame.push(&Stored::control(Kind::State, batch.vbid, b"", &encode_state(state)))?;
         }
         frame.finish()?;
         if self.planted.has(Bug::ShowsBeforeTheSync) {
@@ -102,10 +120,23 @@ impl Log {
         writer.sync()?;
         self.apply(writer, &entries, &groups);
         let mut catalog = self.catalog.write();
-        for batch in batches {
-            catalog.states.insert(batch.vbid, batch.state.clone());
+        for (batch, state) in batches.iter().zip(states) {
+            let seqnos = batch.records.iter().map(|record| record.seqno);
+            seqnos.for_each(|seqno| catalog.wrote(slot, batch.vbid, seqno));
+            catalog.states.insert(batch.vbid, state);
         }
         Ok(())
+    }
+
+    /// The batches' states, with the purges that their senders did not know of. The caller is the
+    /// only writer, so none comes meanwhile.
+    fn states_after(&self, batches: &[VbBatch<'_>]) -> Vec<VbucketState> {
+        let catalog = self.catalog.read();
+        let known = |batch: &VbBatch<'_>| match self.planted.has(Bug::TakesPurgesBack) {
+            true => batch.state.clone(),
+            false => batch.state.knowing_purges_of(catalog.states.get(&batch.vbid)),
+        };
+        batches.iter().map(known).collect()
     }
 
     /// Shows readers what was just synced, group by group, so that none of them waits for all.
@@ -137,28 +168,27 @@ impl Log {
         Ok(())
     }
 
-    /// Runs `work` as the only writer. Its failure is the last thing that is written.
+    /// Runs `work` as the only writer, after a recovery if the last one failed.
     pub(super) fn exclusive<T>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut writer = self.writer.lock();
-        if let Some(text) = &writer.failure
-            && !self.planted.has(Bug::WritesAfterAFailure)
-        {
-            return Err(StoreError::Poisoned(text.clone()));
+        if !self.planted.has(Bug::WritesAfterAFailure) {
+            self.recover(&mut writer)?;
         }
         // Stays when `work` panics half-way through a frame.
-        writer.failure = Some("a write panicked".into());
+        writer.failure = Some(WriteFailure::Panicked);
         let outcome = work(&mut writer);
         writer.failure = match &outcome {
             Ok(_) => None,
             Err(error) => {
-                tracing::error!(%error, "the store refuses writes until it is reopened");
-                Some(error.to_string())
+                tracing::error!(%error, "a write failed; the store cuts it off before the next write");
+                Some(WriteFailure::Io(error.to_string()))
             }
         };
-        // Compaction takes the lock again and again; whoever waits gets it first.
+        self.show_moves(&mut writer);
+        // Compaction takes the lock again and again; a waiting writer gets it first.
         MutexGuard::unlock_fair(writer);
         outcome
     }
@@ -229,29 +259,28 @@ impl Log {
         })
     }
 
-    /// Says durably that the last commit was synced, so that damage to it while nobody has the store
-    /// open is told from a commit that was cut off. A store that was not closed lacks this.
-    pub(super) fn close(&self) {
+    /// Says durably that the last commit was synced, so that damage to it while nobody has the
+    /// store open is told from a commit that was cut off. A store that was not closed lacks this.
+    pub(super) fn close(&self) -> Result<(), StoreError> {
         let is_needed = {
             let writer = self.writer.lock();
             // A log that ends with an empty frame was closed or just opened.
-            writer.failure.is_none() && !writer.is_closed
+            writer.failure.is_some() || !writer.is_closed
         };
-        if is_needed && let Err(error) = self.control(0, |_| Vec::new(), |_, _, _| {}) {
-            tracing::warn!(%error, "the store could not note that it was closed");
-        }
+        if is_needed { self.control(0, |_| Vec::new(), |_, _, _| {}) } else { Ok(()) }
     }
 }
 
 /// Length of the frame's content and number of its records, when the layout can hold them.
-fn payload_of(batches: &[VbBatch<'_>], states: &[Vec<u8>]) -> Result<(u64, u32), StoreError> {
+fn payload_of(batches: &[VbBatch<'_>]) -> Result<(u64, u32), StoreError> {
     let (mut payload_bytes, mut records) = (0, 0);
-    for (batch, state) in batches.iter().zip(states) {
+    for batch in batches {
         for record in &batch.records {
             check_lengths(record.key.key, record.value)?;
             payload_bytes += Stored::version(batch.vbid, 0, *record).stored_bytes();
         }
-        payload_bytes += Stored::control(Kind::State, batch.vbid, b"", state).stored_bytes();
+        let state = encode_state(&batch.state);
+        payload_bytes += Stored::control(Kind::State, batch.vbid, b"", &state).stored_bytes();
         records += batch.records.len() + 1;
     }
     let records = u32::try_from(records).ok();
@@ -268,9 +297,4 @@ pub(super) fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), StoreError> 
     }
     let text = format!("a record of {} and {} bytes is too long", key.len(), value.len());
     Err(StoreError::Io(text))
-}
-
-/// A write or sync of the active segment failed.
-pub(super) fn write_error(writer: &Writer, error: &io::Error) -> StoreError {
-    StoreError::Io(format!("{}: {error}", segment_name(writer.active.id)))
 }

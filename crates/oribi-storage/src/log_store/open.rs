@@ -1,18 +1,18 @@
-//! Opening: finds out what the log says, mends what a crash left, and builds the catalog.
+//! Opening: reads what the log says, repairs what a crash left, and builds the catalog.
 //!
-//! Owns: the order of an opening. The newest segment comes first, because it says which segments
-//! there are and what is gone; the others follow in the order in which they were written, by index
-//! file where there is a good one. Invariants: nothing is changed on disk before everything was
-//! read and found sound; a cut-off tail is removed durably before anything is written behind it;
-//! frames that are not known to be synced are written once more and synced before they are relied
-//! on, because pages that a failed sync left in memory look sound and may never reach the disk.
+//! Owns: the order of an opening. The newest segment comes first, because it lists the segments and
+//! the bounds; the others follow in the order in which they were written, by index file where there
+//! is a good one. Invariants:
+//! - nothing is changed on disk before everything was read and found sound;
+//! - a torn tail is removed durably before anything is written behind it;
+//! - frames that are not known to be synced are written once more and synced before they are relied
+//!   on, because pages that a failed sync left in memory look sound and may never reach the disk.
 
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::LogOptions;
 use super::bounds::Bounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
@@ -21,6 +21,7 @@ use super::intake::Intake;
 use super::layout::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
 use super::log::Log;
 use super::newest::{Newest, NewestFault, read_newest};
+use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
@@ -81,12 +82,13 @@ impl Opening<'_> {
         let mut writer = self.writer(random_seed(), active, Bounds::default(), 0);
         let catalog = RwLock::new(Catalog::new(writer.seed));
         writer.begin_segment(&catalog).map_err(|error| system_error(&error))?;
-        Ok(self.log(writer, catalog))
+        Ok(self.log(writer, catalog, true))
     }
 
     fn recover(self) -> Result<Log, StoreError> {
         let newest = self.newest()?;
-        // Whatever is not listed is removed, so a list without the segment that it is in is no list.
+        // Whatever is not listed is removed, so a list without the segment that it is in is no
+        // list.
         if !newest.segments.contains_key(&newest.id) {
             return Err(damaged(newest.id, SEGMENT_HEADER_BYTES as u64, "an impossible root"));
         }
@@ -109,14 +111,14 @@ impl Opening<'_> {
             intake.take(version);
         }
         intake.finish();
-        self.mend(&newest).map_err(|error| system_error(&error))?;
+        let has_tail = self.mend(&newest).map_err(|error| system_error(&error))?;
         let file = Arc::clone(&newest.file);
         let (id, end) = (newest.id, newest.end);
-        let active = Active { id, slot, file, end, root_end: 0, hint };
+        let active = Active::found(id, slot, file, end, hint);
         let mut writer =
             self.writer(newest.seed, active, newest.bounds.clone(), newest.last_number);
         writer.is_closed = newest.is_closed;
-        let log = self.log(writer, RwLock::new(catalog));
+        let log = self.log(writer, RwLock::new(catalog), newest.is_closed && !has_tail);
         if !newest.skipped.is_empty() {
             to_evacuate.push(newest.id);
         }
@@ -181,7 +183,10 @@ impl Opening<'_> {
             if !self.options.accepts_damage {
                 return Err(StoreError::Corrupt(format!("{name} is missing")));
             }
-            tracing::warn!(name, "a segment is missing; opened as told without it");
+            tracing::warn!(
+                name,
+                "a segment is missing; opened without it, because damage is accepted"
+            );
             return Ok(true);
         }
         let file = self.directory.open(&name).map_err(|error| system_error(&error))?;
@@ -256,7 +261,12 @@ impl Opening<'_> {
                     }
                 }
                 Err(ReadFault::Bad { offset, what }) if self.options.accepts_damage => {
-                    tracing::warn!(segment = id, offset, what, "damage; opened as told without it");
+                    tracing::warn!(
+                        segment = id,
+                        offset,
+                        what,
+                        "damaged bytes; opened without them, because damage is accepted"
+                    );
                     is_damaged = true;
                     versions.clear();
                     let next = reader.find_frame(offset + 1);
@@ -270,8 +280,9 @@ impl Opening<'_> {
         }
     }
 
-    /// Makes the disk say what was read: no tail, nothing uncertain, no files that are gone.
-    fn mend(&self, newest: &Newest) -> io::Result<()> {
+    /// Makes the disk say what was read: no tail, nothing uncertain, no files that are gone. True
+    /// when there was a tail.
+    fn mend(&self, newest: &Newest) -> io::Result<bool> {
         let file = &newest.file;
         let bytes = file.bytes()?;
         if bytes > newest.end {
@@ -304,7 +315,8 @@ impl Opening<'_> {
                 self.directory.remove(name)?;
             }
         }
-        self.directory.sync()
+        self.directory.sync()?;
+        Ok(bytes > newest.end)
     }
 
     fn writer(&self, seed: u64, active: Active, bounds: Bounds, last_number: u64) -> Writer {
@@ -317,12 +329,16 @@ impl Opening<'_> {
             bounds,
             is_closed: true,
             failure: None,
+            unfinished: None,
+            cuts: 0,
+            unsynced_moves: Vec::new(),
+            synced_moves: Vec::new(),
             staging: Vec::new(),
             planted: self.planted,
         }
     }
 
-    fn log(self, writer: Writer, catalog: RwLock<Catalog>) -> Log {
+    fn log(self, writer: Writer, catalog: RwLock<Catalog>, ended_in_order: bool) -> Log {
         Log {
             options: self.options.clone(),
             directory: self.directory,
@@ -331,6 +347,7 @@ impl Opening<'_> {
             moves: RwLock::new(()),
             compaction: Mutex::default(),
             counters: Counters::default(),
+            ended_in_order,
             planted: self.planted,
         }
     }

@@ -1,8 +1,8 @@
 //! Bugs that tests plant to prove that the suite finds them. Outside of tests there are none.
 //!
-//! Owns: the switch. A store is made with at most one bug; the places that would have it ask for it
-//! by name, and without tests (and the feature `testing`, with which the tests of the engine build this
-//! crate) the answer is known when compiling.
+//! Owns: the switch. A store is made with at most one bug, and the places that would have it ask
+//! for it by name. Without tests, and without the feature `testing` (for the engine's tests), the
+//! answer is a constant.
 
 /// What a store under test does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,8 +26,20 @@ pub enum Bug {
     DropsTombstonesEarly,
     /// After a failure the store goes on writing.
     WritesAfterAFailure,
+    /// After a failed sync the store relies on what it can still read.
+    TrustsAFailedSync,
+    /// A segment that was not finished stays, and the one before it goes on.
+    KeepsUnfinishedSegments,
+    /// Readers are pointed at copies of compaction that may be cut off.
+    ShowsCopiesBeforeTheSync,
     /// What was read back at opening is not written again before it is relied on.
     TrustsTheTail,
+    /// Scans by seqno are not told which seqnos compaction has moved to a segment.
+    ForgetsWhereCopiesBelong,
+    /// A commit whose sender knew of no purge takes its seqno back.
+    TakesPurgesBack,
+    /// Tombstones are purged before the purge seqno is durable.
+    PurgesBeforeItSaysSo,
     /// Compaction moves versions that were superseded meanwhile.
     MovesWithoutLooking,
 }

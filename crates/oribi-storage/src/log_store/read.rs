@@ -1,12 +1,12 @@
 //! Reading documents back: one by key, or a vbucket in order.
 //!
 //! Owns: what a reader is shown. Invariants: every record is checked before it is shown; a reader
-//! works on a copy of the entries or segments that it began with, whose files stay readable for it even
-//! when compaction removes their names; purged tombstones are never shown.
+//! works on a copy of the entries or segments that it began with, whose files stay readable for it
+//! even when compaction removes their names; purged tombstones are never shown.
 
 use std::io;
 
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{CollectionId, DocKey, Vbid};
 
 use super::catalog::{Catalog, Segment};
 use super::index::{Entry, Mark, Place};
@@ -134,8 +134,8 @@ impl Log {
         Ok(is_it)
     }
 
-    /// Reads the vbucket twice: once for the keys, which it sorts in memory (16 bytes and the key for
-    /// each), then each document. Who needs no order loads.
+    /// Reads the vbucket twice: once for the keys, which it sorts in memory (16 bytes and the key
+    /// for each), then each document. Who needs no order loads.
     pub(super) fn scan_keys(
         &self,
         vbid: Vbid,
@@ -182,33 +182,6 @@ impl Log {
             });
             let places = order.iter().map(|(_, _, _, place)| *place);
             visit_places(view, places, &mut count, visit)
-        };
-        let result = scan();
-        self.counters.read(&count, result)
-    }
-
-    /// Reads the vbucket once for its seqnos and then each document in range: the index has no
-    /// seqnos.
-    pub(super) fn scan_seqnos(
-        &self,
-        vbid: Vbid,
-        from: Seqno,
-        to: Seqno,
-        visit: &mut RecordVisitor<'_>,
-    ) -> Result<(), StoreError> {
-        let view = View::of(&self.catalog.read(), vbid, None);
-        let mut count = ReadCount::default();
-        let mut scan = || {
-            let mut order: Vec<(Seqno, Place)> = Vec::new();
-            let mut buffer = Vec::new();
-            for (_, entry) in &view.entries {
-                let seqno = view.read(entry.place(), &mut buffer)?.record.seqno;
-                if from <= seqno && seqno <= to {
-                    order.push((seqno, entry.place()));
-                }
-            }
-            order.sort_unstable();
-            visit_places(&view, order.iter().map(|(_, place)| *place), &mut count, visit)
         };
         let result = scan();
         self.counters.read(&count, result)

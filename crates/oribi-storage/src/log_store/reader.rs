@@ -1,9 +1,9 @@
 //! Walks through a segment from beginning to end.
 //!
-//! Owns: the read-ahead buffer and every check of what is read. Invariants: a length is compared with
-//! what is left of its frame or file before it is used; a record is shown only after its checksum
-//! was right, unless the caller has said that it checks the few that it needs; reading stops at the first thing that is wrong and says where. It allocates per segment
-//! and for records larger than the buffer, never per record.
+//! Owns: the read-ahead buffer and every check of what is read. Invariants: a length is compared
+//! with the rest of its frame or file before it is used; a record is shown only after its checksum
+//! was right, unless the caller checks the few that it needs; reading stops at the first damage and
+//! says where. It allocates per segment and for records larger than the buffer, never per record.
 //! Callers: opening, warmup and compaction.
 
 use std::io;

@@ -1,8 +1,9 @@
 //! Taking records away, and local documents: each one small frame.
 //!
 //! Owns: what a removal writes. Nothing is overwritten: a dropped vbucket, a purged collection and
-//! purged tombstones are bounds (see `bounds.rs`), whatever they cover. Space comes back when segments
-//! are compacted. Invariant: a bound is set for exactly what the catalog shows as gone afterwards.
+//! purged tombstones are bounds (see `bounds.rs`), whatever they cover. Space comes back when
+//! segments are compacted. Invariant: a bound is set for exactly what the catalog shows as gone
+//! afterwards; the bound of a purge of tombstones and the purge seqno are one frame.
 
 use oribi_types::{CollectionId, Seqno, Vbid};
 
@@ -11,8 +12,9 @@ use super::catalog::{Catalog, Segment, TableKey};
 use super::index::{Entry, Mark};
 use super::layout::{Kind, Stored};
 use super::log::{Log, check_lengths};
+use super::planted::Bug;
 use super::read::read_record;
-use super::writer::bound_record;
+use super::writer::{bound_record, write_error};
 use crate::StoreError;
 use crate::state_layout::encode_state;
 
@@ -103,7 +105,13 @@ impl Log {
         purge_before: u32,
     ) -> Result<Option<Seqno>, StoreError> {
         let _none_moves = self.moves.read();
-        let position = self.writer.lock().position();
+        // Copies that are shown later would take the tombstones from where the search finds them.
+        let position = self.exclusive(|writer| {
+            if !writer.unsynced_moves.is_empty() {
+                writer.sync().map_err(|error| write_error(writer, &error))?;
+            }
+            Ok(writer.position())
+        })?;
         let mut candidates = self.old_tombstones(vbid, purge_before)?;
         if candidates.is_empty() {
             return Ok(None);
@@ -127,7 +135,12 @@ impl Log {
                 encoded = encode_state(state);
                 records.push(Stored::control(Kind::State, vbid, b"", &encoded));
             }
-            self.write_and_sync(writer, &records)?;
+            if self.planted.has(Bug::PurgesBeforeItSaysSo) {
+                self.write_and_sync(writer, &records[..1])?;
+                self.write_and_sync(writer, &records[1..])?;
+            } else {
+                self.write_and_sync(writer, &records)?;
+            }
             writer.bounds.purge_tombstones(vbid, TombstonePurge { purge_before, position });
             let mut catalog = self.catalog.write();
             candidates.iter().for_each(|candidate| candidate.purge(&mut catalog));

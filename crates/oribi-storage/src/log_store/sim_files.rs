@@ -1,9 +1,9 @@
 //! Files in memory that lose, tear and refuse what a test wants lost, torn and refused.
 //!
-//! Owns: what a file system may do when power goes: of everything that was not synced any part may be
-//! there, by sectors, in any order; names that were not synced may be there or not. A failed sync
-//! forgets what it should have written: it can still be read, is no longer written by a later sync,
-//! and is gone after a crash, as Linux does it. The bytes outlive the store that is crashed.
+//! Owns: what a file system may do when power goes: of everything that was not synced any part may
+//! be there, by sectors, in any order; names that were not synced may be there or not. A failed
+//! sync forgets what it should have written: it can still be read, is no longer written by a later
+//! sync, and is gone after a crash, as Linux does it. The bytes outlive the store that is crashed.
 //! Callers: tests of this crate and, through [`crate::testing`], of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,9 +171,21 @@ impl SimDirectory {
         state.trouble = Some((state.steps + after, trouble));
     }
 
+    /// True while planned trouble has not come.
+    pub fn is_trouble_ahead(&self) -> bool {
+        self.state.lock().trouble.is_some()
+    }
+
     /// From now on nothing works until [`SimDirectory::restart`].
     pub fn power_off(&self) {
         self.state.lock().is_off = true;
+    }
+
+    /// Everything works again, and nothing is lost: it was only the process that died.
+    pub fn resume(&self) {
+        let mut state = self.state.lock();
+        state.is_off = false;
+        self.heal_in(&mut state);
     }
 
     /// True while the power is off.
@@ -362,7 +374,13 @@ impl LogFile for SimFile {
             return Ok(());
         }
         if !state.is_off {
-            content.dirty.clear();
+            // Nothing or some of it was written, and what was not looks as if it were.
+            let written_of = [0, 2][state.random.below(2) as usize];
+            for sector in std::mem::take(&mut content.dirty) {
+                if state.random.below(4) < written_of {
+                    content.write_back(sector);
+                }
+            }
         }
         Err(failed())
     }

@@ -3,6 +3,8 @@
 mod conformance;
 mod crash;
 mod damage;
+mod directory;
 mod driver;
 mod parts;
+mod scans;
 mod space;

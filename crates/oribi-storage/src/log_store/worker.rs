@@ -1,9 +1,9 @@
 //! The thread that compacts, and how it keeps out of the way of commits.
 //!
-//! Owns: the thread and its pace. It begins some way before garbage reaches its limit, works a slice at
-//! a time, and rests as long as a slice took; the nearer the limit is, the less it rests. When
-//! garbage is over the limit nevertheless, commits do slices themselves, as much as they write, so
-//! the log stays bounded. Dropping the worker ends the thread.
+//! Owns: the thread and its pace. It begins some way before garbage reaches its limit, works a
+//! slice at a time, and rests as long as a slice took; the nearer the limit is, the less it rests.
+//! When garbage is over the limit nevertheless, commits do slices themselves, as much as they
+//! write, so the log stays bounded. Dropping the worker ends the thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,6 +21,8 @@ const URGENT_PERCENT: u64 = 5;
 const HELP_FACTOR: u64 = 2;
 /// Slices that one commit does at most.
 const SLICES_PER_COMMIT: u64 = 16;
+/// Pause after a step that failed.
+const RETRY: Duration = Duration::from_secs(5);
 /// Longest rest, and how long a step waits for a reader.
 const REST_MAX: Duration = Duration::from_millis(20);
 
@@ -39,20 +41,29 @@ struct Shared {
 /// A running compaction thread.
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Worker {
     pub(super) fn start(log: Arc<Log>) -> Worker {
         let shared = Arc::new(Shared { log, signal: Mutex::default(), changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
-        let spawned = std::thread::Builder::new()
-            .name("log-compaction".into())
-            .spawn(move || of_thread.run());
+        let spawned = oribi_supervisor::spawn("log-compaction", move || of_thread.run());
         if let Err(error) = &spawned {
             tracing::error!(%error, "no thread for compaction; commits do its work");
         }
-        Worker { shared, thread: spawned.ok() }
+        Worker { shared, thread: Mutex::new(spawned.ok()) }
+    }
+
+    /// Ends the thread. Commits do its work from now on.
+    pub(super) fn stop(&self) {
+        self.shared.signal.lock().is_stopped = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the compaction thread panicked");
+        }
     }
 
     /// Calls the thread when there is work, and helps when there is too much of it.
@@ -68,13 +79,13 @@ impl Worker {
             self.shared.changed.notify_one();
         }
         drop(signal);
-        if garbage >= limit || self.thread.is_none() {
+        if garbage >= limit || self.thread.lock().is_none() {
             let records = batches.iter().flat_map(|batch| &batch.records);
             let bytes = records.map(|record| (record.key.key.len() + record.value.len()) as u64);
             let slices = bytes.sum::<u64>() * HELP_FACTOR / SLICE_BYTES + 1;
             let mut steps =
                 (0..slices.min(SLICES_PER_COMMIT)).map(|_| self.shared.log.compaction_step());
-            // An error of compaction is told by the thread, or by the commit that follows.
+            // An error is logged there, and tried again by the thread.
             while let Some(Ok(step)) = steps.next() {
                 if !matches!(step, CompactionStep::Moved { .. } | CompactionStep::Removed { .. }) {
                     break;
@@ -86,20 +97,15 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.signal.lock().is_stopped = true;
-        self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the compaction thread panicked");
-        }
+        self.stop();
     }
 }
 
 impl Shared {
     fn run(&self) {
+        let mut lacks_space = false;
         while self.wait_for_call() {
-            self.work();
+            self.work(&mut lacks_space);
         }
     }
 
@@ -114,25 +120,33 @@ impl Shared {
     }
 
     /// Works until there is nothing to do or the store is closed.
-    fn work(&self) {
+    fn work(&self, lacks_space: &mut bool) {
         loop {
+            oribi_supervisor::plant("compaction");
             let begun = Instant::now();
             let rest = match self.log.compaction_step() {
                 Ok(CompactionStep::Idle) => return,
                 Ok(CompactionStep::Waiting) => REST_MAX,
+                // Every commit calls, so this is said once, until there is space again.
                 Ok(CompactionStep::NoSpace) => {
-                    tracing::warn!("too little space is left on the disk to compact the log");
+                    if !std::mem::replace(lacks_space, true) {
+                        tracing::warn!("too little space is left on the disk to compact the log");
+                    }
                     return;
                 }
-                Ok(_) => self.rest_after(begun.elapsed()),
-                Err(error) => {
-                    tracing::error!(%error, "a segment could not be compacted");
-                    return;
+                Ok(_) => {
+                    if std::mem::take(lacks_space) {
+                        tracing::info!("there is space to compact the log again");
+                    }
+                    self.rest_after(begun.elapsed())
                 }
+                Err(_) => RETRY,
             };
             let mut signal = self.signal.lock();
-            if !signal.is_stopped && !rest.is_zero() {
-                self.changed.wait_for(&mut signal, rest);
+            let until = Instant::now() + rest;
+            // Calls come with every commit and shorten no rest.
+            while !signal.is_stopped && Instant::now() < until {
+                self.changed.wait_until(&mut signal, until);
             }
             if signal.is_stopped {
                 return;

@@ -1,11 +1,15 @@
 //! The one way to write: frames at the end of the active segment, and new segments.
 //!
-//! Owns: the active segment, frame numbers, what is known to be synced, and the bounds. Invariants:
-//! a frame is within one segment; a segment is synced before the next one is made, and the next one
-//! is synced with its name before anything is written behind its root; after a failed write or sync
-//! nothing more is written (the caller sees to that). Values are copied once into the staging
-//! buffer, or not at all when they are large.
-//! Callers: commits, removals, compaction, and the end of opening.
+//! Owns: the active segment, frame numbers, what is known to be synced, the bounds, and the failure
+//! after which a recovery is due. Invariants:
+//! - a frame is within one segment;
+//! - a segment is synced before the next one is made, and the next one is synced with its name
+//!   before anything is written behind its root;
+//! - after a failed write or sync nothing is written before `recovery.rs` has cut it off (the
+//!   caller sees to that).
+//!
+//! Values are copied once into the staging buffer; large ones are not copied at all. Callers:
+//! commits, removals, compaction, and the end of opening.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +18,16 @@ use oribi_types::{Cas, Seqno, Vbid};
 use parking_lot::RwLock;
 
 use super::bounds::{Bounds, Position};
-use super::catalog::{Catalog, Segment};
+use super::catalog::{Catalog, Segment, TableKey};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{Hint, Version};
+use super::index::{Entry, Place};
 use super::layout::{
     FRAME_HEADER_BYTES, FRAME_TRAILER_BYTES, FrameChecksum, FrameHeader, Kind,
     LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
 };
 use super::planted::{Bug, Planted};
+use crate::StoreError;
 use crate::state_layout::encode_state;
 
 /// Bytes that collect before they are written: few enough to stay in a core's own cache until the
@@ -31,6 +37,9 @@ const STAGING_BYTES: usize = 256 << 10;
 /// Values from this size on are written from where they are. Below, the copy is cheaper than
 /// splitting the write; a copy of this size costs a few microseconds.
 const GATHER_BYTES_MIN: usize = 64 << 10;
+
+/// Copies that may wait for their sync. Each takes 32 bytes of memory.
+pub(super) const UNSYNCED_MOVES_MAX: usize = 1 << 15;
 
 /// Name of a segment's file.
 pub(super) fn segment_name(id: u32) -> String {
@@ -51,6 +60,10 @@ pub(super) struct Active {
     pub(super) end: u64,
     /// Where its root ends: nothing follows yet when that is where the next frame begins.
     pub(super) root_end: u64,
+    /// Everything before it is durable.
+    pub(super) durable_end: u64,
+    /// A sync of it failed, so it is not written again.
+    pub(super) sync_failed: bool,
     /// The versions in it.
     pub(super) hint: Hint,
 }
@@ -60,8 +73,36 @@ impl Active {
     pub(super) fn create(directory: &dyn LogDirectory, id: u32) -> io::Result<Active> {
         let file = directory.create(&segment_name(id))?;
         let end = SEGMENT_HEADER_BYTES as u64;
-        Ok(Active { id, slot: 0, file, end, root_end: end, hint: Hint::default() })
+        Ok(Active { root_end: end, ..Active::found(id, 0, file, end, Hint::default()) })
     }
+
+    /// A segment that is there, durable up to `end`.
+    pub(super) fn found(
+        id: u32,
+        slot: u16,
+        file: Arc<dyn LogFile>,
+        end: u64,
+        hint: Hint,
+    ) -> Active {
+        Active { id, slot, file, end, root_end: 0, durable_end: end, sync_failed: false, hint }
+    }
+}
+
+/// Why a writer may not write.
+pub(super) enum WriteFailure {
+    /// A write or a sync failed. Recovery ends it.
+    Io(String),
+    /// Something panicked while it wrote. Reopening ends it.
+    Panicked,
+}
+
+/// A copy that compaction has written. Readers see it only after its sync.
+pub(super) struct MovedCopy {
+    pub(super) table: TableKey,
+    /// Where the original is.
+    pub(super) from: Place,
+    /// The copy. Its mark is that of the original when it was written.
+    pub(super) entry: Entry,
 }
 
 /// Writes frames.
@@ -75,8 +116,16 @@ pub(super) struct Writer {
     pub(super) bounds: Bounds,
     /// The last frame was an empty one, which says that everything before it was synced.
     pub(super) is_closed: bool,
-    /// Text of the failure after which nothing more is written.
-    pub(super) failure: Option<String>,
+    /// After it nothing is written before a recovery.
+    pub(super) failure: Option<WriteFailure>,
+    /// Number of a segment that was begun and could not be finished.
+    pub(super) unfinished: Option<u32>,
+    /// How often unsynced frames were cut off.
+    pub(super) cuts: u64,
+    /// Copies of compaction in the active segment that are not synced yet.
+    pub(super) unsynced_moves: Vec<MovedCopy>,
+    /// Copies that are, which readers are shown next.
+    pub(super) synced_moves: Vec<MovedCopy>,
     pub(super) staging: Vec<u8>,
     pub(super) planted: Planted,
 }
@@ -118,9 +167,13 @@ impl Writer {
     /// Makes everything that was written durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if !self.planted.has(Bug::SkipsTheSync) {
-            self.active.file.sync()?;
+            let synced = self.active.file.sync();
+            self.active.sync_failed |= synced.is_err();
+            synced?;
         }
         self.synced = self.next_number - 1;
+        self.active.durable_end = self.active.end;
+        self.synced_moves.append(&mut self.unsynced_moves);
         Ok(())
     }
 
@@ -137,11 +190,22 @@ impl Writer {
         if self.synced + 1 < self.next_number {
             self.sync()?;
         }
-        self.write_hint();
+        let (number, slot, bytes) = (self.next_number, self.active.slot, self.active.end);
+        catalog.write().segment_mut(slot).bytes = bytes;
         let id = self.active.id.checked_add(1);
         let id = id.ok_or_else(|| io::Error::other("segment numbers are used up"))?;
-        self.active = Active::create(&*self.directory, id)?;
-        self.begin_segment(catalog)
+        // Set before the file is made: a creation that fails may leave one.
+        self.unfinished = Some(id);
+        let fresh = Active::create(&*self.directory, id)?;
+        let sealed = std::mem::replace(&mut self.active, fresh);
+        if let Err(error) = self.begin_segment(catalog) {
+            self.active = sealed;
+            (self.next_number, self.synced) = (number, number - 1);
+            return Err(error);
+        }
+        self.unfinished = None;
+        self.write_hint(sealed);
+        Ok(())
     }
 
     /// Writes header and root of the active segment, which is empty, makes it durable with its
@@ -157,6 +221,7 @@ impl Writer {
         let mut catalog = catalog.write();
         let slot = catalog.add_segment(Segment::new(id, file, bytes));
         self.active.slot = slot.ok_or_else(|| io::Error::other("no slot for a segment"))?;
+        catalog.begins(self.active.slot);
         catalog.active = self.active.slot;
         Ok(())
     }
@@ -188,12 +253,12 @@ impl Writer {
         self.write_controls(&root)
     }
 
-    /// Writes the index file of the active segment. Without one the segment is read at the next
+    /// Writes the index file of a sealed segment. Without one the segment is read at the next
     /// opening, so a failure is worth no more than a line in the log.
-    fn write_hint(&mut self) {
-        let hint = std::mem::take(&mut self.active.hint);
-        let name = hint_name(self.active.id);
-        let header = hint.header(self.active.id, self.active.end, self.seed);
+    fn write_hint(&self, sealed: Active) {
+        let hint = sealed.hint;
+        let name = hint_name(sealed.id);
+        let header = hint.header(sealed.id, sealed.end, self.seed);
         let written = self
             .directory
             .create(&name)
@@ -314,4 +379,9 @@ impl Frame<'_> {
         self.writer.next_number += 1;
         Ok(())
     }
+}
+
+/// A write or sync of the active segment failed.
+pub(super) fn write_error(writer: &Writer, error: &io::Error) -> StoreError {
+    StoreError::Io(format!("{}: {error}", segment_name(writer.active.id)))
 }

@@ -1,16 +1,17 @@
-//! Thirty-two bytes at a time, where the processor can.
+//! Thirty-two bytes at a time, on CPUs with AVX2.
 
 use std::arch::x86_64::{
     __m256i, _mm256_cmpeq_epi8, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256,
     _mm256_set_epi64x, _mm256_set1_epi8, _mm256_shuffle_epi8, _mm256_sub_epi8,
 };
 
-use super::{Block, BlockVisitor, TextBytes, TokenBytes};
+use super::block::{Block, TextBytes, TokenBytes};
+use super::walk::{self, BlockVisitor};
 
-/// Shows all blocks of the text, as [`super::walk_blocks`] does; `None` when the processor cannot.
+/// Visits all blocks of the text, like [`super::walk_blocks`]; `None` when the CPU lacks a feature.
 #[inline]
 pub(super) fn walk(text: &[u8], visitor: &mut impl BlockVisitor) -> Option<bool> {
-    // The answers are kept by the standard library.
+    // The standard library caches the answers.
     let can = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
@@ -22,7 +23,7 @@ pub(super) fn walk(text: &[u8], visitor: &mut impl BlockVisitor) -> Option<bool>
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn walk_with(text: &[u8], visitor: &mut impl BlockVisitor) -> bool {
-    super::walk(text, visitor, |block| text_bytes(block), |block| token_bytes(block))
+    walk::walk(text, visitor, |block| text_bytes(block), |block| token_bytes(block))
 }
 
 #[inline]
@@ -51,7 +52,7 @@ fn at_most(bytes: __m256i, byte: u8) -> __m256i {
     _mm256_cmpeq_epi8(_mm256_min_epu8(bytes, splat(byte)), bytes)
 }
 
-/// The mask of a block out of those of its halves.
+/// The mask of a block from those of its halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mask(low: __m256i, high: __m256i) -> u64 {
@@ -59,8 +60,8 @@ fn mask(low: __m256i, high: __m256i) -> u64 {
     low | (u64::from(_mm256_movemask_epi8(high).cast_unsigned()) << 32)
 }
 
-/// Each kind of whitespace stands in the table at the lower half of its byte, so that what is found there is the
-/// byte itself. No other byte is found: those beyond ASCII find 0, and nothing else is 0xff.
+/// Each kind of whitespace is in the table at the index of its lower half, so a match is the byte
+/// itself. No other byte matches: those beyond ASCII find 0, and all other entries are 0xff.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn spaces(bytes: __m256i) -> __m256i {
@@ -101,7 +102,7 @@ pub(super) fn text_bytes(block: &Block) -> TextBytes {
 #[target_feature(enable = "avx2")]
 pub(super) fn token_bytes(block: &Block) -> TokenBytes {
     let (low, high) = halves(block);
-    // The brackets differ from the braces in this bit only, and so do capital letters from small ones.
+    // Brackets and braces differ only in this bit, as do upper and lower case.
     let case = splat(0x20);
     let (low_folded, high_folded) = (_mm256_or_si256(low, case), _mm256_or_si256(high, case));
     let zero = splat(b'0');

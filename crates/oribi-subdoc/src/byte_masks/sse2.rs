@@ -5,7 +5,7 @@ use std::arch::x86_64::{
     _mm_set1_epi8, _mm_sub_epi8,
 };
 
-use super::{Block, StringBytes, Structure, TextBytes, TokenBytes};
+use super::block::{Block, StringBytes, Structure, TextBytes, TokenBytes};
 
 #[inline]
 #[target_feature(enable = "sse2")]
@@ -85,7 +85,7 @@ fn token_bytes_of(block: &Block) -> TokenBytes {
     let (chunks, _) = block.as_chunks::<16>();
     for (at, chunk) in chunks.iter().enumerate() {
         let bytes = load(chunk);
-        // The brackets differ from the braces in this bit only, and so do capital letters from small ones.
+        // Brackets and braces differ only in this bit, as do upper and lower case.
         let folded = _mm_or_si128(bytes, splat(0x20));
         let breaks = _mm_or_si128(equal(bytes, b'\n'), equal(bytes, b'\r'));
         let blanks = _mm_or_si128(equal(bytes, b' '), equal(bytes, b'\t'));
@@ -121,7 +121,7 @@ fn structure_of(block: &Block) -> Structure {
     let (chunks, _) = block.as_chunks::<16>();
     for (at, chunk) in chunks.iter().enumerate() {
         let bytes = load(chunk);
-        // The brackets differ from the braces in this bit only.
+        // Brackets and braces differ only in this bit.
         let folded = _mm_or_si128(bytes, splat(0x20));
         let shift = at * 16;
         found.quotes |= u64::from(mask(equal(bytes, b'"'))) << shift;

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
+use super::block::{StringBytes, Structure};
 use super::{
-    BLOCK_BYTES, Block, BlockVisitor, Step, StringBytes, Structure, TextBytes, TokenBytes,
-    string_bytes, structure, walk, walk_blocks, words,
+    BLOCK_BYTES, Block, BlockVisitor, Step, TextBytes, TokenBytes, string_bytes, structure, walk,
+    walk_blocks, words,
 };
 
 fn bits(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {

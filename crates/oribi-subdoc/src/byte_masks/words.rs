@@ -1,6 +1,6 @@
 //! Eight bytes at a time.
 
-use super::{Block, StringBytes, Structure, TextBytes, TokenBytes};
+use super::block::{Block, StringBytes, Structure, TextBytes, TokenBytes};
 
 const ONES: u64 = u64::MAX / 255;
 const LOW_BITS: u64 = ONES * 0x7f;
@@ -15,7 +15,7 @@ fn equal(word: u64, byte: u8) -> u64 {
     zeroes(word ^ (ONES * u64::from(byte)))
 }
 
-/// Gathers the top bits of the bytes: each lands in the top byte at its own place.
+/// Gathers the top bits of the bytes: each lands at its own place in the top byte.
 fn mask(tops: u64) -> u64 {
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }

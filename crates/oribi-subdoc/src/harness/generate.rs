@@ -1,16 +1,29 @@
-//! Documents, paths and operations out of bytes, so that a fuzzer's mutations are changes to them.
+//! Generates documents, paths and operations from bytes, so that a fuzzer's mutations are changes
+//! to them.
 //!
-//! Keys come from a small set, in several spellings, and paths mostly follow the document, so that most
-//! operations meet something. When the bytes are used up everything is as small as can be.
+//! Keys come from a small set, in several spellings, and paths mostly follow the document, so most
+//! operations have a target. When the bytes run out everything is as small as possible.
 
 use crate::edit::Mutation;
 use crate::path::Component;
 
-use super::MUTATIONS;
 use super::tree::Tree;
 
-/// Keys, as text between quotes: several spellings of one, characters that paths have to quote, and the
-/// empty one.
+/// All mutations, in the order of their opcodes.
+pub const MUTATIONS: [Mutation; 9] = [
+    Mutation::DictAdd,
+    Mutation::DictUpsert,
+    Mutation::Delete,
+    Mutation::Replace,
+    Mutation::ArrayPushLast,
+    Mutation::ArrayPushFirst,
+    Mutation::ArrayInsert,
+    Mutation::ArrayAddUnique,
+    Mutation::Counter,
+];
+
+/// Keys, as text between quotes: several spellings of one, characters that paths must quote, and
+/// the empty one.
 const KEYS: [&str; 10] =
     ["a", "b", "longer than sixteen bytes", "A", r"\u0041", "k.x[0]", "`", r#"q\"\\"#, "é", ""];
 const SCALARS: [&str; 14] = [
@@ -37,12 +50,15 @@ const SPACES: [&str; 4] = ["", "", " ", "\n    \t  "];
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) mutation: Mutation,
+    /// What the path means.
+    pub(crate) components: Vec<Component<'static>>,
+    /// One of its spellings.
     pub(crate) path: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) make_parents: bool,
 }
 
-/// Bytes that decide.
+/// The input bytes.
 pub(crate) struct Source<'a> {
     bytes: &'a [u8],
 }
@@ -66,7 +82,7 @@ impl<'a> Source<'a> {
         all[self.below(all.len())]
     }
 
-    /// A document whose root is a container more often than not.
+    /// A document whose root is usually a container.
     pub(crate) fn document(&mut self) -> Vec<u8> {
         let mut text = Vec::new();
         self.space(&mut text);
@@ -114,9 +130,10 @@ impl<'a> Source<'a> {
         }
         let mutation = MUTATIONS[self.below(MUTATIONS.len())];
         let make_parents = self.below(2) == 1;
-        let path = self.path(tree);
+        let components = self.components(tree);
+        let path = self.spelled(&components);
         let value = self.operand(mutation);
-        Some(Operation { mutation, path, value, make_parents })
+        Some(Operation { mutation, components, path, value, make_parents })
     }
 
     fn operand(&mut self, mutation: Mutation) -> Vec<u8> {
@@ -141,8 +158,8 @@ impl<'a> Source<'a> {
         value
     }
 
-    /// A path along the tree, which leaves it now and then.
-    fn path(&mut self, tree: &Tree) -> Vec<u8> {
+    /// A path along the tree, which occasionally leaves it.
+    fn components(&mut self, tree: &Tree) -> Vec<Component<'static>> {
         let mut components = Vec::new();
         let mut at = Some(tree);
         for _ in 0..self.below(7) {
@@ -150,7 +167,39 @@ impl<'a> Source<'a> {
             components.push(component);
             at = next;
         }
-        path_text(&components)
+        components
+    }
+
+    /// A path in one of its spellings: redundant dots, indexes with more or fewer digits than
+    /// necessary, backticks inside names.
+    fn spelled(&mut self, components: &[Component<'_>]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for component in components {
+            let variant = self.below(4);
+            let is_first = text.is_empty();
+            match component {
+                Component::Key(key) if variant == 1 && !key.contains(&b'`') && !key.is_empty() => {
+                    text.extend_from_slice(if is_first { b"" } else { b"." });
+                    quote_in_part(&mut text, key);
+                    continue;
+                }
+                Component::Index(_) | Component::Last if variant == 2 && !is_first => {
+                    text.push(b'.')
+                }
+                _ => {}
+            }
+            match (component, variant) {
+                (Component::Index(0), 1) => text.extend_from_slice(b"[]"),
+                (Component::Index(index), 3) => {
+                    text.extend_from_slice(format!("[00{index}]").as_bytes());
+                }
+                (component, _) => write_component(&mut text, component),
+            }
+        }
+        if !text.is_empty() && self.below(4) == 1 {
+            text.push(b'.');
+        }
+        text
     }
 
     fn step<'t>(&mut self, tree: Option<&'t Tree>) -> (Component<'static>, Option<&'t Tree>) {
@@ -177,39 +226,46 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Writes a path down, with every name between backticks that needs them and some that do not.
+/// Writes a path down, with backticks around every name that needs them and around some that do
+/// not.
 pub(crate) fn path_text(components: &[Component<'_>]) -> Vec<u8> {
     let mut text = Vec::new();
-    for component in components {
-        let key = match component {
-            Component::Key(key) => key,
-            Component::Index(index) => {
-                text.extend_from_slice(format!("[{index}]").as_bytes());
-                continue;
-            }
-            Component::Last => {
-                text.extend_from_slice(b"[-1]");
-                continue;
-            }
-        };
-        if !text.is_empty() {
-            text.push(b'.');
-        }
-        let plain = !key.is_empty() && !key.iter().any(|byte| b".[]`".contains(byte));
-        if plain {
-            text.extend_from_slice(key);
-        } else {
-            text.push(b'`');
-            for byte in key.iter() {
-                text.extend(std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'`')));
-            }
-            text.push(b'`');
-        }
-    }
+    components.iter().for_each(|component| write_component(&mut text, component));
     text
 }
 
-/// True when serde_json might refuse a text for its depth alone.
+fn write_component(text: &mut Vec<u8>, component: &Component<'_>) {
+    let key = match component {
+        Component::Key(key) => key,
+        Component::Index(index) => {
+            return text.extend_from_slice(format!("[{index}]").as_bytes());
+        }
+        Component::Last => return text.extend_from_slice(b"[-1]"),
+    };
+    if !text.is_empty() {
+        text.push(b'.');
+    }
+    let plain = !key.is_empty() && !key.iter().any(|byte| b".[]`".contains(byte));
+    if plain {
+        return text.extend_from_slice(key);
+    }
+    text.push(b'`');
+    for byte in key.iter() {
+        text.extend(std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'`')));
+    }
+    text.push(b'`');
+}
+
+/// Writes a name with backticks around the necessary parts only. The name has no backtick itself.
+fn quote_in_part(text: &mut Vec<u8>, key: &[u8]) {
+    let is_special = |byte: &u8| b".[]".contains(byte);
+    for run in key.chunk_by(|one, other| is_special(one) == is_special(other)) {
+        let quote: &[u8] = if is_special(&run[0]) { b"`" } else { b"" };
+        text.extend_from_slice(&[quote, run, quote].concat());
+    }
+}
+
+/// True when serde_json might refuse a text only because of its depth.
 pub(crate) fn nests_deeply(text: &[u8]) -> bool {
     text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() >= 127
 }

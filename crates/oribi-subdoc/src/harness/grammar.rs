@@ -1,11 +1,11 @@
-//! Is it JSON, byte by byte as RFC 8259 has it: the model that detection is compared with.
+//! A JSON check, byte by byte as in RFC 8259: the model for detection.
 //!
-//! It knows no blocks, so where in a block something stands cannot matter to it; and it goes as deep as detection
-//! does, which serde_json does not.
+//! It knows no blocks, so the position in a block cannot affect it. It nests as deep as detection,
+//! which serde_json does not.
 
 use crate::limits::JSON_DEPTH_MAX;
 
-/// What [`crate::json::nesting`] should say.
+/// The expected result of [`crate::json::nesting`].
 pub fn nesting(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).ok()?;
     let mut reader = Reader { text, at: 0, deepest: 0 };
@@ -13,7 +13,7 @@ pub fn nesting(text: &[u8]) -> Option<usize> {
     (reader.at == text.len()).then_some(reader.deepest)
 }
 
-/// What [`crate::json::list_nesting`] should say.
+/// The expected result of [`crate::json::list_nesting`].
 pub fn list_nesting(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).ok()?;
     let mut reader = Reader { text, at: 0, deepest: 0 };
@@ -88,7 +88,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What follows an opening quote.
+    /// The rest of a string after an opening quote.
     fn string(&mut self) -> Option<()> {
         loop {
             match self.text.get(self.at)? {

@@ -74,7 +74,8 @@ fn corpora_of_the_fuzz_targets() {
     }
 }
 
-/// The comparison notices when the wrong end of an array is pushed to, or a key that exists is added.
+/// The comparison notices when the wrong end of an array is pushed to, or a key that exists is
+/// added.
 #[test]
 fn planted_bugs_are_found() {
     use Mutation::{ArrayPushFirst, ArrayPushLast, DictAdd, DictUpsert};

@@ -1,7 +1,7 @@
 //! The plain implementation: a tree that serde_json parsed, changed node by node.
 //!
-//! It keeps the order of keys and duplicates, so that it can say everything the text says but for how
-//! numbers and strings are spelled. Where the spelling decides, it says [`Outcome::DependsOnText`].
+//! It keeps the order of keys and duplicates, so it has all of the text except the spelling of
+//! numbers and strings. Where the spelling decides, it returns [`Outcome::DependsOnText`].
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ pub enum Tree {
     Null,
     /// `true` and `false`.
     Bool(bool),
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int(i64),
-    /// A whole number beyond that.
+    /// An integer beyond that.
     Uint(u64),
     /// Any other number.
     Float(f64),
@@ -34,18 +34,18 @@ pub enum Tree {
     Object(Vec<(String, Tree)>),
 }
 
-/// What an operation should answer.
+/// The expected outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// This.
     Known(Result<Option<i64>, SubdocError>),
-    /// The tree does not have what decides it.
+    /// The tree lacks the deciding information.
     DependsOnText,
 }
 
-/// True when serde_json takes it for JSON.
+/// True when serde_json accepts it as JSON.
 pub fn is_json(text: &[u8]) -> bool {
-    // It skips strings without looking at their encoding.
+    // It skips strings without checking their encoding.
     std::str::from_utf8(text).is_ok() && serde_json::from_slice::<IgnoredAny>(text).is_ok()
 }
 
@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// Does what an operation should do.
+    /// Applies an operation to the tree.
     pub fn apply(
         &mut self,
         mutation: Mutation,
@@ -138,13 +138,13 @@ impl Tree {
     }
 }
 
-/// What a key of a path means.
+/// The meaning of a path's key.
 fn plain(key: &[u8]) -> String {
     let quoted = [b"\"", key, b"\""].concat();
     serde_json::from_slice(&quoted).expect("only keys without lone surrogates are generated")
 }
 
-/// A mutation whose value was parsed.
+/// A mutation with its parsed value.
 struct Change {
     mutation: Mutation,
     values: Vec<Tree>,
@@ -225,7 +225,7 @@ impl Change {
         }
     }
 
-    /// What is put where the path ends in nothing.
+    /// The new value at a missing end of the path.
     fn make(&mut self, rest: &[Component<'_>]) -> Result<Tree, Failure> {
         use Mutation::*;
         let is_array = matches!(self.mutation, ArrayPushLast | ArrayPushFirst | ArrayAddUnique);

@@ -1,39 +1,40 @@
-//! Which brackets belong together, and what stands around each place.
+//! Matches brackets, and classifies each position by its container.
 //!
-//! The kinds of the innermost containers are bits of one word, 1 for an object, the last opened in bit 0; the
-//! highest bit that is set stands for nothing, but tells where they end. So a bracket costs a few instructions and
-//! no branch, and the deepest place is where the word was highest. When the word is full its older half is put
-//! aside, and it is taken back when the word is used up. At the bottom the text itself counts as an array.
+//! The kinds of the innermost containers are bits of one word, 1 for an object, the last opened in
+//! bit 0. The highest set bit is a sentinel that marks their end. A bracket therefore costs a few
+//! instructions and no branch, and the deepest position is where the word was highest. When the
+//! word is full its older half is set aside; it comes back when the word is used up. At the bottom
+//! the text itself counts as an array.
 
 use crate::byte_masks::{BLOCK_BYTES, Block};
 use crate::limits::JSON_DEPTH_MAX;
 
-/// Containers whose kinds are put aside together.
+/// Container kinds that are set aside together.
 const ASIDE_LEVELS: usize = 32;
 
 /// A word with no kind in it.
 const EMPTY: u64 = 1;
 
-/// The word when no container is open: only the text itself.
+/// The word without an open container: only the text itself.
 const OUTERMOST: u64 = EMPTY << 1;
 
 /// The lowest word without room for another kind.
 const FULL: u64 = 1 << 63;
 
-/// What the brackets of a block tell.
+/// The result for the brackets of a block.
 pub(super) struct Nesting {
-    /// The places inside objects, exact at commas and opening brackets.
+    /// The positions inside objects, exact at commas and opening brackets.
     pub(super) objects: u64,
-    /// The places behind the end of a container around which there is none.
+    /// The positions after the end of an outermost container.
     pub(super) ended: u64,
-    /// Not 0 when brackets do not belong together, or when there are far too many of them.
+    /// Not 0 if brackets do not match, or if there are far too many of them.
     pub(super) wrong: u64,
 }
 
-/// The containers that are open.
+/// The open containers.
 pub(super) struct Brackets {
     kinds: u64,
-    /// All words there were since the last was put aside or taken back.
+    /// All words since the last time a half was set aside or came back.
     seen: u64,
     /// The kinds of the outer containers, as words.
     aside: [u64; JSON_DEPTH_MAX / ASIDE_LEVELS],
@@ -42,7 +43,7 @@ pub(super) struct Brackets {
     deepest: usize,
 }
 
-/// What happens rarely.
+/// The rare cases.
 struct Turn {
     kinds: u64,
     is_ended: bool,
@@ -60,10 +61,10 @@ impl Brackets {
         }
     }
 
-    /// Takes the brackets of the next block.
+    /// Processes the brackets of the next block.
     #[inline(always)]
     pub(super) fn take(&mut self, block: &Block, opens: u64, closes: u64) -> Nesting {
-        // Out of registers: what is stored and loaded again for each bracket is what takes the time.
+        // Registers are scarce: every extra load and store per bracket costs time.
         let (mut kinds, mut seen) = (self.kinds, self.seen);
         let mut objects = 0u64.wrapping_sub(kinds & 1);
         let (mut ended, mut wrong) = (0, 0);
@@ -72,28 +73,28 @@ impl Brackets {
             let at = all.trailing_zeros();
             all &= all - 1;
             let around = kinds;
-            // In this bit only, braces differ from the brackets of arrays.
+            // Braces and array brackets differ only in this bit.
             let kind = u64::from(block[at as usize % BLOCK_BYTES] >> 5);
             let open = opens >> at;
             wrong |= (around ^ kind) & !open;
             let (opened, closed) = ((around << 1) | (kind & 1), around >> 1);
             kinds = std::hint::select_unpredictable(open & 1 == 1, opened, closed);
             seen |= kinds;
-            // Used up, or full: one comparison for both.
+            // One comparison covers both cases: used up, or full.
             if kinds.wrapping_sub(OUTERMOST + 1) >= FULL - (OUTERMOST + 1) {
                 let turn = self.turn(kinds, seen);
                 (kinds, seen) = (turn.kinds, turn.kinds);
                 ended |= u64::from(turn.is_ended) << at;
                 wrong |= u64::from(turn.is_wrong);
             }
-            // From here on another kind of container is around.
+            // From here on the enclosing container is of another kind.
             objects ^= 0u64.wrapping_sub((around ^ kinds) & 1) << at;
         }
         (self.kinds, self.seen) = (kinds, seen);
         Nesting { objects, ended: 0u64.wrapping_sub(ended), wrong: wrong & 1 }
     }
 
-    /// Sees to a word that is used up or full.
+    /// Handles a word that is used up or full.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, kinds: u64, seen: u64) -> Turn {
@@ -127,8 +128,8 @@ impl Brackets {
         self.deepest.max((self.aside_count * ASIDE_LEVELS + in_word).saturating_sub(1))
     }
 
-    /// How many containers stand around the deepest value; `None` when one is open still, or when they are too
-    /// many.
+    /// How many containers enclose the deepest value; `None` when one is still open, or when there
+    /// are too many.
     pub(super) fn nesting(&self) -> Option<usize> {
         let deepest = self.deepest_with(self.seen);
         let is_closed = self.aside_count == 0 && self.kinds == OUTERMOST;

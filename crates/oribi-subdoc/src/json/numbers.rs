@@ -1,14 +1,15 @@
-//! What numbers look like, all those of a block at once.
+//! Checks the form of all numbers in a block at once.
 //!
-//! A number is a run of bytes out of digits, signs, points and the exponent's letter; which of them may be beside
-//! which says nearly everything. Besides, a point stands only behind digits that no point and no exponent came
-//! before, an exponent's letter only behind digits of no exponent, and 0 is not followed by a digit where it begins
-//! a number. Runs that begin with something else than a digit or a minus are literals, and others look at them.
+//! A number is a run of digits, signs, points and the exponent's letter, and the rules for adjacent
+//! bytes say nearly everything. In addition, a point follows only digits without an earlier point
+//! or exponent. An exponent's letter follows only digits outside an exponent. A leading 0 is not
+//! followed by a digit. Runs that begin with another byte than a digit or a minus are literals, and
+//! other code checks them.
 
 use super::carry::{Behind, Runs};
 use crate::byte_masks::TokenBytes;
 
-/// What was seen before a block.
+/// The state before a block.
 #[derive(Default)]
 pub(super) struct Numbers {
     literals: Runs,
@@ -20,7 +21,7 @@ pub(super) struct Numbers {
     powers: Powers,
 }
 
-/// What was seen of the exponents.
+/// The state of the exponents.
 #[derive(Default)]
 struct Powers {
     exponents: Behind,
@@ -28,16 +29,16 @@ struct Powers {
     digits: Runs,
 }
 
-/// What there was in a block.
+/// The result for a block.
 pub(super) struct Found {
-    /// The first bytes of what should be literals.
+    /// The first bytes of presumed literals.
     pub(super) literals: u64,
-    /// Not 0 when a number is none.
+    /// Not 0 if a number is malformed.
     pub(super) wrong: u64,
 }
 
 impl Numbers {
-    /// Takes the next block, whose numbers and literals are at `scalars` and begin at `starts`.
+    /// Processes the next block, whose numbers and literals are at `scalars` and begin at `starts`.
     #[inline(always)]
     pub(super) fn take(&mut self, found: &TokenBytes, scalars: u64, starts: u64) -> Found {
         let literals = starts & !(found.digits | found.minuses);
@@ -71,13 +72,13 @@ impl Numbers {
 }
 
 impl Powers {
-    /// Not 0 when the block before ended in an exponent.
+    /// Not 0 if the previous block ended in an exponent.
     #[inline(always)]
     fn before(&self) -> u64 {
         self.exponents.last() | self.signs.last() | self.digits.last()
     }
 
-    /// Takes what is in the numbers of the next block; the signs are those that do not begin a number.
+    /// Checks the numbers of the next block; the signs are those that do not begin a number.
     #[inline(always)]
     fn take(&mut self, digits: u64, points: u64, exponents: u64, signs: u64) -> u64 {
         let behind_exponents = self.exponents.of(exponents);

@@ -1,12 +1,13 @@
-//! Which token may follow which: JSON's grammar but for its brackets and what numbers and literals look like.
+//! Checks the order of tokens: JSON's grammar except for brackets and the form of numbers and
+//! literals.
 //!
-//! A token is followed by the first byte behind it that is not whitespace. So the masks of what may follow are made
-//! out of the masks of tokens by a step and a run over whitespace, and compared with the tokens that are there.
-//! What a comma means depends on the container it stands in, which the brackets tell.
+//! A token is followed by the next byte that is not whitespace. A step and a run over whitespace
+//! therefore turn the masks of tokens into the masks of allowed followers, to compare with the
+//! actual tokens. The meaning of a comma depends on its container, which the brackets module tells.
 
 use super::carry::{Behind, Runs};
 
-/// The tokens of a block, outside of strings.
+/// The tokens of a block, outside strings.
 pub(super) struct Tokens {
     pub(super) opens: u64,
     pub(super) closes: u64,
@@ -20,13 +21,13 @@ pub(super) struct Tokens {
     pub(super) inside: u64,
     /// The first bytes of numbers and literals.
     pub(super) scalar_starts: u64,
-    /// The bytes behind numbers and literals.
+    /// The bytes after numbers and literals.
     pub(super) behind_scalars: u64,
-    /// Whitespace, outside of strings as everything.
+    /// Whitespace, also outside strings.
     pub(super) spaces: u64,
 }
 
-/// What was seen before a block.
+/// The state before a block.
 #[derive(Default)]
 pub(super) struct Order {
     ends: Behind,
@@ -38,14 +39,14 @@ pub(super) struct Order {
     key_strings: Runs,
     key_ends: Behind,
     behind_keys: Runs,
-    /// The whitespace of the block before.
+    /// The whitespace of the previous block.
     spaces: u64,
 }
 
 impl Order {
-    /// Takes the tokens of the next block; `objects` are the places inside objects, which matters at commas and
-    /// opening brackets. Not 0 when something stands where it may not. At the beginning of a text, a value is
-    /// expected.
+    /// Processes the tokens of the next block; `objects` are the positions inside objects, which
+    /// matters at commas and opening brackets. The result is not 0 if a token is misplaced. At the
+    /// beginning of a text, a value is expected.
     #[inline(always)]
     pub(super) fn take(&mut self, tokens: &Tokens, objects: u64) -> u64 {
         let before = std::mem::replace(&mut self.spaces, tokens.spaces);
@@ -55,8 +56,8 @@ impl Order {
         }
     }
 
-    /// [`Self::take`] with what moves cursors over whitespace. In text without any, they need not be moved, and no
-    /// run waits for its end.
+    /// [`Self::take`] with the step that moves cursors over whitespace. Text without whitespace
+    /// needs no moves, and no run is pending.
     #[inline(always)]
     fn take_by(
         &mut self,
@@ -74,7 +75,7 @@ impl Order {
 
         let before_keys = (tokens.opens | tokens.commas) & objects;
         let keys = skip(&mut self.keys, self.before_keys.of(before_keys));
-        // An object may be empty; that nothing is closed behind a comma was looked at above.
+        // An object may be empty; the check above already refused a closing bracket after a comma.
         wrong |= keys & !(tokens.strings | tokens.closes);
         let key_ends = self.key_strings.ends(keys & tokens.strings, tokens.inside);
         let after_key = skip(&mut self.behind_keys, self.key_ends.of(key_ends));

@@ -1,4 +1,5 @@
-//! Tables of what is JSON and what is not; random texts against serde_json and the grammar are in the harness.
+//! Tables of what is JSON and what is not; random texts against serde_json and the grammar are in
+//! the harness.
 
 use super::{is_json, list_nesting, nesting};
 use crate::harness::{check_detection, check_document};
@@ -144,7 +145,8 @@ fn depth_is_limited() {
     assert!(!is_json(&vec![b']'; 100_000]));
 }
 
-/// The kinds of containers are kept in words, and are right also where one is full or used up, in whatever order.
+/// The kinds of containers are kept in words, and are right also where one is full or used up, in
+/// whatever order.
 #[test]
 fn kinds_of_deep_containers() {
     for depth in (1..200).chain(JSON_DEPTH_MAX - 40..JSON_DEPTH_MAX + 70) {

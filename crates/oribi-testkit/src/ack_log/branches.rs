@@ -1,29 +1,31 @@
-//! What is known of a vbucket that several servers serve by turns: which server acknowledged what in which history.
+//! The known state of a vbucket that moves between several servers: the acknowledgements of each
+//! server, by history.
 //!
-//! Every ownership has a history of its own, whose name is in each acknowledgement. The failover table at the end says at which
-//! seqno each history ended, and so, exactly, what of it went on: an acknowledged write is there if its history is in the table and
-//! did not end before its seqno. What was acknowledged as persisted has to be there. Clocks and the order of events
-//! between servers are not looked at, so nothing has to be known of who owned the vbucket when.
+//! Every ownership has its own history, whose name is in each acknowledgement. The failover table
+//! at the end says at which seqno each history ended, and so exactly which writes survive. An
+//! acknowledged write is there if its history is in the table and did not end before its seqno. A
+//! write acknowledged as persisted has to be there. The oracle ignores clocks and the order of
+//! events between servers, so it need not know who owned the vbucket when.
 
 use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid};
 
-use super::Acknowledgement;
+use super::evidence::Acknowledgement;
 
 /// Entries that a failover table keeps.
 const HISTORIES_MAX: usize = 25;
 
 #[derive(Debug, Default)]
 pub(super) struct Branches {
-    /// Acknowledged since the table was looked at last.
+    /// Acknowledgements since the last look at the table.
     given: BTreeMap<(VbUuid, Seqno), Acknowledgement>,
-    /// The failover table then, newest first.
+    /// The failover table at that time, newest first.
     table: Vec<(VbUuid, Seqno)>,
 }
 
 impl Branches {
-    /// Takes in one acknowledgement; returns what is wrong with it.
+    /// Checks and records one acknowledgement; returns what is wrong with it.
     pub(super) fn note(&mut self, ack: Acknowledgement) -> Vec<String> {
         let mut broken = Vec::new();
         let (history, seqno) = (ack.vb_uuid, ack.seqno);
@@ -40,7 +42,8 @@ impl Branches {
         broken
     }
 
-    /// Everything has come to rest, and this is the failover table now. Returns what is wrong with that.
+    /// Compares the failover table, read while all servers are idle, with the record. Returns what
+    /// is wrong with it.
     pub(super) fn settled(&mut self, table: &[(VbUuid, Seqno)]) -> Vec<String> {
         let mut broken = Vec::new();
         if !continues(table, &self.table) {
@@ -71,13 +74,13 @@ impl Branches {
     }
 }
 
-/// True when what was acknowledged is part of what this table describes.
+/// True when the acknowledged write is part of the history that this table describes.
 pub(super) fn went_on(table: &[(VbUuid, Seqno)], ack: &Acknowledgement) -> bool {
     let at = table.iter().position(|(uuid, _)| *uuid == ack.vb_uuid);
     match at {
         None => false,
         Some(0) => true,
-        // The entry before is that of the next history, which began where this one ended.
+        // The entry before belongs to the next history, which began where this one ended.
         Some(at) => ack.seqno <= table[at - 1].1,
     }
 }
@@ -88,7 +91,7 @@ fn continues(table: &[(VbUuid, Seqno)], before: &[(VbUuid, Seqno)]) -> bool {
         None => table.len(),
         Some((newest, _)) => match table.iter().position(|(uuid, _)| uuid == newest) {
             Some(at) => at,
-            // So many servers came and went that it was forgotten.
+            // The table forgot it after as many take-overs as it has entries.
             None => return table.len() == HISTORIES_MAX,
         },
     };

@@ -1,12 +1,13 @@
-//! What one document may look like: its certain state, and the attempts since, in the order of their requests.
+//! The valid states of one document: its certain state, and the attempts since, in the order of
+//! their requests.
 //!
 //! One writer issues one operation at a time, so the order of requests is the order of effects.
 
 use oribi_types::Cas;
 
-use super::{Acknowledgement, Found};
+use super::evidence::{Acknowledgement, Found};
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolution {
     /// No answer: it may have happened.
@@ -30,7 +31,7 @@ struct Attempt {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyHistory {
-    /// What is there when none of the attempts happened.
+    /// The state if none of the attempts happened.
     start: Found,
     attempts: Vec<Attempt>,
 }
@@ -48,7 +49,7 @@ impl KeyHistory {
         }
     }
 
-    /// Attempts of this life without an answer, so with a seqno that nobody knows, if any.
+    /// Attempts of this life without an answer, whose seqnos, if any, are unknown.
     pub(super) fn in_doubt(&self) -> u64 {
         let open = |attempt: &&Attempt| {
             let is_answered =
@@ -70,7 +71,7 @@ impl KeyHistory {
             .next()
     }
 
-    /// The state that is there unless an attempt that is in doubt happened after it, and where these begin.
+    /// The state unless a later attempt in doubt happened, and the index at which those begin.
     fn newest_certain(&self) -> (Found, usize) {
         match self.newest() {
             Some((index, cas)) => {
@@ -80,7 +81,7 @@ impl KeyHistory {
         }
     }
 
-    /// The value, when nothing in doubt came after it.
+    /// The value, when no attempt in doubt came after it.
     pub(super) fn certain(&self) -> Option<Option<&[u8]>> {
         let newest = self.newest();
         let after = newest.map_or(0, |(index, _)| index + 1);
@@ -93,8 +94,8 @@ impl KeyHistory {
         (!doubtful).then_some(value)
     }
 
-    /// Compares what was read; an error when it may not be there. What was in doubt is settled by it,
-    /// but what a crash may lose can still be lost.
+    /// Compares the state that was read; an error when it is invalid. The read settles attempts in
+    /// doubt, but a crash may still lose what is not persisted.
     pub(super) fn judge(&mut self, found: &Found) -> Result<(), String> {
         let (certain, after) = self.newest_certain();
         let explained_by =
@@ -112,7 +113,7 @@ impl KeyHistory {
         };
         self.settle(index + 1);
         if self.attempts[index].is_past {
-            // What has come back after a crash came from the disk.
+            // A state that came back after a crash came from the disk.
             self.attempts.drain(..=index);
             self.start = found.clone();
         } else {
@@ -122,7 +123,7 @@ impl KeyHistory {
         Ok(())
     }
 
-    /// What is in doubt from `first` on did not happen.
+    /// Marks attempts in doubt from `first` on as not done.
     fn settle(&mut self, first: usize) {
         for attempt in &mut self.attempts[first..] {
             if attempt.resolution == Resolution::InDoubt {
@@ -141,7 +142,7 @@ impl KeyHistory {
         )
     }
 
-    /// Where a state that should not be there comes from.
+    /// The origin of an invalid state.
     fn past_of(&self, found: &Found) -> String {
         let value = found.as_ref().map(|(value, _)| value);
         let from = self.attempts.iter().rposition(|attempt| attempt.value.as_ref() == value);
@@ -158,7 +159,7 @@ impl KeyHistory {
         }
     }
 
-    /// What was acknowledged and is not there any more is gone; returns how many attempts that were.
+    /// Drops acknowledged writes that are gone; returns the number of those attempts.
     pub(super) fn restarted(&mut self, is_there: impl Fn(&Acknowledgement) -> bool) -> u64 {
         let mut lost = 0;
         for attempt in &mut self.attempts {

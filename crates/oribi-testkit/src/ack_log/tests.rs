@@ -198,7 +198,8 @@ fn what_was_read_is_certain_from_then_on() {
 
 #[test]
 fn what_was_read_can_still_be_lost_by_a_crash() {
-    // Found by the first soak: a read of a write that was not persisted yet made the oracle expect it back.
+    // The first soak found this: after a read of a write that was not persisted yet, the oracle
+    // expected it back.
     let mut log = log();
     write(&mut log, "a", "one", ack(1, true));
     write(&mut log, "a", "two", ack(2, false));
@@ -296,7 +297,7 @@ fn what_a_history_had_when_it_ended_goes_on_and_nothing_else() {
     assert_eq!(settled(&mut log, &[(1, 0)]), "");
     write(&mut log, "a", "one", ack_in(1, 1, true));
     write(&mut log, "a", "two", ack_in(1, 2, false));
-    // Another server has taken over what was persisted, and gives the same seqno.
+    // Another server has taken the persisted writes over, and gives the same seqno.
     write(&mut log, "b", "one", ack_in(2, 2, true));
     assert_eq!(settled(&mut log, &[(2, 1), (1, 0)]), "");
     log.read(VB, b"a", &document("one", 1));

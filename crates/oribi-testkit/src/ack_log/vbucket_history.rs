@@ -1,10 +1,11 @@
-//! What is known of one vbucket: the seqnos and CAS it gave, its histories, and what it promised to keep.
+//! The known state of one vbucket: the seqnos and CAS it gave, its histories, and its promises of
+//! persistence.
 
 use std::collections::BTreeMap;
 
 use oribi_types::{Cas, Seqno, VbUuid};
 
-use super::{Acknowledgement, Ending, Recovered};
+use super::evidence::{Acknowledgement, Ending, Recovered};
 
 /// Entries that a failover table keeps.
 const HISTORIES_MAX: usize = 25;
@@ -34,7 +35,7 @@ impl VbucketHistory {
         self.persisted = self.persisted.max(persisted);
     }
 
-    /// Takes in one acknowledgement; returns what is wrong with it.
+    /// Checks and records one acknowledgement; returns what is wrong with it.
     pub(super) fn note(&mut self, ack: Acknowledgement) -> Vec<String> {
         let mut broken = Vec::new();
         if self.given.insert(ack.seqno, ack.cas).is_some() {
@@ -64,7 +65,8 @@ impl VbucketHistory {
         broken
     }
 
-    /// The next life begins with what was `found`; `in_doubt` attempts of the last one had no answer.
+    /// Begins the next life with what was `found`; `in_doubt` attempts of the last one had no
+    /// answer.
     pub(super) fn restarted(
         &mut self,
         ending: Ending,
@@ -89,14 +91,16 @@ impl VbucketHistory {
             ));
         }
         let known = self.given.range(..=high).count() as u64 + in_doubt;
-        if high.0.saturating_sub(self.high_at_start.0) > known {
+        // Before the first look at a vbucket, collections may have been created.
+        let is_known = self.histories.is_some();
+        if is_known && high.0.saturating_sub(self.high_at_start.0) > known {
             broken.push(format!(
                 "has seqnos up to {}, but only {known} writes since {} can explain them",
                 high.0, self.high_at_start.0
             ));
         }
         let ended_histories = match ending {
-            // Who takes over begins a history, also after an orderly stop.
+            // A server that takes over begins a history, even after an orderly stop.
             Ending::CleanStop { killed_starts } if is_shared => {
                 Ending::Crash { starts: killed_starts + 1 }
             }
@@ -124,7 +128,7 @@ impl VbucketHistory {
             ))
         };
         let Some(before) = &self.histories else {
-            // Only the identity is known, if that.
+            // At most the identity is known.
             return match (ending, self.uuid, newest) {
                 (Ending::Crash { .. }, Some(old), Some(new)) if old == new => {
                     complaint("the vbucket uuid is the same after a crash")
@@ -136,7 +140,7 @@ impl VbucketHistory {
             };
         };
         let grown = match ending {
-            // A start may have been killed before it took note of the crash that it would be.
+            // A start may have been killed before it recorded the crash.
             Ending::CleanStop { killed_starts } => 0..=killed_starts,
             Ending::Crash { starts } => 1..=starts,
         };

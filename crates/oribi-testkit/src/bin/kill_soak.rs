@@ -1,9 +1,10 @@
-//! Kills a server thousands of times and says what came of it: `cargo xtask soak kill` builds and runs this.
+//! Kills a server thousands of times and reports the result: `cargo xtask soak kill` builds and
+//! runs this.
 //!
-//! Cycles come in epochs of some hundred on one directory; each epoch has a seed of its own, which follows
-//! from the first one, so a soak can go on where it was interrupted (`--from`), and a failing epoch can be
-//! repeated alone. A failing epoch's directory is kept. The progress bar goes to standard error, the result to
-//! standard output, as JSON when asked.
+//! Cycles run in epochs of some hundred on one directory. Each epoch has its own seed, which
+//! follows from the first one, so a soak can resume after an interruption (`--from`), and a failing
+//! epoch can be repeated alone. A failing epoch's directory is kept. The progress bar goes to
+//! standard error, the result to standard output, as JSON on request.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use oribi_testkit::kill_cycles::{KillCycles, KillOptions, KillReport};
 const EPOCH_CYCLES: u64 = 250;
 
 const USAGE: &str = "usage: kill_soak --server FILE [--cycles N] [--from CYCLE] [--seed N]
-                 [--storage log|embedded] [--eviction value|full] [--setting NAME=VALUE]... [--json]";
+                 [--eviction value|full] [--setting NAME=VALUE]... [--json]";
 
 struct Arguments {
     server: PathBuf,
@@ -66,7 +67,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Some cycles on a new directory.
+/// Runs some cycles on a new directory.
 fn run_epoch(
     arguments: &Arguments,
     epoch: u64,
@@ -99,6 +100,11 @@ fn add(sum: &mut KillReport, report: &KillReport) {
     sum.kills += report.kills;
     sum.killed_starts += report.killed_starts;
     sum.killed_loading += report.killed_loading;
+    let (streams, heard) = (&mut sum.streams, &report.streams);
+    streams.changes += heard.changes;
+    streams.snapshots += heard.snapshots;
+    streams.rollbacks += heard.rollbacks;
+    streams.compared += heard.compared;
     let (sum, tally) = (&mut sum.tally, &report.tally);
     sum.acknowledged += tally.acknowledged;
     sum.persisted += tally.persisted;
@@ -118,6 +124,7 @@ fn print(arguments: &Arguments, sum: &KillReport, seconds: f64) {
             "killed_loading": sum.killed_loading, "acknowledged": tally.acknowledged,
             "acknowledged_persisted": tally.persisted, "in_doubt": tally.in_doubt,
             "lost_unpersisted": tally.lost, "documents_read": tally.read,
+            "changes_heard": sum.streams.changes, "streams_rolled_back": sum.streams.rollbacks,
             "violations": 0, "seconds": seconds,
         });
         println!("{result}");

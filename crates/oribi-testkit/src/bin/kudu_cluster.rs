@@ -1,10 +1,11 @@
-//! A Kudu cluster to try things on: starts one and keeps it until its input ends or it is interrupted.
+//! A Kudu cluster for experiments: starts one and keeps it until its input ends or it is
+//! interrupted.
 //!
-//! Prints one line: the master addresses, the scratch directory, and the process numbers of all
+//! Prints one line: the master addresses, the scratch directory, and the process ids of all
 //! servers. Tests also use it as a process that can be killed.
 //!
-//! `ORIBI_KUDU_HOME=$(tests/kudu/fetch) cargo run -p oribi-testkit --bin kudu_cluster -- 1 3 [FLAG...]`
-//! starts one master and three tablet servers.
+//! `ORIBI_KUDU_HOME=$(tests/kudu/fetch) cargo run -p oribi-testkit --bin kudu_cluster -- 1 3
+//! [FLAG...]` starts one master and three tablet servers.
 
 use std::io::Read;
 

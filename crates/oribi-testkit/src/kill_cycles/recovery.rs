@@ -1,4 +1,4 @@
-//! What a server says of its vbuckets.
+//! The state of a server's vbuckets, as the server reports it.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) fn recovered(connection: &mut RawConnection) -> Result<BTreeMap<Vbid,
             _ => {}
         }
     }
-    // In order of the index, which is that of age.
+    // In order of the index, which is the order of age.
     for ((vbid, _), entry) in tables {
         found.entry(vbid).or_default().histories.push(entry);
     }

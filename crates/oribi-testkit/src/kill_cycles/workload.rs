@@ -1,8 +1,8 @@
-//! What one writer does to its documents, and what it expects to be told.
+//! One writer: its operations on its documents, and the answers it expects.
 //!
-//! Requests go out in small pipelined groups, with each document at most once in a group. What a document
-//! is must be known to append to it or to predict an answer; where it is not, because an attempt of a life
-//! that ended is in doubt, the writer reads it first. It ends when its connection does.
+//! The writer sends requests in small pipelined groups, with each document at most once in a group.
+//! It must know a document's state to append to it or to predict an answer. If an attempt of an
+//! earlier life is in doubt, the writer reads the document first. It ends when its connection does.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -16,12 +16,12 @@ use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, DurabilityLevel, Seqno, VbUuid, Vbid};
 
-use super::KillOptions;
+use super::options::KillOptions;
 use crate::Random;
 use crate::ack_log::{AckLog, Acknowledgement, AttemptId};
 use crate::raw_connection::{DEFAULT_VBUCKETS, RawConnection, Request, Response};
 
-/// Requests in one group at most.
+/// Most requests in one group.
 const GROUP_MAX: u64 = 24;
 
 /// Documents beyond this length are replaced instead of appended to.
@@ -30,10 +30,10 @@ const APPEND_BYTES_MAX: usize = 8 << 10;
 /// A CAS that no document has.
 const WRONG_CAS: Cas = Cas(0x5157);
 
-/// Pause after the server had no memory or was too busy.
+/// Pause after the server was out of memory or too busy.
 const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// What a writer is to do in one life.
+/// The task of a writer in one life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriterPlan {
     /// Read one in this many documents before anything else.
@@ -54,7 +54,7 @@ pub(super) struct Writer<'a> {
     done: &'a AtomicU64,
 }
 
-/// One request under way and what is expected of it.
+/// One request in flight and the expected answer.
 struct Pending {
     vbid: Vbid,
     name: Vec<u8>,
@@ -65,9 +65,9 @@ struct Pending {
 enum Expected {
     /// A read, judged by the oracle.
     Document,
-    /// How far the vbucket is persisted.
+    /// The persisted seqno of the vbucket.
     Progress,
-    /// A write that succeeds, with persistence promised or without.
+    /// A write that succeeds, with or without a promise of persistence.
     Success(AttemptId, bool),
     /// A write that its condition refuses.
     Refusal(Status),
@@ -93,11 +93,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Does what the plan says, as long as the server lives.
+    /// Follows the plan as long as the server lives.
     pub(super) fn run(mut self, port: u16, plan: WriterPlan) {
         let ended = self.try_run(port, plan);
         if let (Err(error), false) = (ended, plan.writes) {
-            // Nobody ends the server while documents are only read.
+            // The server does not end while documents are only read.
             self.lock().complain(Vbid(0), b"-", &format!("reading back: {error:#}"));
         }
     }
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         self.log.lock().expect("no writer panics while it holds the log")
     }
 
-    /// Some requests, each document at most once.
+    /// Some requests, with each document at most once.
     fn group(&mut self) -> Vec<Pending> {
         let wanted = 1 + self.random.below(GROUP_MAX);
         // Some documents are written much more often than others.
@@ -143,7 +143,7 @@ impl<'a> Writer<'a> {
         group
     }
 
-    /// Sends a group, receives its answers in order, and tells the oracle of each.
+    /// Sends a group, receives its answers in order, and reports each to the oracle.
     fn exchange(&mut self, connection: &mut RawConnection, group: Vec<Pending>) -> Result<()> {
         let requests: Vec<&Request> = group.iter().map(|pending| &pending.request).collect();
         connection.send_all(&requests)?;
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Tells the oracle; true when the server was too busy.
+    /// Reports an answer to the oracle; true when the server was too busy.
     fn take_in(&self, pending: &Pending, response: Response) -> bool {
         let status = response.status();
         let mut log = self.lock();
@@ -184,7 +184,7 @@ impl<'a> Writer<'a> {
                 Some(persisted) => log.shown_as_persisted(pending.vbid, persisted),
                 None => log.complain(pending.vbid, b"-", "OBSERVE_SEQNO contradicts itself"),
             },
-            // The vbucket's first life has no identity that this writer knows.
+            // The writer does not know the identity of the vbucket's first life.
             (Expected::Progress, Status::KeyEnoent) => {}
             (Expected::Refusal(expected), status) if status == *expected => {}
             (Expected::Refusal(_) | Expected::Document | Expected::Progress, _) if is_busy => {}
@@ -236,7 +236,7 @@ impl<'a> Writer<'a> {
         Pending { vbid, name: Vec::new(), request, expected: Expected::Progress }
     }
 
-    /// One operation on a document, chosen by what the document is.
+    /// One operation on a document, chosen by the document's state.
     fn step(&mut self, document: u64) -> Pending {
         let (vbid, name) = self.place(document);
         let known = self.lock().certain(vbid, &name).map(|value| value.map(<[u8]>::to_vec));
@@ -300,7 +300,7 @@ impl<'a> Writer<'a> {
         self.write(document, request, Some(parts.concat()))
     }
 
-    /// A write that succeeds; one in four is durable. `value` is what the document is then.
+    /// A write that succeeds; one in four is durable. `value` is the document's value afterwards.
     fn write(&mut self, document: u64, request: Request, value: Option<Vec<u8>>) -> Pending {
         let level = match self.random.below(8) {
             0 => DurabilityLevel::PersistToMajority,
@@ -329,13 +329,13 @@ impl<'a> Writer<'a> {
 }
 
 fn acknowledgement(response: &Response, persisted: bool) -> Result<Acknowledgement> {
-    // A counter's answer carries its value behind the same extras.
+    // A counter's answer carries its value after the same extras.
     let mutation = response.mutation()?;
     let (cas, seqno, vb_uuid) = (mutation.cas, mutation.seqno, mutation.vb_uuid);
     Ok(Acknowledgement { cas, seqno, vb_uuid, persisted })
 }
 
-/// The persisted seqno of an answer to OBSERVE_SEQNO, if that makes sense.
+/// The persisted seqno of an answer to OBSERVE_SEQNO, if it is valid.
 fn progress(value: &[u8]) -> Option<Seqno> {
     let field = |at: usize| Some(u64::from_be_bytes(*value.get(at..)?.first_chunk::<8>()?));
     let (persisted, current) = (field(11)?, field(19)?);

@@ -1,8 +1,9 @@
-//! Where Kudu's programs are, and how one of them is run.
+//! The installation of Kudu's programs, and how to run one of them.
 //!
 //! Owns the meaning of `ORIBI_KUDU_HOME` and `ORIBI_KUDU_REQUIRED`. The directory is an unpacked
 //! `kudu-binary` artifact: `bin/` with the programs, `lib/` with every library they load and
-//! `lib/sasl2/` with the authentication plug-ins, none of which the system knows about.
+//! `lib/sasl2/` with the authentication plug-ins. None of these libraries are in the system's
+//! search path.
 
 use std::env;
 use std::ffi::OsStr;
@@ -37,7 +38,7 @@ impl Installation {
         Ok(Installation { home })
     }
 
-    /// The installation, or `None` after saying that the test is left out.
+    /// The installation, or `None` after reporting that the test is skipped.
     ///
     /// # Panics
     /// When there is none although the environment requires it, or names one that is incomplete.
@@ -48,7 +49,7 @@ impl Installation {
             Err(error) if is_set(HOME) || is_set(REQUIRED) => panic!("{error}"),
             Err(error) => {
                 let test = std::thread::current().name().unwrap_or("a test").to_owned();
-                // Not eprintln!, whose text the test runner keeps to itself when a test passes.
+                // Not eprintln!: the test runner hides its text when a test passes.
                 let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs a real Kudu: {error}");
                 None
             }

@@ -1,8 +1,8 @@
-//! Starting processes that cannot outlive this one.
+//! Starts processes that cannot outlive this one.
 //!
-//! A shared cluster lives in a `static`, which is never dropped, and a test run can be killed. So the
-//! kernel ends the servers (the parent-death signal), and a guardian, a shell that waits for the end of
-//! a pipe only this process holds open, removes their directory.
+//! A shared cluster lives in a `static`, which is never dropped, and a test run can be killed. So
+//! the kernel ends the servers (the parent-death signal). A guardian removes their directory: a
+//! shell that waits for the end of a pipe that only this process holds open.
 //!
 //! Linux sends the parent-death signal when the *thread* that forked ends, and a test's thread ends
 //! with the test. Therefore one thread that lasts as long as the process starts all servers.
@@ -16,8 +16,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use anyhow::{Context, Result};
 
-/// Waits for the end of its input and then removes the directory it is given. The servers end at the
-/// same moment and may still be writing, hence the attempts.
+/// Waits for the end of its input and then removes the given directory. The servers end at the same
+/// moment and may still be writing, hence the retries.
 const GUARD: &str = r#"cat >/dev/null
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
     rm -rf -- "$1" 2>/dev/null && exit 0
@@ -37,7 +37,7 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
         std::thread::spawn(move || {
             for mut order in received {
                 let child = die_with_parent(&mut order.command).spawn();
-                // Whoever asked waits for the answer, so this fails only when that thread died.
+                // The caller waits for the answer, so this fails only when its thread died.
                 let _ = order.answer.send(child);
             }
         });
@@ -49,7 +49,7 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
 }
 
 fn die_with_parent(command: &mut Command) -> &mut Command {
-    // Terminals send Ctrl-C to a whole group, and only the kernel and the owner end a server.
+    // Terminals send Ctrl-C to a whole group, but only the kernel and the owner may end a server.
     command.process_group(0);
     #[cfg(target_os = "linux")]
     {
@@ -66,7 +66,7 @@ fn die_with_parent(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Removes a directory when this process ends without having done so.
+/// Removes a directory if this process ends without having done so.
 pub(super) struct Guardian {
     child: Child,
 }

@@ -1,7 +1,7 @@
 //! One master or tablet server: its flags, its directory, its process.
 //!
 //! Owns the child process between spawn and wait. Invariants: a node keeps its port and directory
-//! across restarts, at most one process of it runs, and dropping it ends that process, also a paused
+//! across restarts; at most one process of it runs; dropping it ends that process, even a paused
 //! one.
 
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use super::launcher;
 use crate::poll::{PATIENCE, poll_until};
 use crate::signal::{self, Signal};
 
-/// How many lines of a server's log a failure shows.
+/// Lines of a server's log that a failure shows.
 const LOG_END_LINES: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node that is not running yet, with its data in a directory of its own below `parent`.
+    /// A node that is not running yet, with its data in its own directory below `parent`.
     pub(super) fn new(
         kind: NodeKind,
         position: usize,
@@ -62,7 +62,7 @@ impl Node {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Number of the process.
+    /// Process id.
     ///
     /// # Panics
     /// When the server was never started.
@@ -130,7 +130,7 @@ impl Node {
         self.wait_listening()
     }
 
-    /// Returns when nothing of it runs any more.
+    /// Returns when no thread of the process runs any more.
     pub(super) fn pause(&self) -> Result<()> {
         self.check_running()?;
         signal::stop(self.pid()).with_context(|| format!("cannot pause {}", self.address()))
@@ -169,7 +169,7 @@ impl Node {
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        // A test that panicked while it held the lock left a child that is still right.
+        // A test that panicked while it held the lock left a valid child.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,23 +1,23 @@
 //! Ports for servers that must know each other's address before any of them runs.
 //!
-//! Masters and tablet servers are told all masters on their command line, and a restarted server has to
-//! come back where it was, so ports are chosen here and not by the kernel. They lie below the range the
-//! kernel gives to outgoing connections: nothing takes them while a server is down.
+//! Masters and tablet servers get all masters on their command line, and a restarted server has to
+//! keep its address. So this module chooses the ports, not the kernel. They lie below the kernel's
+//! range for outgoing connections, so no connection takes them while a server is down.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 
 use anyhow::{Result, bail};
 
-/// Where ports are looked for: above what services use, below what the kernel hands out by itself.
+/// Range of ports to try: above what services use, below what the kernel hands out by itself.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// How many places are tried before giving up; the range is hardly used at all.
+/// Attempts before giving up; the range is hardly used at all.
 const ATTEMPTS_MAX: u64 = 1000;
 
-/// `count` ports of the loopback interface that nobody uses now.
+/// `count` free ports of the loopback interface.
 pub(crate) fn free(count: usize) -> Result<Vec<u16>> {
-    // Every `RandomState` has keys of its own, which is all the chance that is needed here.
+    // Every `RandomState` has its own keys, which is enough randomness here.
     let chance = RandomState::new();
     // Held until all are found, so that no port is found twice.
     let mut found = Vec::new();

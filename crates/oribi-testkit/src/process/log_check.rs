@@ -1,6 +1,6 @@
-//! Which lines of a server's log a test has to explain.
+//! The lines of a server's log that a test has to explain.
 //!
-//! The server logs one event a line with its level as a word of its own. A panic counts as well,
+//! The server logs one event a line with its level as a separate word. A panic counts as well,
 //! because a thread that dies quietly is worse than any warning.
 
 /// Lines at level WARN or ERROR, and panics, that contain none of the `allowed` texts.
@@ -12,7 +12,7 @@ pub(super) fn unlisted<'a>(log: &'a str, allowed: &[&str]) -> Vec<&'a str> {
 }
 
 fn is_warning(line: &str) -> bool {
-    // The level stands among the first words: after a time stamp, before the event's own text.
+    // The level is among the first words: after a time stamp, before the event's own text.
     let level_in_head =
         line.split_whitespace().take(3).any(|word| word == "WARN" || word == "ERROR");
     level_in_head || line.contains("panicked at")

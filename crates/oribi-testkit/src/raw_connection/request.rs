@@ -1,4 +1,4 @@
-//! A request under construction, with every field open to be wrong on purpose.
+//! A request under construction, in which every field can be wrong on purpose.
 
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with nothing but its opcode.
+    /// A request with an opcode only.
     pub fn new(opcode: Opcode) -> Request {
         Request {
             opcode,
@@ -81,7 +81,7 @@ impl Request {
         self.extras(&SetExtras { flags, expiry }.encode())
     }
 
-    /// Asks for a durability level.
+    /// Requests a durability level.
     pub fn durable(mut self, level: DurabilityLevel) -> Request {
         frame_info::encode_durability(level, None, &mut self.framing);
         self
@@ -93,14 +93,14 @@ impl Request {
         self
     }
 
-    /// A key field that is sent as it is, without collection prefix.
+    /// A key field that is sent unchanged, without collection prefix.
     pub fn bare_key(mut self, key: impl AsRef<[u8]>) -> Request {
         self.collection = None;
         self.key = key.as_ref().to_vec();
         self
     }
 
-    /// Vbucket, where it shall not follow from the key.
+    /// Vbucket, if it should not follow from the key.
     pub fn vbucket(mut self, vbid: Vbid) -> Request {
         self.vbid = Some(vbid);
         self

@@ -1,4 +1,4 @@
-//! A response as it came, with the few readings of it that tests need.
+//! A response as received, with the few decodings that tests need.
 
 use anyhow::{Context, Result};
 use oribi_protocol::frame::Header;
@@ -11,7 +11,7 @@ use oribi_types::{Cas, Seqno, VbUuid};
 pub struct Response {
     /// Opcode of the request that it answers.
     pub opcode: u8,
-    /// Status as it was sent.
+    /// Status as received.
     pub status_code: u16,
     /// Opaque of the request that it answers.
     pub opaque: u32,
@@ -27,7 +27,7 @@ pub struct Response {
     pub value: Vec<u8>,
 }
 
-/// What a successful mutation tells when mutation tokens were negotiated.
+/// The data of a successful mutation when mutation tokens were negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation {
     /// Version of the document.

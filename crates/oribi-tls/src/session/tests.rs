@@ -1,4 +1,4 @@
-//! Two sessions over a fake wire: every fragmentation, every end, and what must not panic.
+//! Two sessions over a fake wire: every fragmentation, every end, and inputs that must not panic.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::server::{ClientCertificates, ServerOptions, ServerTls};
 use crate::testing::{Authority, Owner};
 use crate::{MinimumVersion, SealedBytes};
 
-/// One end with what it has received.
+/// One end with the data it has received.
 struct End {
     session: Session,
     block: Vec<u8>,
@@ -24,7 +24,7 @@ impl End {
         End { session, block: Vec::new(), received: Vec::new() }
     }
 
-    /// Takes bytes in; returns what is to be sent in return.
+    /// Processes received bytes; returns the bytes to send in response.
     fn open(&mut self, bytes: &[u8]) -> Result<Vec<u8>, rustls::Error> {
         let mut out = SealedBytes::default();
         self.session.room(&mut self.block, bytes.len()).copy_from_slice(bytes);
@@ -99,7 +99,7 @@ fn write(directory: &Path, name: &str, text: &str) {
     std::fs::write(directory.join(name), text).unwrap();
 }
 
-/// Carries bytes to and fro in pieces until both are silent.
+/// Exchanges bytes in pieces until neither end has more to send.
 fn shake_hands(server: &mut End, client: &mut End, piece: usize) {
     let mut to_server = client.open(&[]).unwrap();
     while !to_server.is_empty() {
@@ -172,7 +172,7 @@ fn what_is_not_tls_is_an_error_with_an_alert() {
         .session
         .open(&mut server.block, noop.len(), &mut out, |_| panic!("nothing was agreed on"))
         .expect_err("not TLS");
-    // An alert record, and the session stays useless.
+    // An alert record, and the session stays unusable.
     assert_eq!(out.pending().first(), Some(&0x15));
     server.open(&[]).expect_err("over");
     server.session.seal(b"x", &mut out).expect_err("over");
@@ -305,7 +305,7 @@ proptest! {
                 break;
             }
         }
-        // What was handed out is a prefix of what was sent, whatever was damaged.
+        // The delivered bytes are a prefix of the sent ones, whatever was damaged.
         prop_assert!(server.received.iter().all(|byte| *byte == 7));
         prop_assert!(server.received.len() <= 20_000);
     }

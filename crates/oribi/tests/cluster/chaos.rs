@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use oribi_client::{Client, ClientError, MutationToken, Refused, WriteOptions};
+use oribi_client::{Client, ClientError, MutationToken, Refused, WriteOptions, Written};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
@@ -146,7 +146,7 @@ impl Writer {
             true => DurabilityLevel::PersistToMajority,
             false => DurabilityLevel::None,
         };
-        let options = WriteOptions { durability, ..WriteOptions::default() };
+        let options = WriteOptions::new().durability(durability);
         let value = format!("{key} {:x}", self.random.below(1 << 50));
         let value = (!self.random.one_in(6)).then_some(value);
         let attempt = {
@@ -161,8 +161,9 @@ impl Writer {
             None => self.client.delete(collection, key.as_bytes(), &options).await,
         };
         match done {
-            Ok((cas, token)) => {
-                let MutationToken { vb_uuid, seqno, .. } = token.expect("the client asks for it");
+            Ok(Written { cas, mutation, .. }) => {
+                let MutationToken { vb_uuid, seqno, .. } =
+                    mutation.expect("the client asks for it");
                 let persisted = durability != DurabilityLevel::None;
                 let ack = Acknowledgement { cas, seqno, vb_uuid, persisted };
                 self.log.lock().unwrap().acknowledged(&attempt, ack);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oribi_client::{Client, ConnectOptions, WriteOptions};
+use oribi_client::{Client, ConnectOptions, KvNode, WriteOptions};
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{
@@ -136,11 +136,11 @@ pub async fn client(nodes: &[&ServerProcess]) -> Client {
 
 /// A client that gives each operation so much time.
 pub async fn client_with(nodes: &[&ServerProcess], operation_timeout: Duration) -> Client {
-    let place = |node: &&ServerProcess| (node.host().to_string(), node.port());
-    let seeds = nodes.iter().map(place).collect();
-    let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-    let (host, port) = place(&nodes[0]);
-    let options = ConnectOptions { host, port, seeds, operation_timeout, ..options };
+    let place = |node: &&ServerProcess| KvNode::new(node.host().to_string(), node.port());
+    let mut options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default")
+        .node(&place(&nodes[0]))
+        .operation_timeout(operation_timeout);
+    options.seeds = nodes.iter().map(place).collect();
     Client::connect(options).await.expect("a node answers")
 }
 
@@ -148,7 +148,7 @@ pub async fn client_with(nodes: &[&ServerProcess], operation_timeout: Duration) 
 pub async fn write(client: &Client, prefix: &str, count: usize, value: &str, is_durable: bool) {
     let durability =
         if is_durable { DurabilityLevel::PersistToMajority } else { DurabilityLevel::None };
-    let options = WriteOptions { durability, ..WriteOptions::default() };
+    let options = WriteOptions::new().durability(durability);
     for number in 0..count {
         let key = format!("{prefix}-{number}");
         let value = Bytes::copy_from_slice(value.as_bytes());

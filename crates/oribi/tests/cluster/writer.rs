@@ -65,7 +65,7 @@ impl Writer {
 
 async fn write(client: Arc<Client>, notes: Notes, stop: Arc<AtomicBool>) {
     let durability = DurabilityLevel::PersistToMajority;
-    let options = WriteOptions { durability, ..WriteOptions::default() };
+    let options = WriteOptions::new().durability(durability);
     let (mut number, mut resting) = (0, BTreeSet::new());
     while !stop.load(Ordering::Acquire) {
         number += 1;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use oribi_client::{
-    Client, ConnectOptions, CounterOptions, FLAGS_JSON, Mechanism, Refused, WriteOptions,
+    Client, ConnectOptions, CounterOptions, FLAGS_JSON, Mechanism, Refused, WriteOptions, Written,
 };
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_types::{Cas, Datatype, DurabilityLevel};
@@ -11,7 +11,7 @@ use crate::Fixture;
 
 fn options(fixture: &Fixture) -> ConnectOptions {
     let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-    ConnectOptions { port: fixture.server.port(), ..options }
+    options.port(fixture.server.port())
 }
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn every_mechanism_is_accepted() {
     for mechanism in
         [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Plain]
     {
-        let options = ConnectOptions { mechanism, ..options(&fixture) };
+        let options = options(&fixture).mechanism(mechanism);
         let client = Client::connect(options).await.unwrap();
         assert!(client.config().vbucket_count().is_power_of_two());
         assert_eq!(client.config().nodes[0].port, fixture.server.port());
@@ -32,12 +32,13 @@ async fn documents_come_and_go() {
     let fixture = Fixture::start();
     let client = Client::connect(options(&fixture)).await.unwrap();
     let collection = client.default_collection();
-    let json = WriteOptions { flags: FLAGS_JSON, ..WriteOptions::default() };
+    let json = WriteOptions::json();
     let value = Bytes::from_static(b"{\"a\":1}");
 
     let error = client.replace(collection, b"k", value.clone(), &json).await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::NotFound));
-    let (cas, token) = client.add(collection, b"k", value.clone(), &json).await.unwrap();
+    let Written { cas, mutation: token, .. } =
+        client.add(collection, b"k", value.clone(), &json).await.unwrap();
     assert!(token.is_some_and(|token| token.seqno.0 == 1), "{token:?}");
     let error = client.add(collection, b"k", value.clone(), &json).await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::Exists));
@@ -46,11 +47,11 @@ async fn documents_come_and_go() {
     assert_eq!((document.value, document.cas, document.flags), (value, cas, FLAGS_JSON));
     assert_eq!(document.datatype, Datatype::JSON);
 
-    let stale = WriteOptions { cas: Cas(cas.0 + 1), ..json };
+    let stale = json.cas(Cas(cas.0 + 1));
     let text = Bytes::from_static(b"text");
     let error = client.upsert(collection, b"k", text.clone(), &stale).await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::Exists));
-    let fresh = WriteOptions { cas, durability: DurabilityLevel::PersistToMajority, ..json };
+    let fresh = json.cas(cas).durability(DurabilityLevel::PersistToMajority);
     client.upsert(collection, b"k", text, &fresh).await.unwrap();
     let document = client.get(collection, b"k").await.unwrap().expect("a hit");
     assert_eq!(document.datatype, Datatype::RAW);
@@ -67,20 +68,14 @@ async fn counters_count() {
     let fixture = Fixture::start();
     let client = Client::connect(options(&fixture)).await.unwrap();
     let collection = client.default_collection();
-    let up = CounterOptions {
-        delta: 5,
-        decrement: false,
-        initial: None,
-        expiry: 0,
-        durability: DurabilityLevel::None,
-    };
+    let up = CounterOptions::increment(5);
     let error = client.counter(collection, b"n", &up).await.unwrap_err();
     assert_eq!(error.refused(), Some(Refused::NotFound));
-    let create = CounterOptions { initial: Some(10), ..up };
-    assert_eq!(client.counter(collection, b"n", &create).await.unwrap(), 10);
-    assert_eq!(client.counter(collection, b"n", &up).await.unwrap(), 15);
-    let down = CounterOptions { delta: 100, decrement: true, ..up };
-    assert_eq!(client.counter(collection, b"n", &down).await.unwrap(), 0);
+    let create = up.initial(10);
+    assert_eq!(client.counter(collection, b"n", &create).await.unwrap().value, 10);
+    assert_eq!(client.counter(collection, b"n", &up).await.unwrap().value, 15);
+    let down = CounterOptions::decrement(100);
+    assert_eq!(client.counter(collection, b"n", &down).await.unwrap().value, 0);
     let text = Bytes::from_static(b"text");
     client.upsert(collection, b"n", text, &WriteOptions::default()).await.unwrap();
     let error = client.counter(collection, b"n", &up).await.unwrap_err();
@@ -105,5 +100,5 @@ async fn collections_are_apart_and_statistics_come() {
         assert_eq!(error.refused(), Some(refused), "{path}");
     }
     let stats = client.stats("").await.unwrap();
-    assert!(stats.iter().any(|(name, value)| name == "curr_items" && value == "1"), "{stats:?}");
+    assert!(stats.iter().any(|stat| stat.name == "curr_items" && stat.value == "1"), "{stats:?}");
 }

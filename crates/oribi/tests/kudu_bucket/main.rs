@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod away;
 mod documents;
 mod faults;
 mod kills;

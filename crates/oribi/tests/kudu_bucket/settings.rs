@@ -4,10 +4,10 @@ use std::process::Command;
 
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
-use oribi_testkit::{RawConnection, Request, ServerOptions};
+use oribi_testkit::{RawConnection, Request, ServerOptions, ServerProcess};
 use oribi_types::DurabilityLevel;
 
-use crate::{CLUSTER, ORIBI, start};
+use crate::{CLUSTER, ORIBI, options, start};
 
 #[test]
 fn a_url_that_is_wrong_ends_the_start_with_what_is_wrong() {
@@ -17,6 +17,22 @@ fn a_url_that_is_wrong_ends_the_start_with_what_is_wrong() {
         options.setting("storage", "kudu://127.0.0.1/db?replicas=2").run_to_exit().unwrap();
     assert!(!status.success());
     assert!(output.contains("replicas=\"2\" is not an odd number"), "{output}");
+}
+
+/// The environment said who owns the table; in a container or a service it says nothing, and the owner was "kudu".
+#[test]
+fn the_table_belongs_to_the_user_who_runs_the_server() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let settings = options(cluster, "owned", &directory);
+    let settings = settings.environment("USER", "someone").environment("LOGNAME", "someone");
+    let _server = ServerProcess::start(settings).unwrap();
+    let user = Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(user.stdout).unwrap();
+    let masters = cluster.master_addresses();
+    let described = cluster.tool_stdout(&["table", "describe", &masters, "owned.default"]).unwrap();
+    let owner = described.lines().find_map(|line| line.strip_prefix("OWNER "));
+    assert_eq!(owner.map(str::trim), Some(user.trim()), "{described}");
 }
 
 #[test]

@@ -23,7 +23,9 @@ pub fn documents(cluster: &KuduCluster, table: &str) -> BTreeMap<(u16, String), 
     let text = cluster.tool_stdout(&["table", "scan", &masters, table, &columns]).unwrap();
     let mut found: BTreeMap<(u16, String), Stored> = BTreeMap::new();
     let rows = text.lines().filter(|line| line.starts_with('('));
-    let rows = rows.filter(|row| !row.contains("collection=-") && !row.contains("deleted=true"));
+    // Collection 1 has the events of scopes and collections.
+    let is_other = |row: &&str| row.contains("collection=-") || row.contains("collection=1,");
+    let rows = rows.filter(|row| !is_other(row) && !row.contains("deleted=true"));
     for row in rows {
         let vbucket = between(row, "vbucket=", ",").parse().unwrap();
         let key = between(row, "key=\"", "\"").to_owned();

@@ -12,7 +12,7 @@ use crate::{Fixture, number};
 /// The server's own counts.
 async fn server_counts(fixture: &Fixture) -> BTreeMap<String, u64> {
     let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-    let options = ConnectOptions { port: fixture.server.port(), ..options };
+    let options = options.port(fixture.server.port());
     let mut connection = Connection::open(&options).await.unwrap();
     let mut counts = BTreeMap::new();
     let mut stats = connection.stats("").await.unwrap();

@@ -191,7 +191,8 @@ fn garbage_before_authentication_ends_the_connection() {
         let bytes: Vec<u8> = (0..length)
             .map(|_| {
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (noise >> 40) as u8 | 0x40
+                // Neither a magic nor text, which begins another protocol.
+                (noise >> 40) as u8 | 0xc0
             })
             .collect();
         let mut connection = RawConnection::connect(bystander.fixture.server.port()).unwrap();
@@ -238,7 +239,7 @@ fn malformed_frame_infos_are_answered_and_the_connection_goes_on() {
     let mut bystander = Bystander::new();
     for (framing, status) in [
         (&[0x12, 1][..], Status::Einval),
-        (&[0x13, 1, 0, 0][..], Status::Einval),
+        (&[0x13, 1, 0, 0][..], Status::DurabilityInvalidLevel),
         (&[0x1f][..], Status::Einval),
         (&[0x90][..], Status::UnknownFrameInfo),
     ] {

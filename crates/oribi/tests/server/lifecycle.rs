@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use oribi_protocol::status::Status;
 use oribi_testkit::{Request, ServerOptions};
 
-use crate::fixture::{Fixture, ORIBI, expect};
+use crate::fixture::{Fixture, ORIBI, call_when_warm, expect};
 
 /// Every file below a directory with its contents.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -48,6 +48,35 @@ fn ctrl_c_ends_the_server_in_order() {
     let mut fixture = Fixture::start();
     let status = fixture.server.interrupt().unwrap();
     assert!(status.success(), "{status}");
+}
+
+/// `timeout` signals its child and then the process group, so a server gets SIGTERM twice.
+#[test]
+fn a_second_sigterm_right_after_the_first_loses_nothing() {
+    const DOCUMENTS: usize = 4000;
+    let interval = |options: ServerOptions| options.setting("flush-interval-ms", 600_000);
+    let mut fixture = Fixture::start_with(interval);
+    let mut connection = fixture.login();
+    let value = vec![b'v'; 2000];
+    for number in 0..DOCUMENTS {
+        let request = Request::set(format!("key-{number}"), &value);
+        expect(connection.call(&request).unwrap(), Status::Success);
+    }
+    fixture.server.ask_to_end().unwrap();
+    fixture.expect_logged("stopping");
+    fixture.server.ask_to_end().unwrap();
+    let status = fixture.server.wait_for_end().unwrap();
+    assert!(status.success(), "{status}:\n{}", fixture.server.output());
+    assert!(fixture.server.log().contains("stopping already"), "{}", fixture.server.output());
+
+    fixture.server.restart().unwrap();
+    let mut connection = fixture.login();
+    for number in 0..DOCUMENTS {
+        let request = Request::get(format!("key-{number}"));
+        let found = expect(call_when_warm(&mut connection, &request), Status::Success);
+        assert_eq!(found.value.len(), value.len());
+    }
+    fixture.finish(&[]);
 }
 
 #[test]

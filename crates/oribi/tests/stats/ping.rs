@@ -9,7 +9,7 @@ fn the_report_tells_what_answered() {
     let fixture = Fixture::start();
     let text = stdout(&fixture.run(&["ping", "--count", "3", "--interval", "0"]));
     for part in [
-        format!("server       127.0.0.1:{}, version 1.6.0-oribi-", fixture.server.port()),
+        format!("server       127.0.0.1:{}, version 8.0.0-oribi-", fixture.server.port()),
         "handshake    in ".to_owned(),
         "Collections".to_owned(),
         "bucket       default\n".to_owned(),

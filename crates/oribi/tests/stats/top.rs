@@ -13,7 +13,7 @@ async fn a_snapshot_shows_buckets_and_collections() {
     let fixture = Fixture::start();
     fixture.create_collection();
     let options = ConnectOptions::new(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD, "default");
-    let options = ConnectOptions { port: fixture.server.port(), ..options };
+    let options = options.port(fixture.server.port());
     let client = Client::connect(options).await.expect("the server accepts");
     let packages = client.collection("debian.packages").await.expect("it was created");
     for key in ["a", "b", "c"] {
@@ -24,7 +24,7 @@ async fn a_snapshot_shows_buckets_and_collections() {
     }
     let text = stdout(&fixture.run(&["top", "--once", "--interval", "50ms", "--sort", "items"]));
     let lines: Vec<&str> = text.lines().collect();
-    let peer = format!("127.0.0.1:{}  1.6.0-oribi-", fixture.server.port());
+    let peer = format!("127.0.0.1:{}  8.0.0-oribi-", fixture.server.port());
     assert!(lines[0].starts_with(&peer), "{text}");
     let row = |start: &str| {
         let line = lines.iter().find(|line| line.starts_with(start) && !line.contains("op/s"));
@@ -48,11 +48,11 @@ fn a_server_that_comes_back_is_shown_again() {
         let found = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(text)));
         assert!(found.is_some(), "the program ended before it said {text}");
     };
-    wait_for("1.6.0-oribi-");
+    wait_for("8.0.0-oribi-");
     fixture.server.kill().expect("the server can be killed");
     wait_for("reconnecting: ");
     fixture.server.restart().expect("the server starts again");
-    wait_for("1.6.0-oribi-");
+    wait_for("8.0.0-oribi-");
     assert_eq!(interrupt(&mut child), Some(130));
 }
 

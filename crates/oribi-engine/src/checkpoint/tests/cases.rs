@@ -1,5 +1,7 @@
 //! Single properties of the queue, each with the reason for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use oribi_types::{Cas, RevSeqno, Seqno, Timestamp};
 
 use super::{World, limits, new_item};
@@ -9,7 +11,7 @@ use crate::limits::CHUNK_SLOTS;
 /// A queue as a server has it, with one cursor.
 fn usual() -> (CheckpointManager, crate::checkpoint::CursorId) {
     let mut manager = CheckpointManager::new(Seqno(0), Cas(0));
-    let id = manager.register_cursor("persistence", Seqno(0), false).id;
+    let id = manager.register_cursor("persistence", Seqno(0)).id;
     (manager, id)
 }
 
@@ -24,7 +26,7 @@ fn queue(manager: &mut CheckpointManager, key: u16) -> crate::item::ItemRef {
 fn a_read_ends_where_a_checkpoint_ends() {
     let few = CheckpointLimits { items_max: 1000, ..CheckpointLimits::default() };
     let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), few);
-    let cursor = manager.register_cursor("persistence", Seqno(0), false).id;
+    let cursor = manager.register_cursor("persistence", Seqno(0)).id;
     let items: Vec<_> = (0..1010).map(|n| queue(&mut manager, n)).collect();
     let batch = manager.read(cursor, limits(1)).unwrap();
     assert_eq!(batch.end, Seqno(1000));
@@ -57,7 +59,7 @@ fn what_was_read_is_deduplicated_no_more() {
     world.enqueue(1, false);
     world.check();
     assert_eq!(world.manager.checkpoint_count(), 2);
-    world.rewind(0);
+    world.rewind();
     world.check();
     world.drain();
 }
@@ -76,7 +78,7 @@ fn a_checkpoint_stays_open_however_old_it_is() {
 fn a_checkpoint_of_one_overwritten_key_closes_by_its_slots() {
     let limits = CheckpointLimits { slots_max: 1000, ..CheckpointLimits::default() };
     let mut manager = CheckpointManager::with_limits(Seqno(0), Cas(0), limits);
-    manager.register_cursor("persistence", Seqno(0), false);
+    manager.register_cursor("persistence", Seqno(0));
     let mut previous = None;
     for _ in 0..1001 {
         let new = new_item(1, false);
@@ -126,18 +128,18 @@ fn a_slow_cursor_is_dropped_and_begins_again() {
     world.expel();
     world.check();
     assert_eq!(world.manager.lowest_needed(), Seqno(2001));
-    let again = world.manager.register_cursor("stream", Seqno(0), true);
-    assert!(again.needs_backfill);
-    assert_eq!(world.manager.remaining(again.id), 0);
+    world.register(1, 0);
+    let again = world.readers[1].as_ref().unwrap();
+    assert_eq!((again.position, world.manager.remaining(again.id)), (Seqno(2000), 0));
 }
 
 #[test]
 fn a_cursor_that_keeps_up_is_not_dropped() {
     let mut world = World::new();
     world.enqueue(1, false);
-    world.read(1, limits(1));
-    world.advance(1);
-    assert_eq!(world.manager.drop_slow_cursors(), 0, "only persistence is behind");
+    world.read_stream(1);
+    world.read_stream(1);
+    assert_eq!(world.manager.drop_slow_cursors().len(), 0, "only persistence is behind");
 }
 
 /// Without a cursor nothing is queued, but a queue that lost its last cursor is not forgotten.
@@ -160,6 +162,87 @@ fn what_a_last_cursor_leaves_behind_is_expelled() {
     world.enqueue(5, false);
     world.check();
     world.drain();
+}
+
+/// A stream that keeps up sees each version, and the flusher still writes only the last.
+#[test]
+fn a_stream_that_keeps_up_leaves_the_checkpoint_open() {
+    let mut world = World::new();
+    for _ in 0..3 * CHUNK_SLOTS {
+        world.enqueue(1, false);
+        world.read_stream(1);
+        let batch = world.readers[1].as_ref().unwrap().sending.as_ref().unwrap();
+        assert_eq!((batch.items_left(), batch.end()), (1, world.high()));
+        world.read_stream(1);
+        world.check();
+    }
+    assert_eq!(world.manager.checkpoint_count(), 1);
+    world.read(0, limits(10));
+    assert_eq!(world.readers[0].as_ref().unwrap().pending[0].item_count, 1);
+    world.drain();
+}
+
+/// What a stream was given is its own: neither deduplication nor the flusher takes it away.
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let mut world = World::new();
+    (0..10).for_each(|key| world.enqueue(key, false));
+    world.read_stream(1);
+    (0..10).for_each(|key| world.enqueue(key, true));
+    world.purge(3);
+    world.read(0, limits(10));
+    world.advance(0);
+    world.expel();
+    world.check();
+    world.read_stream(1);
+    world.check();
+    world.drain();
+}
+
+/// Checkpoints of one read, each with another version of two keys.
+fn versions_in(checkpoints: u16) -> (CheckpointManager, crate::checkpoint::CursorBatch) {
+    let (mut manager, cursor) = usual();
+    let mut table = std::collections::BTreeMap::new();
+    for other in 0..checkpoints {
+        for key in [1, 1000 + other, 2] {
+            let (new, before) = (new_item(key, other % 2 == 1), table.get(&key));
+            let done = manager.enqueue(new, before, RevSeqno(1), Timestamp::default());
+            table.insert(key, done.item);
+        }
+        manager.close_open();
+    }
+    let batch = manager.read(cursor, limits(usize::MAX)).unwrap();
+    (manager, batch)
+}
+
+#[test]
+fn a_run_has_the_newest_version_of_each_key() {
+    let (_manager, batch) = versions_in(4);
+    let seqnos = |items_max| -> Vec<Vec<u64>> {
+        let runs = batch.runs(items_max, usize::MAX);
+        let seqnos_of = |run: crate::checkpoint::CheckpointRun<'_>| {
+            run.newest_items().iter().map(|item| item.seqno().0).collect()
+        };
+        runs.map(seqnos_of).collect()
+    };
+    assert_eq!(seqnos(usize::MAX), [vec![2, 5, 8, 10, 11, 12]]);
+    // Nothing is left out for a version of another run, which may be lost.
+    assert_eq!(seqnos(6), [vec![2, 4, 5, 6], vec![8, 10, 11, 12]]);
+    assert_eq!(seqnos(0).len(), 4, "at least one checkpoint");
+    assert_eq!(batch.runs(usize::MAX, 0).count(), 4);
+}
+
+#[test]
+fn a_big_item_is_handed_out_in_a_closed_checkpoint() {
+    let mut world = World::new();
+    let name = 1u16.to_be_bytes();
+    let key = oribi_types::DocKey { collection: oribi_types::CollectionId(0), key: &name };
+    let big = vec![0; crate::limits::STREAM_READ_BYTES_MAX];
+    let new = crate::item::NewItem::new(key, crate::item::ItemFields::default(), &[&big]);
+    world.manager.enqueue(new, None, RevSeqno(1), world.now);
+    let id = world.readers[1].as_ref().unwrap().id;
+    let batch = world.manager.read_stream(id).unwrap();
+    assert_eq!((world.manager.checkpoint_count(), batch.items_left()), (2, 1));
 }
 
 #[test]
@@ -189,4 +272,33 @@ fn cas_follows_the_clock_and_never_goes_back() {
     assert_eq!(cas(&mut manager, (9 << 16) + 77), 9 << 16, "low 16 bits are logical");
     assert_eq!(cas(&mut manager, (9 << 16) + 99), (9 << 16) + 1);
     assert_eq!(manager.high_seqno(), Seqno(12));
+}
+
+#[test]
+fn the_check_finds_what_is_wrong() {
+    type Damage = fn(&mut CheckpointManager);
+    let damages: [(&str, Damage); 6] = [
+        ("a wrong count", |manager| manager.open.items += 1),
+        ("a gap", |manager| manager.open.start += 1),
+        ("a lost item", |manager| drop(manager.open.slots.take(0))),
+        ("wrong sums", |manager| manager.closed_sums.items += 1),
+        ("a highest CAS that is not", |manager| manager.max_cas = 1),
+        ("a cursor that was left behind", |manager| {
+            manager.closed.pop_front();
+        }),
+    ];
+    let queued = || {
+        let (mut manager, cursor) = usual();
+        (0..10).for_each(|key| drop(queue(&mut manager, key)));
+        manager.read(cursor, limits(1)).expect("the cursor is there");
+        (10..20).for_each(|key| drop(queue(&mut manager, key)));
+        manager
+    };
+    queued().check_invariants();
+    for (name, damage) in damages {
+        let mut manager = queued();
+        damage(&mut manager);
+        let found = catch_unwind(AssertUnwindSafe(|| manager.check_invariants())).is_err();
+        assert!(found, "the check does not notice {name}");
+    }
 }

@@ -13,7 +13,7 @@ enum Op {
     Read { reader: usize, items_max: usize },
     ReadBounded { reader: usize, bytes_max: usize },
     Advance(usize),
-    Rewind(usize),
+    Rewind,
     Register { reader: usize, permille: u64 },
     Drop(usize),
     DropSlow,
@@ -22,6 +22,7 @@ enum Op {
     Close,
     Wait,
     Clear,
+    EndStreams,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -32,12 +33,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (0u16..2000, 1u16..700).prop_map(|(from, count)| Op::EnqueueMany { from, count }),
         1 => (0u16..40, 200u16..600).prop_map(|(key, times)| Op::Overwrite { key, times }),
         1 => (0u16..40).prop_map(Op::Purge),
-        3 => (reader(), 0usize..2000)
+        5 => (reader(), 0usize..2000)
             .prop_map(|(reader, items_max)| Op::Read { reader, items_max }),
         1 => (reader(), 0usize..60_000)
             .prop_map(|(reader, bytes_max)| Op::ReadBounded { reader, bytes_max }),
         3 => reader().prop_map(Op::Advance),
-        1 => reader().prop_map(Op::Rewind),
+        1 => Just(Op::Rewind),
         1 => (reader(), 0u64..1001)
             .prop_map(|(reader, permille)| Op::Register { reader, permille }),
         1 => reader().prop_map(Op::Drop),
@@ -47,6 +48,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Close),
         1 => Just(Op::Wait),
         1 => Just(Op::Clear),
+        1 => Just(Op::EndStreams),
     ];
     proptest::collection::vec(op, 0..100)
 }
@@ -66,7 +68,7 @@ impl World {
                 self.read(reader, limits);
             }
             Op::Advance(reader) => self.advance(reader),
-            Op::Rewind(reader) => self.rewind(reader),
+            Op::Rewind => self.rewind(),
             Op::Register { reader, permille } => {
                 self.register(reader, self.high().0 * permille / 1000);
             }
@@ -80,6 +82,7 @@ impl World {
             }
             Op::Wait => self.now.unix_ns += 1 << 30,
             Op::Clear => self.clear(),
+            Op::EndStreams => self.end_streams(),
         }
     }
 }

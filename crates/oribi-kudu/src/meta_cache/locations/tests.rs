@@ -17,7 +17,7 @@ fn located(id: &str, start: &str, end: &str) -> LocatedTablet {
     }
 }
 
-/// `+ID`, `gap` or `?`: what the map says about a key.
+/// `+ID`, `gap` or `?`: the map's answer for a key.
 fn said(locations: &TableLocations, key: &str, now: Instant) -> String {
     match locations.find(key.as_bytes(), now) {
         Location::Tablet(tablet) => format!("+{}", tablet.id()),
@@ -105,8 +105,8 @@ fn a_dropped_and_added_range_replaces_what_it_overlaps() {
 }
 
 proptest! {
-    /// A master with tablets at some of the 26 letters is asked at random; whatever the map then claims
-    /// to know is what the master has, and asking where it is ignorant always ends with a full list.
+    /// A random walk over a master with tablets at some of the 26 letters. Whatever the map claims
+    /// to know is what the master has. Asking for unknown keys always ends with a full list.
     #[test]
     fn the_map_never_contradicts_the_master(tablets in prop::collection::btree_set(0_u8..26, 0..12), asked in prop::collection::vec(0_u8..26, 0..20), limit in 2_usize..5) {
         let now = Instant::now();

@@ -1,10 +1,10 @@
-//! How a server is reached: its addresses, and what it is offered.
+//! Opens links to a server: its addresses, and what to offer it.
 //!
-//! On the loopback interface the first offer is plain text, which costs one round trip; a server that
-//! insists on TLS, or on a token, refuses it, and the second offer then has everything. The second offer
-//! is remembered for the next link. On the network TLS is offered at once. Invariants: one deadline
-//! covers everything; a link without encryption is given back only where the policy allows it. Called by
-//! the connection's task.
+//! On the loopback interface the first offer is plain text, which costs one round trip. A server
+//! that requires TLS or a token refuses it, and the second offer then has everything; the task
+//! remembers that for the next link. On the network the first offer has TLS. Invariants: one
+//! deadline covers everything. A link without encryption is returned only if the policy allows it.
+//! The connection's task calls it.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use crate::proto::rpc::RpcErrorCodePb;
 use crate::rpc::error::{NegotiationError, RpcError};
 use crate::rpc::link::{Link, OpenError};
-use crate::rpc::messenger::Shared;
 use crate::rpc::negotiation::{Offer, TlsOffer};
 use crate::rpc::options::is_loopback;
+use crate::rpc::shared::Shared;
 use crate::types::HostPort;
 
 /// Opens the links of one server.
@@ -25,9 +25,9 @@ use crate::types::HostPort;
 pub(super) struct Opener {
     server: HostPort,
     shared: Arc<Shared>,
-    /// No token is offered.
+    /// Never offer a token.
     primary_credentials: bool,
-    /// The server has refused plain text where the client would have been content with it.
+    /// The server has refused plain text although the client's policy allows it.
     insists_on_tls: bool,
 }
 
@@ -58,7 +58,7 @@ impl Opener {
         })
     }
 
-    /// Tries the addresses of the server's name in turn; only a network error leads to the next.
+    /// Tries the addresses of the server's name in turn; it moves on only after a network error.
     async fn open_any(&mut self) -> Result<Link, OpenError> {
         let name = (self.server.host.as_str(), self.server.port);
         let addresses: Vec<_> =
@@ -91,7 +91,7 @@ impl Opener {
         Ok(link)
     }
 
-    /// What the server is offered on a connection.
+    /// The client's offer on a connection.
     fn offer(
         &self,
         socket: &TcpStream,

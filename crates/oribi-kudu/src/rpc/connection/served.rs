@@ -1,8 +1,8 @@
 //! One link in use: calls go in, replies come out, until it ends.
 //!
-//! Invariants: every call that was given to the link is answered, with a reply or with the error that
-//! ended the link; a call whose deadline has passed or whose caller has gone is not sent. Called by the
-//! connection's task.
+//! Invariants: every call that was given to the link gets a reply, or the error that ended the
+//! link. A call is not sent after its deadline or after its caller has gone. The connection's task
+//! calls it.
 
 use std::io::{self, ErrorKind};
 use std::pin::pin;
@@ -12,33 +12,33 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{CALLS_PER_TURN, QueuedCall};
+use super::queued_call::{CALLS_PER_TURN, QueuedCall};
 use crate::rpc::error::{InterruptedCall, RpcError, decode_status, is_fatal};
 use crate::rpc::frame::{CallHeader, FrameError, ReplyFrame};
 use crate::rpc::in_flight::{InFlight, PendingCall};
 use crate::rpc::link::Link;
-use crate::rpc::messenger::Shared;
 use crate::rpc::read_block::ReadBlock;
+use crate::rpc::shared::Shared;
 use crate::rpc::write_queue::WriteQueue;
 use crate::types::HostPort;
 
 /// Reads from the socket before the task looks at its queue again.
 const READS_PER_TURN: usize = 8;
 
-/// While so many bytes wait for the socket, further calls wait in the queue, where they can still be
-/// given up.
+/// While this many bytes wait for the socket, further calls stay in the queue, where callers can
+/// still cancel them.
 const WAITING_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why a link is no longer used.
+/// Why a link ended.
 #[derive(Debug)]
 enum End {
-    /// Nobody has used it for a while.
+    /// It was idle for a while.
     Idle,
     /// The handle is gone.
     Abandoned,
-    /// The connection is lost or was closed by the server.
+    /// The connection was lost, or the server closed it.
     Lost(Arc<io::Error>),
-    /// The server does not keep to the protocol.
+    /// The server violated the protocol.
     Malformed(FrameError),
 }
 
@@ -80,7 +80,7 @@ impl Served {
         }
     }
 
-    /// Serves calls, those in `waiting` first, until the link ends. Calls that were not given to the link
+    /// Serves calls, those in `waiting` first, until the link ends. Calls not given to the link
     /// stay in `calls`.
     pub(super) async fn serve(
         mut self,
@@ -100,8 +100,8 @@ impl Served {
         waiting: &mut Vec<QueuedCall>,
         calls: &mut mpsc::UnboundedReceiver<QueuedCall>,
     ) -> Result<std::convert::Infallible, End> {
-        // Each link takes at least the calls that it was opened for, so that a server which closes every
-        // link at once cannot keep this task busy for ever.
+        // Each link takes at least the calls that it was opened for. A server that closes every
+        // link at once therefore cannot keep this task busy forever.
         self.admit(waiting)?;
         let keep_alive = self.shared.options.keep_alive;
         let mut idle = pin!(sleep_until(self.last_activity + keep_alive));
@@ -186,7 +186,7 @@ impl Served {
         }
     }
 
-    /// Reads what has come and hands out the replies in it.
+    /// Reads what has arrived and delivers the replies in it.
     fn read(&mut self) -> Result<(), End> {
         for _ in 0..READS_PER_TURN {
             match self.link.try_read(self.block.room()?) {
@@ -208,14 +208,14 @@ impl Served {
         io::Error::new(ErrorKind::UnexpectedEof, what)
     }
 
-    /// Hands a reply to its caller.
+    /// Delivers a reply to its caller.
     fn deliver(&mut self, frame: Bytes) -> Result<(), End> {
         let frame = ReplyFrame::parse(frame)?;
         let call_id = frame.call_id;
         let Some(call) = self.in_flight.remove(call_id) else {
             return Err(End::Malformed(FrameError::UnknownCall(call_id)));
         };
-        // A caller that has given up is told by the failed send, which needs nothing done.
+        // If the caller has given up, the send fails, and there is nothing to do.
         if !frame.is_error {
             let _ = call.reply.send(Ok(frame));
             return Ok(());
@@ -235,13 +235,13 @@ impl Served {
         fatal.map_or(Ok(()), Err)
     }
 
-    /// Fails the calls that have no reply, and says which they were.
+    /// Fails the calls without a reply, and names them in the error.
     fn interrupt(mut self, end: End) {
         let (interrupted, replies) = self.in_flight.interrupt();
         let interrupted: Arc<[InterruptedCall]> = interrupted.into();
         let server = self.server;
         let error_of = |call: &InterruptedCall| match &end {
-            // Nobody waits for a reply on such a link, or at least not beyond the deadline.
+            // No caller waits for a reply on such a link, or at least not beyond its deadline.
             End::Idle | End::Abandoned => {
                 RpcError::Timeout { server: server.clone(), method: call.method }
             }

@@ -1,5 +1,5 @@
-//! The codec against bytes that a real server accepted, against prost's own idea of the messages, and
-//! against bytes that no server should send.
+//! The codec against bytes that a real server accepted, against prost's encoding of the messages,
+//! and against invalid bytes.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn a_call_over_the_limit_is_refused_before_anything_is_written() {
     let header = CallHeader::of_negotiation(1);
     let head_bytes = header.encode(0, MESSAGE_BYTES_MAX, &mut frame).expect("small");
     frame.clear();
-    // The length of a large body takes three bytes more than the length of none.
+    // The length of a large body takes three bytes more than that of an empty one.
     let largest = MESSAGE_BYTES_MAX - head_bytes - 3;
     assert_eq!(header.encode(largest, MESSAGE_BYTES_MAX, &mut frame), Ok(MESSAGE_BYTES_MAX));
     frame.clear();

@@ -1,5 +1,5 @@
-//! The messenger against a scripted server on a real socket: what a server does wrong, when, and what
-//! becomes of the calls.
+//! The messenger against a scripted server on a real socket: the server's faults, their timing, and
+//! the outcome of the calls.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Takes a connection and negotiates as a server without TLS does.
+    /// Accepts a connection and negotiates like a server without TLS.
     async fn accept(listener: &TcpListener) -> Self {
         let mut peer = Self::accept_raw(listener).await;
         assert_eq!(peer.read_frame().await.0.call_id, NEGOTIATION_CALL_ID);
@@ -45,7 +45,7 @@ impl Peer {
         peer
     }
 
-    /// Takes a connection and reads only what comes before the first frame.
+    /// Accepts a connection and reads only the bytes before the first frame.
     async fn accept_raw(listener: &TcpListener) -> Self {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut header = [0; CONNECTION_HEADER.len()];
@@ -216,7 +216,7 @@ async fn answered_with(answer: impl FnOnce(i32) -> Vec<u8>) -> RpcError {
     };
     let (result, ()) = tokio::join!(ping(&messenger, &server), serve);
     let error = result.expect_err("no proper reply");
-    // Whatever happened, the next call gets a connection of its own.
+    // In every case the next call gets a new connection.
     let serve = async {
         let mut peer = Peer::accept(&listener).await;
         let (header, _) = peer.read_frame().await;
@@ -444,7 +444,8 @@ async fn no_more_calls_are_sent_than_may_be_in_flight() {
         let mut unanswered = std::collections::VecDeque::new();
         for _ in 0..CALLS {
             if unanswered.len() == IN_FLIGHT {
-                // Everything else on this runtime has had its turn, so that another call would be here.
+                // All other tasks on this runtime have had their turn, so another call would have
+                // arrived.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }

@@ -1,7 +1,7 @@
-//! The TLS session of a negotiation, fed with bytes and read as bytes.
+//! The TLS session of a negotiation, with byte input and output.
 //!
-//! Invariants: every byte that is fed is consumed, or the session has failed. Called by the negotiation
-//! only; after it, the link drives the same session with the socket.
+//! Invariant: the session consumes every input byte, or it has failed. Only the negotiation calls
+//! it; afterwards, the link drives the same session with the socket.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -18,7 +18,7 @@ pub(super) struct SecureChannel {
 
 impl SecureChannel {
     pub(super) fn new(mut session: ClientConnection) -> Self {
-        // User names and tokens are short, but nothing says that they have to be.
+        // User names and tokens are short, but no rule limits them.
         session.set_buffer_limit(None);
         Self { session: Box::new(session) }
     }
@@ -43,7 +43,7 @@ impl SecureChannel {
         Ok(())
     }
 
-    /// Takes all records that the session wants sent.
+    /// Removes all records that the session wants to send.
     pub(super) fn take_records(&mut self) -> Result<Bytes, NegotiationError> {
         let mut records = Vec::new();
         while self.session.wants_write() {
@@ -52,7 +52,7 @@ impl SecureChannel {
         Ok(records.into())
     }
 
-    /// Appends what the server's records contained, at most so many bytes in all.
+    /// Appends the plain text of the server's records, up to a total limit.
     pub(super) fn take_plaintext(
         &mut self,
         plaintext: &mut BytesMut,
@@ -61,8 +61,8 @@ impl SecureChannel {
         let mut piece = [0; 4096];
         loop {
             match self.session.reader().read(&mut piece) {
-                // The session has ended, and the end of the connection follows: what came before it is
-                // worth reading, because a server says why it refuses before it leaves.
+                // The session has ended, and the connection will end. The plain text before that
+                // matters, because a server says why it refuses before it closes.
                 Ok(0) => return Ok(()),
                 Ok(bytes) if plaintext.len() + bytes > bytes_max + piece.len() => {
                     return Err(NegotiationError::TrailingBytes);
@@ -83,7 +83,7 @@ impl SecureChannel {
     }
 }
 
-/// What the TLS library says, as an error of the negotiation.
+/// The TLS library's error as an error of the negotiation.
 fn tls(error: &dyn std::error::Error) -> NegotiationError {
     NegotiationError::Tls(error.to_string())
 }

@@ -19,7 +19,7 @@ fn offer(tls: TlsOffer) -> Offer {
     }
 }
 
-/// A frame of the server in answer to the negotiation.
+/// A negotiation frame of the server.
 fn answer(body: &[u8]) -> Vec<u8> {
     answer_to(NEGOTIATION_CALL_ID, false, body)
 }
@@ -40,7 +40,7 @@ fn step(step: NegotiateStepPb) -> NegotiatePb {
     NegotiatePb { step: Some(step as i32), ..NegotiatePb::default() }
 }
 
-/// What a server says that wants PLAIN.
+/// The messages of a server that wants PLAIN.
 fn features(flags: &[RpcFeatureFlagPb]) -> NegotiatePb {
     NegotiatePb {
         supported_features: flags.iter().map(|flag| *flag as i32).collect(),
@@ -68,7 +68,7 @@ fn without_tls_everything_goes_out_at_once() {
     );
     let output = negotiation.take_output();
     assert_eq!(output[..CONNECTION_HEADER.len()], CONNECTION_HEADER);
-    // The order of fields is free, and it is not the same, so that messages are compared and not bytes.
+    // The order of fields is free and differs, so the test compares messages instead of bytes.
     assert_eq!(frames(&output[CONNECTION_HEADER.len()..]), frames(&hex(expected)[7..]));
 
     receive(&mut negotiation, &features(&[])).expect("as expected");
@@ -84,7 +84,8 @@ fn hex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// The call ids and the messages of a client's frames; the connection's context reads as an empty one.
+/// The call ids and the messages of a client's frames; the connection's context decodes as an empty
+/// message.
 fn frames(mut bytes: &[u8]) -> Vec<(i32, NegotiatePb)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {

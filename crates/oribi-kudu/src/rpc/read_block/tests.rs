@@ -1,4 +1,4 @@
-//! The read block as a socket of any mood would fill it.
+//! The read block with a socket that delivers pieces of any size.
 
 use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn frame(body_bytes: usize, fill: u8) -> Vec<u8> {
     frame
 }
 
-/// Hands over at most as many bytes as there is room for, like a socket.
+/// Delivers at most as many bytes as there is room for, like a socket.
 fn fill(block: &mut ReadBlock, bytes: &mut &[u8], bytes_max: usize) {
     let room = block.room().expect("a valid length");
     let count = bytes.len().min(bytes_max).min(room.capacity() - room.len());
@@ -49,7 +49,7 @@ proptest! {
     ) {
         let frames: Vec<_> =
             sizes.iter().enumerate().map(|(index, size)| frame(*size, index as u8)).collect();
-        // Pieces of a few bytes only are slow for large frames and show nothing more.
+        // Pieces of a few bytes are slow for large frames and show nothing more.
         let pieces: Vec<_> = pieces.iter().map(|piece| piece + sizes.iter().sum::<usize>() / 500).collect();
         prop_assert_eq!(read_all(&frames, &pieces), frames);
     }

@@ -24,7 +24,7 @@ fn room(semaphore: &Arc<Semaphore>, permits: u32) -> OwnedSemaphorePermit {
     semaphore.clone().try_acquire_many_owned(permits).expect("enough room")
 }
 
-/// Takes at most so many bytes, as a socket would in one vectored write.
+/// Takes at most this many bytes, like a socket in one vectored write.
 fn take(queue: &mut WriteQueue, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = queue.slices(&mut slices);

@@ -1,7 +1,8 @@
 //! Arrow arrays over the pieces of a columnar batch.
 //!
-//! Invariants: a piece is used where it lies if its address suits the type, else copied once; the server's
-//! bitmap has Arrow's meaning and needs no alignment, so it is never copied.
+//! Invariants: an array uses a piece in place if its address is aligned for the type; otherwise it
+//! copies the piece once. The server's bitmap has Arrow's meaning and needs no alignment, so it is
+//! never copied.
 
 use std::mem::align_of;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::scanner::error::ScanError;
 use crate::scanner::projection::ProjectedColumn;
 use crate::schema::DataType;
 
-use super::{FixedWidthSource, fixed_width};
+use super::fixed_width::{FixedWidthSource, fixed_width, refused};
 
 /// The array of the column at this position.
 pub(super) fn array(
@@ -46,7 +47,7 @@ struct Source<'a> {
 impl Source<'_> {
     fn nulls(&self) -> Option<NullBuffer> {
         let bitmap = self.pieces.non_null.as_ref()?;
-        // The block was checked: the bitmap has a bit for every row.
+        // The decoder has checked that the bitmap has a bit for every row.
         Some(NullBuffer::new(BooleanBuffer::new(Buffer::from(bitmap.clone()), 0, self.num_rows)))
     }
 
@@ -58,7 +59,8 @@ impl Source<'_> {
         if i32::try_from(self.pieces.content.len()).is_err() {
             return Err(BlockFault::Offsets { column: column_index }.into());
         }
-        // Checked just now: the offsets ascend, and none is beyond 2^31, so they are the same as signed numbers.
+        // The check above passed: the offsets ascend and stay below 2^31, so they are the same as
+        // signed numbers.
         let offsets =
             OffsetBuffer::new(ScalarBuffer::<i32>::from(aligned::<i32>(&self.pieces.data)));
         let content = Buffer::from(self.pieces.content.clone());
@@ -70,7 +72,7 @@ impl Source<'_> {
 impl FixedWidthSource for Source<'_> {
     fn primitive<T: ArrowPrimitiveType>(&self) -> Result<PrimitiveArray<T>, ScanError> {
         let values = ScalarBuffer::<T::Native>::from(aligned::<T::Native>(&self.pieces.data));
-        PrimitiveArray::try_new(values, self.nulls()).map_err(super::refused)
+        PrimitiveArray::try_new(values, self.nulls()).map_err(refused)
     }
 
     fn boolean(&self) -> Result<ArrayRef, ScanError> {
@@ -79,7 +81,7 @@ impl FixedWidthSource for Source<'_> {
     }
 }
 
-/// The bytes where they are if a `T` may be there, else a copy.
+/// The bytes in place if they are aligned for a `T`, else a copy.
 fn aligned<T>(bytes: &Bytes) -> Buffer {
     match bytes.as_ptr().align_offset(align_of::<T>()) {
         0 => Buffer::from(bytes.clone()),

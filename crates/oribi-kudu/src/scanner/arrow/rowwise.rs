@@ -1,6 +1,7 @@
-//! Arrow arrays of a rowwise batch: every column is gathered from the rows.
+//! Arrow arrays of a rowwise batch: each column is gathered from the rows.
 //!
-//! For programs that read rows and only now and then want Arrow; a scan for Arrow asks for the columnar layout.
+//! This is for programs that read rows and only occasionally need Arrow; a scan for Arrow asks for
+//! the columnar layout.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::scanner::error::ScanError;
 use crate::scanner::projection::ProjectedColumn;
 use crate::schema::DataType;
 
-use super::{FixedWidthSource, fixed_width};
+use super::fixed_width::{FixedWidthSource, fixed_width, refused};
 
 /// The array of the column at this position.
 pub(super) fn array(
@@ -59,7 +60,7 @@ impl<'a> Source<'a> {
 impl FixedWidthSource for Source<'_> {
     fn primitive<T: ArrowPrimitiveType>(&self) -> Result<PrimitiveArray<T>, ScanError> {
         let width = T::Native::get_byte_width();
-        // Its memory is aligned for every type, cells of a row are not.
+        // This buffer is aligned for every type; the cells of a row are not.
         let mut values = MutableBuffer::with_capacity(self.batch.num_rows() * width);
         let mut nulls = NullBufferBuilder::new(self.batch.num_rows());
         self.each(|cell: Option<Cell<'_>>| match cell {
@@ -73,7 +74,7 @@ impl FixedWidthSource for Source<'_> {
             }
         })?;
         let values = ScalarBuffer::<T::Native>::from(Buffer::from(values));
-        PrimitiveArray::try_new(values, nulls.finish()).map_err(super::refused)
+        PrimitiveArray::try_new(values, nulls.finish()).map_err(refused)
     }
 
     fn boolean(&self) -> Result<ArrayRef, ScanError> {

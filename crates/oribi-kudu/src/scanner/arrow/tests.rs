@@ -1,4 +1,4 @@
-//! Record batches against the rows that they were made of, and the promise that nothing is copied.
+//! Record batches against their rows, and the promise of zero copies.
 
 use std::fmt::Write;
 

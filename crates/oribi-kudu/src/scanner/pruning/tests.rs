@@ -91,7 +91,7 @@ fn partition_of(schema: &PartitionSchema, row: &TestRow, splits: &[Vec<u8>]) -> 
     Partition { hash_buckets, start: join(start), end: join(end) }
 }
 
-/// A predicate, and which rows fulfil it.
+/// A predicate, and the rows that satisfy it.
 #[derive(Clone, Debug)]
 enum Test {
     Equal(usize, i8),
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// How many tablets are kept, of those that these rows are in.
+/// How many tablets pruning keeps, of those with these rows.
 fn kept(
     partitioning: &PartitionSchema,
     predicates: &[Predicate],

@@ -1,6 +1,7 @@
-//! Rows of any schema, and how a tablet server lays them out in either layout.
+//! Rows of any schema, and the tablet server's encoding in either layout.
 //!
-//! Written from the description of the layouts and not from the decoders, so that the two can disagree.
+//! It is written from the description of the layouts and not from the decoders, so that the two can
+//! disagree.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a row costs in memory, counted and not claimed.
+//! The memory cost of a row, measured with a counting allocator.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::*;
 use crate::proto::tserver::WriteResponsePb;
 use crate::session::write_target::{TableView, TargetFuture};
 
-/// A table that takes everything, at once, without looking; or not at all while it is closed.
+/// A table that accepts all batches at once without looking; or none while it is closed.
 #[derive(Debug)]
 struct Drain {
     table: Arc<MemoryTable>,
@@ -87,7 +87,7 @@ fn a_row_costs_no_allocation_once_buffers_are_warm() {
     });
     let writes = session.statistics().writes - before;
     assert!(writes < 50, "{writes} writes");
-    // A batch costs its task and a few small pieces of its request, a row costs nothing.
+    // A batch costs its task and a few small pieces of its request; a row costs nothing.
     assert!(counted.count_total <= 30 * writes, "{counted:?} for {writes} writes of {rows} rows");
 }
 

@@ -101,7 +101,7 @@ async fn errors_of_an_altered_table_name_the_right_rows() {
     );
 }
 
-/// A mismatch that a new look does not explain fails the batch instead of being tried for ever.
+/// A mismatch that the current schema does not explain fails the batch instead of retrying forever.
 #[tokio::test]
 async fn a_mismatch_without_a_change_is_an_error() {
     let table = MemoryTable::new(loadgen_schema(), 1);

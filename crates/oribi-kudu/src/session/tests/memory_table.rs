@@ -1,5 +1,5 @@
-//! A table that lives in memory behind the session's seam: it decodes requests as a tablet server does, checks
-//! what a server checks, and can be slow, out of order, altered or unable.
+//! A table in memory behind the session's seam. It decodes requests and checks them like a tablet
+//! server, and can be slow, out of order, altered or unavailable.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl MemoryTable {
         self.changed.notify_waiters();
     }
 
-    /// Writes to this tablet fail as a whole, or no more.
+    /// Makes writes to this tablet fail as a whole, or succeed again.
     pub(super) fn break_tablet(&self, bucket: u32, error: Option<Error>) {
         let id = format!("{bucket:032x}");
         match error {
@@ -141,12 +141,12 @@ impl MemoryTable {
         };
     }
 
-    /// Somebody runs ALTER TABLE.
+    /// Another client runs ALTER TABLE.
     pub(super) fn alter(&self, schema: Schema) {
         self.state.lock().schema = schema;
     }
 
-    /// Takes a tablet away, or puts it back, as dropping and adding a range partition would.
+    /// Removes a tablet, or puts it back, like dropping and adding a range partition.
     pub(super) fn remove_tablet(&self, bucket: u32) -> TabletView {
         let mut state = self.state.lock();
         let id = format!("{bucket:032x}");

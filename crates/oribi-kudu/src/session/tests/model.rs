@@ -1,5 +1,5 @@
-//! Any operations, in any mode, with buffers of any size: the table ends up as a plain map does, and the rows
-//! that fail are those that the map refuses.
+//! Random operations in every mode, with buffers of any size. The table ends up like a plain map,
+//! and the failed rows are those that the map refuses.
 
 use std::collections::BTreeMap;
 

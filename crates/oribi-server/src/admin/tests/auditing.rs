@@ -1,4 +1,4 @@
-//! What the audit log has of clients over both protocols, and that a flood does not fill it.
+//! Audit log entries for clients of both protocols, and the bound on a flood of them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -33,7 +33,7 @@ fn audited() -> Fixture {
     Fixture { server: Some(server), settings, admin, _scratch: scratch }
 }
 
-/// Stops the server and returns what was written: its events, without start and end.
+/// Stops the server and returns the events in the log, without start and end.
 fn events(mut fixture: Fixture) -> Vec<Value> {
     fixture.server.take().unwrap().shutdown().unwrap();
     let path = fixture.settings.audit_log.clone().unwrap();
@@ -59,13 +59,13 @@ fn plain(message: &[u8]) -> RequestParts<'_> {
 #[test]
 fn a_flood_of_refusals_is_a_few_lines() {
     let fixture = audited();
-    // A password where the name should be, and requests without a login.
+    // A password in place of the name, and requests without a login.
     let mut requests = vec![plain(b"ann\0secret-word"); 300];
     requests.extend(vec![RequestParts { key: b"k", ..RequestParts::new(Opcode::Get) }; 300]);
     send(&fixture, &requests);
     let events = events(fixture);
     let failed = |event: &&Value| event["event"] == "authentication failed";
-    // Ten a second, and there may be few seconds in this.
+    // Ten a second are allowed, and this test takes few seconds.
     let count = events.iter().filter(failed).count();
     assert!((10..100).contains(&count), "{events:?}");
     assert!(events.iter().filter(failed).all(|event| event.get("user").is_none()));

@@ -1,8 +1,9 @@
-//! How etcd is reached: its endpoints, TLS, and who this node is there.
+//! Access to etcd: its endpoints, TLS, and the authentication of this node.
 //!
-//! Owns: connections, each for one request, and the token of a user that has logged in. Invariants: with `https` nothing is
-//! sent before the server's certificate is verified; a password goes to etcd only, and into no message; a token that
-//! etcd does not take any more is replaced once per request. Called by the client beside it.
+//! Owns: connections, each for one request, and the token of a user that has logged in. Invariants:
+//! with `https` the client sends nothing before it has verified the server's certificate; a
+//! password goes to etcd only, and into no message; a token that etcd rejects is replaced once per
+//! request. Called by the client in `etcd`.
 
 use std::path::PathBuf;
 
@@ -19,21 +20,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::EtcdError;
+use super::error::EtcdError;
 
-/// A refusal is in the first bytes of an answer.
+/// Bytes of an answer that may contain a refusal.
 const REFUSAL_BYTES_MAX: usize = 1 << 10;
 /// Longest answer to a login.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
-/// Where etcd is, and how this node proves who it is.
+/// The endpoints of etcd, and this node's credentials there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EtcdSettings {
     /// `http://HOST:PORT` or `https://HOST:PORT` of its members.
     pub urls: Vec<String>,
-    /// For `https`: who vouches for the members, and this node's own certificate.
+    /// For `https`: the authorities that sign the members' certificates, and this node's own
+    /// certificate.
     pub tls: ClientOptions,
-    /// A user, and the file with the password.
+    /// A user, and the password file.
     pub login: Option<(String, PathBuf)>,
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Post<'a> {
 struct Endpoint {
     /// Host and port.
     authority: String,
-    /// Whose certificate is expected; `None` without TLS.
+    /// The expected name in the server's certificate; `None` without TLS.
     tls_name: Option<ServerName<'static>>,
 }
 
@@ -119,7 +121,7 @@ impl Access {
         &self.at(place).authority
     }
 
-    /// Sends a request to an endpoint, as the user if there is one, who logs in if need be.
+    /// Sends a request to an endpoint, as the user if there is one; logs in if necessary.
     pub(super) async fn post(
         &self,
         place: usize,
@@ -153,10 +155,10 @@ impl Access {
         })
     }
 
-    /// True when a request was refused because of its token; the next one brings a new one.
+    /// True when etcd rejected the token of a request; the next request gets a new one.
     pub(super) fn is_to_log_in_again(&self, status: StatusCode, body: &[u8]) -> bool {
         let Some(login) = &self.login else { return false };
-        // A call that streams its answers says so in one of them.
+        // A streaming call reports this in one of its messages.
         let says = |what: &str| {
             let mut windows = body[..body.len().min(REFUSAL_BYTES_MAX)].windows(what.len());
             windows.any(|text| text == what.as_bytes())
@@ -170,7 +172,7 @@ impl Access {
         is_stale
     }
 
-    /// What to say of an answer of this status to a watch.
+    /// Error text for a watch that was answered with this status.
     pub(super) fn refusal(&self, status: StatusCode) -> String {
         self.is_to_log_in_again(status, b"");
         format!("{status} instead of a watch")
@@ -206,7 +208,7 @@ where
 {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // It ends with the sender or the server; what goes wrong shows in the answer.
+    // The task ends with the sender or the server; errors show in the answer.
     tokio::spawn(async move { drop(connection.await) });
     let mut request =
         Request::post(path).header("host", authority).header("content-type", "application/json");

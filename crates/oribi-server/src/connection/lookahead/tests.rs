@@ -1,4 +1,4 @@
-//! Looking ahead changes no answer: the same bytes, with and without it, cut anywhere.
+//! Prefetching changes no answer: the bytes are the same with and without it, cut anywhere.
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{CounterExtras, RequestParts, SetExtras, encode_request};
@@ -15,7 +15,7 @@ enum Step {
     Increment(u8),
     /// A vbucket that may not exist.
     Elsewhere(u8, u16),
-    /// A request that is not about a document, or none that is known.
+    /// A request that is not about a document, or an unknown one.
     Other(u8),
 }
 
@@ -49,7 +49,8 @@ fn encode(step: &Step, opaque: u32, out: &mut Vec<u8>) {
             (Opcode::Get, key(number), &[][..], vec![], Some(Vbid(*vbid)))
         }
         Step::Other(code) => {
-            // Whatever ends the connection or answers with the time or at random is left out.
+            // Excludes opcodes that end the connection, and those whose answer depends on time or
+            // chance.
             let opcode = Opcode::from_u8(*code).filter(|opcode| {
                 !matches!(
                     opcode,

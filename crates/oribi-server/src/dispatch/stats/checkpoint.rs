@@ -1,8 +1,8 @@
 //! `checkpoint`: each vbucket's queue, its cursors and its checkpoints.
 //!
-//! A vbucket's figures are taken once, under its queue lock; writing them may take several slices, in which
-//! the queue goes on. Names are those of the reference server; its key index has no counterpart here, so
-//! what is named after it is left out.
+//! The figures of a vbucket are taken once, under its queue lock. Writing them may take several
+//! slices, during which the queue goes on. Names are those of the reference server. Its key index
+//! has no counterpart here, so the entries named after it are left out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use oribi_engine::{CheckpointManagerStats, CheckpointStats, CursorStats};
 use oribi_types::Vbid;
 
-use super::cursor::StatProducer;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::StatWriter;
 
-/// See the module text.
+/// The producer of the group.
 pub(super) struct Checkpoints {
     bucket: Arc<BucketHandle>,
     left: Range<u16>,
     current: Option<Current>,
 }
 
-/// The vbucket that is being written.
+/// The vbucket in progress.
 struct Current {
     vbid: Vbid,
     stats: CheckpointManagerStats,
@@ -30,7 +30,7 @@ struct Current {
 }
 
 impl Checkpoints {
-    /// Of these vbuckets.
+    /// Creates the producer for these vbuckets.
     pub fn new(bucket: &Arc<BucketHandle>, vbuckets: Range<u16>) -> Checkpoints {
         Checkpoints { bucket: Arc::clone(bucket), left: vbuckets, current: None }
     }

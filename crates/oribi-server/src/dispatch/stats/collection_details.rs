@@ -1,9 +1,9 @@
-//! `collections-details` and `scopes-details`: what each vbucket has of each collection.
+//! `collections-details` and `scopes-details`: the figures of each collection in each vbucket.
 //!
-//! With a thousand collections and a thousand vbuckets these are nine million entries, so nothing is
-//! allocated or searched per entry: a vbucket's figures are taken once into a block that is reused, and
-//! both they and the collections of the manifest are in order of id, so that one walk joins them.
-//! A collection without figures was never written in that vbucket, which means zeros.
+//! With a thousand collections and a thousand vbuckets these are nine million entries, so nothing
+//! is allocated or searched per entry. The figures of a vbucket are taken once into a reused block.
+//! Both they and the collections of the manifest are ordered by id, so one walk joins them. A
+//! collection without figures was never written in that vbucket, which means zeros.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use oribi_engine::collections::Manifest;
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
 use super::collections::write_identities;
-use super::cursor::StatProducer;
-use super::writer::{HexText, StatWriter};
 use crate::buckets::BucketHandle;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::{HexText, StatWriter};
 
-/// Which of the two groups.
+/// The two groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
     /// `collections-details`.
@@ -26,7 +26,7 @@ pub(super) enum Detail {
     Scopes,
 }
 
-/// A collection as the entries need it.
+/// The parts of a collection that the entries need.
 struct Listed {
     id: CollectionId,
     scope: ScopeId,
@@ -34,30 +34,31 @@ struct Listed {
     place: (usize, usize),
 }
 
-/// See the module text.
+/// The producer of either group.
 pub(super) struct CollectionDetails {
     detail: Detail,
     bucket: Arc<BucketHandle>,
     manifest: Arc<Manifest>,
     /// Ascending by id.
     listed: Vec<Listed>,
-    /// Vbuckets that were not begun.
+    /// Vbuckets not yet begun.
     left: Range<u16>,
-    /// The vbucket that is being written.
+    /// The vbucket in progress.
     current: Option<Vbid>,
     /// Its figures.
     stats: Vec<(CollectionId, CollectionStats)>,
-    /// Position in `listed`, for `scopes-details` behind the scopes of the manifest.
+    /// Position in `listed`; for `scopes-details`, the scopes of the manifest come first.
     next: usize,
     /// Position in `stats`.
     next_stats: usize,
-    /// The part of `collections-details` that is about the bucket is still to be written, from this
-    /// position in the list of collections.
+    /// Position in the list of collections while the entries of `collections-details` about the
+    /// bucket are written.
     identities_from: Option<usize>,
 }
 
 impl CollectionDetails {
-    /// Of the collections in `manifest` in these vbuckets; `is_all` adds the entries about the bucket that come before all vbuckets.
+    /// Creates the producer for the collections in `manifest` in these vbuckets. `is_all` adds the
+    /// entries about the bucket, which come before all vbuckets.
     pub fn new(
         detail: Detail,
         bucket: &Arc<BucketHandle>,
@@ -89,7 +90,7 @@ impl CollectionDetails {
         }
     }
 
-    /// Takes the figures of the next vbucket and writes what is said about it as a whole.
+    /// Takes the figures of the next vbucket and writes its own entries.
     fn begin_vbucket(&mut self, writer: &mut StatWriter<'_>) -> bool {
         let Some(vbid) = self.left.next().map(Vbid) else { return false };
         if !self.bucket.bucket().collection_stats(vbid, &mut self.stats) {

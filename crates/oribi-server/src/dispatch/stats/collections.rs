@@ -1,8 +1,8 @@
 //! `collections`, `collections-byid`, `scopes` and `scopes-byid`: sums over all vbuckets.
 //!
-//! The sums visit every collection of every vbucket, some ten milliseconds in a bucket with a thousand
-//! of each, so they are made on the blocking thread; then the entries are written in slices. All
-//! vbuckets are active, so nothing has to be left out of the sums.
+//! The sums visit every collection of every vbucket: some ten milliseconds in a bucket with a
+//! thousand of each. The blocking thread therefore makes them, and the entries are then written in
+//! slices. All vbuckets are active, so the sums include all of them.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use oribi_engine::collections::{Collection, Manifest, Scope};
 use oribi_types::{CollectionId, ScopeId, Vbid};
 
-use super::cursor::StatProducer;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
 use crate::counters::collections::CollectionOperations;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::StatWriter;
 
-/// What a collection, or a scope, has and had over all vbuckets.
+/// Totals of a collection or a scope over all vbuckets.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct CollectionSum {
     items: u64,
@@ -37,7 +37,7 @@ impl AddAssign for CollectionSum {
     }
 }
 
-/// Sums of every collection in `manifest` that was ever used. Takes each vbucket's lock once.
+/// Sums of every collection in `manifest` that was ever used. This takes each vbucket's lock once.
 pub(super) fn sum(
     bucket: &BucketHandle,
     manifest: &Manifest,
@@ -60,7 +60,7 @@ pub(super) fn sum(
     sums
 }
 
-/// What a request wants to know.
+/// The requested scopes or collections.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Selection {
     /// Every collection.
@@ -73,18 +73,18 @@ pub(super) enum Selection {
     Scope(ScopeId),
 }
 
-/// See the module text.
+/// The producer of these groups.
 pub(super) struct CollectionSums {
     manifest: Arc<Manifest>,
     sums: BTreeMap<CollectionId, CollectionSum>,
-    /// Names were written; sums follow.
+    /// The names are written; the sums follow.
     in_sums: bool,
     next: usize,
     selection: Selection,
 }
 
 impl CollectionSums {
-    /// Sums up what `selection` needs of the collections in `manifest`. Slow.
+    /// Sums up the part of `manifest` that `selection` needs. Slow.
     pub fn collect(
         bucket: &BucketHandle,
         manifest: Arc<Manifest>,
@@ -148,7 +148,8 @@ impl StatProducer for CollectionSums {
     }
 }
 
-/// Writes the elements from `next` on, at least one; where to go on when the slice is full.
+/// Writes the elements from `next` on, at least one. Returns the position of the next element when
+/// the slice is full.
 fn write_from<T>(
     writer: &mut StatWriter<'_>,
     all: impl Iterator<Item = T>,
@@ -169,8 +170,8 @@ fn all_collections(manifest: &Manifest) -> impl Iterator<Item = (&Scope, &Collec
     scopes.flat_map(|scope| scope.collections.iter().map(move |collection| (scope, collection)))
 }
 
-/// Writes what identifies each collection, from the `next`th on, and before the first the version of the
-/// manifest; where to go on when the slice is full.
+/// Writes the identity of each collection from the `next`th on, and the version of the manifest
+/// before the first. Returns the next position when the slice is full.
 pub(super) fn write_identities(
     writer: &mut StatWriter<'_>,
     manifest: &Manifest,

@@ -1,12 +1,12 @@
-//! `config`: what a bucket was told to be.
+//! `config`: the configuration of a bucket.
 
 use oribi_engine::Storage;
 use oribi_engine::compression::RATIO_MIN_PERCENT;
 
-use super::writer::StatWriter;
 use crate::buckets::{BucketHandle, compression, eviction};
+use crate::stat_cursor::StatWriter;
 
-/// `config`: parameters under the reference server's names where it has them.
+/// `config`: parameters, under the reference server's names where it has them.
 pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
     let bucket = handle.bucket();
     let config = bucket.config();

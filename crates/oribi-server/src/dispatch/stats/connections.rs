@@ -1,8 +1,8 @@
 //! `connections [number]`: one JSON document per connection, under its number.
 //!
-//! An administrator sees all connections, anybody else those of the same user: addresses and names of
-//! others are nobody's business. The list is read in pieces, so a connection that comes or goes meanwhile
-//! may or may not be in it.
+//! An administrator sees all connections. Any other user sees only the user's own: addresses and
+//! names of other clients are private. The list is read in pieces, so a connection that opens or
+//! closes during the answer may or may not be in it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use oribi_protocol::feature::Feature;
 use oribi_types::Timestamp;
 use serde_json::{Value, json};
 
-use super::cursor::StatProducer;
-use super::writer::StatWriter;
 use crate::auth::Identity;
 use crate::connection_registry::ConnectionRecord;
 use crate::server_context::ServerContext;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::StatWriter;
 
-/// Connections taken from the registry at once.
+/// Connections taken from the registry at a time.
 const PIECE: usize = 8;
 
-/// Work of describing one connection as JSON, counted in bytes of output: 10 µs are about 100 entries.
+/// Cost of describing one connection as JSON, in bytes of output: 10 µs are about 100 entries.
 const DESCRIPTION_CHARGE: usize = 6 * 1024;
 
-/// See the module text.
+/// The producer of the group.
 pub(super) struct ConnectionList {
     server: Arc<ServerContext>,
-    /// `None` for a viewer who may see all.
+    /// The user whose connections are visible; `None` for a viewer who may see all.
     only_of: Option<Arc<Identity>>,
-    /// Every number up to this one is dealt with.
+    /// Every number up to this one is finished.
     after: u64,
     now: Timestamp,
 }
 
 impl ConnectionList {
-    /// What `viewer` may see.
+    /// The connections that `viewer` may see.
     pub fn new(server: &Arc<ServerContext>, viewer: &Arc<Identity>, now: Timestamp) -> Self {
         let only_of = (!viewer.access.is_admin()).then(|| Arc::clone(viewer));
         ConnectionList { server: Arc::clone(server), only_of, after: 0, now }
     }
 
-    /// The one connection with this number, if `viewer` may see it.
+    /// The connection with this number, if `viewer` may see it.
     pub fn one(
         server: &Arc<ServerContext>,
         viewer: &Arc<Identity>,
@@ -71,7 +71,7 @@ impl StatProducer for ConnectionList {
     }
 }
 
-/// One connection.
+/// Writes one connection.
 pub(super) fn write(writer: &mut StatWriter<'_>, record: &ConnectionRecord, now: Timestamp) {
     writer.display(itoa::Buffer::new().format(record.number), describe(record, now));
 }

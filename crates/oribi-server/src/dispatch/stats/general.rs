@@ -1,9 +1,9 @@
-//! The group without a name: everything in short.
+//! The group without a name: a summary of everything.
 //!
-//! Owns: which figures of server and bucket are in it, and under which names monitoring finds them. The
-//! bucket's part is collected on the blocking thread, because the store's part looks at the disk. What
-//! Oribi does not have is left out, except where tools divide by it or wait for it and a constant is
-//! true: there are no replicas.
+//! Owns: which figures of server and bucket the group has, and under which names monitoring finds
+//! them. The blocking thread collects the bucket's part, because the store's figures need the disk.
+//! Figures of features that Oribi lacks are left out. Some stay, where tools divide by them or wait
+//! for them and a constant is true: there are no replicas.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use oribi_types::{Datatype, Timestamp, Vbid};
 use super::super::handshake::VERSION;
 use super::keys::datatype_names;
 use super::memory;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
 use crate::server_context::ServerContext;
+use crate::stat_cursor::StatWriter;
 
-/// Sums over the vbuckets that [`BucketStats`] does not have.
+/// Sums over the vbuckets that [`BucketStats`] lacks.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct VbucketSums {
     ops_create: u64,
@@ -42,14 +42,14 @@ impl VbucketSums {
     }
 }
 
-/// Everything that the group needs of a bucket.
+/// The bucket's figures for the group.
 pub(super) struct BucketFigures {
     pub stats: BucketStats,
     sums: VbucketSums,
 }
 
 impl BucketFigures {
-    /// Takes each vbucket's locks twice and looks at the disk. Slow.
+    /// Takes each vbucket's locks twice and reads the disk. Slow.
     pub fn collect(handle: &BucketHandle) -> BucketFigures {
         let mut sums = VbucketSums::default();
         for vbid in (0..handle.vbuckets()).map(Vbid) {
@@ -102,7 +102,7 @@ fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: 
     writer.number("curr_items_tot", stats.items);
     writer.number("ep_item_num", stats.items + stats.tombstones);
     writer.number("ep_vb_total", handle.vbuckets());
-    // A vbucket is active also while its documents are loaded.
+    // A vbucket is also active while its documents are loaded.
     writer.number("vb_active_num", stats.vbuckets_active + stats.vbuckets_loading);
     writer.number("vb_active_curr_items", stats.items);
     for (bits, count) in stats.datatypes.iter().enumerate() {
@@ -151,13 +151,13 @@ fn write_queue(writer: &mut StatWriter<'_>, figures: &BucketFigures, now: Timest
     writer.number("ep_data_read_failed", store.read_failures);
     writer.number("ep_data_write_failed", store.set_failures + store.delete_failures);
     writer.number("ep_db_file_size", store.disk_bytes);
-    writer.flag("ep_degraded_mode", stats.storage_failed);
+    writer.flag("ep_degraded_mode", stats.failed.refuse_writes());
     writer.text("ep_warmup_thread", warmup_thread(stats));
     writer.number("ep_warmup_time", stats.warmup.elapsed_us);
     writer.number("ep_warmup_value_count", stats.warmup.values);
 }
 
-/// What tools poll until it says `complete`.
+/// The state that tools poll until it is `complete`.
 pub(super) fn warmup_thread(stats: &BucketStats) -> &'static str {
     if stats.warmup.done { "complete" } else { "running" }
 }

@@ -1,6 +1,7 @@
-//! `key`, `key-byid`, `vkey` and `vkey-byid`: what is known of one document.
+//! `key`, `key-byid`, `vkey` and `vkey-byid`: the state of one document.
 //!
-//! The `v` forms also read the store, on the blocking thread, and say whether it has what memory has.
+//! The `v` forms also read the store, on the blocking thread, and say whether it agrees with
+//! memory.
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use oribi_engine::{DiskState, KeyOnDisk, KeyStats, Refused};
 use oribi_protocol::status::Status;
 use oribi_types::{CollectionId, Datatype, DocKey, Vbid};
 
-use super::cursor::{PreparedStat, Whole};
 use super::vbuckets::phase_name;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
+use crate::stat_cursor::StatWriter;
+use crate::stat_cursor::{PreparedStat, Whole};
 
 /// A key that outlives its request.
 pub(super) struct OwnedKey {
@@ -26,7 +27,7 @@ impl OwnedKey {
     }
 }
 
-/// What memory has; `Ok(None)` when that is nothing.
+/// The document's state in memory; `Ok(None)` when memory has no live one.
 pub(super) fn in_memory(
     handle: &BucketHandle,
     key: &OwnedKey,
@@ -35,7 +36,7 @@ pub(super) fn in_memory(
     Ok(found.filter(|stats| !stats.is_deleted))
 }
 
-/// Reads the store and compares. Blocks for the disk.
+/// Reads the store and compares it with memory. Blocks for the disk.
 pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats) -> PreparedStat {
     let valid = if stats.is_dirty {
         "dirty"
@@ -55,7 +56,7 @@ pub(super) fn verify(handle: &Arc<BucketHandle>, key: &OwnedKey, stats: KeyStats
     }))))
 }
 
-/// Describes a document of which nothing is in memory. Blocks for the disk.
+/// Describes a document of which memory has nothing. Blocks for the disk.
 pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) -> PreparedStat {
     let found = match handle.bucket().key_on_disk(key.vbid, key.borrow()) {
         Ok(found) => found.filter(|found| !found.is_deleted),
@@ -80,7 +81,7 @@ pub(super) fn from_store(handle: &BucketHandle, key: &OwnedKey, verifies: bool) 
     PreparedStat(Ok(Box::new(Whole(move |writer: &mut StatWriter<'_>| {
         write(writer, &stats, phase);
         if verifies {
-            // Memory has nothing that could differ.
+            // Memory has no version that could differ.
             writer.text("key_valid", "valid");
         }
     }))))
@@ -91,13 +92,13 @@ pub(super) fn phase_of(handle: &BucketHandle, vbid: Vbid) -> &'static str {
     handle.bucket().vbucket_stats(vbid).map_or("dead", |vbucket| phase_name(vbucket.phase))
 }
 
-/// In the words of the reference server where it has one.
+/// The verdict, in the reference server's words where it has one.
 fn verdict(on_disk: Option<&KeyOnDisk>) -> &'static str {
     match on_disk {
         None => "ram_but_not_disk",
         Some(found) => match found.state {
             DiskState::Same => "valid",
-            // It was written again since memory was looked at.
+            // The document was written again since memory was read.
             DiskState::Stale => "dirty",
             DiskState::NotInMemory => "item_deleted",
             DiskState::Differs => "data_mismatch",

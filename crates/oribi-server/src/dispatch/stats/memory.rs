@@ -1,14 +1,16 @@
-//! `memory`: what the quota is used for.
+//! `memory`: the use of the quota.
 //!
-//! Nothing here is an allocator's opinion: the figures are the blocks, tables and queues that the engine has,
-//! and what counts against the quota is their sum.
+//! These figures do not come from the allocator. They are the engine's blocks, tables and queues,
+//! and their sum counts against the quota. The memory of connections stands beside it, because it
+//! is the server's.
 
 use oribi_engine::{BucketConfig, BucketStats, MemoryStats};
 
-use super::writer::StatWriter;
 use crate::buckets::eviction;
+use crate::server_context::ServerContext;
+use crate::stat_cursor::StatWriter;
 
-/// The group.
+/// Writes the group.
 pub(super) fn write(writer: &mut StatWriter<'_>, config: &BucketConfig, stats: &BucketStats) {
     let memory = &stats.memory;
     write_short(writer, stats);
@@ -27,10 +29,18 @@ pub(super) fn write(writer: &mut StatWriter<'_>, config: &BucketConfig, stats: &
     writer.number("ep_bg_fetch_failed", memory.fetch_failures);
     writer.number("ep_refused_temporarily", memory.refused_temporarily);
     writer.number("ep_refused_no_memory", memory.refused_no_memory);
+    writer.number("ep_refused_at_bound", memory.refused_at_bound);
     writer.number("ep_defragmenter_num_moved", memory.blocks_moved);
 }
 
-/// Its part that is in the group without a name too.
+/// Memory that all connections of the server hold, for any bucket.
+pub(super) fn write_connections(writer: &mut StatWriter<'_>, server: &ServerContext) {
+    for (name, value) in server.connection_memory.stats().entries() {
+        writer.number(name, value);
+    }
+}
+
+/// The part of the group that the group without a name repeats.
 pub(super) fn write_short(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     let memory = &stats.memory;
     writer.number("bytes", memory.used_bytes);
@@ -46,10 +56,10 @@ pub(super) fn write_short(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     write_residency(writer, memory);
 }
 
-/// What is in memory, and what became of the rest.
+/// Writes how much is in memory, and how the rest left it.
 fn write_residency(writer: &mut StatWriter<'_>, memory: &MemoryStats) {
     writer.number("vb_active_num_non_resident", memory.items_evicted);
-    // Rounded down: 100 means that nothing is missing.
+    // Rounded down: 100 means that every document is resident.
     writer.number("vb_active_perc_mem_resident", memory.resident_percent() as u64);
     writer.number("vb_active_auto_delete_count", memory.nru_deletions);
     writer.number("ep_num_non_resident", memory.items_evicted);
@@ -57,7 +67,7 @@ fn write_residency(writer: &mut StatWriter<'_>, memory: &MemoryStats) {
     writer.number("ep_bg_fetched", fetched(memory));
 }
 
-/// Documents that were read from the store because an operation needed them.
+/// Documents that operations had to read from the store.
 pub(crate) fn fetched(memory: &MemoryStats) -> u64 {
     memory.fetches.saturating_sub(memory.fetches_joined + memory.fetch_failures)
 }

@@ -1,13 +1,13 @@
-//! `kvstore`, `diskinfo` and `warmup`: what the store did and has.
+//! `kvstore`, `diskinfo` and `warmup`: activity and size of the store.
 //!
-//! There is one store per bucket, named `rw_0` as the first of the reference server's would be.
+//! A bucket has one store, named `rw_0` like the first store of the reference server.
 
-use oribi_engine::{BucketStats, WarmupState};
+use oribi_engine::{BucketStats, StoreOperation, WarmupState};
 
 use super::collections;
 use super::general::warmup_thread;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
+use crate::stat_cursor::StatWriter;
 
 /// `kvstore`.
 pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
@@ -20,10 +20,13 @@ pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     writer.number("failure_vbset", store.vbucket_state_failures);
     writer.number("failure_compaction", store.compact_failures);
     writer.number("failure_commit", store.commit_failures);
+    let failing: Vec<&str> = stats.failed.iter().map(StoreOperation::name).collect();
+    let failing = if failing.is_empty() { "none".to_owned() } else { failing.join(",") };
+    writer.text("failing", &failing);
     writer.number("lastCommDocs", store.last_commit_records);
     writer.number("io_num_write", store.records_committed);
     writer.number("io_document_write_bytes", store.bytes_committed);
-    // Records are read by warmup, by fetches in the background, by scans and by look-ups.
+    // Warmup, background fetches, scans and look-ups read records.
     writer.number("io_bg_fetch_docs_read", store.records_read);
     writer.number("io_bg_fetch_doc_bytes", store.bytes_read);
     writer.number("commits", store.commits);
@@ -31,14 +34,14 @@ pub(super) fn write_kvstore(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     writer.prefix();
 }
 
-/// `diskinfo`.
+/// `diskinfo`: its figures.
 pub(super) struct DiskFigures {
     data_bytes: u64,
     file_bytes: u64,
 }
 
 impl DiskFigures {
-    /// Sums over every collection of every vbucket and looks at the disk. Slow.
+    /// Sums over every collection of every vbucket and reads the disk. Slow.
     pub fn collect(handle: &BucketHandle) -> DiskFigures {
         let sums = collections::sum(handle, &handle.bucket().manifest());
         DiskFigures {
@@ -47,7 +50,8 @@ impl DiskFigures {
         }
     }
 
-    /// The group. Data are keys and values of live documents, before headers and compression.
+    /// Writes the group. Data are keys and values of live documents, before headers and
+    /// compression.
     pub fn write(&self, writer: &mut StatWriter<'_>) {
         writer.number("ep_db_data_size", self.data_bytes);
         writer.number("ep_db_file_size", self.file_bytes);
@@ -72,7 +76,7 @@ pub(super) fn write_warmup(writer: &mut StatWriter<'_>, stats: &BucketStats) {
     writer.number("ep_warmup_vbuckets_failed", warmup.failed);
 }
 
-/// In the words of the reference server.
+/// The state in the reference server's words.
 fn state_name(state: WarmupState) -> &'static str {
     match state {
         WarmupState::Values => "loading data",

@@ -1,34 +1,34 @@
 //! `timings`: distributions, in microseconds where they are times.
 //!
-//! Commands are sampled (see `counters::timings`), so counts approximate theirs; background work is
-//! complete but for what the engine's documentation says. A histogram is one JSON document, or, for
-//! tools of the older kind, one entry per range and one for the mean. The histograms are collected on
-//! the blocking thread.
+//! Commands are sampled (see `counters::timings`), so their counts are approximate. Background work
+//! is complete, with the exceptions in the engine's documentation. A histogram has one entry per
+//! range and one for the mean. For Oribi's own tools it is one JSON document with percentiles. The
+//! blocking thread collects the histograms.
 
 use std::vec::IntoIter;
 
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use super::cursor::StatProducer;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
 use crate::counters::timings::CommandKind;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::StatWriter;
 
-/// Ranges per halving of what is left above: about a hundred ranges for a long tail.
+/// Ranges per halving of the remaining percentage: about a hundred ranges for a long tail.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
-/// Work of walking one histogram, counted in bytes of output: 10 µs are about 100 entries.
+/// Cost of walking one histogram, in bytes of output: 10 µs are about 100 entries.
 const WALK_CHARGE: usize = 6 * 1024;
 
-/// See the module text.
+/// The producer of the group.
 pub(super) struct Histograms {
     left: IntoIter<(&'static str, Histogram<u64>)>,
     as_ranges: bool,
 }
 
 impl Histograms {
-    /// Copies of all histograms of a bucket. Slow.
+    /// Copies all histograms of a bucket. Slow.
     pub fn collect(handle: &BucketHandle, as_ranges: bool) -> Histograms {
         let mut all: Vec<(&'static str, Histogram<u64>)> = CommandKind::ALL
             .iter()
@@ -54,7 +54,7 @@ impl StatProducer for Histograms {
     }
 }
 
-/// A part of a histogram: above `low` up to `high` there are `count`.
+/// A range of a histogram: `count` values above `low`, up to `high`.
 struct HistogramRange {
     low: u64,
     high: u64,
@@ -62,7 +62,7 @@ struct HistogramRange {
     percentile: f64,
 }
 
-/// The parts that have something in them, ascending.
+/// The ranges with at least one value, ascending.
 fn ranges(histogram: &Histogram<u64>) -> Vec<HistogramRange> {
     let mut low = histogram.min();
     let mut ranges = Vec::new();
@@ -81,7 +81,7 @@ fn write_json(writer: &mut StatWriter<'_>, name: &str, histogram: &Histogram<u64
         .iter()
         .map(|range| json!([range.high, range.count, range.percentile]))
         .collect();
-    // A value beyond the range is recorded as the greatest one, so nothing overflows.
+    // A value beyond the histogram's limit is recorded as the greatest one, so nothing overflows.
     let document = json!({
         "bucketsLow": histogram.min(),
         "data": data,
@@ -93,7 +93,7 @@ fn write_json(writer: &mut StatWriter<'_>, name: &str, histogram: &Histogram<u64
     writer.display(name, document);
 }
 
-/// The older form leaves out what is empty.
+/// Writes the ranges; this form leaves out empty ones.
 fn write_ranges(writer: &mut StatWriter<'_>, name: &str, histogram: &Histogram<u64>) {
     if histogram.is_empty() {
         return;

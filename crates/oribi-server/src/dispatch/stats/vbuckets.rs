@@ -1,8 +1,8 @@
-//! Groups with a fixed number of entries for each vbucket: `vbucket`, `vbucket-seqno`, `vbucket-details`,
-//! `failovers` and `hash`.
+//! Groups with a fixed number of entries for each vbucket: `vbucket`, `vbucket-seqno`,
+//! `vbucket-details`, `failovers` and `hash`.
 //!
-//! Each vbucket's figures are taken under its locks, then written without them. A vbucket has at most
-//! 54 entries (25 histories), so one vbucket is one step.
+//! The figures of each vbucket are taken under its locks and written without them. A vbucket has at
+//! most 54 entries (25 histories), so one vbucket is one step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use oribi_engine::{HashTableStats, VbucketStats};
 use oribi_storage::VbucketPhase;
 use oribi_types::{Timestamp, Vbid};
 
-use super::cursor::StatProducer;
-use super::writer::StatWriter;
 use crate::buckets::BucketHandle;
+use crate::stat_cursor::StatProducer;
+use crate::stat_cursor::StatWriter;
 
-/// Work of sampling one hash table, counted in bytes of output: 25 µs are about 250 entries.
+/// Cost of sampling one hash table, in bytes of output: 25 µs are about 250 entries.
 const HASH_SAMPLE_CHARGE: usize = 16 * 1024;
 
-/// Writes what a group says about one vbucket.
+/// Writes a group's entries about one vbucket.
 type WriteVbucket = fn(&mut StatWriter<'_>, &BucketHandle, Vbid, Timestamp);
 
-/// A group that says the same about each vbucket of a range.
+/// A group with the same entries for each vbucket of a range.
 pub(super) struct EachVbucket {
     bucket: Arc<BucketHandle>,
     left: Range<u16>,
@@ -30,7 +30,7 @@ pub(super) struct EachVbucket {
 }
 
 impl EachVbucket {
-    /// The group of this name, if it is one of these.
+    /// The group of this name, if this module has it.
     pub fn named(
         group: &str,
         bucket: &Arc<BucketHandle>,
@@ -65,7 +65,7 @@ fn phase(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Time
     }
 }
 
-/// The entry whose name is the vbucket itself.
+/// Writes the entry whose name is the vbucket itself.
 fn write_phase(writer: &mut StatWriter<'_>, vbid: Vbid, stats: &VbucketStats) {
     writer.prefix().text("vb_");
     writer.text(itoa::Buffer::new().format(vbid.0), phase_name(stats.phase));
@@ -79,14 +79,14 @@ fn seqnos(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Tim
     writer.number("last_persisted_seqno", stats.persisted_seqno.0);
     writer.number("uuid", stats.uuid.0);
     writer.number("purge_seqno", stats.purge_seqno.0);
-    // A flush ends where a checkpoint ends, so what is persisted is always a whole snapshot.
+    // A flush ends where a checkpoint ends, so the persisted state is always a whole snapshot.
     writer.number("last_persisted_snap_start", stats.persisted_seqno.0);
     writer.number("last_persisted_snap_end", stats.persisted_seqno.0);
     no_prepares(writer);
     writer.number("max_visible_seqno", stats.high_seqno.0);
 }
 
-/// A durable write is a plain write here, so nothing is ever prepared.
+/// A durable write is a plain write here, so no write is ever prepared.
 fn no_prepares(writer: &mut StatWriter<'_>) {
     writer.number("high_prepared_seqno", 0_u64);
     writer.number("high_completed_seqno", 0_u64);
@@ -98,7 +98,7 @@ fn details(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, now: 
     writer.prefix().vbucket(vbid);
     writer.number("num_items", stats.items);
     writer.number("num_non_resident", stats.items_evicted);
-    // Prepared writes do not exist, so these are true for every vbucket.
+    // No prepared writes exist, so these values are true for every vbucket.
     writer.number("num_prepared_sync_writes", 0_u64);
     writer.number("rollback_item_count", 0_u64);
     writer.flag("might_contain_xattrs", false);
@@ -153,14 +153,15 @@ fn hash(writer: &mut StatWriter<'_>, bucket: &BucketHandle, vbid: Vbid, _: Times
     write_table(writer, &table);
 }
 
-/// A depth is the number of groups that a look-up reads; it is known for a sample of the items.
+/// Writes the figures of a hash table. A depth is the number of groups that a look-up reads; it is
+/// known for a sample of the items.
 fn write_table(writer: &mut StatWriter<'_>, table: &HashTableStats) {
     writer.number("size", table.slots);
     writer.number("groups", table.groups);
     writer.number("locks", table.locks);
     writer.number("min_depth", table.min_probes);
     writer.number("max_depth", table.max_probes);
-    // Depths without items are left out, as ranges are in every histogram of STAT.
+    // Depths without items are left out, as empty ranges are in every histogram of STAT.
     for (index, count) in table.probe_histogram.iter().enumerate().filter(|(_, count)| **count > 0)
     {
         let depth = index + 1;
@@ -175,7 +176,7 @@ fn write_table(writer: &mut StatWriter<'_>, table: &HashTableStats) {
     writer.number("num_system_items", 0_u64);
 }
 
-/// As tools know the states.
+/// The state's name as tools know it.
 pub(super) fn phase_name(phase: VbucketPhase) -> &'static str {
     match phase {
         VbucketPhase::Active => "active",

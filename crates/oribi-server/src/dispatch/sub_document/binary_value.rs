@@ -1,7 +1,8 @@
-//! Bytes in extended attributes, whose values are JSON: a string of a known prefix and base64.
+//! Bytes in extended attributes. Attribute values are JSON, so bytes become a string of a known
+//! prefix and base64.
 //!
-//! The form is Couchbase's, so that a document's attributes mean the same there. Who reads such an attribute
-//! without asking for bytes gets the string.
+//! The form is Couchbase's, so a document's attributes mean the same there. A client that reads
+//! such an attribute without asking for bytes gets the string.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,15 +1,16 @@
-//! CRC-32C (Castagnoli), which the macro about a body's checksum and `$document` print.
+//! CRC-32C (Castagnoli), for the macro of a body's checksum and for `$document`.
 //!
-//! Eight bytes at a time by one table for each of them ("slicing by eight"): a body of 20 MiB is a matter of
-//! some 15 ms of the worker, a sixth of what byte by byte would take.
+//! Eight bytes at a time, with one table for each of them ("slicing by eight"). A body of 20 MiB
+//! costs the worker some 15 ms, a sixth of the time byte by byte.
 
 /// The polynomial, lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Bytes of a step.
+/// Bytes per step.
 const STRIDE: usize = 8;
 
-/// What a byte becomes with as many bytes behind it as the table has number.
+/// The checksum's contribution of each byte value. A table's index is the number of bytes behind
+/// that byte.
 static TABLES: [[u32; 256]; STRIDE] = {
     let mut tables = [[0; 256]; STRIDE];
     let mut byte = 0;
@@ -36,7 +37,7 @@ static TABLES: [[u32; 256]; STRIDE] = {
     tables
 };
 
-/// The checksum of parts laid end to end.
+/// The checksum of the concatenated parts.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     !parts.iter().fold(u32::MAX, |sum, part| {
         let (words, rest) = part.as_chunks::<STRIDE>();

@@ -1,34 +1,52 @@
-//! Looking up one path in a version.
+//! Looks up one path in one version.
 
 use std::borrow::Cow;
 
 use oribi_protocol::status::Status;
 use oribi_subdoc::xattr::is_virtual;
 use oribi_subdoc::{Path, SubdocError, lookup};
-use oribi_types::{Cas, Timestamp};
+use oribi_types::Timestamp;
 
 use oribi_engine::ItemRef;
 
-use super::binary_value;
-use super::request::{Action, PathSpec};
+use super::action::Action;
+use super::request::{PathRequest, PathSpec};
 use super::view::View;
 use super::virtual_attributes::{self, Document};
+use super::{binary_value, macros};
 use crate::status::of_sub_document;
 
-/// A version and what is known around it.
+/// The view of a version that a request needs: a compressed body is inflated only if the request
+/// reads it.
+pub(super) fn view_of<'i>(
+    request: &PathRequest<'_>,
+    item: &'i ItemRef,
+    scratch: &'i mut Vec<u8>,
+) -> Result<View<'i>, Status> {
+    // Virtual attributes and macros may depend on the body.
+    let is_of_body = |spec: &PathSpec<'_>| {
+        spec.changes_body()
+            || (spec.expand_macros && macros::is_of_body(spec.value))
+            || spec.path.as_ref().is_ok_and(virtual_attributes::is_of_body)
+    };
+    match request.specs.iter().any(is_of_body) {
+        true => View::of(item, scratch),
+        false => View::as_stored(item),
+    }
+}
+
+/// A version and its surroundings.
 pub(super) struct Subject<'a> {
     pub(super) item: &'a ItemRef,
-    /// The CAS that may be shown.
-    pub(super) cas: Cas,
     pub(super) view: View<'a>,
     /// The attribute `$document`.
     pub(super) document: Document<'a>,
     pub(super) now: Timestamp,
-    /// The user may read the system's attributes, and so may know their names.
+    /// The user may read the system's attributes, and so also their names.
     pub(super) sees_system: bool,
 }
 
-/// The value that a spec asks for.
+/// The value that a spec requests.
 pub(super) fn look_up<'a>(
     subject: &Subject<'a>,
     spec: &PathSpec<'_>,
@@ -36,7 +54,7 @@ pub(super) fn look_up<'a>(
     let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
     match spec.xattr {
         Some(key) if is_virtual(key) => {
-            let text = virtual_attributes::text_of(key, path, subject)?;
+            let text = subject.document.attribute(key, path, subject.now, subject.sees_system)?;
             in_text(&text, path, spec.action).map(|value| Cow::Owned(value.into_owned()))
         }
         Some(key) => {

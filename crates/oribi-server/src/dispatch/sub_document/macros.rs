@@ -1,11 +1,13 @@
 //! Macros: operands that stand for properties of the version they are written in.
 //!
-//! CAS and seqno are not known before the version is queued, the checksum not before the body is complete,
-//! and specs that come later may move or remove what earlier ones wrote. So a macro is first written as a
-//! placeholder of its final length, and the places of those that are left are looked up in the finished
-//! block. Placeholders hold a number that occurs in nothing that may come into the block, so nothing that
-//! a client wrote is taken for one. Numbers are drawn, not counted: a client that wants every number to be
-//! taken would have to send them all, so one or two draws do whatever it sends.
+//! The CAS and seqno are unknown before the version is queued, and the checksum before the body is
+//! complete. Later specs may also move or remove the results of earlier ones. A macro is therefore
+//! first written as a placeholder of its final length. The finished block is then searched for the
+//! placeholders that are left.
+//!
+//! A placeholder holds a number that occurs in none of the texts that may come into the block. A
+//! client's text is therefore never taken for one. Numbers are drawn, not counted. A client that
+//! wants every number taken would have to send them all, so one or two draws suffice in any case.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,10 +18,10 @@ use oribi_protocol::status::Status;
 use oribi_subdoc::{Path, lookup};
 
 use super::binary_value;
-use super::request::Request;
+use super::request::PathRequest;
 use super::virtual_attributes::{self, Document};
 
-/// What a macro stands for.
+/// A property that a macro stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Macro {
     Cas,
@@ -27,14 +29,14 @@ pub(super) enum Macro {
     ValueCrc32c,
 }
 
-/// What an operand with macros is.
+/// The kind of an operand that may be a macro.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand<'a> {
     /// An ordinary value.
     Plain,
     /// A property of the version that is being written.
     OfMutation(Macro),
-    /// A property of the version that was there before: a path in the attribute `$document`.
+    /// A property of the previous version: a path in the attribute `$document`.
     OfDocument(&'a [u8]),
 }
 
@@ -52,7 +54,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// What is at the path of a macro in `$document`.
+/// The value at a macro's path in `$document`.
 pub(super) fn of_document(document: &Document<'_>, path: &[u8]) -> Result<Vec<u8>, Status> {
     let path = Path::parse(path).map_err(|_| Status::SubdocXattrUnknownVattrMacro)?;
     let text = document.text(&path)?;
@@ -60,7 +62,7 @@ pub(super) fn of_document(document: &Document<'_>, path: &[u8]) -> Result<Vec<u8
     Ok(text[span].to_vec())
 }
 
-/// True for an operand that stands for what is made from the inflated body.
+/// True for a macro whose value depends on the inflated body.
 pub(super) fn is_of_body(operand: &[u8]) -> bool {
     match Operand::of(operand) {
         Ok(Operand::OfMutation(one)) => one == Macro::ValueCrc32c,
@@ -74,7 +76,7 @@ pub(super) fn is_of_body(operand: &[u8]) -> bool {
 impl Macro {
     const ALL: [Macro; 3] = [Macro::Cas, Macro::Seqno, Macro::ValueCrc32c];
 
-    /// The macro that an operand is; none when it is an ordinary value.
+    /// Parses the macro in an operand; `None` for an ordinary value.
     pub(super) fn of(value: &[u8]) -> Result<Option<Macro>, Status> {
         match value {
             b"\"${Mutation.CAS}\"" => Ok(Some(Macro::Cas)),
@@ -93,25 +95,27 @@ impl Macro {
     }
 }
 
-/// Numbers end here: seven hexadecimal digits, which is what the shortest macro has besides a letter.
+/// End of the range of numbers: seven hexadecimal digits, which is the length of the shortest macro
+/// without its letter.
 const NUMBERS_END: u32 = 1 << 28;
 
 /// The placeholders of one request.
 pub(super) struct Placeholders {
-    /// By kind of macro; each is as long as what takes its place, without quotes.
+    /// By kind of macro; each is as long as its replacement, without quotes.
     texts: [String; 3],
 }
 
 impl Placeholders {
-    /// Placeholders that occur neither in `attributes` nor in what the request may put there.
-    pub(super) fn absent_from(request: &Request<'_>, attributes: &[u8]) -> Placeholders {
-        // SipHash with a new secret key each time: nobody outside can know what comes.
+    /// Chooses placeholders that occur neither in `attributes` nor in the texts that the request
+    /// may put there.
+    pub(super) fn absent_from(request: &PathRequest<'_>, attributes: &[u8]) -> Placeholders {
+        // SipHash with a new secret key each time, so a client cannot predict the number.
         let draw = || RandomState::new().build_hasher().finish() as u32 % NUMBERS_END;
         Placeholders::first_absent(request, attributes, std::iter::repeat_with(draw))
     }
 
     fn first_absent(
-        request: &Request<'_>,
+        request: &PathRequest<'_>,
         attributes: &[u8],
         mut numbers: impl Iterator<Item = u32>,
     ) -> Placeholders {
@@ -127,12 +131,12 @@ impl Placeholders {
         made.expect("a request is too short to hold all numbers, and the draws do not end")
     }
 
-    /// The operand to write in place of a macro.
+    /// The operand that is written in place of a macro.
     pub(super) fn operand(&self, wanted: Macro) -> Vec<u8> {
         format!("\"0x{}\"", self.texts[wanted as usize]).into_bytes()
     }
 
-    /// Writes the checksum where it belongs in a finished block, and says where the rest does.
+    /// Writes the checksum into a finished block, and returns the places of the other properties.
     pub(super) fn settle(
         &self,
         block: &mut [u8],
@@ -162,16 +166,17 @@ impl Placeholders {
     }
 }
 
-/// A letter, and a number. Two of the letters are no digits, and behind the third there is too little room in
-/// the others for it to begin there.
+/// A letter and a number. Two of the letters are no digits. Behind the third, the other texts have
+/// too little room for it to begin there.
 fn text(kind: Macro, number: u32) -> String {
     let letter = ['C', 'S', 'V'][kind as usize];
     format!("{letter}{number:0width$X}", width = kind.digits() - 1)
 }
 
-/// What a request may put into the attributes: keys, which are written as the path spells them, and operands.
-/// What a macro about the document becomes is not among it: there, a capital letter never stands before a digit.
-fn attribute_texts<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, [u8]>> {
+/// The texts that a request may put into the attributes: keys, which are written as the path spells
+/// them, and operands. Values of macros about the document are not among them: in those, a capital
+/// letter never stands before a digit.
+fn attribute_texts<'r>(request: &'r PathRequest<'_>) -> impl Iterator<Item = Cow<'r, [u8]>> {
     let of_attributes = request.specs.iter().filter(|spec| spec.xattr.is_some());
     of_attributes.flat_map(|spec| {
         let operand = match spec.is_binary {
@@ -195,8 +200,8 @@ mod tests {
     use super::super::request::Kind;
     use super::super::view::View;
     use super::super::virtual_attributes::Document;
-    use super::{Macro, Operand, Placeholders, Request, is_of_body, of_document, text};
-    use crate::connection::features::Features;
+    use super::{Macro, Operand, PathRequest, Placeholders, is_of_body, of_document, text};
+    use crate::connection_state::features::Features;
 
     #[test]
     fn macros_are_whole_operands() {
@@ -245,8 +250,8 @@ mod tests {
     const XATTR: u8 = 0x04;
     const BINARY: u8 = 0x24;
 
-    /// A list of upserts.
-    fn request<'a>(list: &'a mut Vec<u8>, specs: &[(u8, &str, &[u8])]) -> Request<'a> {
+    /// Builds a list of upserts.
+    fn request<'a>(list: &'a mut Vec<u8>, specs: &[(u8, &str, &[u8])]) -> PathRequest<'a> {
         for (flags, path, value) in specs {
             list.extend([Opcode::SubdocDictUpsert as u8, *flags]);
             list.extend((path.len() as u16).to_be_bytes());
@@ -255,10 +260,10 @@ mod tests {
             list.extend(*value);
         }
         let features = Features::granted([0x06, 0x20, 0x21].into_iter());
-        Request::of_list(Kind::Mutation, features, &[], list).ok().unwrap()
+        PathRequest::of_list(Kind::Mutation, features, &[], list).ok().unwrap()
     }
 
-    /// The first of the numbers 0, 1, 2... that a request and a document do not have.
+    /// The first of the numbers 0, 1, 2... that neither the request nor the document contains.
     fn first_number(specs: &[(u8, &str, &[u8])], attributes: &[u8]) -> u32 {
         let mut drawn = 0;
         let numbers = (0..).inspect(|number| drawn = *number);
@@ -279,14 +284,14 @@ mod tests {
             let bytes = STANDARD.decode(&taken).unwrap();
             assert_eq!(first_number(&[(BINARY, "x", &bytes)], b""), 1);
             assert_eq!(first_number(&[(BINARY, "x", taken.as_bytes())], b""), 0);
-            // The body does not come there.
+            // The body does not get into the attributes.
             assert_eq!(first_number(&[(0, &path, operand.as_bytes())], b""), 0);
         }
     }
 
     #[test]
     fn a_client_cannot_make_the_search_long() {
-        // Regression: numbers were counted up from 0, and each was looked for in the whole request.
+        // Regression: numbers were counted up from 0, and each was searched in the whole request.
         let taken: String = (0..20_000).map(|number| text(Macro::ValueCrc32c, number)).collect();
         let operand = format!("\"{taken}\"");
         let mut list = Vec::new();

@@ -1,8 +1,9 @@
-//! Making the next version of a document from the current one and the specs of a request.
+//! Makes the next version of a document from the current one and the specs of a request.
 //!
-//! Specs are done in order on drafts of attributes and body; the first that fails ends the request, and
-//! nothing is changed. The finished parts are copied once, into the block of the new version. Called
-//! again with another current version when somebody else wrote in between.
+//! Specs are applied in order to drafts of attributes and body. The first that fails ends the
+//! request, and the document stays as it is. The finished parts are copied once, into the block of
+//! the new version. If another client writes in between, the caller tries again with the new
+//! current version.
 
 use oribi_engine::{Current, ItemRef, NextVersion, VersionFields};
 use oribi_protocol::status::Status;
@@ -12,14 +13,16 @@ use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_subdoc::{Draft, Mutation, Path, json, lookup};
 use oribi_types::{Cas, Datatype, DocKey, Timestamp, VbUuid};
 
+use super::action::Action;
 use super::binary_value;
 use super::crc32c::crc32c;
+use super::lookup::view_of;
 use super::macros::{Operand, Placeholders, of_document};
-use super::request::{Action, PathSpec, Request};
+use super::request::{PathRequest, PathSpec};
 use super::virtual_attributes::Document;
 use crate::status::of_sub_document;
 
-/// Why nothing was changed.
+/// Why the document stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The request does not fit the document as a whole.
@@ -28,7 +31,7 @@ pub(super) enum Failure {
     Spec { index: u8, status: Status },
 }
 
-/// What a successful mutation answers besides the version.
+/// The answer of a successful mutation besides CAS and seqno.
 #[derive(Default, Debug)]
 pub(super) struct Results {
     /// The value of the answer.
@@ -37,11 +40,11 @@ pub(super) struct Results {
     pub(super) is_deleted: bool,
 }
 
-/// A request and what it is done with.
+/// A request and its inputs.
 pub(super) struct Job<'r, 'a> {
-    pub(super) request: &'r Request<'a>,
+    pub(super) request: &'r PathRequest<'a>,
     pub(super) key: DocKey<'r>,
-    /// Required version, 0 for any.
+    /// Required CAS, 0 for any.
     pub(super) cas: Cas,
     pub(super) preserve_expiry: bool,
     pub(super) value_bytes_max: usize,
@@ -58,12 +61,12 @@ struct Work<'d> {
     is_compressed: bool,
     is_deleted: bool,
     placeholders: Option<Placeholders>,
-    /// The attribute `$document` of the version before.
+    /// The attribute `$document` of the previous version.
     document: Document<'d>,
 }
 
 impl<'a> Job<'_, 'a> {
-    /// The next version, with the expiry of `current` unless the old one's is kept.
+    /// Makes the next version, with the expiry of `current` unless the old one's is kept.
     pub(super) fn next_version(
         &self,
         current: &Current<'_>,
@@ -88,32 +91,32 @@ impl<'a> Job<'_, 'a> {
         results.is_deleted = work.is_deleted;
         let live = base.filter(|item| !item.is_deleted());
         let fields = VersionFields {
-            flags: live.map_or(0, ItemRef::flags),
+            flags: self.request.document.user_flags.unwrap_or(base.map_or(0, ItemRef::flags)),
             expiry: live.filter(|_| self.preserve_expiry).map_or(current.expiry, ItemRef::expiry),
             ..VersionFields::default()
         };
         self.finish(work, fields).map_err(Failure::Request)
     }
 
-    /// The version to begin with; `None` for a document that is to be created.
+    /// The version to start from; `None` for a document that is to be created.
     fn base<'i>(&self, current: &Current<'i>) -> Result<Option<&'i ItemRef>, Status> {
-        let has = |flag| self.request.doc_flags.has(flag);
-        let (adds, creates) = (has(DocFlags::ADD), has(DocFlags::CREATE));
-        let sees_deleted = has(DocFlags::ACCESS_DELETED) || has(DocFlags::REVIVE);
-        match current.version {
-            Some(item) if !item.is_deleted() && adds => Err(Status::KeyEexists),
-            Some(item) if !item.is_deleted() && has(DocFlags::REVIVE) => {
-                Err(Status::SubdocCanOnlyReviveDeletedDocuments)
-            }
-            Some(item) if !item.is_deleted() || (sees_deleted && !adds) => {
-                match self.cas == Cas(0) || self.cas == item.cas() || current.is_lock_cas {
-                    true => Ok(Some(item)),
-                    false => Err(Status::KeyEexists),
-                }
-            }
-            _ if (adds || creates) && self.cas == Cas(0) => Ok(None),
-            _ => Err(Status::KeyEnoent),
+        let has = |flag| self.request.has(flag);
+        let sees_deleted = has(DocFlags::ACCESS_DELETED);
+        let seen = current.version.filter(|item| !item.is_deleted() || sees_deleted);
+        let Some(item) = seen else {
+            let creates = self.request.creates() && self.cas == Cas(0);
+            return if creates { Ok(None) } else { Err(Status::KeyEnoent) };
+        };
+        // A version that the request may see blocks an add: a tombstone can be another
+        // transaction's insert.
+        let is_expected = self.cas == Cas(0) || self.cas == item.cas() || current.is_lock_cas;
+        if has(DocFlags::ADD) || !is_expected {
+            return Err(Status::KeyEexists);
         }
+        if has(DocFlags::REVIVE) && !item.is_deleted() {
+            return Err(Status::SubdocCanOnlyReviveDeletedDocuments);
+        }
+        Ok(Some(item))
     }
 
     fn begin<'d>(
@@ -121,12 +124,11 @@ impl<'a> Job<'_, 'a> {
         base: Option<&'d ItemRef>,
         scratch: &'d mut Vec<u8>,
     ) -> Result<Work<'d>, Status> {
-        let view = base.map(|item| self.request.view(item, scratch)).transpose()?;
+        let view = base.map(|item| view_of(self.request, item, scratch)).transpose()?;
         let view = view.unwrap_or_default();
-        let flags = self.request.doc_flags;
         let is_deleted = match base {
-            None => flags.has(DocFlags::CREATE_AS_DELETED),
-            Some(item) => item.is_deleted() && !flags.has(DocFlags::REVIVE),
+            None => self.request.has(DocFlags::CREATE_AS_DELETED),
+            Some(item) => item.is_deleted() && !self.request.has(DocFlags::REVIVE),
         };
         if is_deleted && self.request.specs.iter().any(PathSpec::changes_body) {
             return Err(Status::SubdocDeletedDocumentCantHaveValue);
@@ -154,7 +156,7 @@ impl<'a> Job<'_, 'a> {
         })
     }
 
-    /// What a new document is before the first change of its body: an array if that change wants one.
+    /// The initial body of a new document: an array if the first change needs one.
     fn empty_root(&self) -> &'static [u8] {
         let first = self.request.specs.iter().find(|spec| spec.xattr.is_none());
         let path = first.and_then(|spec| spec.path.as_ref().ok());
@@ -164,16 +166,14 @@ impl<'a> Job<'_, 'a> {
         }
     }
 
-    /// Does one spec; what a counter stands at then.
+    /// Applies one spec; returns the new value of a counter.
     fn apply<'d>(&self, work: &mut Work<'d>, spec: &PathSpec<'a>) -> Result<Option<i64>, Status>
     where
         'a: 'd,
     {
         let path = spec.path.as_ref().map_err(|error| of_sub_document(*error))?;
-        let creates = [DocFlags::CREATE, DocFlags::ADD];
-        // Who wants the document made wants its parts made, too.
-        let make_parents =
-            spec.make_parents || creates.iter().any(|flag| self.request.doc_flags.has(*flag));
+        // A request that creates the document also creates the parents of its paths.
+        let make_parents = spec.make_parents || self.request.creates();
         match (spec.action, spec.xattr) {
             (Action::Edit(mutation), Some(key)) => {
                 change_attribute(work, spec, key, mutation, path, make_parents)
@@ -202,7 +202,7 @@ impl<'a> Job<'_, 'a> {
                     true => binary_value::decode(&value[span])?,
                     false => value[span].to_vec(),
                 };
-                // Blocks from before their values were checked may hold anything.
+                // A block written before the server checked values may hold any bytes.
                 work.is_json = json::is_json(&body);
                 work.body = Draft::new(body);
                 Ok(None)
@@ -216,7 +216,7 @@ impl<'a> Job<'_, 'a> {
             return Err(Status::E2big);
         }
         if work.is_deleted {
-            // User attributes of a tombstone may stay: it was made with them on purpose.
+            // User attributes of a tombstone may stay: a client put them there on purpose.
             work.body = Draft::new(&b""[..]);
         }
         let mut block = Vec::with_capacity(work.xattrs.byte_count());
@@ -238,8 +238,8 @@ impl<'a> Job<'_, 'a> {
     }
 }
 
-/// Changes an attribute as the member of an object that holds nothing else, so that its key can be added
-/// and deleted like any other.
+/// Changes an attribute as the only member of an object, so that its key can be added and deleted
+/// like any other.
 fn change_attribute(
     work: &mut Work<'_>,
     spec: &PathSpec<'_>,
@@ -265,7 +265,8 @@ fn change_attribute(
     Ok(counter)
 }
 
-/// The operand to be used instead of the one that came: a placeholder or a value for a macro, a text for bytes.
+/// The operand that replaces the received one: a placeholder or a value for a macro, a text for
+/// bytes.
 fn made_operand(work: &Work<'_>, spec: &PathSpec<'_>) -> Result<Option<Vec<u8>>, Status> {
     if spec.is_binary {
         return Ok(Some(binary_value::encode(spec.value)));

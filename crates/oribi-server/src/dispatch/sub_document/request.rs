@@ -1,119 +1,25 @@
-//! What a sub-document request asks, and whether it may be asked like that.
+//! Decodes a sub-document request, and checks that its parts fit each other.
 //!
-//! Owns: the rules about opcodes, flags, paths and operands together, and their statuses. A malformed path is
-//! not such a rule: it is the failure of one spec, among others that may be done.
+//! Owns: the rules about opcodes, flags, paths and operands together, and their statuses. No rule
+//! covers a malformed path: only its own spec fails, and other specs may succeed.
 
-use oribi_engine::ItemRef;
 use oribi_protocol::feature::Feature;
-use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
-use oribi_protocol::sub_document::{DocFlags, PathExtras, PathFlags, Spec, expiry_and_flags};
+use oribi_protocol::sub_document::{DocExtras, DocFlags, PathExtras, PathFlags, Spec};
 use oribi_subdoc::limits::{XATTR_BYTES_MAX, XATTR_KEY_BYTES_MAX};
 use oribi_subdoc::path::Component;
 use oribi_subdoc::xattr::{self, is_virtual};
-use oribi_subdoc::{Mutation, Path, SubdocError};
+use oribi_subdoc::{Path, SubdocError};
 use smallvec::SmallVec;
 
-use super::view::View;
-use super::{macros, virtual_attributes};
+use super::action::Action;
 use crate::auth::{Privilege, PrivilegeSet};
-use crate::connection::features::Features;
+use crate::connection_state::features::Features;
 
-/// Most specs of a request. The protocol's limit.
+/// Most specs of a request, by the protocol.
 const SPECS_MAX: usize = 16;
 
-/// What is to be done at a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Action {
-    /// Read the value.
-    Get,
-    /// See whether there is one.
-    Exists,
-    /// Count its members.
-    Count,
-    /// Read the whole body.
-    GetBody,
-    /// Change it.
-    Edit(Mutation),
-    /// Replace the whole body.
-    SetBody,
-    /// Delete the document.
-    DeleteDocument,
-    /// Replace the body by what is at a path in the attributes.
-    ReplaceBodyWithXattr,
-}
-
-impl Action {
-    fn of_lookup(opcode: u8) -> Option<Action> {
-        Some(match Opcode::from_u8(opcode)? {
-            Opcode::SubdocGet => Action::Get,
-            Opcode::SubdocExists => Action::Exists,
-            Opcode::SubdocGetCount => Action::Count,
-            Opcode::Get => Action::GetBody,
-            _ => return None,
-        })
-    }
-
-    fn of_mutation(opcode: u8) -> Option<Action> {
-        let mutation = match Opcode::from_u8(opcode)? {
-            Opcode::SubdocDictAdd => Mutation::DictAdd,
-            Opcode::SubdocDictUpsert => Mutation::DictUpsert,
-            Opcode::SubdocDelete => Mutation::Delete,
-            Opcode::SubdocReplace => Mutation::Replace,
-            Opcode::SubdocArrayPushLast => Mutation::ArrayPushLast,
-            Opcode::SubdocArrayPushFirst => Mutation::ArrayPushFirst,
-            Opcode::SubdocArrayInsert => Mutation::ArrayInsert,
-            Opcode::SubdocArrayAddUnique => Mutation::ArrayAddUnique,
-            Opcode::SubdocCounter => Mutation::Counter,
-            Opcode::Set => return Some(Action::SetBody),
-            Opcode::Delete => return Some(Action::DeleteDocument),
-            Opcode::SubdocReplaceBodyWithXattr => return Some(Action::ReplaceBodyWithXattr),
-            _ => return None,
-        };
-        Some(Action::Edit(mutation))
-    }
-
-    /// True for what concerns the document as a whole and so takes no path.
-    const fn is_of_document(self) -> bool {
-        matches!(self, Action::GetBody | Action::SetBody | Action::DeleteDocument)
-    }
-
-    const fn takes_empty_path(self) -> bool {
-        match self {
-            Action::Count => true,
-            Action::Edit(mutation) => mutation.takes_root(),
-            action => action.is_of_document(),
-        }
-    }
-
-    const fn makes_parents(self) -> bool {
-        matches!(self, Action::Edit(mutation) if mutation.makes_parents())
-    }
-
-    /// True where the operand, or what is read, may be bytes instead of JSON.
-    const fn may_be_binary(self) -> bool {
-        match self {
-            Action::Get | Action::ReplaceBodyWithXattr => true,
-            Action::Edit(mutation) => !matches!(mutation, Mutation::Delete | Mutation::Counter),
-            _ => false,
-        }
-    }
-
-    /// True for mutations that show what is at their path.
-    const fn tells(self) -> bool {
-        matches!(self, Action::Edit(Mutation::Counter) | Action::ReplaceBodyWithXattr)
-    }
-
-    const fn takes_operand(self) -> bool {
-        match self {
-            Action::SetBody => true,
-            Action::Edit(mutation) => !matches!(mutation, Mutation::Delete),
-            _ => false,
-        }
-    }
-}
-
-/// One path and what to do there.
+/// One path and its operation.
 pub(super) struct PathSpec<'a> {
     pub(super) action: Action,
     pub(super) path: Result<Path<'a>, SubdocError>,
@@ -135,50 +41,69 @@ impl PathSpec<'_> {
     }
 }
 
-/// A request that may be tried.
-pub(super) struct Request<'a> {
+/// A valid request.
+pub(super) struct PathRequest<'a> {
     pub(super) specs: SmallVec<[PathSpec<'a>; 4]>,
-    pub(super) doc_flags: DocFlags,
-    /// As on the wire, if one was given.
-    pub(super) expiry: Option<u32>,
-    /// Answered as a list.
+    pub(super) document: DocExtras,
+    /// The answer is a list.
     pub(super) is_list: bool,
 }
 
-/// Which of the two kinds a request is.
+/// The two kinds of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Lookup,
     Mutation,
 }
 
-impl<'a> Request<'a> {
-    /// A request for one path.
+impl Kind {
+    fn doc_extras(self, extras: &[u8]) -> Result<DocExtras, Status> {
+        let decoded = match self {
+            Kind::Lookup => DocExtras::of_lookup(extras),
+            Kind::Mutation => DocExtras::of_mutation(extras),
+        };
+        decoded.ok_or(Status::Einval)
+    }
+}
+
+impl<'a> PathRequest<'a> {
+    /// True when the request has this document flag.
+    pub(super) fn has(&self, flag: DocFlags) -> bool {
+        self.document.doc_flags.has(flag)
+    }
+
+    /// True when the request creates a missing document.
+    pub(super) fn creates(&self) -> bool {
+        self.has(DocFlags::CREATE) || self.has(DocFlags::ADD)
+    }
+
+    /// Decodes a request for one path.
     pub(super) fn of_one(
         kind: Kind,
         features: Features,
         opcode: u8,
         extras: &[u8],
         value: &'a [u8],
-    ) -> Result<Request<'a>, Status> {
-        let extras = PathExtras::decode(extras).ok_or(Status::Einval)?;
-        let split = value.split_at_checked(usize::from(extras.path_bytes));
+    ) -> Result<PathRequest<'a>, Status> {
+        let (PathExtras { path_bytes, path_flags }, extras) =
+            PathExtras::split(extras).ok_or(Status::Einval)?;
+        let document = kind.doc_extras(extras)?;
+        let split = value.split_at_checked(usize::from(path_bytes));
         let (path, value) = split.ok_or(Status::Einval)?;
-        let spec = Spec { opcode, flags: extras.path_flags, path, value };
+        let spec = Spec { opcode, flags: path_flags, path, value };
         let mut specs = SmallVec::new();
         specs.push(path_spec(kind, &spec)?);
-        let PathExtras { doc_flags, expiry, .. } = extras;
-        Request { specs, doc_flags, expiry, is_list: false }.checked(kind, features)
+        PathRequest { specs, document, is_list: false }.checked(kind, features)
     }
 
-    /// A request for a list of paths.
+    /// Decodes a request for a list of paths.
     pub(super) fn of_list(
         kind: Kind,
         features: Features,
         extras: &[u8],
         mut list: &'a [u8],
-    ) -> Result<Request<'a>, Status> {
-        let (expiry, doc_flags) = expiry_and_flags(extras).ok_or(Status::Einval)?;
+    ) -> Result<PathRequest<'a>, Status> {
+        let document = kind.doc_extras(extras)?;
         let mut specs = SmallVec::new();
         while !list.is_empty() {
             let split = match kind {
@@ -195,40 +120,22 @@ impl<'a> Request<'a> {
         if specs.is_empty() {
             return Err(Status::SubdocInvalidCombo);
         }
-        Request { specs, doc_flags, expiry, is_list: true }.checked(kind, features)
+        PathRequest { specs, document, is_list: true }.checked(kind, features)
     }
 
-    /// A version as this request has to see it: a compressed body is inflated only where it is looked at.
-    pub(super) fn view<'i>(
-        &self,
-        item: &'i ItemRef,
-        scratch: &'i mut Vec<u8>,
-    ) -> Result<View<'i>, Status> {
-        // What is virtual, and what macros stand for, may be about the body.
-        let is_of_body = |spec: &PathSpec<'_>| {
-            spec.changes_body()
-                || (spec.expand_macros && macros::is_of_body(spec.value))
-                || spec.path.as_ref().is_ok_and(virtual_attributes::is_of_body)
-        };
-        match self.specs.iter().any(is_of_body) {
-            true => View::of(item, scratch),
-            false => View::as_stored(item),
-        }
-    }
-
-    /// True when the answer tells which attributes there are.
+    /// True when the answer reveals which attributes exist.
     pub(super) fn names_attributes(&self) -> bool {
         self.specs.iter().any(|spec| spec.xattr == Some(b"$XTOC"))
     }
 
-    /// What the request needs besides the privilege that its opcode always does.
+    /// Privileges that the request needs besides its opcode's.
     pub(super) fn privileges(&self, kind: Kind) -> PrivilegeSet {
         let mut needed = PrivilegeSet::NONE;
         let mut need = |privilege: Privilege| needed = needed.and(privilege.into());
         for spec in &self.specs {
             match spec.action {
                 Action::DeleteDocument => need(Privilege::Delete),
-                // The answer, or what becomes the body, tells what is in the document.
+                // The answer, or the new body, reveals the document's content.
                 action if action.tells() => need(Privilege::Read),
                 _ => {}
             }
@@ -242,45 +149,51 @@ impl<'a> Request<'a> {
                 }
             }
         }
-        if self.doc_flags.has(DocFlags::CREATE) || self.doc_flags.has(DocFlags::ADD) {
+        if self.creates() {
             need(Privilege::Insert);
         }
         needed
     }
 
-    fn checked(self, kind: Kind, features: Features) -> Result<Request<'a>, Status> {
+    fn checked(self, kind: Kind, features: Features) -> Result<PathRequest<'a>, Status> {
         let of_attribute = self.specs.iter().any(|spec| spec.xattr.is_some());
         if of_attribute && !features.has(Feature::Xattr) {
             return Err(Status::NotSupported);
         }
-        self.check_doc_flags(kind, features)?;
+        // The features for single flags and for several attributes only tell clients that they may
+        // use them.
+        self.check_doc_flags(kind)?;
         self.check_order()?;
-        self.check_keys(kind, features)?;
+        self.check_keys(kind)?;
         Ok(self)
     }
 
-    fn check_doc_flags(&self, kind: Kind, features: Features) -> Result<(), Status> {
-        let flags = self.doc_flags;
-        let has = |flag| flags.has(flag);
-        let creates = has(DocFlags::CREATE) || has(DocFlags::ADD);
+    fn check_doc_flags(&self, kind: Kind) -> Result<(), Status> {
+        let flags = self.document.doc_flags;
         let fits = match kind {
             Kind::Lookup => {
-                let replicas = features.has(Feature::SubdocReplicaRead);
-                let replica_read = DocFlags::REPLICA_READ.0 * u8::from(replicas);
-                flags.0 & !(DocFlags::ACCESS_DELETED.0 | replica_read) == 0
+                [0, DocFlags::ACCESS_DELETED.0, DocFlags::REPLICA_READ.0].contains(&flags.0)
             }
-            Kind::Mutation => {
-                flags.are_of_mutation()
-                    && !(has(DocFlags::CREATE) && has(DocFlags::ADD))
-                    && (!has(DocFlags::CREATE_AS_DELETED) || creates)
-                    && !(has(DocFlags::REVIVE)
-                        && (has(DocFlags::CREATE_AS_DELETED) || has(DocFlags::ADD)))
-            }
+            Kind::Mutation => flags.are_of_mutation() && self.flags_agree(),
         };
         if fits { Ok(()) } else { Err(Status::Einval) }
     }
 
-    /// Attributes come first, and what concerns the whole body stands alone in it.
+    /// True when the flags of a mutation do not contradict each other.
+    fn flags_agree(&self) -> bool {
+        let (adds, revives) = (self.has(DocFlags::ADD), self.has(DocFlags::REVIVE));
+        let as_deleted = self.has(DocFlags::CREATE_AS_DELETED);
+        // A list without CREATE and ADD describes a new document without creating it. Transactions
+        // send such a list about another transaction's tombstone.
+        let makes_what_it_names = !as_deleted
+            || self.is_list
+            || (self.creates() && !self.specs.iter().any(PathSpec::changes_body));
+        makes_what_it_names
+            && !(adds && self.has(DocFlags::CREATE))
+            && !(revives && (as_deleted || adds || !self.has(DocFlags::ACCESS_DELETED)))
+    }
+
+    /// Attributes come first, and an operation on the whole body is the only one on the body.
     fn check_order(&self) -> Result<(), Status> {
         let first_of_body = self.specs.iter().position(|spec| spec.xattr.is_none());
         let Some(first) = first_of_body else { return Ok(()) };
@@ -294,19 +207,13 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// One stored attribute for each request, unless the client has asked for more, and virtual ones
-    /// besides when it only reads.
-    fn check_keys(&self, kind: Kind, features: Features) -> Result<(), Status> {
-        let takes_several = features.has(Feature::SubdocAllowsAccessOnMultipleXattrKeys);
-        let mut stored = None;
+    /// Allows stored attributes, and for a read also virtual ones.
+    fn check_keys(&self, kind: Kind) -> Result<(), Status> {
         for key in self.specs.iter().filter_map(|spec| spec.xattr) {
             match (is_virtual(key), kind) {
                 (true, Kind::Lookup) => {}
                 (true, Kind::Mutation) => return Err(Status::SubdocXattrCantModifyVattr),
                 (false, _) if key.len() > XATTR_KEY_BYTES_MAX => return Err(Status::XattrEinval),
-                (false, _) if *stored.get_or_insert(key) != key && !takes_several => {
-                    return Err(Status::SubdocXattrInvalidKeyCombo);
-                }
                 (false, _) => {}
             }
         }
@@ -324,6 +231,7 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     let (is_xattr, expands) = (flags.has(PathFlags::XATTR), flags.has(PathFlags::EXPAND_MACROS));
     let fits = flags.are_known()
         && (!flags.has(PathFlags::MAKE_PARENTS) || action.makes_parents())
+        && (!expands || action.takes_macros())
         && (!spec.path.is_empty() || (action.takes_empty_path() && !is_xattr))
         && (spec.path.is_empty() || !action.is_of_document())
         && has_operand == action.takes_operand()
@@ -331,11 +239,11 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     if !fits {
         return Err(Status::Einval);
     }
-    if expands && !(is_xattr && action.takes_operand()) {
+    if expands && !is_xattr {
         return Err(Status::SubdocXattrInvalidFlagCombo);
     }
     if is_xattr && spec.value.len() > XATTR_BYTES_MAX {
-        // It fits nowhere, so nothing is made of it and searched in it.
+        // The operand cannot fit, so it is not converted or searched.
         return Err(Status::E2big);
     }
     let is_binary = flags.has(PathFlags::BINARY);
@@ -354,7 +262,7 @@ fn path_spec<'a>(kind: Kind, spec: &Spec<'a>) -> Result<PathSpec<'a>, Status> {
     })
 }
 
-/// The key that the path of an attribute begins with. Keys are plain names, neither escaped nor quoted.
+/// The attribute key at the beginning of a path. Keys are plain names, neither escaped nor quoted.
 fn xattr_key(path: &[u8]) -> Result<&[u8], Status> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
     let key = &path[..end];

@@ -1,8 +1,9 @@
-//! Sub-document requests over a whole connection: what is answered, and what is stored then.
+//! Sub-document requests over a whole connection: the answers, and the stored documents afterwards.
 
 mod attributes;
 mod requests;
 mod rights;
+mod states;
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -28,7 +29,7 @@ fn get(client: &mut Client, path: &str) -> Result<String, Status> {
     }
 }
 
-/// A list of look-ups; each one's status and value.
+/// Sends a list of look-ups; returns each one's status and value.
 fn look_up(
     client: &mut Client,
     flags: &[u8],
@@ -43,7 +44,7 @@ fn look_up(
     let parts = about(Opcode::SubdocMultiLookup, b"k");
     let reply = client.ask(&RequestParts { extras: flags, value: &list, ..parts });
     let mut results = Vec::new();
-    // An error's body, which is JSON, is no list.
+    // The body of an error is JSON, not a list.
     let mut rest = if reply.datatype == 0 { &reply.value[..] } else { &[] };
     while let Some(([a, b, c, d, e, f], behind)) = rest.split_first_chunk() {
         let status = Status::from_u16(u16::from_be_bytes([*a, *b])).unwrap();

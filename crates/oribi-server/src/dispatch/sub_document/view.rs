@@ -1,22 +1,23 @@
-//! A version of a document as sub-document operations see it: attributes, body, and whether that is JSON.
+//! A version of a document as sub-document operations see it: attributes, body, and whether the
+//! body is JSON.
 
 use oribi_engine::ItemRef;
 use oribi_protocol::status::Status;
 use oribi_subdoc::xattr::{self, Xattrs};
 use oribi_types::Datatype;
 
-/// See the module text.
+/// The parts of one version.
 #[derive(Clone, Copy, Default)]
 pub(super) struct View<'a> {
     pub(super) xattrs: Xattrs<'a>,
     pub(super) body: &'a [u8],
     pub(super) is_json: bool,
-    /// The body is compressed, and was left so.
+    /// The body is compressed, and was not inflated.
     pub(super) is_compressed: bool,
 }
 
 impl<'a> View<'a> {
-    /// Takes a version apart. Its body, if it is compressed, is inflated into `scratch`.
+    /// Takes a version apart. A compressed body is inflated into `scratch`.
     pub(super) fn of(item: &'a ItemRef, scratch: &'a mut Vec<u8>) -> Result<View<'a>, Status> {
         let view = View::as_stored(item)?;
         if !view.is_compressed {

@@ -1,8 +1,10 @@
-//! Attributes that no document has: `$document`, `$vbucket` and `$XTOC` are made when they are read.
+//! Virtual attributes, which no document stores: `$document`, `$vbucket` and `$XTOC` are made when
+//! they are read.
 //!
-//! Each is made as an object that holds it under its own key, so that a path leads into it as into any
-//! other. Names and formats are Couchbase's. Of `$document` only what the path leads to is made, because one
-//! member is about every byte of the body: who asks for the others need not pay for it, nor inflate anything.
+//! Each is made as an object that holds it under its own key, so a path leads into it as into any
+//! other. Names and formats are Couchbase's. Only the part of `$document` at the path is made,
+//! because one member depends on every byte of the body. A request for the others pays neither for
+//! that nor for inflation.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -16,13 +18,12 @@ use oribi_types::{Cas, Datatype, Timestamp, VbUuid};
 use serde_json::{Map, Value, json};
 
 use super::crc32c::crc32c;
-use super::lookup::Subject;
 use super::view::View;
 
-/// The member of `$document` that is made from the body itself.
+/// The member of `$document` that is computed from the body itself.
 const CHECKSUM: &str = "value_crc32c";
 
-/// All members, in the order in which they are shown.
+/// All members, in the order of the answer.
 const MEMBERS: [&str; 11] = [
     "CAS",
     "datatype",
@@ -37,10 +38,10 @@ const MEMBERS: [&str; 11] = [
     "vbucket_uuid",
 ];
 
-/// A version as `$document` tells of it, or none: then all is zero.
+/// The version that `$document` describes; without one, all members are zero.
 pub(super) struct Document<'a> {
     item: Option<&'a ItemRef>,
-    /// The CAS that may be shown.
+    /// The CAS that the user may see.
     cas: Cas,
     view: View<'a>,
     vb_uuid: VbUuid,
@@ -57,13 +58,37 @@ impl<'a> Document<'a> {
         Document { item, cas, view, vb_uuid, checksum: OnceCell::new() }
     }
 
-    /// The JSON object with `$document`, of which it has as much as is needed to follow `path`.
+    /// The JSON object with `$document`, complete enough to follow `path`.
     pub(super) fn text(&self, path: &Path<'_>) -> Result<Vec<u8>, Status> {
         let wanted = wanted(path);
         let names =
             MEMBERS.iter().filter(|name| wanted.is_none_or(|wanted| wanted == name.as_bytes()));
         let members = names.map(|name| Ok(((*name).to_owned(), self.member(name)?)));
         Ok(object("$document", Value::Object(members.collect::<Result<_, Status>>()?)))
+    }
+
+    /// The JSON object with the attribute `key`, complete enough to follow `path`.
+    pub(super) fn attribute(
+        &self,
+        key: &[u8],
+        path: &Path<'_>,
+        now: Timestamp,
+        sees_system: bool,
+    ) -> Result<Vec<u8>, Status> {
+        match key {
+            b"$document" => self.text(path),
+            b"$vbucket" => {
+                let now_s = now.unix_s().to_string();
+                Ok(object("$vbucket", json!({"HLC": {"now": now_s, "mode": "real"}})))
+            }
+            b"$XTOC" => {
+                let keys = self.view.xattrs.iter().map(|(key, _)| key);
+                let shown = keys.filter(|key| sees_system || !xattr::is_system(key));
+                let names = shown.map(String::from_utf8_lossy).map(Cow::into_owned);
+                Ok(object("$XTOC", names.collect()))
+            }
+            _ => Err(Status::SubdocXattrUnknownVattr),
+        }
     }
 
     fn member(&self, name: &str) -> Result<Value, Status> {
@@ -108,42 +133,22 @@ fn names_of(datatype: Datatype) -> Value {
     if names.is_empty() { json!(["raw"]) } else { json!(names) }
 }
 
-/// The member that a path leads to; `None` when it may be any, or all of them.
+/// The member that a path leads to; `None` for any or all of them.
 fn wanted<'p>(path: &'p Path<'_>) -> Option<&'p [u8]> {
     match path.components() {
-        // Escapes are other spellings of the same name.
+        // An escaped name is another spelling of the same name.
         [_, Component::Key(name), ..] if !name.contains(&b'\\') => Some(name),
         _ => None,
     }
 }
 
-/// True when a path that begins with a virtual attribute leads to what is made from the inflated body.
+/// True when a path that begins with a virtual attribute leads to a value computed from the
+/// inflated body.
 pub(super) fn is_of_body(path: &Path<'_>) -> bool {
     let is_document =
         |first: &Component<'_>| matches!(first, Component::Key(name) if **name == *b"$document");
     path.components().first().is_some_and(is_document)
         && wanted(path).is_none_or(|name| name == CHECKSUM.as_bytes())
-}
-
-/// The JSON object with the attribute `key` of a version, as far as `path` leads into it.
-pub(super) fn text_of(
-    key: &[u8],
-    path: &Path<'_>,
-    subject: &Subject<'_>,
-) -> Result<Vec<u8>, Status> {
-    match key {
-        b"$document" => subject.document.text(path),
-        b"$vbucket" => {
-            let now_s = subject.now.unix_s().to_string();
-            Ok(object("$vbucket", json!({"HLC": {"now": now_s, "mode": "real"}})))
-        }
-        b"$XTOC" => {
-            let keys = subject.view.xattrs.iter().map(|(key, _)| key);
-            let shown = keys.filter(|key| subject.sees_system || !xattr::is_system(key));
-            Ok(object("$XTOC", shown.map(String::from_utf8_lossy).map(Cow::into_owned).collect()))
-        }
-        _ => Err(Status::SubdocXattrUnknownVattr),
-    }
 }
 
 fn object(name: &str, value: Value) -> Vec<u8> {
@@ -170,7 +175,8 @@ mod tests {
 
     #[test]
     fn only_who_asks_for_the_checksum_pays_for_it() {
-        // Regression: all of `$document` was made, checksum included, for each path that begins with it.
+        // Regression: all of `$document` was made, including the checksum, for each path that
+        // begins with it.
         let document = document();
         for name in MEMBERS {
             let text = format!("$document.{name}");

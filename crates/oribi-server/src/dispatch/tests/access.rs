@@ -1,4 +1,5 @@
-//! Rights in scopes and collections as a client sees them, and users that change while connected.
+//! Rights in scopes and collections as a client sees them, and changes of users while they are
+//! connected.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use oribi_types::CollectionId;
 
 use super::{Client, Reply, SET_EXTRAS, bytes, replies};
 use crate::auth::{Access, Identity, StoredUser, UserFile, UserStore};
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
-/// A client that reads and writes `shop.orders`, reads `shop.hotels`, and may not know of `secret.plans`.
+/// A client that reads and writes `shop.orders`, reads `shop.hotels`, and may not know of
+/// `secret.plans`.
 fn client() -> Client {
     client_with(&["read-write:default/shop/orders", "read-only:default/shop/hotels"])
 }
@@ -35,10 +37,11 @@ fn client_with(roles: &[&str]) -> Client {
 }
 
 impl Client {
-    /// Goes on as a user with these roles, with the bucket selected.
+    /// Logs in as a user with these roles, and selects the bucket.
     fn log_in(&mut self, roles: &[&str]) {
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-        let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+        let identity =
+            Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
         self.harness.log_in(Arc::new(identity));
         let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
         assert_eq!(self.ask(&select).status, Status::Success);
@@ -205,7 +208,7 @@ fn sub_documents_need_what_they_do() {
     assert_eq!(status, Status::Eaccess, "deletes");
 }
 
-/// Attributes of a document at random with two of them, as a user with this role gets it.
+/// Attributes in a random document with two of them, as a user with this role gets it.
 fn random_with_attributes(role: &str) -> Result<(u8, Vec<u8>), Status> {
     const CREATE: u8 = 1;
     const XATTR: u8 = 4;
@@ -329,7 +332,7 @@ fn changed_roles_hold_for_open_connections_and_a_removed_user_is_sent_away() {
     assert_eq!(client.get(b"k").value, b"1");
     put_user(directory.path(), &["read-only:elsewhere"]);
     client.harness.advance_ms(1_000);
-    // Nothing is left there: neither documents nor names.
+    // The user has no rights left there: neither to documents nor to names.
     assert_eq!(client.get(b"k").status, Status::NoBucket);
     let manifest = RequestParts::new(Opcode::CollectionsGetManifest);
     let id_of = RequestParts { value: b"_default", ..RequestParts::new(Opcode::CollectionsGetId) };

@@ -1,4 +1,4 @@
-//! What no client should send: each gets a status or a disconnect with its reason, and nothing else.
+//! Invalid input: each case gets a status, or a disconnect with its reason.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use oribi_storage::MemoryStore;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::auth::{Role, StoredUser, UserFile, UserStore};
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 use crate::dispatch::rules::rule;
 use crate::harness::ConnectionHarness;
 
@@ -43,7 +43,7 @@ fn missing_and_unwanted_parts_are_einval() {
     let set_without_extras = RequestParts { value: b"v", ..about(Opcode::Set, b"k") };
     let noop_with_key = RequestParts { key: b"k", ..RequestParts::new(Opcode::Noop) };
     let json_bit = RequestParts { datatype: 1, extras: &SET_EXTRAS, ..about(Opcode::Set, b"k") };
-    // A compressed value that is none, and a compressed value where there can be none.
+    // An invalid compressed value, and a compressed value where none is allowed.
     let snappy = RequestParts { datatype: 2, value: b"plain", ..json_bit };
     let no_value = RequestParts { datatype: 2, ..about(Opcode::Get, b"k") };
     let xattr = RequestParts { datatype: 4, ..json_bit };
@@ -85,7 +85,8 @@ fn body_shorter_than_its_parts_is_answered_and_ends_the_connection() {
 
 #[test]
 fn unknown_magic_ends_the_connection_at_its_first_byte() {
-    for magic in [0x00, 0x41, 0xff, b'G'] {
+    // Text begins another protocol.
+    for magic in [0x00, 0x16, 0x7f, 0xff] {
         let mut client = Client::legacy();
         assert!(client.harness.feed(&[magic]).is_empty());
         assert_eq!(client.harness.close_reason(), Some(CloseReason::UnknownMagic(magic)));
@@ -151,7 +152,8 @@ fn large_frame_before_authentication_ends_the_connection() {
     assert_eq!(memcached.set(b"k", &[b'v'; 100_000]).status, Status::Success);
 }
 
-/// What failed when it was tried says why, to clients that read it; what a document's state explains does not.
+/// A failed attempt gives its reason to clients that read it; an outcome that the document's state
+/// explains does not.
 #[test]
 fn failures_say_why() {
     let mut client = Client::with_features(&[3, 6, 7, 8, 0x0a, 0x0b]);
@@ -249,13 +251,13 @@ fn authentication_deadline_spares_idle_memcached_clients_only() {
     assert_eq!(unfinished.ask(&first).status, Status::AuthContinue);
     unfinished.harness.advance_ms(11_000);
     assert_eq!(unfinished.harness.close_reason(), Some(CloseReason::AuthDeadline));
-    // Who logs in anew has as long for it as the first time, however old the connection is.
+    // A client that logs in again has as long as the first time, however old the connection is.
     let mut again = Client::modern();
     again.harness.advance_ms(100_000);
     assert_eq!(again.ask(&first).status, Status::AuthContinue);
     again.harness.advance_ms(9_000);
     assert_eq!(again.harness.close_reason(), None);
-    // And no longer for trying more than once.
+    // Repeated attempts do not extend that time.
     assert_eq!(again.ask(&first).status, Status::AuthContinue);
     again.harness.advance_ms(2_000);
     assert_eq!(again.harness.close_reason(), Some(CloseReason::AuthDeadline));

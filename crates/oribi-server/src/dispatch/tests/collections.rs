@@ -23,6 +23,12 @@ fn create(client: &Client, scope: &str, name: &str) {
     bucket.update_manifest(&change).unwrap();
 }
 
+/// The answer about a scope or collection that is not in the manifest.
+fn unknown(what: &str, uid: oribi_types::ManifestUid) -> String {
+    let context = format!("unknown {what}, or no right in it");
+    format!("{{\"error\":{{\"context\":\"{context}\"}},\"manifest_uid\":\"{uid}\"}}")
+}
+
 fn look_up(client: &mut Client, path: &str) -> super::Reply {
     let value = path.as_bytes();
     client.ask(&RequestParts { value, ..RequestParts::new(Opcode::CollectionsGetId) })
@@ -54,13 +60,17 @@ fn ids_by_name() {
     let in_key =
         RequestParts { key: b"inventory.hotels", ..RequestParts::new(Opcode::CollectionsGetId) };
     assert_eq!(client.ask(&in_key).status, Status::Success);
-    let body = format!("{{\"manifest_uid\":\"{uid}\"}}");
-    for (path, status) in
-        [("inventory.none", Status::UnknownCollection), ("none.hotels", Status::UnknownScope)]
-    {
+    for (path, status, what) in [
+        ("inventory.none", Status::UnknownCollection, "collection"),
+        ("none.hotels", Status::UnknownScope, "scope"),
+    ] {
         let reply = look_up(&mut client, path);
         assert_eq!((reply.status, reply.datatype), (status, 1));
-        assert_eq!(reply.value, body.as_bytes());
+        assert_eq!(String::from_utf8(reply.value).unwrap(), unknown(what, uid));
+    }
+    // The dot is required, as in the reference server.
+    for path in ["zz", "", "_default", "hotels"] {
+        assert_eq!(look_up(&mut client, path).status, Status::Einval, "{path}");
     }
     assert_eq!(look_up(&mut client, "a.b.c").status, Status::Einval);
     assert_eq!(look_up(&mut client, "inv entory.x").status, Status::Einval);
@@ -112,5 +122,5 @@ fn dropped_collection_is_unknown() {
     let key = [id.collection.0 as u8, b'k'];
     let reply = client.ask(&RequestParts { key: &key, ..RequestParts::new(Opcode::Get) });
     assert_eq!((reply.status, reply.datatype), (Status::UnknownCollection, 1));
-    assert_eq!(reply.value, format!("{{\"manifest_uid\":\"{}\"}}", manifest.uid()).into_bytes());
+    assert_eq!(String::from_utf8(reply.value).unwrap(), unknown("collection", manifest.uid()));
 }

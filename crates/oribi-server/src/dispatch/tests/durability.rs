@@ -23,7 +23,7 @@ fn set<'a>(framing: &'a [u8], key: &'a [u8]) -> RequestParts<'a> {
     RequestParts { framing, extras: &SET_EXTRAS, value: b"v", ..about(Opcode::Set, key) }
 }
 
-/// Everything but unordered execution.
+/// Every feature except unordered execution.
 const ORDERED: [u16; 8] = [4, 7, 8, 0x0b, 0x0c, 0x10, 0x11, 0x14];
 
 #[test]
@@ -122,7 +122,10 @@ fn malformed_framing_extras() {
     for (framing, status) in [
         (&[0x11][..], Status::Einval),
         (&[0x11, 0x04], Status::DurabilityInvalidLevel),
-        (&[0x13, 0x01, 0, 0], Status::Einval),
+        (&[0x13, 0x01, 0, 0], Status::DurabilityInvalidLevel),
+        (&[0x13, 0x01, 0xff, 0xff], Status::DurabilityInvalidLevel),
+        (&[0x12, 0x01, 0], Status::Einval),
+        (&[0x11, 0x01, 0x11, 0x09], Status::DurabilityInvalidLevel),
         (&[0x41, b'x'], Status::UnknownFrameInfo),
         (&[0xf0], Status::Einval),
         (&[0x22, 0, 1], Status::Einval),
@@ -134,10 +137,69 @@ fn malformed_framing_extras() {
     assert_eq!(client.ask(&quiet).status, Status::Einval);
     let get = RequestParts { framing: &framing, ..about(Opcode::Get, b"k") };
     assert_eq!(client.ask(&get).status, Status::Einval);
-    let mut plain = Client::with_features(&[7]);
-    assert_eq!(plain.ask(&set(&framing, b"k")).status, Status::Einval);
-    let mut no_sync = Client::with_features(&[7, 0x10]);
-    assert_eq!(no_sync.ask(&set(&framing, b"k")).status, Status::NotSupported);
+}
+
+/// Regression 18: libcouchbase asks for framing extras and durability only in the HELLO of later
+/// connections. The server refused every durable write on its first one. The features tell clients
+/// what the server knows; they gate no request.
+#[test]
+fn framing_extras_need_no_feature() {
+    let features: [&[u16]; 4] = [&[], &[7], &[7, 0x10], &[4, 7, 8, 0x0b, 0x0e, 0x11, 0x14]];
+    for features in features {
+        let mut client = Client::with_features(features);
+        for framing in [&[0x11, 0x01][..], &[0x50], &[0x00], &[0x50, 0x11, 0x03], &to_disk()] {
+            let reply = client.ask(&set(framing, b"k"));
+            assert_eq!(reply.status, Status::Success, "{framing:?} after {features:?}");
+        }
+    }
+    let mut without_hello = Client::legacy();
+    assert_eq!(without_hello.ask(&set(&[0x11, 0x01], b"k")).status, Status::Success);
+}
+
+/// SDKs of the C++ core append the durability frame again at each retry, for example behind a lock.
+#[test]
+fn of_repeated_frames_the_first_counts() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let majority = [0x11, 0x01, 0x11, 0x03, 0x13, 0x03, 0, 100];
+    assert_eq!(client.ask(&set(&majority, b"k")).status, Status::Success, "it does not wait");
+    let persist = [0x11, 0x03, 0x11, 0x01, 0x50, 0x50, 0x00, 0x00];
+    assert!(client.send(&set(&persist, b"k")).is_empty(), "it waits");
+    client.harness.set_flushes(true);
+    assert_eq!(replies(&client.harness.feed(&[]))[0].status, Status::Success);
+}
+
+#[test]
+fn a_request_that_waits_for_parked_writes_is_counted_once() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let before = client.harness.server().counters.totals().cmd_total;
+    client.send(&set(&to_disk(), b"k"));
+    let noop = bytes(&RequestParts::new(Opcode::Noop));
+    for _ in 0..3 {
+        assert!(client.harness.feed(&[]).is_empty());
+    }
+    assert!(client.harness.feed(&noop).is_empty());
+    let counted = || client.harness.server().counters.totals().cmd_total - before;
+    assert_eq!(counted(), 1, "the NOOP is not served yet");
+    client.harness.set_flushes(true);
+    assert_eq!(replies(&client.harness.feed(&[])).len(), 2);
+    assert_eq!(client.harness.server().counters.totals().cmd_total - before, 2);
+}
+
+/// The answer to a touch without effect waits for the current version.
+#[test]
+fn durable_touch_to_the_same_expiry_waits_for_what_is_there() {
+    let mut client = Client::modern();
+    client.harness.set_flushes(false);
+    let first = client.set(b"k", b"v");
+    let framing = to_disk();
+    let touch = RequestParts { framing: &framing, extras: &[0; 4], ..about(Opcode::Touch, b"k") };
+    assert!(client.send(&touch).is_empty());
+    client.harness.set_flushes(true);
+    let reply = replies(&client.harness.feed(&[])).remove(0);
+    assert_eq!((reply.status, reply.cas), (Status::Success, first.cas));
+    assert_eq!(client.ask(&touch).cas, first.cas);
 }
 
 #[test]
@@ -149,7 +211,7 @@ fn preserve_expiry_keeps_the_old_one() {
     encode_preserve_expiry(&mut framing);
     assert_eq!(client.ask(&set(&framing, b"k")).status, Status::Success);
     let add = RequestParts { opcode: Opcode::Add, ..set(&framing, b"new") };
-    assert_eq!(client.ask(&add).status, Status::Einval);
+    assert_eq!(client.ask(&add).status, Status::NotSupported);
     client.harness.advance_ms(11_000);
     assert_eq!(client.get(b"k").status, Status::KeyEnoent);
 }

@@ -1,4 +1,5 @@
-//! Locked documents: what every operation answers about them, with and without extended errors, and how a lock ends.
+//! Locked documents: every operation's answer, with and without extended errors, and how a lock
+//! ends.
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -23,7 +24,7 @@ fn old_client() -> Client {
     Client::with_features(&codes)
 }
 
-/// Every kind of request that a lock stands in the way of, and what a client without extended errors is told.
+/// Every kind of request that a lock blocks, and the answer to a client without extended errors.
 fn writes<'a>(path: &'a [u8], counter: &'a [u8]) -> Vec<(RequestParts<'a>, Status)> {
     let about = |opcode| about(opcode, b"k");
     let store = |opcode| RequestParts { extras: &SET_EXTRAS, value: b"{\"a\":2}", ..about(opcode) };
@@ -119,7 +120,7 @@ fn readers_see_a_locked_document_without_its_cas() {
 
 #[test]
 fn a_lock_lasts_as_long_as_was_asked_and_allowed() {
-    // Asked, and seconds that it lasts: more than 30 s means 15 s.
+    // Requested and actual seconds: more than 30 s means 15 s.
     for (asked_s, lasts_s) in [(0_u32, 15_u64), (1, 1), (30, 30), (31, 15), (u32::MAX, 15)] {
         let mut client = Client::modern();
         client.set(b"k", b"v");
@@ -180,7 +181,7 @@ fn a_lock_outlives_eviction_and_ends_with_its_document() {
     assert_eq!(client.set(b"k", b"w").status, Status::Locked);
     assert_eq!(client.get(b"k").cas, LOCKED_CAS, "after it was fetched");
     assert_eq!(unlock(&mut client, b"k", locked.cas), Status::Success);
-    // An expired document has no lock: nobody can see it.
+    // An expired document has no lock, because no client can see it.
     let expiring = super::set_extras(0, 2);
     client.ask(&RequestParts { extras: &expiring, value: b"v", ..about(Opcode::Set, b"e") });
     assert_eq!(lock(&mut client, b"e", 20).status, Status::Success);

@@ -1,4 +1,5 @@
-//! OBSERVE, failover logs, random documents, lists of keys, seqnos per collection and eviction by command.
+//! OBSERVE, failover logs, random documents, lists of keys, seqnos per collection and eviction by
+//! command.
 
 use oribi_engine::EvictionPolicy;
 use oribi_engine::collections::ManifestChange;
@@ -10,10 +11,10 @@ use oribi_storage::MemoryStore;
 use super::{Client, MODERN, SET_EXTRAS, about, outside};
 use crate::buckets::Buckets;
 use crate::cluster::lease::NodeLease;
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 
-/// State and CAS of each key, as OBSERVE tells them.
+/// State and CAS of each key in the answer to OBSERVE.
 fn observe(client: &mut Client, keys: &[&[u8]]) -> Vec<(u8, u64)> {
     let mut value = Vec::new();
     for key in keys {
@@ -80,7 +81,8 @@ fn malformed_observations_are_refused() {
     assert_eq!(client.ask(&request).status, Status::NotMyVbucket);
 }
 
-/// While its last writes are flushed a vbucket is owned and serves nothing: another node's answers may be newer soon.
+/// While a vbucket's last writes are flushed, the node still owns it but serves nothing: another
+/// node may soon have newer answers.
 #[test]
 fn a_vbucket_on_its_way_out_answers_nothing() {
     let mut client = Client::modern();
@@ -120,8 +122,8 @@ fn evict_key_needs_a_durable_document() {
     assert_eq!(client.get(b"k").value, [b'v'; 100]);
 }
 
-/// Memory knows neither what was evicted whole nor what was deleted, once it is durable; an answer for both alike
-/// had a deleted document "already evicted".
+/// Memory knows neither wholly evicted documents nor durable deletions. A common answer for both
+/// reported a deleted document as "already evicted".
 #[test]
 fn evict_key_tells_an_evicted_document_from_a_deleted_one() {
     let store = std::sync::Arc::new(MemoryStore::new());
@@ -140,7 +142,7 @@ fn evict_key_tells_an_evicted_document_from_a_deleted_one() {
     assert_eq!(evict(&mut client, b"none").status, Status::KeyEnoent);
 }
 
-/// Persisted seqnos of a vbucket that another node has now are not this node's to tell.
+/// A node does not report persisted seqnos of a vbucket that another node has taken over.
 #[test]
 fn a_vbucket_that_was_given_up_is_not_observed() {
     let mut client = Client::modern();
@@ -158,7 +160,7 @@ fn a_vbucket_that_was_given_up_is_not_observed() {
 }
 
 #[test]
-fn the_failover_log_has_every_history() {
+fn the_failover_log_begins_anew_when_the_bucket_is_emptied() {
     let mut client = Client::modern();
     let vbid = about(Opcode::Get, b"k").vbid;
     let request = RequestParts { vbid, ..RequestParts::new(Opcode::GetFailoverLog) };
@@ -168,8 +170,9 @@ fn the_failover_log_has_every_history() {
     client.set(b"k", b"v");
     client.ask(&RequestParts::new(Opcode::Flush));
     let log = client.ask(&request).value;
-    assert_eq!((log.len(), &log[16..24]), (32, &uuid.0.to_be_bytes()[..]));
-    assert_eq!(log[8..16], 1_u64.to_be_bytes());
+    let emptied = client.harness.bucket().bucket().vbucket(vbid).unwrap().uuid();
+    assert_ne!(emptied, uuid);
+    assert_eq!(log, [emptied.0.to_be_bytes(), 1_u64.to_be_bytes()].concat());
     let elsewhere = RequestParts { vbid: outside(), ..request };
     assert_eq!(client.ask(&elsewhere).status, Status::NotMyVbucket);
 }
@@ -212,7 +215,7 @@ fn keys_are_listed_in_order_from_one_on() {
     for name in ["e", "c", "b", "d", "a"] {
         set(&mut client, &field(name));
     }
-    // Of another collection, in the same vbucket.
+    // A key of another collection, in the same vbucket.
     set(&mut client, b"\0c");
     let delete = field("d");
     client.ask(&RequestParts { key: &delete, vbid, ..RequestParts::new(Opcode::Delete) });
@@ -276,9 +279,10 @@ fn seqnos_of_a_collection_are_its_own() {
         u64::from_be_bytes(entry[2..].try_into().unwrap())
     };
     let of = |id: u32| [&[0, 0, 0, 1][..], &id.to_be_bytes()].concat();
-    assert_eq!(seqno(&mut client, &[]), 3);
-    assert_eq!(seqno(&mut client, &of(0)), 3);
-    assert_eq!(seqno(&mut client, &of(collection)), 2);
+    // The collection's creation took the first.
+    assert_eq!(seqno(&mut client, &[]), 4);
+    assert_eq!(seqno(&mut client, &of(0)), 4);
+    assert_eq!(seqno(&mut client, &of(collection)), 3);
     let unknown = of(4000);
     let request = RequestParts { extras: &unknown, ..RequestParts::new(Opcode::GetAllVbSeqnos) };
     assert_eq!(client.ask(&request).status, Status::UnknownCollection);

@@ -1,7 +1,7 @@
 //! Every opcode with every role: none is reachable without its privilege.
 //!
-//! [`needs`] says once more, by hand, what each opcode needs; the rules are checked against it over the wire.
-//! An opcode that gets a rule without an entry here fails the first test.
+//! [`needs`] states again, by hand, what each opcode needs; the test checks the rules against it
+//! over the wire. An opcode that gets a rule without an entry here fails the first test.
 
 use std::sync::Arc;
 
@@ -14,18 +14,20 @@ use super::{Reply, bytes, replies};
 use crate::auth::{Access, Identity, Privilege, PrivilegeSet, Role};
 use crate::dispatch::rules;
 use crate::harness::ConnectionHarness;
-use Privilege::{Delete, Insert, MetaRead, MetaWrite, RangeScan, Read, SimpleStats, Upsert};
+use Privilege::{
+    DcpStream, Delete, Insert, MetaRead, MetaWrite, RangeScan, Read, SimpleStats, Upsert,
+};
 
 /// Who may send an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// Anybody, before authentication too.
+    /// Any client, before authentication too.
     Nothing,
     /// Any user.
     Authentication,
     /// Administrators.
     Administration,
-    /// A selected bucket and nothing else.
+    /// A selected bucket only.
     Bucket,
     /// Privileges in the collection of the key.
     Key(&'static [Privilege]),
@@ -69,12 +71,17 @@ fn needs(opcode: Opcode) -> Option<Needs> {
         Op::GetAllVbSeqnos => Whole(&[MetaRead]),
         Op::ObserveSeqno => Within(&[MetaRead]),
         Op::RangeScanCreate | Op::RangeScanContinue | Op::RangeScanCancel => Within(&[RangeScan]),
+        Op::DcpOpen | Op::DcpControl | Op::DcpStreamReq | Op::DcpCloseStream => {
+            Within(&[DcpStream])
+        }
+        Op::DcpGetFailoverLog | Op::DcpBufferAcknowledgement => Within(&[DcpStream]),
         Op::CollectionsGetManifest | Op::CollectionsGetId | Op::CollectionsGetScopeId => Bucket,
         _ => return None,
     })
 }
 
-/// A request that gets as far as rights let it. Its shape need not be right where rights are checked first.
+/// A request that gets past all checks of rights. Its shape need not be valid where rights are
+/// checked first.
 fn frame(code: u8) -> Vec<u8> {
     let Some(opcode) = Opcode::from_u8(code) else {
         let mut frame = bytes(&RequestParts { opaque: 7, ..RequestParts::new(Opcode::Noop) });
@@ -82,10 +89,14 @@ fn frame(code: u8) -> Vec<u8> {
         return frame;
     };
     let has_key = !matches!(needs(opcode), None | Some(Needs::Some(_) | Needs::Whole(_)));
-    let key: &[u8] = if has_key { b"key" } else { b"" };
+    let key: &[u8] = match opcode {
+        Opcode::CollectionsGetId => b"_default.key",
+        _ if has_key => b"key",
+        _ => b"",
+    };
     let value: &[u8] = match opcode {
         Opcode::ObserveSeqno => &[0; 8],
-        // Not its shape: it would go on to ask for the right in one collection.
+        // A valid shape would lead on to the check of the right in one collection.
         Opcode::GetRandomKey | Opcode::GetKeys => b"x",
         Opcode::CollectionsGetId | Opcode::CollectionsGetScopeId => b"",
         _ => b"",
@@ -93,7 +104,7 @@ fn frame(code: u8) -> Vec<u8> {
     bytes(&RequestParts { key, value, opaque: 7, ..RequestParts::new(opcode) })
 }
 
-/// A role and, worked out by hand, what it gives.
+/// A role and the rights it gives, worked out by hand.
 struct Rights {
     role: String,
     admin: bool,
@@ -102,7 +113,7 @@ struct Rights {
     in_default: PrivilegeSet,
 }
 
-/// Every word in the whole bucket, in the default collection, and in another one.
+/// Every role for the whole bucket, for the default collection, and for another one.
 fn all_rights() -> Vec<Rights> {
     let none = PrivilegeSet::NONE;
     let mut all = vec![
@@ -144,7 +155,7 @@ fn all_rights() -> Vec<Rights> {
 fn client(first: &ConnectionHarness, role: &str) -> ConnectionHarness {
     let mut harness = first.beside();
     let roles: Vec<Role> = vec![role.parse().unwrap()];
-    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles) };
+    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
     hello(&mut harness);
     harness.log_in(Arc::new(identity));
     harness
@@ -161,7 +172,7 @@ fn select(harness: &mut ConnectionHarness) -> Status {
     replies(&harness.feed(&bytes(&select)))[0].status
 }
 
-/// True for what leaves a connection that is another one as far as rights are concerned.
+/// True for opcodes that change the user or the bucket, and so the connection's rights.
 fn changes_who_asks(code: u8) -> bool {
     use Opcode::{Hello, Quit, Quitq, SaslAuth, SaslStep, SelectBucket};
     let opcode = Opcode::from_u8(code);
@@ -169,7 +180,7 @@ fn changes_who_asks(code: u8) -> bool {
         .is_some_and(|one| matches!(one, Hello | Quit | Quitq | SaslAuth | SaslStep | SelectBucket))
 }
 
-/// The answer to the only request; quiet forms that succeed say nothing.
+/// The answer to the only request; a successful quiet form has none.
 fn ask(harness: &mut ConnectionHarness, code: u8) -> Option<Reply> {
     let mut all = replies(&harness.feed(&frame(code)));
     if code != Opcode::Stat as u8 {
@@ -178,7 +189,7 @@ fn ask(harness: &mut ConnectionHarness, code: u8) -> Option<Reply> {
     (!all.is_empty()).then(|| all.remove(0))
 }
 
-/// What an opcode is refused with, as far as rights are concerned.
+/// The status with which missing rights refuse an opcode.
 fn refusal(harness: &mut ConnectionHarness, code: u8) -> Option<Status> {
     const OF_RIGHTS: [Status; 5] = [
         Status::Eaccess,
@@ -224,9 +235,9 @@ fn without_a_bucket() {
             }
             let expected = match Opcode::from_u8(code).map(needs) {
                 None => Some(Status::UnknownCommand),
-                Some(None) => Some(Status::NotSupported),
-                // The bucket `key` that is selected here does not exist.
-                _ if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
+                Some(None) => refused_unserved(code),
+                // The bucket `key` that this request selects does not exist.
+                _ if code == Opcode::SelectBucket as u8 => refused_bucket(&rights),
                 Some(Some(Needs::Nothing | Needs::Authentication)) => None,
                 Some(Some(Needs::Administration)) => (!rights.admin).then_some(Status::Eaccess),
                 Some(Some(_)) => Some(Status::NoBucket),
@@ -258,15 +269,25 @@ fn every_opcode_with_every_role() {
     }
 }
 
+/// Requests of change streams are malformed before the connection is opened for them.
+fn refused_unserved(code: u8) -> Option<Status> {
+    (!(0x50..=0x67).contains(&code)).then_some(Status::NotSupported)
+}
+
+/// Only administrators learn that the bucket does not exist.
+fn refused_bucket(rights: &Rights) -> Option<Status> {
+    (!rights.admin).then_some(Status::Eaccess)
+}
+
 fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
     let Some(needs) = Opcode::from_u8(code).map(needs) else {
         return Some(Status::UnknownCommand);
     };
     let unless = |holds: bool| (!holds).then_some(Status::Eaccess);
     match needs {
-        None => Some(Status::NotSupported),
-        Some(_) if code == Opcode::SelectBucket as u8 => Some(Status::Eaccess),
-        // The collection `key` that is looked up here does not exist.
+        None => refused_unserved(code),
+        Some(_) if code == Opcode::SelectBucket as u8 => refused_bucket(rights),
+        // The collection `key` that this request looks up does not exist.
         Some(Needs::Bucket) if code == Opcode::CollectionsGetId as u8 => {
             Some(Status::UnknownCollection)
                 .filter(|_| !rights.in_default.is_empty() || !rights.everywhere.is_empty())
@@ -282,8 +303,8 @@ fn expected_of(rights: &Rights, code: u8) -> Option<Status> {
 
 #[test]
 fn the_list_of_privileges_is_the_one_that_these_tests_know() {
-    // Whoever adds a privilege says here, too, who needs it.
-    assert_eq!(Privilege::ALL.len(), 11);
+    // A new privilege needs a change here, too: which opcodes need it.
+    assert_eq!(Privilege::ALL.len(), 12);
     assert!(PrivilegeSet::READ_ONLY.holds(RangeScan.into()));
     assert_eq!(frame(0).len(), HEADER_BYTES + 3);
 }

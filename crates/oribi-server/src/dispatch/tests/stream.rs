@@ -1,4 +1,4 @@
-//! How bytes are cut into reads must not matter.
+//! The cuts of the input into reads make no difference.
 
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -38,8 +38,8 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What varies from run to run is hidden: CAS values come from the clock, which stands still in the
-/// harness, but vbucket uuids are random.
+/// The output without the parts that vary between runs. CAS values come from the clock, which
+/// stands still in the harness, but vbucket uuids are random.
 fn run(pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, bool) {
     let mut harness = ConnectionHarness::new();
     let mut output = Vec::new();

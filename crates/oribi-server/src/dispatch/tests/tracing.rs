@@ -8,7 +8,7 @@ use oribi_protocol::response::ServerDuration;
 use oribi_protocol::status::Status;
 
 use super::{Client, SET_EXTRAS, about, bytes, replies};
-use crate::connection::close_reason::CloseReason;
+use crate::connection_state::close_reason::CloseReason;
 use crate::harness::ConnectionHarness;
 use crate::slow_operation_log::SlowThresholds;
 
@@ -68,7 +68,8 @@ fn large_values_and_durable_writes_say_it_too() {
     assert!(magic == Magic::AltClientResponse && duration.is_some() && got == value);
 }
 
-/// Without durations a request reads no clock; it is known all the same when a turn's first took long.
+/// Without durations a request reads no clock. A slow request is still noticed if it is the first
+/// of a turn.
 #[test]
 fn slow_requests_are_noted_with_durations_and_without() {
     for features in [&[7, 8, 0x0b][..], &[7, 8, 0x0b, TRACING]] {
@@ -107,7 +108,7 @@ fn idle_connections_end_where_that_is_set() {
 #[test]
 fn the_last_places_are_for_administrators() {
     let reserving = || ConnectionHarness::limited(|limits| limits.connections_reserved = 2);
-    // Ten places; the harness's own connection is counted here.
+    // Ten places; they include the harness's own connection.
     let take = |harness: &ConnectionHarness, count| {
         (0..count).for_each(|_| assert!(harness.server().admit_connection()));
     };
@@ -118,7 +119,7 @@ fn the_last_places_are_for_administrators() {
 
     let mut anonymous = reserving();
     take(&anonymous, 9);
-    assert_eq!(replies(&anonymous.feed(&get))[0].status, Status::Eaccess);
+    assert_eq!(replies(&anonymous.feed(&get))[0].status, Status::AuthError);
     assert_eq!(anonymous.close_reason(), Some(CloseReason::TooManyConnections));
     assert_eq!(anonymous.server().rejected_connections(), 1);
 

@@ -1,4 +1,4 @@
-//! Writes with metadata: extras, options, and a table of conflicts with who wins.
+//! Writes with metadata: extras, options, and a table of conflicts with their winners.
 
 use oribi_engine::ConflictResolution;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
@@ -16,7 +16,7 @@ const REGENERATE_CAS: u32 = 4;
 const SKIP: u32 = 8;
 const IS_EXPIRATION: u32 = 16;
 
-/// Metadata of a version, smaller than what this server would give it.
+/// Metadata of a version, smaller than this server would assign.
 #[derive(Clone, Copy)]
 struct Meta {
     flags: u32,
@@ -52,7 +52,7 @@ fn lww_client() -> Client {
     client
 }
 
-/// Deleted, flags, expiry, revision and CAS as GET_META tells them.
+/// Deleted, flags, expiry, revision and CAS in the answer to GET_META.
 fn meta(client: &mut Client) -> (u32, u32, u32, u64, u64) {
     let reply = client.ask(&RequestParts { extras: &[2], ..about(Opcode::GetMeta, b"k") });
     assert_eq!((reply.status, reply.extras.len()), (Status::Success, 21));
@@ -102,7 +102,8 @@ fn extras_have_four_lengths_and_metadata_behind_the_value_is_left_out() {
 
 #[test]
 fn options_have_to_go_together_with_each_other_the_mode_and_the_bucket() {
-    // Options, and what SET answers in a bucket that goes by revision and in one that goes by time.
+    // Options, and the answers to SET in a bucket that compares revisions and in one that compares
+    // times.
     let (ok, bad) = (Status::Success, Status::Einval);
     let cases = [
         (0, ok, bad),
@@ -130,7 +131,7 @@ fn options_have_to_go_together_with_each_other_the_mode_and_the_bucket() {
 
 #[test]
 fn the_newer_version_wins() {
-    // What is sent after META, and whether it wins by revision and by time.
+    // The request after META, and whether it wins by revision and by time.
     let cases = [
         (META, false, false),
         (Meta { rev: 11, ..META }, true, true),
@@ -245,14 +246,14 @@ fn attributes_come_along_and_have_to_be_well_formed() {
     assert_eq!(client.ask(&path).value, b"null");
     let broken = RequestParts { value: &value[..10], key: b"other", ..request };
     assert_eq!(client.ask(&broken).status, Status::XattrEinval);
-    // A plain SET keeps them, a SET with metadata brings its own.
+    // A plain SET keeps them; a SET with metadata brings its own.
     client.ask(&RequestParts { extras: &SET_EXTRAS, value: b"v", ..about(Opcode::Set, b"k") });
     assert_eq!(client.ask(&path).value, b"null");
     assert_eq!(set(&mut client, Meta { rev: 100, ..META }), Status::Success);
     assert_eq!(client.ask(&path).status, Status::SubdocPathEnoent);
 }
 
-/// A block of attributes as it stands before a body.
+/// A block of attributes in the form that precedes a body.
 fn block(pairs: &[(&str, &[u8])]) -> Vec<u8> {
     let mut block = vec![0; 4];
     for (key, value) in pairs {
@@ -275,7 +276,7 @@ const XATTR: u8 = 4;
 
 #[test]
 fn attributes_are_what_a_document_may_have() {
-    // Regression: nothing but the lengths was looked at.
+    // Regression: the server checked only the lengths.
     let mut client = Client::modern();
     for (pairs, status) in [
         (&[("x", &b"1"[..]), ("_y", b"{}")][..], Status::Success),
@@ -316,10 +317,12 @@ fn what_is_refused_says_why() {
 
 #[test]
 fn attributes_and_body_have_a_limit_each() {
-    // Regression: they had one together, so that attributes could be 20 MiB and a body of 20 MiB had none.
+    // Regression: attributes and body shared one limit. Attributes could have 20 MiB, and a body of
+    // 20 MiB could have no attributes.
     let mut client = Client::modern();
     let body = vec![b'x'; VALUE_BYTES_MAX];
-    // A block has 4 bytes more than a pair, and a pair 7 more than a key of one byte and its value.
+    // A block has 4 bytes more than a pair. A pair has 7 bytes more than a key of one byte and its
+    // value.
     let string = |bytes: usize| format!("\"{}\"", "y".repeat(bytes - 2)).into_bytes();
     let largest = block(&[("x", &string(XATTR_BYTES_MAX - 11))]);
     let too_large = block(&[("x", &string(XATTR_BYTES_MAX - 10))]);
@@ -335,7 +338,7 @@ fn attributes_and_body_have_a_limit_each() {
         assert_eq!(send_typed(&mut client, XATTR | SNAPPY, &compressed(&value)), status);
     }
     assert!(client.get(b"k").value == body);
-    // Regression: too long when inflated was "invalid".
+    // Regression: a value too long after inflation was "invalid".
     let over = vec![b'x'; VALUE_BYTES_MAX + XATTR_BYTES_MAX + 1];
     assert_eq!(send_typed(&mut client, SNAPPY, &compressed(&over)), Status::E2big);
     assert_eq!(send_typed(&mut client, SNAPPY, b"no stream"), Status::Einval);

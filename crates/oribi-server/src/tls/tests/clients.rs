@@ -1,4 +1,4 @@
-//! Who gets in: versions, strangers, certificates and whom they stand for.
+//! Access with TLS: versions, strangers, certificates and their users.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn login(client: &mut Client, name: &str) -> u16 {
     ask(client, &request(&parts)).0
 }
 
-/// The description of the asking connection, with rights that development mode has not.
+/// The description of the caller's connection, fetched with rights that development mode lacks.
 fn description(client: &mut Client) -> String {
     let parts = RequestParts { key: b"connections", ..RequestParts::new(Opcode::Stat) };
     client.write_all(&request(&parts)).unwrap();
@@ -78,10 +78,10 @@ fn strangers_are_turned_away_and_the_server_goes_on() {
     plain.read_to_end(&mut answer).unwrap();
     assert_eq!(answer.first(), Some(&0x15), "an alert");
     fixture.await_counter("tls_handshake_failures", 1);
-    // One with TLS on the other port.
+    // A client with TLS on the other port.
     let address = fixture.server().addresses().kv;
     connect(address, fixture.config(None)).map(drop).expect_err("no TLS there");
-    // One that does not trust the server.
+    // A client that does not trust the server.
     let other = Fixture::start(|_| {});
     fixture.connect_as(other.config(None)).map(drop).expect_err("not trusted");
     fixture.connect();
@@ -117,7 +117,7 @@ fn a_certificate_says_who_the_client_is() {
     assert_eq!((select(&mut client, b"orders"), select(&mut client, b"other")), (0, 0x24));
     assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0);
 
-    // A session that is resumed is the same client's.
+    // A resumed session has the same identity.
     let config = of(Owner::client("svc-billing"));
     for _ in 0..2 {
         let mut client = fixture.connect_as(config.clone()).unwrap();
@@ -125,7 +125,7 @@ fn a_certificate_says_who_the_client_is() {
         assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0x24, "read only");
     }
 
-    // Without one, or with one that means nobody, a client may still log in.
+    // A client without a certificate, or with one of an unknown user, may still log in.
     for config in [fixture.config(None), of(Owner::client("svc-nobody"))] {
         let mut client = fixture.connect_as(config).unwrap();
         assert_eq!(select(&mut client, b"orders"), 0x24);
@@ -178,7 +178,7 @@ fn openssl_is_a_client_too() {
         input.write_all(&[set(b"k", &value), get(b"k"), quit].concat()).unwrap();
         let frames = read_frames(process.stdout.as_mut().unwrap(), 3);
         assert!(frames.iter().all(|frame| frame.0 == 0) && frames[1].1 == value);
-        // The server said goodbye, so that the process ends by itself.
+        // The server sent close_notify, so the process ends by itself.
         assert!(process.wait().unwrap().success());
     }
 }

@@ -1,4 +1,4 @@
-//! Other certificates while clients are connected.
+//! Replacement of certificates while clients are connected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use super::{Client, Fixture, PATIENCE, ask, connect, get, set};
 
-/// What the server shows of itself.
+/// The certificate that the server presents.
 fn certificate(client: &Client) -> Vec<u8> {
     client.conn.peer_certificates().unwrap()[0].to_vec()
 }
@@ -33,7 +33,7 @@ impl Fixture {
         let login = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: db.test\r\nConnection: close\r\n{login}\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{login}\r\n\
              Content-Length: 0\r\n\r\n"
         )
         .unwrap();

@@ -1,4 +1,4 @@
-//! What goes over TLS: pieces, large values, slow and silent peers, many connections, and the end.
+//! Traffic over TLS: pieces, large values, slow and silent peers, many connections, and the end.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,7 +30,7 @@ fn large_values_pass_and_others_are_served_meanwhile() {
     let lengths: Vec<usize> = frames.iter().skip(1).step_by(2).map(|frame| frame.1.len()).collect();
     assert_eq!(lengths, [0, 1, 16_000, 16_384, 33_000, 100, 70_000]);
     assert!(frames.iter().all(|frame| frame.0 == 0 && value.starts_with(&frame.1)));
-    // A client that asks for a lot and does not read; another one is served.
+    // A client requests a lot and does not read; another one is served.
     client.write_all(&get(b"big").repeat(5)).unwrap();
     let mut other = fixture.connect();
     for _ in 0..50 {
@@ -57,7 +57,7 @@ fn a_handshake_that_is_not_finished_in_time_ends() {
     let fixture = Fixture::start(|settings| settings.auth_deadline_ms = 1_000);
     let mut silent = TcpStream::connect(fixture.address()).unwrap();
     let mut slow = TcpStream::connect(fixture.address()).unwrap();
-    // The beginning of a client's first record, and no more.
+    // Only the beginning of a client's first record.
     slow.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
     for stream in [&mut silent, &mut slow] {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -97,7 +97,7 @@ fn a_handshake_in_pieces_of_one_byte_is_a_handshake() {
 #[test]
 fn half_closed_clients_get_their_answers_and_a_goodbye() {
     let fixture = Fixture::start(|_| {});
-    // The end said by TLS.
+    // The client closes with close_notify.
     let mut client = fixture.connect();
     client.write_all(&set(b"k", &[b'v'; 50_000])).unwrap();
     client.write_all(&get(b"k").repeat(100)).unwrap();
@@ -105,13 +105,13 @@ fn half_closed_clients_get_their_answers_and_a_goodbye() {
     client.flush().unwrap();
     assert_eq!(read_frames(&mut client, 101).len(), 101);
     assert_eq!(client.read(&mut [0; 10]).unwrap(), 0, "a goodbye, not a cut");
-    // The end said by the socket alone.
+    // The client closes the socket alone.
     let mut client = fixture.connect();
     client.write_all(&get(b"k")).unwrap();
     client.sock.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_frames(&mut client, 1)[0].1.len(), 50_000);
     assert_eq!(client.read(&mut [0; 10]).unwrap(), 0);
-    // The end said by the protocol, and by the server's stop.
+    // The protocol ends the connection, and so does the server's stop.
     let mut client = fixture.connect();
     assert_eq!(ask(&mut client, &request(&RequestParts::new(Opcode::Quit))).0, 0);
     assert_eq!(client.read(&mut [0; 10]).unwrap(), 0);
@@ -134,7 +134,7 @@ fn a_thousand_connections_are_served_side_by_side() {
     for client in &mut clients {
         assert!(read_frames(client, 2).iter().all(|frame| frame.0 == 0));
     }
-    // None of them holds a block while it is idle.
+    // No idle connection holds a block.
     let records = fixture.server().context().registry.after(0, 1000);
     let begun = Instant::now();
     while records.iter().any(|record| record.buffer_bytes.get() > 0) {

@@ -1,4 +1,5 @@
-//! How much of a large value moves in a turn: little while somebody sends small requests, more when nobody does.
+//! How much of a large value moves in a turn: little while other clients send small requests, more
+//! when none do.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +23,7 @@ use crate::mailbox::{Accepted, Mailbox};
 
 const LARGE_BYTES: usize = 3 << 20;
 
-/// A worker's connections, whose turns and clock are the test's.
+/// A worker's connections; the test controls turns and clock.
 struct Turns {
     poll: Poll,
     events: Events,
@@ -60,7 +61,7 @@ impl Turns {
         client
     }
 
-    /// Sends a request and gives turns until it is answered; the status.
+    /// Sends a request and runs turns until it is answered; returns the status.
     fn exchange(&mut self, client: &TcpStream, request: Vec<u8>) -> u16 {
         let (mut sender, mut receiver) = (client.try_clone().unwrap(), client.try_clone().unwrap());
         let talk = thread::spawn(move || {

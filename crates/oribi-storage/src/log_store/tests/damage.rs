@@ -1,5 +1,5 @@
-//! Damaged files: refused with file and offset, never a panic, never a wrong document; a tail that a
-//! crash left is cut off; bad index files are as good as none.
+//! Damaged files: refused with file and offset, never a panic, never a wrong document; a tail that
+//! a crash left is cut off; bad index files are as good as none.
 
 use std::sync::Arc;
 
@@ -180,7 +180,31 @@ fn a_lost_segment_is_given_up_when_the_operator_says_so() {
     assert_eq!(shown(&reopen(&files, &unhinted()).expect("the gap is gone")), left);
 }
 
-/// What a crash leaves is not damage: the newest segment ends anywhere in its last commit.
+/// What a crash leaves is not damage: the newest segment ends anywhere in its last commit. Wherever
+/// a log is cut off after it was closed, it opens as after a crash or not at all, and never says
+/// that it ends as it was left.
+#[test]
+fn a_closed_log_that_was_cut_off_later_is_told_from_a_whole_one() {
+    let original = filled();
+    let newest = logs(&original).last().expect("there are segments").clone();
+    let whole = original.content(&newest);
+    for cut in 0..=whole.len() {
+        let files = original.copy();
+        files.replace(&newest, &whole[..cut]);
+        if let Ok(store) = reopen(&files, &unhinted()) {
+            assert_eq!(store.ended_in_order(), cut == whole.len(), "cut off at {cut}");
+        }
+    }
+    let crashed = original.copy();
+    let store = reopen(&crashed, &unhinted()).expect("a closed store");
+    assert!(store.ended_in_order());
+    commit(&store, VB, &[kept(COMMITS + 1)]);
+    crashed.power_off();
+    drop(store);
+    crashed.resume();
+    assert!(!reopen(&crashed, &unhinted()).expect("a crash is not damage").ended_in_order());
+}
+
 #[test]
 fn an_unfinished_commit_is_cut_off() {
     let files = SimDirectory::new(1);

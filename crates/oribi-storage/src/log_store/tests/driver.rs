@@ -1,7 +1,8 @@
 //! Random operations on a log in simulated files, with trouble of every kind, against the model.
 //!
-//! Owns: what may be there after trouble: what was acknowledged, or that and the whole of the one
-//! operation that failed. The seed of a failing run is in the panic's text.
+//! Owns: what may be there after trouble: what was acknowledged, or that and the whole of one
+//! operation that failed. After the next success it is what was acknowledged and nothing else. The
+//! seed of a failing run is in the panic's text.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,8 +45,11 @@ pub(super) struct Driver {
     store: Option<LogStore>,
     /// What was acknowledged.
     acknowledged: Model,
-    /// What may be there instead, after an operation that failed.
-    possible: Option<Model>,
+    /// What may be there instead, after operations that failed. Each was cut off before the next.
+    possible: Vec<Model>,
+    /// Writes that were successes in a store in which one had failed.
+    pub(super) recoveries: u64,
+    has_failed: bool,
     seqnos: BTreeMap<Vbid, u64>,
 }
 
@@ -60,7 +64,9 @@ impl Driver {
             is_made: false,
             store: None,
             acknowledged: Model::default(),
-            possible: None,
+            possible: Vec::new(),
+            recoveries: 0,
+            has_failed: false,
             seqnos: BTreeMap::new(),
         }
     }
@@ -81,13 +87,14 @@ impl Driver {
         };
         self.is_made = true;
         let found = self.contents(&store);
-        let is_possible = found == self.acknowledged || Some(&found) == self.possible.as_ref();
+        let is_possible = found == self.acknowledged || self.possible.contains(&found);
         if !is_possible {
             let (expected, seed) = (&self.acknowledged, self.seed);
             panic!("seed {seed:#x}: found {found:#?}, acknowledged {expected:#?}");
         }
         self.acknowledged = found;
-        self.possible = None;
+        self.possible.clear();
+        self.has_failed = false;
         self.store = Some(store);
     }
 
@@ -107,6 +114,13 @@ impl Driver {
         self.files.restart();
     }
 
+    /// The process dies, and the system has everything that it wrote.
+    fn die(&mut self) {
+        self.files.power_off();
+        self.store = None;
+        self.files.resume();
+    }
+
     /// Everything that the store shows. Each vbucket is read in both orders and key by key.
     fn contents(&self, store: &LogStore) -> Model {
         let mut found = Model { states: states(store).into_iter().collect(), ..Model::default() };
@@ -121,6 +135,11 @@ impl Driver {
             records.sort_by_key(|kept| kept.seqno);
             let by_seqno = scan_seqnos(store, vbid, 0, u64::MAX);
             assert_eq!(by_seqno, records, "seed {:#x}: order of seqno", self.seed);
+            let (from, to) = (records.len() / 3, records.len() - records.len() / 4);
+            if let Some(part @ [first, .., last]) = records.get(from..to) {
+                let found = scan_seqnos(store, vbid, first.seqno.0, last.seqno.0);
+                assert_eq!(found, part, "seed {:#x}: a range of seqnos", self.seed);
+            }
         }
         for number in 0..LOCALS {
             let name = format!("local-{number}");
@@ -162,8 +181,9 @@ impl Driver {
     fn record(&mut self, seqno: u64) -> Kept {
         let key = format!("key-{}", self.random.below(KEYS)).into_bytes();
         let collection = self.collection();
-        let kept = match self.random.below(3) {
+        let kept = match self.random.below(6) {
             0 => Kept::tombstone(seqno, &key, self.random.below(100) as u32),
+            1 => Kept::expired(seqno, &key, self.random.below(100) as u32),
             _ => {
                 let size = self.random.below(1200) as usize;
                 Kept::document(seqno, &key, &vec![seqno as u8; size])
@@ -192,11 +212,16 @@ impl Driver {
         group
     }
 
-    /// Runs `operation` and, when it fails, checks that nothing of it is shown, that nothing else is
-    /// written any more, and what is there after reopening.
+    /// Runs `operation` and, when it fails, checks that nothing of it is shown, and what is there
+    /// after reopening or going on.
     fn run(&mut self, after: Model, operation: impl FnOnce(&LogStore) -> Result<(), StoreError>) {
         let store = self.store.as_ref().expect("the store is open between operations");
         if operation(store).is_ok() {
+            // What changes nothing may not have written anything.
+            if after != self.acknowledged {
+                self.recoveries += u64::from(std::mem::take(&mut self.has_failed));
+                self.possible.clear();
+            }
             self.acknowledged = after;
             if self.files.is_off() {
                 // In a step whose failure is nobody's business, such as writing an index file.
@@ -205,27 +230,43 @@ impl Driver {
             }
             return;
         }
-        self.possible = Some(after);
+        self.possible.push(after);
+        self.has_failed = true;
         self.trouble();
     }
 
-    /// Something failed: reopens, with or without a loss of power.
+    /// Something failed: reopens, with or without a loss of power, or goes on.
     fn trouble(&mut self) {
         if !self.files.is_off() {
             let store = self.store.as_ref().expect("the store is open");
-            let refused = store.put_local("local-0", b"must not be written");
-            let is_refused = matches!(refused, Err(StoreError::Poisoned(_)));
-            assert!(is_refused, "seed {:#x}: written after a failure: {refused:?}", self.seed);
             let shown = self.contents(store);
             assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after a failure", self.seed);
         }
-        self.files.heal();
-        if self.files.is_off() || self.random.below(2) == 0 {
-            self.crash();
-        } else {
-            self.close();
+        match self.random.below(4) {
+            _ if self.files.is_off() => self.crash(),
+            0 => self.crash(),
+            1 => self.die(),
+            // The trouble may go on.
+            2 => return,
+            _ => return self.recover(),
         }
+        self.files.heal();
         self.open();
+    }
+
+    /// The trouble is over, so the next write is a success, without reopening.
+    fn recover(&mut self) {
+        self.files.heal();
+        let store = self.store.as_ref().expect("the store is open");
+        let value = self.seqnos.values().sum::<u64>().to_le_bytes().to_vec();
+        let written = store.put_local("local-0", &value);
+        assert!(written.is_ok(), "seed {:#x}: {written:?} after the trouble", self.seed);
+        self.acknowledged.locals.insert("local-0".to_owned(), value);
+        self.possible.clear();
+        self.has_failed = false;
+        self.recoveries += 1;
+        let shown = self.contents(store);
+        assert_eq!(shown, self.acknowledged, "seed {:#x}: shown after a recovery", self.seed);
     }
 
     fn commit(&mut self) {
@@ -306,8 +347,9 @@ impl Driver {
     }
 }
 
-/// `operations` random ones, one in eight with trouble ahead, and a look at the end.
-pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) {
+/// `operations` random ones, one in eight with trouble ahead, and a look at the end. How often the
+/// store recovered without being reopened.
+pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) -> u64 {
     let mut driver = Driver::new(seed, options(), bug);
     driver.open();
     for _ in 0..operations {
@@ -319,6 +361,7 @@ pub(super) fn run_random(seed: u64, operations: usize, bug: Bug) {
     driver.files.heal();
     driver.close();
     driver.open();
+    driver.recoveries
 }
 
 /// The same operations again and again, each time with `trouble` one step later, until it is behind
@@ -343,6 +386,6 @@ pub(super) fn run_at_every_step(seed: u64, operations: usize, trouble: Trouble, 
 }
 
 /// True when `run` finds nothing wrong.
-pub(super) fn passes(run: impl FnOnce()) -> bool {
+pub(super) fn passes<R>(run: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_ok()
 }

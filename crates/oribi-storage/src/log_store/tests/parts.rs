@@ -1,4 +1,4 @@
-//! The table against a plain map, the layout against its document, and the store's directory.
+//! The table against a plain map, and the layout against its document.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,15 @@ use super::super::hint::{
 use super::super::index::{Entry, Fingerprint, Mark, Place, Size, Table};
 use super::super::layout::{
     FRAME_CHECKSUM_AT, FRAME_HEADER_BYTES, FRAME_NUMBER_AT, FRAME_PAYLOAD_BYTES_AT,
-    FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_CAS_AT,
-    RECORD_CHECKSUM_AT, RECORD_COLLECTION_AT, RECORD_DATATYPE_AT, RECORD_EXPIRY_AT,
+    FRAME_RECORDS_AT, FRAME_SEGMENT_AT, FRAME_SYNCED_AT, FRAME_TRAILER_BYTES, RECORD_BITS_AT,
+    RECORD_CAS_AT, RECORD_CHECKSUM_AT, RECORD_COLLECTION_AT, RECORD_DATATYPE_AT, RECORD_EXPIRY_AT,
     RECORD_FLAGS_AT, RECORD_HEADER_BYTES, RECORD_KEY_BYTES_AT, RECORD_KIND_AT, RECORD_ORIGIN_AT,
     RECORD_RESERVED_AT, RECORD_REV_SEQNO_AT, RECORD_SEQNO_AT, RECORD_VALUE_BYTES_AT,
     RECORD_VBID_AT, SEGMENT_CHECKSUM_AT, SEGMENT_HEADER_BYTES, SEGMENT_ID_AT, SEGMENT_SEED_AT,
-    SEGMENT_VERSION_AT, Stored, decode_record,
+    SEGMENT_VERSION_AT, Stored, decode_record, decode_unchecked,
 };
-use super::super::{LogOptions, LogStore};
-use crate::conformance::fixture::{Kept, commit, scan_keys};
-use crate::{FjallOptions, FjallStore, SeededRandom, StoreError};
+use crate::SeededRandom;
+use crate::conformance::fixture::Kept;
 
 /// Random entries in and out, against a map: many fingerprints, few that repeat, and crowded ones,
 /// which push each other on and past the end.
@@ -62,7 +61,8 @@ fn a_table_is_a_map() {
     }
 }
 
-/// Two classes to an octave: no length up to four mebibytes is further than a quarter from its class.
+/// Two classes to an octave: no length up to four mebibytes is further than a quarter from its
+/// class.
 #[test]
 fn a_class_of_length_is_near_to_the_length() {
     for bytes in (64..4 << 20).step_by(8) {
@@ -99,10 +99,9 @@ fn an_entry_costs_at_most_twenty_bytes() {
 const DOCUMENT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/storage-format.md"));
 
-/// Second column of the row of this constant in the part about the log store.
+/// Second column of the row of this constant.
 fn documented(name: &str) -> &'static str {
-    let part = DOCUMENT.split("# Log store").nth(1).expect("there is a part about the log store");
-    let row = part.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+    let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
     let row = row.unwrap_or_else(|| panic!("{name} is not in the document"));
     row.split('|').nth(2).expect("a row has a second column").trim()
 }
@@ -128,6 +127,7 @@ fn the_document_says_what_the_constants_are() {
         ("RECORD_VBID_AT", RECORD_VBID_AT),
         ("RECORD_KIND_AT", RECORD_KIND_AT),
         ("RECORD_DATATYPE_AT", RECORD_DATATYPE_AT),
+        ("RECORD_BITS_AT", RECORD_BITS_AT),
         ("RECORD_RESERVED_AT", RECORD_RESERVED_AT),
         ("RECORD_COLLECTION_AT", RECORD_COLLECTION_AT),
         ("RECORD_FLAGS_AT", RECORD_FLAGS_AT),
@@ -170,44 +170,27 @@ fn the_bytes_are_those_of_version_one() {
     assert_eq!(bytes[52..56], checksum.to_le_bytes());
     assert_eq!(bytes[56..], *b"k");
     assert_eq!(decode_record(&bytes), Ok((stored, checksum)));
+    let expired = Kept::expired(0x11, b"k", 0x33).in_collection(0x0a0b_0c0d);
+    let stored = Stored::version(Vbid(0x0102), 0x55, expired.record());
+    let mut bits = Vec::new();
+    stored.push_head(&mut bits);
+    assert_eq!((bits[10], &bits[..10], &bits[11..52]), (1, &bytes[..10], &bytes[11..52]));
+    bits.resize(64, 0);
+    assert_eq!(decode_record(&bits).map(|(decoded, _)| decoded), Ok(stored));
 }
 
-/// Each kind of store leaves the directories of the other alone, and of everybody else.
+/// Bits that no version writes, and the bit of expiry where nothing expired.
 #[test]
-fn directories_of_others_are_left_alone() {
-    let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let (log, fjall) = (directory.path().join("log"), directory.path().join("fjall"));
-    drop(LogStore::open(&log, LogOptions::default()).expect("a new store"));
-    drop(FjallStore::open(&fjall, FjallOptions::default()).expect("a new store"));
-    let is_foreign = |error: Option<StoreError>| matches!(error, Some(StoreError::Foreign(_)));
-    assert!(is_foreign(LogStore::open(&fjall, LogOptions::default()).err()));
-    assert!(is_foreign(FjallStore::open(&log, FjallOptions::default()).err()));
-    let other = directory.path().join("other");
-    std::fs::create_dir(&other).expect("made");
-    std::fs::write(other.join("thesis.txt"), "years of work").expect("written");
-    assert!(is_foreign(LogStore::open(&other, LogOptions::default()).err()));
-    let first = LogStore::open(&log, LogOptions::default()).expect("opens");
-    assert!(is_foreign(LogStore::open(&log, LogOptions::default()).err()), "it is in use");
-    drop(first);
-    LogStore::open(&log, LogOptions::default()).expect("the lock is gone with the store");
-}
-
-/// A creation that was cut off starts over; a complete store without its files does not.
-#[test]
-fn an_interrupted_creation_starts_over() {
-    let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let path = directory.path().join("store");
-    std::fs::create_dir(&path).expect("made");
-    std::fs::write(path.join("oribi-store"), "oribi-store 2 n\n").expect("written");
-    std::fs::write(path.join("0000000001.log"), "half a").expect("written");
-    let store = LogStore::open(&path, LogOptions::default()).expect("the creation starts over");
-    let kept = Kept::document(1, b"key", b"value");
-    commit(&store, Vbid(0), std::slice::from_ref(&kept));
-    drop(store);
-    let store = LogStore::open(&path, LogOptions::default()).expect("opens");
-    assert_eq!(scan_keys(&store, Vbid(0)), [kept]);
-    drop(store);
-    std::fs::remove_file(path.join("0000000001.log")).expect("removed");
-    let error = LogStore::open(&path, LogOptions::default()).err();
-    assert!(matches!(error, Some(StoreError::Corrupt(_))), "{error:?}");
+fn unknown_bits_are_refused() {
+    let kept = Kept::tombstone(1, b"key", 2);
+    for (kind, byte, bits) in [(1, 10, 1), (2, 10, 2), (3, 10, 0x81), (4, 10, 1), (2, 11, 1)] {
+        let mut bytes = Vec::new();
+        Stored::version(Vbid(1), 1, kept.record()).push_head(&mut bytes);
+        bytes.resize(64, 0);
+        (bytes[RECORD_KIND_AT], bytes[byte]) = (kind, bits);
+        assert_eq!(
+            decode_unchecked(&bytes).err(),
+            Some("a record that this version does not write")
+        );
+    }
 }

@@ -1,5 +1,5 @@
-//! The negotiation with a TLS server in memory, whose certificate has no name that fits, as Kudu's have
-//! none. Session tickets come behind a TLS 1.3 handshake as bare records, as Kudu's servers send them.
+//! The negotiation with a TLS server in memory. Its certificate has no matching name, like those of
+//! Kudu. Session tickets follow a TLS 1.3 handshake as bare records, as Kudu's servers send them.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Cluster {
     }
 }
 
-/// A server that has agreed to TLS.
+/// A server that has accepted TLS.
 struct Server {
     session: ServerConnection,
     /// What the client sent inside TLS.
@@ -80,8 +80,8 @@ impl Server {
         self.records()
     }
 
-    /// Answers the client until the handshake is over, and takes what the client then sends inside TLS.
-    /// Returns what goes out beside the messages of the negotiation: session tickets.
+    /// Answers the client until the handshake is over, and then takes the client's bytes inside
+    /// TLS. Returns the bytes outside the negotiation's messages: session tickets.
     fn shake(&mut self, negotiation: &mut Negotiation) -> Result<Vec<u8>, NegotiationError> {
         loop {
             let output = negotiation.take_output();
@@ -117,7 +117,7 @@ fn token() -> SignedTokenPb {
     SignedTokenPb { token_data: Some(Bytes::from_static(b"a token")), ..SignedTokenPb::default() }
 }
 
-/// A client that has said what it can do and a server that has answered with TLS and this choice.
+/// A client that has sent its features, and a server that has answered with TLS and this choice.
 fn client(
     cluster: &Cluster,
     tls: TlsOffer,
@@ -244,7 +244,8 @@ fn a_broken_handshake_is_an_error() {
         };
         let result = receive(&mut negotiation, &message);
         assert!(!negotiation.is_done());
-        // Nothing at all is no progress, which ends with the negotiation's time; the rest fails at once.
+        // Empty input is no progress and ends with the negotiation's timeout; the rest fails at
+        // once.
         assert_eq!(result.is_err(), !records.is_empty(), "{result:?}");
     }
 }

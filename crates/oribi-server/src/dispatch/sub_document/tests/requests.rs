@@ -1,4 +1,4 @@
-//! Bodies: single paths, lists, document flags, expiry, CAS, and what is refused.
+//! Bodies: single paths, lists, document flags, expiry, CAS, and refusals.
 
 use oribi_protocol::opcode::Opcode::{self, *};
 use oribi_protocol::request::RequestParts;
@@ -6,6 +6,7 @@ use oribi_protocol::status::Status;
 
 use super::{get, look_up, mutate, one};
 use crate::dispatch::tests::{Client, about, set_extras};
+use crate::harness::ConnectionHarness;
 
 const DOCUMENT: &[u8] = br#"{"a" : {"b":[1, 2]}, "n":41, "s":"x"}"#;
 
@@ -75,7 +76,8 @@ fn lists_of_look_ups_answer_each_path() {
         (SubdocGet, 0, "n", ""),
         (SubdocExists, 0, "zz", ""),
         (SubdocGetCount, 0, "a.b", ""),
-        (SubdocGet, 0, "a.", ""),
+        (SubdocGet, 0, "a..", ""),
+        (SubdocGet, 0, "a.b.[01]", ""),
     ];
     let (status, results) = look_up(&mut client, &[], &specs);
     assert_eq!(status, Status::SubdocMultiPathFailure);
@@ -84,6 +86,7 @@ fn lists_of_look_ups_answer_each_path() {
         (Status::SubdocPathEnoent, String::new()),
         (Status::Success, "2".to_owned()),
         (Status::SubdocPathEinval, String::new()),
+        (Status::Success, "2".to_owned()),
     ];
     assert_eq!(results, wanted);
     let (status, results) = look_up(&mut client, &[], &[(Get, 0, "", "")]);
@@ -99,7 +102,7 @@ fn lists_of_look_ups_answer_each_path() {
 
 #[test]
 fn a_list_of_look_ups_is_answered_in_one_frame_or_not_at_all() {
-    // Regression: 16 paths to the same 20 MiB were an answer of 320.
+    // Regression: 16 paths to the same 20 MiB gave an answer of 320.
     let value = format!(r#"{{"s":"{}"}}"#, "x".repeat(2 << 20));
     let mut client = client_with(value.as_bytes());
     let string = &value[5..value.len() - 1];
@@ -108,7 +111,7 @@ fn a_list_of_look_ups_is_answered_in_one_frame_or_not_at_all() {
     assert!(results.iter().all(|(status, found)| *status == Status::Success && found == string));
     let (status, results) = look_up(&mut client, &[], &[(SubdocGet, 0, "s", ""); 15]);
     assert_eq!((status, results), (Status::E2big, Vec::new()));
-    // Large and small parts are sent in different ways, and in their order.
+    // Large and small parts take different ways to the socket, but keep their order.
     let specs = [(SubdocGet, 0, "s", ""), (SubdocGet, 0, "t", "")];
     let (status, results) = look_up(&mut client, &[], &specs);
     assert_eq!(status, Status::SubdocMultiPathFailure);
@@ -173,7 +176,7 @@ fn documents_are_made_as_asked() {
     let push = [(SubdocArrayPushLast, 0, "", "1")];
     assert_eq!(mutate(&mut client, &[2], 0, &push).status, Status::Success);
     assert_eq!(client.get(b"k").value, b"[1]");
-    for flags in [3, 0x20, 0x08, 0x18, 0x12] {
+    for flags in [3, 0x20, 0x18, 0x12, 0x10] {
         assert_eq!(mutate(&mut client, &[flags], 0, &push).status, Status::Einval, "{flags:#x}");
     }
 }
@@ -196,7 +199,7 @@ fn cas_and_expiry() {
     let keeps = RequestParts { framing: &[0x50], extras: &[0, 1, 0], value: b"n1", ..parts };
     assert_eq!(client.ask(&keeps).status, Status::Success);
     assert_eq!(expiry(&mut client), absolute);
-    // Without the frame the expiry is as new as everything else.
+    // Without the frame, the expiry is replaced like everything else.
     assert_eq!(mutate(&mut client, &[], 0, &step).status, Status::Success);
     assert_eq!(expiry(&mut client), [0; 4]);
     assert_eq!(client.get(b"k").extras, [0, 0, 0, 7], "flags stay");
@@ -226,16 +229,47 @@ fn malformed_requests_are_refused_and_the_connection_goes_on() {
     let parts = about(SubdocGet, b"k");
     let short = RequestParts { extras: &[0, 9, 0], value: b"abc", ..parts };
     assert_eq!(client.ask(&short).status, Status::Einval);
-    for extras in [&[][..], &[0, 1], &[0, 1, 0, 0, 0]] {
+    for extras in [&[][..], &[0, 1], &[0, 1, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0]] {
         let wrong = RequestParts { extras, value: b"n", ..parts };
         assert_eq!(client.ask(&wrong).status, Status::Einval);
     }
     let parts = about(SubdocMultiMutation, b"k");
-    for value in [&[][..], &[0xc8], &[0xc8, 0, 0, 1, 0, 0, 0, 9, b'a', b'1']] {
+    for value in [&[0xc8][..], &[0xc8, 0, 0, 1, 0, 0, 0, 9, b'a', b'1']] {
         let wrong = RequestParts { value, ..parts };
         assert_eq!(client.ask(&wrong).status, Status::Einval, "{value:?}");
+    }
+    for opcode in [SubdocMultiLookup, SubdocMultiMutation] {
+        assert_eq!(client.ask(&about(opcode, b"k")).status, Status::SubdocInvalidCombo);
     }
     let both = [(Set, 0, "", "{}"), (SubdocDictAdd, 0, "a", "1")];
     assert_eq!(mutate(&mut client, &[], 0, &both).status, Status::SubdocInvalidCombo);
     assert_eq!(client.get(b"k").value, DOCUMENT);
+}
+
+#[test]
+fn what_is_json_is_called_so() {
+    let ask = |client: &mut Client, opcode, path: &str, value: &str| {
+        let reply = one(client, opcode, 0, path, value);
+        assert_eq!(reply.status, Status::Success, "{opcode:?}");
+        reply.datatype
+    };
+    let cases = [
+        (SubdocGet, "a", "", 1),
+        (SubdocGetCount, "a.b", "", 1),
+        (SubdocExists, "a", "", 0),
+        (SubdocCounter, "n", "1", 1),
+        (SubdocReplace, "n", "1", 0),
+    ];
+    let mut client = client_with(DOCUMENT);
+    for (opcode, path, value, datatype) in cases {
+        assert_eq!(ask(&mut client, opcode, path, value), datatype, "{opcode:?}");
+    }
+    let list = mutate(&mut client, &[], 0, &[(SubdocCounter, 0, "n", "1")]);
+    assert_eq!((list.status, list.datatype), (Status::Success, 0));
+    // Without the feature, no answer has the datatype bit of JSON.
+    let mut client = Client::on(ConnectionHarness::new(), &[6, 7, 8]);
+    client.set(b"k", DOCUMENT);
+    for (opcode, path, value, _) in cases {
+        assert_eq!(ask(&mut client, opcode, path, value), 0, "{opcode:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Rights: attributes of the system, and requests that change and tell at once.
+//! Rights: attributes of the system, and requests that change and reveal at once.
 
 use oribi_protocol::opcode::Opcode::*;
 use oribi_protocol::status::Status;
@@ -8,7 +8,7 @@ use crate::dispatch::tests::Client;
 
 const XATTR: u8 = 0x04;
 
-/// A client of an administrator, and a document with a user's and a system's attribute.
+/// An administrator's client, and a document with a user's and a system's attribute.
 fn owner() -> Client {
     let mut client = Client::modern();
     client.set(b"k", br#"{"n":1}"#);
@@ -21,7 +21,7 @@ fn owner() -> Client {
 
 #[test]
 fn names_of_the_systems_attributes_are_for_those_who_may_read_them() {
-    // Regression: `$XTOC` listed them for everybody who could read the document.
+    // Regression: `$XTOC` listed them to every user who could read the document.
     let owner = owner();
     for (roles, names) in [
         (&["read:default"][..], r#"["user"]"#),
@@ -36,7 +36,8 @@ fn names_of_the_systems_attributes_are_for_those_who_may_read_them() {
 
 #[test]
 fn mutations_that_tell_what_is_there_need_the_right_to_read_it() {
-    // Regression: a counter answers the attribute's value, and what has become the body can be read like any.
+    // Regression: a counter answers the attribute's value, and an attribute that became the body is
+    // readable.
     let owner = owner();
     let (no, yes) = (Status::Eaccess, Status::Success);
     let write = "upsert+system-xattr-write";

@@ -64,7 +64,7 @@ fn scopes_sum_their_collections() {
     write(&mut client, Opcode::Set, cars, b"b", 1, b"2");
     write(&mut client, Opcode::Set, 0, b"c", 1, b"3");
     let all = entries(&mut client, "scopes");
-    // For each scope 2 and one per collection, then 8.
+    // For each scope 2 entries and one per collection, then 8.
     assert_eq!(all.len(), 1 + (2 + 1) + (2 + 2) + 2 * 8);
     let one = group(&mut client, "scopes travel");
     assert_names(&one, "0x8:", &[&SUMS[..], &["name", "collections"]].concat());

@@ -1,4 +1,4 @@
-//! What is counted and timed, as STAT tells it.
+//! Counters and timings in STAT.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{entries, group};
 use crate::auth::UserStore;
 use crate::counters::timings::SAMPLE_EVERY;
-use crate::dispatch::tests::{Client, SET_EXTRAS, about, bytes, counter_extras, outside};
+use crate::dispatch::tests::{Client, MODERN, SET_EXTRAS, about, bytes, counter_extras, outside};
 use crate::harness::ConnectionHarness;
 
 fn count(client: &mut Client, opcode: Opcode, key: &[u8], creates: bool) {
@@ -76,7 +76,8 @@ fn refusals_are_counted_by_their_kind() {
     let plan = FaultPlan::none();
     let store = FaultStore::new(MemoryStore::new(), Arc::clone(&plan));
     let harness = ConnectionHarness::over(UserStore::development(), Arc::new(store));
-    let mut client = Client { harness };
+    // Writes of memcached clients would wait instead.
+    let mut client = Client::on(harness, &MODERN);
     client.set(b"k", b"v");
     plan.fail_from(plan.commits() + 1, Fault::BeforeCommit);
     let bucket = Arc::clone(client.harness.bucket());
@@ -85,7 +86,7 @@ fn refusals_are_counted_by_their_kind() {
     assert_eq!(client.set(b"k", b"w").status, Status::Etmpfail);
     client.send(&RequestParts { vbid: outside(), ..about(Opcode::Get, b"k") });
     let stats = group(&mut client, "");
-    // What is refused neither hits nor misses, and is no write to the collection.
+    // A refused request is neither hit nor miss, and no write to the collection.
     for (name, value) in [
         ("cmd_set", "2"),
         ("cmd_get", "1"),
@@ -104,6 +105,8 @@ fn refusals_are_counted_by_their_kind() {
 #[test]
 fn timings_are_sampled_histograms() {
     let mut client = Client::modern();
+    let agent = RequestParts { key: b"oribi/1.0", ..RequestParts::new(Opcode::Hello) };
+    client.ask(&RequestParts { value: &[0, 7, 0, 0x0b], ..agent });
     client.set(b"k", b"v");
     let gets = 10 * u64::from(SAMPLE_EVERY);
     client.harness.feed(&bytes(&about(Opcode::Get, b"k")).repeat(gets as usize));
@@ -128,12 +131,10 @@ fn timings_are_sampled_histograms() {
 }
 
 #[test]
-fn older_tools_get_one_entry_per_range() {
+fn tools_get_one_entry_per_range() {
     let mut client = Client::modern();
     client.set(b"k", b"v");
     client.get(b"k");
-    let agent = RequestParts { key: b"mcstat-cbstats 1", ..RequestParts::new(Opcode::Hello) };
-    client.ask(&RequestParts { value: &[0, 7, 0, 0x0b], ..agent });
     let timings = entries(&mut client, "timings");
     assert!(timings.contains(&("get_cmd_mean".to_owned(), "1".to_owned())), "{timings:?}");
     assert!(timings.contains(&("get_cmd_1,1".to_owned(), "1".to_owned())), "{timings:?}");

@@ -153,7 +153,7 @@ fn collections_details_have_four_entries_and_nine_per_collection() {
         ("0x8:name", "hotels"),
         ("0x8:scope", "0x8"),
         ("0x8:start_seqno", "0"),
-        ("0x8:high_seqno", "1"),
+        ("0x8:high_seqno", "3"),
         ("0x8:persisted_high_seqno", "0"),
         ("0x8:items", "1"),
         ("0x8:disk_size", "8"),

@@ -58,7 +58,7 @@ fn client_that_never_reads_holds_a_bounded_output() {
     assert!((OUTPUT_FLUSH_BYTES..=limit).contains(&pending), "{pending}");
     client.harness.advance_ms(61_000);
     let reason = client.harness.close_reason();
-    assert_eq!(reason, Some(crate::connection::close_reason::CloseReason::SendDeadline));
+    assert_eq!(reason, Some(crate::connection_state::close_reason::CloseReason::SendDeadline));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn full_queue_of_the_blocking_thread_refuses_the_stat() {
     assert!(!group(&mut client, "").is_empty());
 }
 
-/// Entries of a slice sequence without what may differ between two runs.
+/// The entries in a sequence of slices, without the parts that may differ between two runs.
 fn names(mut output: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = Vec::new();
     while let Ok(Decoded::Complete { frame, consumed }) = decode(output) {

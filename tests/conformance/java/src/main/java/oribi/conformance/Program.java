@@ -1,5 +1,6 @@
 package oribi.conformance;
 
+import com.couchbase.client.core.msg.kv.DurabilityLevel;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -53,6 +54,18 @@ public final class Program {
     all.put("wrong-password", steps::wrongPassword);
     all.put("parallel-50000", many::parallel50000);
     all.put("kill-restart", many::killRestart);
+    TransactionSteps transactions = new TransactionSteps(steps);
+    all.put("commit", transactions::commit);
+    all.put("roll-back", transactions::rollBack);
+    all.put("conflicts", transactions::conflicts);
+    all.put("staged-reads", transactions::stagedReads);
+    all.put("binary", transactions::binary);
+    Transfers transfers = new Transfers(steps);
+    all.put("transfers-none", () -> transfers.transfers(DurabilityLevel.NONE));
+    all.put("transfers-majority", () -> transfers.transfers(DurabilityLevel.MAJORITY));
+    all.put("transfers-persist", () -> transfers.transfers(DurabilityLevel.PERSIST_TO_MAJORITY));
+    all.put("transfers-killed", transfers::killed);
+    all.put("transfers-lost", transfers::lost);
     Nodes nodes = new Nodes(steps);
     for (String step : List.of("join", "kill", "return", "leave")) {
       all.put(step, () -> nodes.change(step));

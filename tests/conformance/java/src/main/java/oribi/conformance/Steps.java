@@ -43,6 +43,7 @@ import com.couchbase.client.java.kv.MutateInSpec;
 import com.couchbase.client.java.kv.MutationResult;
 import com.couchbase.client.java.kv.MutationState;
 import com.couchbase.client.java.manager.collection.CollectionManager;
+import com.couchbase.client.java.transactions.config.TransactionsConfig;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -50,6 +51,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 
 /** What each step does, except for those that run many operations at once. */
 final class Steps {
@@ -99,6 +101,17 @@ final class Steps {
 
   Cluster clusterOfLimitedUser() {
     return Cluster.connect(connectionString, options(System.getenv("ORIBI_LIMITED_USER"), password, true));
+  }
+
+  Cluster clusterOfTransactions(Consumer<TransactionsConfig.Builder> config) {
+    return Cluster.connect(
+        connectionString,
+        ClusterOptions.clusterOptions(user, password)
+            .environment(environment -> environment.transactionsConfig(config)));
+  }
+
+  Cluster cluster() {
+    return cluster;
   }
 
   Bucket bucket() {

@@ -1,0 +1,215 @@
+"""Samples of a run as the lines of the table in docs/benchmarks.md.
+
+A line names the figure, its goal, the result with its spread, the peer measured in the same rounds, and what
+bounds the figure. Everything but the last is computed from the samples.
+"""
+
+from dataclasses import dataclass
+
+from .samples import ratios, spread, text_of, text_of_bytes
+
+
+@dataclass
+class Line:
+    """One row of the table."""
+
+    measure: str
+    figure: str
+    result: str
+    bound: str
+    goal: str = ""
+    peer: str = ""
+    # None where there is no goal.
+    met: bool | None = None
+
+    def cells(self):
+        verdict = " **missed**" if self.met is False else ""
+        return [self.figure, self.goal, self.result + verdict, self.peer, self.bound, f"`bench/run --only {self.measure}`"]
+
+
+def column(runs, name):
+    return [run[name] for run in runs]
+
+
+def ratio_of(runs, ours, theirs, name):
+    return ratios(column(runs[ours], name), column(runs[theirs], name))
+
+
+def median_of(runs, name, unit=1):
+    return spread(column(runs, name))["median"] / unit
+
+
+def cpu(figures):
+    bound = "memory: the first touch of an item's cache lines; then receive and send in the kernel"
+    for one in figures["comparisons"]:
+        load, runs = one["load"], one["runs"]
+        figure = f"server CPU per operation, {load['value_bytes']} B, batch {load['batch']}, {load['set_pct']} % sets"
+        ratio = ratio_of(runs, "oribi-memory", "memcached", "server_ns")
+        result = f"{text_of(ratio)} of memcached, {median_of(runs['oribi-memory'], 'server_ns'):.0f} ns"
+        if "oribi-log" in runs:
+            log = ratio_of(runs, "oribi-log", "memcached", "server_ns")
+            result += f"; log store {text_of(log)}"
+        peer = f"memcached, {median_of(runs['memcached'], 'server_ns'):.0f} ns"
+        yield Line("cpu", figure, result, bound, "<= 1/3", peer, ratio["median"] <= 1 / 3)
+
+
+def redis(figures):
+    runs, load = figures["runs"], figures["load"]
+    ratio = ratio_of(runs, "oribi", "redis", "server_ns")
+    yield Line("redis", f"server CPU per operation, {load['value_bytes']} B, batch {load['batch']}, {load['set_pct']} % sets",
+               f"{text_of(ratio)} of Redis, {median_of(runs['oribi'], 'server_ns'):.0f} ns",
+               "as above; each side is driven by its own load generator", "reported",
+               f"{figures['version']}, {median_of(runs['redis'], 'server_ns'):.0f} ns")
+
+
+def sizes(figures):
+    for size, one in figures["by_size"].items():
+        ratio = ratio_of(one["runs"], "oribi-memory", "memcached", "server_ns")
+        peer = f"memcached, {median_of(one['runs']['memcached'], 'server_ns', 1000):.1f} µs"
+        yield Line("sizes", f"server CPU per operation, {text_of_bytes(int(size))}, 50 % sets",
+                   f"{text_of(ratio)} of memcached, {median_of(one['runs']['oribi-memory'], 'server_ns', 1000):.1f} µs",
+                   "copies in the kernel, from 64 KiB on nine tenths of the time", "< 1", peer, ratio["median"] < 1)
+
+
+def unpipelined(figures):
+    bound = "one poll, receive and send per request, on both sides"
+    for connections, one in figures.items():
+        closed, opened = one["closed_loop"]["runs"], one["open_loop"]["runs"]
+        name = f"one operation per round trip, {connections} connection{'s' * (connections != '1')}"
+        peer = f"memcached, {median_of(closed['memcached'], 'operations_per_second', 1000):.0f} k/s"
+        speed = ratio_of(closed, "oribi-memory", "memcached", "operations_per_second")
+        yield Line("unpipelined", f"{name}: throughput", f"{text_of(speed)} of memcached", bound, ">= 1", peer,
+                   speed["median"] >= 0.95)
+        p99, open_p99 = (ratio_of(runs, "oribi-memory", "memcached", "p99_us") for runs in (closed, opened))
+        yield Line("unpipelined", f"{name}: p99, closed loop; open loop",
+                   f"{p99['median']:.2f}; {open_p99['median']:.2f} of memcached",
+                   "stalls of the host, which both sides meet at random", "<= 1",
+                   f"memcached, {median_of(closed['memcached'], 'p99_us'):.0f}; {median_of(opened['memcached'], 'p99_us'):.0f} µs",
+                   max(p99["median"], open_p99["median"]) <= 1.05)
+
+
+def callgrind(figures):
+    names = {"get_512": "GET 512 B", "get_32": "GET 32 B", "get_miss": "GET that misses", "set_512": "SET 512 B",
+             "set_32": "SET 32 B", "noop": "NOOP"}
+    found = figures["record"]["instructions"]
+    before = (figures.get("last_record") or {}).get("instructions", {})
+    texts = [f"{what} {found[name]:.0f}" + (f" ({found[name] / before[name] - 1:+.1%})" if name in before else "")
+             for name, what in names.items()]
+    peer = f"the record, {figures['last_record']['commit']}" if before else ""
+    worse = [name for name in names if name in before and found[name] > before[name] * 1.01]
+    yield Line("callgrind", "instructions per operation, and change", ", ".join(texts),
+               "code alone; a count repeats within 4 instructions", "no more than recorded", peer, not worse)
+
+
+def start(figures):
+    ready = figures["ready_ms"]
+    yield Line("start", "ready to serve, empty directory", f"{text_of(ready, 1)} ms",
+               "the disk: a new data directory is synced before the server is ready", "<= 50 ms", "",
+               ready["median"] <= 50)
+
+
+def idle(figures):
+    yield Line("idle", "resident memory, idle for 2 s", f"{text_of(figures['resident_mib'], 1)} MiB",
+               "code and thread stacks", "<= 20 MB", "", figures["resident_mib"]["median"] <= 19)
+
+
+def connections(figures):
+    yield Line("connections", f"memory of {figures['connections']:,} idle, authenticated connections",
+               f"{figures['kib_per_connection']:.2f} KiB each", "state of the connection; an idle one holds no buffer")
+
+
+def warmup(figures):
+    rate = spread([run["items_per_s"] / 1000 for run in figures["runs"]])
+    ready_ms = median_of(figures["runs"], "ready_s", 0.001)
+    yield Line("warmup", f"warmup of {figures['documents']:,} documents of {figures['value_bytes']} B, process start included",
+               f"{text_of(rate, 0)} k items/s; serves after {ready_ms:.0f} ms", "reading the log, fresh memory and its copy")
+    yield Line("warmup", "orderly stop right after loading them", f"{figures['stop_s']:.2f} s", "the last flush and its sync")
+
+
+def flush_rate(figures):
+    for size in ("512 log", "32 log") if "insert 512 log" in figures else ("512", "32"):
+        taken = {what: figures[f"{what} {size}"] for what in ("insert", "overwrite", "open", "load")}
+        value = size.split()[0]
+        new, over = (taken[what]["cpu_ns_per_item"] for what in ("insert", "overwrite"))
+        rate = 1e6 / taken["insert"]["wall_ns_per_item"]["median"]
+        yield Line("flush-rate", f"persisting a document of {value} B: new; overwritten",
+                   f"{text_of(new, 0)}; {text_of(over, 0)} ns of CPU; {rate:.0f} k items/s",
+                   "a copy into the write buffer, the kernel's copy, the checksum")
+        wall = [sum(pair) for pair in zip(*(taken[what]["wall_ns_per_item"]["samples"] for what in ("open", "load")))]
+        rates = spread([1e3 / ns for ns in wall])
+        yield Line("flush-rate", f"opening the store and loading {value} B by one thread", f"{text_of(rates)} M items/s",
+                   "fresh memory and the kernel's copy", ">= 1 M items/s", "", rates["median"] >= 1)
+
+
+def checkpoint(figures):
+    expel = {name: one for name, one in figures["by_items"].items() if name.startswith("expel")}
+    held = [one["hold_ns"]["median"] for one in expel.values()]
+    most = max(int(name.split()[-1]) for name in expel)
+    yield Line("checkpoint", f"queue lock held to take N items out, N = 1 to {most:,}",
+               f"{min(held) / 1000:.2f} to {max(held) / 1000:.2f} µs",
+               "a move of references; items are freed without the lock", "<= 5 µs",
+               "published elsewhere for 10,000: 3.29 ms, later 1.37 ms", max(held) <= 5000)
+    queued = [one["ns"]["median"] for name, one in figures["by_items"].items() if name.startswith("enqueue")]
+    yield Line("checkpoint", "queueing a hot key's new version", f"{min(queued):.0f} to {max(queued):.0f} ns",
+               "cache misses, whatever the length of the queue", "<= 150 ns", "", max(queued) <= 150)
+
+
+def pressure(figures):
+    for run in figures["runs"]:
+        case = run["case"]
+        if case["storage"] != "log":
+            continue
+        size = f"{case['min_bytes']} B" if case["min_bytes"] == case["max_bytes"] else f"{case['min_bytes']} to {case['max_bytes']} B"
+        sound = run["misses"] == 0 and run["peak_resident_mib"] <= run["resident_bound_mib"]
+        yield Line("pressure", f"data of 3 x the quota ({case['quota_mib']} MiB), zipf 0.99, {size}, {case['eviction']} eviction",
+                   f"{run['misses']} failed reads; hits {run['hit_ratio']:.3f}; p99 {run['latency_us']['p99'] / 1000:.1f} ms; "
+                   f"{run['peak_resident_mib']:.0f} MiB resident",
+                   "which documents stay: an ideal cache knows every frequency beforehand",
+                   f"0 failed, <= {run['resident_bound_mib']:.0f} MiB", f"ideal LFU, hits {run['ideal_hit_ratio']:.3f}", sound)
+
+
+def subdoc(figures):
+    size = max((name for name in figures if name.startswith("get at the first")), key=lambda name: int(name.split()[-2]))
+    size = size.split(" of ")[1]
+    for work in ("get", "counter"):
+        found = [figures[f"{work} at the {place} of {size}"] for place in ("first", "middle", "last")]
+        cheaper = [ratios(one["tree_ns"]["samples"], one["span_ns"]["samples"])["median"] for one in found]
+        yield Line("subdoc", f"sub-document {work} at the beginning, middle and end of {size}",
+                   ", ".join(f"{one:.0f}" for one in cheaper) + " times cheaper",
+                   "scanning the bytes before the path", ">= 5 times", "parse, edit and print a tree", min(cheaper) >= 5)
+    speeds = {name: one["gigabytes_per_s"]["median"] for name, one in figures.items() if "gigabytes_per_s" in one}
+    over = [one["over_serde_json"]["median"] for one in figures.values() if "over_serde_json" in one]
+    yield Line("subdoc", "deciding whether a value is JSON",
+               ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items()) + " GB/s",
+               "validating UTF-8, which ASCII skips", ">= 1 GB/s", f"serde_json: {min(over):.1f} to {max(over):.1f} times its speed",
+               min(speeds.values()) >= 1)
+
+
+def kudu_loadgen(figures):
+    [load] = [name for name in figures["runs"] if name.startswith("2 threads")]
+    runs = figures["runs"][load]
+    per_row = {client: [run["cpu_s"] / run["rows"] * 1e6 for run in runs[client]] for client in ("oribi", "C++")}
+    rates = {client: [run["rows"] / run["seconds"] / 1000 for run in runs[client]] for client in ("oribi", "C++")}
+    cost, speed = ratios(per_row["oribi"], per_row["C++"]), ratios(rates["oribi"], rates["C++"])
+    yield Line("kudu-loadgen", f"Kudu, loadgen, {load}: client CPU per row",
+               f"{text_of(cost)} of the C++ client, {spread(per_row['oribi'])['median']:.3f} µs",
+               "encoding rows and the kernel's send", "<= 1/3", f"C++, {spread(per_row['C++'])['median']:.3f} µs",
+               cost["median"] <= 1 / 3)
+    yield Line("kudu-loadgen", "the same, rows per second",
+               f"{text_of(speed)} of the C++ client, {spread(rates['oribi'])['median']:.0f} k/s",
+               "the tablet server, on the same two cores", ">= 1.2", f"C++, {spread(rates['C++'])['median']:.0f} k/s",
+               speed["median"] >= 1.2)
+    memory = {client: spread(samples)["median"] for client, samples in figures["bytes_per_buffered_row_beyond_its_own"].items()}
+    yield Line("kudu-loadgen", "client memory per buffered row beyond its 63 bytes", f"{memory['oribi']:.0f} B",
+               "rows are encoded into the buffer that is sent", "<= 16 B", f"C++, {memory['C++']:.0f} B", memory["oribi"] <= 16)
+
+
+# In the order of the table.
+LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "callgrind": callgrind, "start": start,
+         "idle": idle, "connections": connections, "warmup": warmup, "flush-rate": flush_rate, "checkpoint": checkpoint,
+         "pressure": pressure, "subdoc": subdoc, "kudu-loadgen": kudu_loadgen}
+
+
+def lines_of(figures):
+    """Of all measures that there are figures of."""
+    return [line for measure, make in LINES.items() if measure in figures for line in make(figures[measure])]

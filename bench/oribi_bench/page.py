@@ -1,0 +1,98 @@
+"""The generated parts of docs/benchmarks.md: the table of one run, and the long runs that are kept.
+
+`bench/run --table` measures everything in `lines.LINES` and writes the table. `bench/run --page RESULT...` writes it
+from results that are there already. What takes too long for each table is kept in bench/long_runs.json.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from .lines import LINES, lines_of
+from .report import ROOT
+
+PAGE = ROOT / "docs/benchmarks.md"
+LONG_RUNS = ROOT / "bench/long_runs.json"
+PLOTS = ("hot-path-cpu", "t4-expel", "kudu-loadgen-cpu")
+TOOLS = ("memcached", "redis-server", "redis-benchmark", "valgrind")
+HEAD = ["figure", "goal", "result (smallest to largest)", "peer in the same rounds", "what bounds it", "command"]
+
+
+def missing_tools():
+    return [tool for tool in TOOLS if shutil.which(tool) is None]
+
+
+def between(text, name, body):
+    """`text` with what stands between the markers of this name replaced."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise SystemExit(f"the markers of `{name}` are missing")
+    return f"{before}{begin}\n{body}\n\n{end}{after}"
+
+
+def table_of(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def environments_text(results):
+    """Where and when the figures were measured; a row for each result."""
+    rows = []
+    for about, measures in results:
+        commit = about["commit"] + (" with uncommitted changes" if about["uncommitted_changes"] else "")
+        machine = f"{about['cores']} x {about['cpu']}, {about['memory_gib']} GiB, Linux {about['kernel']}"
+        rows.append([about["date"][:10], commit, machine, about["rustc"].split(" (")[0], f"{about['load_average'][0]:.1f}",
+                     ", ".join(measures)])
+    intro = "" if len(rows) == 1 else f"**Figures of {len(rows)} runs**, because no single run has all of them yet.\n\n"
+    return intro + table_of(["date", "commit", "machine", "compiler", "load before", "measures"], rows)
+
+
+def read(paths):
+    """Figures of all results, of a later one where two have the same measure, and which result has which."""
+    figures, source = {}, {}
+    for path in paths:
+        result = json.loads(Path(path).read_text())
+        for measure in LINES:
+            if measure in result["figures"]:
+                figures[measure], source[measure] = result["figures"][measure], (Path(path), result["environment"])
+    chosen = []
+    for path in dict.fromkeys(path for path, _ in source.values()):
+        measures = [measure for measure, (of, _) in source.items() if of == path]
+        chosen.append((source[measures[0]][1], [measure for measure in LINES if measure in measures]))
+    return figures, chosen
+
+
+def long_runs_rows():
+    return [[one["figure"], one["goal"], one["result"], one["peer"], one["bound"], f"`{one['command']}`", one["commit"]]
+            for one in json.loads(LONG_RUNS.read_text())]
+
+
+def write(paths, page=None):
+    """Writes the page from these results; its path, and the measures that have no figures."""
+    page = page or PAGE
+    figures, results = read(paths)
+    if any(about.get("quick") for about, _ in results) and page == PAGE:
+        raise SystemExit("a run with --quick says that it works, not how fast; name another page by --page-to")
+    rows = [line.cells() for line in lines_of(figures)]
+    missing = [measure for measure in LINES if measure not in figures]
+    body = f"{environments_text(results)}\n\n{table_of(HEAD, rows)}"
+    if missing:
+        body += f"\n\nNot measured: {', '.join(missing)}."
+    text = (page if page.exists() else PAGE).read_text()
+    text = between(text, "table", body)
+    text = between(text, "long runs", table_of([*HEAD, "commit"], long_runs_rows()))
+    page.write_text(text)
+    keep_plots(paths, page.parent / "plots")
+    return missing
+
+
+def keep_plots(paths, directory):
+    """Copies the plots that the documents show."""
+    directory.mkdir(exist_ok=True)
+    for path in paths:
+        for name in PLOTS:
+            plot = Path(path).parent / f"{name}.svg"
+            if plot.exists():
+                shutil.copyfile(plot, directory / plot.name)

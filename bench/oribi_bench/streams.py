@@ -1,0 +1,294 @@
+"""Change streams: what they cost the server, beside the same load without them, and how late changes are.
+
+The readers are `change_stream`, a bench program of oribi-client, which counts what it got; a run whose counts are wrong
+has no figures. CPU is the server's, by the kernel's exact account of its threads.
+"""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from .hot_path.comparison import in_turn, progress
+from .hot_path.redis import Redis
+from .kv_load import Load, populate, run_tool
+from .report import ROOT, Outcome, Row
+from .samples import ratios, spread, text_of
+from .server import Server, free_port
+from .wire import Connection
+
+VALUE_BYTES = 512
+PERSIST_SECONDS_MAX = 600
+READERS = 10
+IDLE_STREAMS = 100
+# One line of a reader that has begun, and one of what it got.
+START_SECONDS_MAX, END_SECONDS_MAX = 60, 600
+
+
+def build_reader():
+    """The bench program, built; its path."""
+    command = ["cargo", "bench", "--quiet", "--locked", "-p", "oribi-client", "--bench", "change_stream", "--no-run",
+               "--message-format", "json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr[-2000:]}")
+    messages = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    return next(message["executable"] for message in messages
+                if message.get("target", {}).get("name") == "change_stream" and message.get("executable"))
+
+
+class Reader:
+    """The program in one of its modes."""
+
+    def __init__(self, program, server, mode, *arguments):
+        command = [program, mode, "--port", str(server.port), *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the reader ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def end(self):
+        """Ends a reader that follows, or waits for one that ends; what it got."""
+        self.process.stdin.close()
+        result = self.line()
+        if self.process.wait(timeout=END_SECONDS_MAX) != 0:
+            raise SystemExit("the reader failed")
+        if result.get("rollbacks") or result.get("disconnected"):
+            raise SystemExit(f"the server did not keep its streams: {result}")
+        return result
+
+
+class Following:
+    """Readers from now on, around a block; `result` is what they got."""
+
+    def __init__(self, program, server, streams):
+        self.reader = Reader(program, server, "follow", "--streams", streams)
+
+    def __enter__(self):
+        self.reader.line()
+        return self
+
+    def __exit__(self, error, *_):
+        if error is not None:
+            self.reader.process.kill()
+            return
+        self.result = self.reader.end()
+
+
+def stat(server, name, group=b""):
+    connection = Connection(server.port).login()
+    try:
+        return int(connection.stats(group)[name])
+    finally:
+        connection.close()
+
+
+def high_seqnos(server):
+    """Sum over all vbuckets: how many changes there were."""
+    connection = Connection(server.port).login()
+    try:
+        stats = connection.stats(b"vbucket-seqno")
+    finally:
+        connection.close()
+    return sum(int(seqno) for name, seqno in stats.items() if name.endswith(":high_seqno"))
+
+
+def drain(program, server, streams, expected):
+    """All vbuckets from the beginning, by so many readers at once."""
+    cpu_s = server.cpu_total_s()
+    reader = Reader(program, server, "drain", "--streams", streams)
+    result = reader.end()
+    cpu_s = server.cpu_total_s() - cpu_s
+    if any(changes != expected for changes in result["changes"]):
+        raise SystemExit(f"{result['changes']} changes of {expected} documents")
+    return {"cpu_s": cpu_s, "wall_s": result["wall_ns"] / 1e9, "items": expected}
+
+
+def backfills(options, program, directory, items, rounds):
+    """One reader and ten, in turn, of a server that has just started: nothing waits in its queue."""
+    load = Load(items, VALUE_BYTES)
+    data = Path(directory) / "backfill"
+    with Server(options.binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
+        populate(options.binary, server, load)
+        server.wait_persisted(PERSIST_SECONDS_MAX)
+    runs = {1: [], READERS: []}
+    with Server(options.binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
+        for number in range(rounds):
+            progress(f"streams: backfill, round {number + 1} of {rounds}")
+            for streams in in_turn([1, READERS], number):
+                runs[streams].append(drain(program, server, streams, items))
+    rate = spread([run["items"] / run["cpu_s"] for run in runs[1]])
+    ratio = ratios([run["cpu_s"] for run in runs[READERS]], [run["cpu_s"] for run in runs[1]])
+    rows = [
+        Row(f"backfill of {items:,} documents of {VALUE_BYTES} B, one reader of all vbuckets",
+            f"{rate['median'] / 1e6:.2f} M items per second of server CPU "
+            f"({rate['min'] / 1e6:.2f} to {rate['max'] / 1e6:.2f}), "
+            f"{spread([run['wall_s'] for run in runs[1]])['median']:.2f} s by the clock",
+            ">= 1.5 M items/s per core", rate["median"] >= 1.5e6),
+        Row(f"the same, {READERS} readers at once: server CPU over that of one", text_of(ratio), "<= 2",
+            ratio["median"] <= 2),
+    ]
+    return runs, rows
+
+
+def load_once(options, server, load, seed, distribution):
+    """One run of writes; CPU per write, and what was persisted."""
+    server.wait_persisted(PERSIST_SECONDS_MAX)
+    persisted, seqno, cpu_s = stat(server, "ep_total_persisted"), high_seqnos(server), server.cpu_total_s()
+    arguments = [*load.run_arguments(seed), *(["--distribution", "zipf"] if distribution else [])]
+    operations = run_tool(options.binary, server, arguments)["load"]["operations"]
+    server.wait_persisted(PERSIST_SECONDS_MAX)
+    return {"operations": operations, "cpu_s": server.cpu_total_s() - cpu_s, "writes": high_seqnos(server) - seqno,
+            "persisted": stat(server, "ep_total_persisted") - persisted}
+
+
+def live(options, program, directory, items, rounds, distribution=None):
+    """The same writes without and with one live stream of everything, in turn."""
+    load = Load(items, VALUE_BYTES, set_pct=100, connections=10, cycles=items // 1000)
+    runs = {"without": [], "with": []}
+    data = Path(directory) / (distribution or "uniform")
+    with Server(options.binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
+        populate(options.binary, server, load)
+        for number in range(rounds):
+            progress(f"streams: {distribution or 'uniform'} writes, round {number + 1} of {rounds}")
+            for side in in_turn(["without", "with"], number):
+                if side == "without":
+                    run = load_once(options, server, load, number, distribution)
+                else:
+                    with Following(program, server, 1) as following:
+                        run = load_once(options, server, load, number, distribution)
+                    run["streamed"] = following.result["changes"][0]
+                    if not 0 < run["streamed"] <= run["writes"]:
+                        raise SystemExit(f"{run['streamed']} changes of {run['writes']} writes")
+                if run["writes"] < run["operations"]:
+                    raise SystemExit(f"{run['writes']} writes of {run['operations']} operations")
+                runs[side].append(run)
+    return runs
+
+
+def live_rows(runs, items):
+    per_write = {side: [run["cpu_s"] / run["writes"] for run in runs[side]] for side in runs}
+    ratio = ratios(per_write["with"], per_write["without"])
+    more = [(with_s * run["writes"] - without_s * run["writes"]) * 1e9 / run["streamed"]
+            for with_s, without_s, run in zip(per_write["with"], per_write["without"], runs["with"])]
+    share = spread([run["streamed"] / run["writes"] for run in runs["with"]])
+    what = f"SET of {VALUE_BYTES} B, {items:,} documents"
+    return [
+        Row(f"{what}: server CPU with one live stream over without", text_of(ratio), "<= 1.15", ratio["median"] <= 1.15),
+        Row("the same, producer CPU per streamed mutation", f"{text_of(spread(more), 0)} ns, "
+            f"{share['median']:.0%} of the writes streamed, the others coalesced", "<= 150 ns",
+            spread(more)["median"] <= 150),
+    ]
+
+
+def zipf_rows(runs, items):
+    persisted = {side: [run["persisted"] / run["writes"] for run in runs[side]] for side in runs}
+    ratio = ratios(persisted["with"], persisted["without"])
+    return [Row(f"zipfian updates of {items:,} documents: records persisted with one live stream over without",
+                f"{text_of(ratio)}; without, {text_of(spread(persisted['without']))} per write", "<= 1.1",
+                ratio["median"] <= 1.1)]
+
+
+def redis_replica(options, directory, rounds):
+    """The peer: the same number of SETs of redis-benchmark, without and with one replica."""
+    if not all(shutil.which(tool) for tool in ("redis-server", "redis-benchmark")):
+        return None, [Row("redis-server, SET with one replica over without", "not run: it is not installed")]
+    items, operations = (10_000, 50_000) if options.quick else (1_000_000, 3_000_000)
+    runs = {"without": [], "with": []}
+    for number in range(rounds):
+        progress(f"streams: redis, round {number + 1} of {rounds}")
+        for side in in_turn(["without", "with"], number):
+            with ExitStack() as stack:
+                home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
+                redis = stack.enter_context(Redis(home))
+                if side == "with":
+                    stack.enter_context(replica_of(redis, home))
+                cpu_s = redis.cpu_total_s()
+                redis.run("set", operations, items, VALUE_BYTES)
+                runs[side].append((redis.cpu_total_s() - cpu_s) * 1e9 / operations)
+    ratio = ratios(runs["with"], runs["without"])
+    return runs, [Row("redis-server, SET: server CPU with one replica over without",
+                      f"{text_of(ratio)}: {text_of(spread(runs['with']), 0)} and "
+                      f"{text_of(spread(runs['without']), 0)} ns", "reported")]
+
+
+class replica_of:
+    """A replica that has caught up, around a block."""
+
+    def __init__(self, redis, home):
+        self.redis = redis
+        self.command = ["redis-server", "--port", str(free_port()), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+                        "no", "--dir", str(home), "--replicaof", "127.0.0.1", str(redis.port)]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        end = time.monotonic() + START_SECONDS_MAX
+        while "state=online" not in self.redis.info("replication").get("slave0", ""):
+            if time.monotonic() > end:
+                raise SystemExit("the replica does not come online")
+            time.sleep(0.05)
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+
+def latency(options, program, directory):
+    """Light load: a thousand writes a second, one after the other."""
+    with Server(options.binary, Path(directory) / "latency", "--workers", 1) as server:
+        result = Reader(program, server, "latency", "--seconds", 1 if options.quick else 20).end()
+    return result, [Row("acknowledgement of a write to its change at the consumer, 1,000 writes/s: p50 / p99",
+                        f"{result['p50_us'] / 1000:.2f} / {result['p99_us'] / 1000:.2f} ms, "
+                        f"{result['changes']:,} changes", "<= 1 / 5 ms",
+                        result["p50_us"] <= 1000 and result["p99_us"] <= 5000)]
+
+
+def idle(options, program, directory):
+    """Connections with a stream of every vbucket and nothing to send."""
+    streams, seconds = (5, 2) if options.quick else (IDLE_STREAMS, 30)
+    with Server(options.binary, Path(directory) / "idle", "--workers", 1) as server:
+        time.sleep(2)
+        before_mib = server.resident_mib()
+        with Following(program, server, streams) as following:
+            # The last streams open, and figures are published.
+            time.sleep(3)
+            mib, cpu_s = server.resident_mib() - before_mib, server.cpu_total_s()
+            open_streams = stat(server, ":total:activestream_count", b"dcpagg :")
+            time.sleep(seconds)
+            share = (server.cpu_total_s() - cpu_s) / seconds
+        vbuckets = open_streams // streams
+        if open_streams % streams or not vbuckets:
+            raise SystemExit(f"{open_streams} streams of {streams} connections")
+        if any(following.result["changes"]):
+            raise SystemExit("idle streams had changes")
+    return {"mib": mib, "cpu_share": share, "streams": open_streams}, [
+        Row(f"{streams} idle connections with {vbuckets} vbuckets each: memory; CPU",
+            f"{mib:.1f} MiB; {share:.2%} of a core", "<= 10 MiB; <= 0.5 %", mib <= 10 and share <= 0.005)]
+
+
+def measure(options):
+    program = build_reader()
+    items = 20_000 if options.quick else 1_000_000
+    rounds = options.rounds or (1 if options.quick else 5)
+    figures, rows = {}, []
+    with tempfile.TemporaryDirectory() as directory:
+        figures["backfill"], found = backfills(options, program, directory, items, rounds)
+        rows += found
+        figures["live"] = live(options, program, directory, items, rounds)
+        rows += live_rows(figures["live"], items)
+        figures["zipf"] = live(options, program, directory, items, rounds, "zipf")
+        rows += zipf_rows(figures["zipf"], items)
+        for name, part in (("latency", latency), ("idle", idle)):
+            progress(f"streams: {name}")
+            figures[name], found = part(options, program, directory)
+            rows += found
+        figures["redis"], found = redis_replica(options, directory, rounds)
+        rows += found
+    return Outcome(figures, rows)

@@ -1,0 +1,337 @@
+//! The connection to one node's producer, owned by a task.
+//!
+//! The task connects, opens the producer, and hands frames to the stream in batches. It answers
+//! questions whether the client lives itself, so a slow application does not end the connection.
+//! Requests come from the stream as bytes. What the application takes is acknowledged.
+//!
+//! Memory: a server sends at most its window ahead, and one message. The task stops reading when a
+//! server does not keep to that. Each batch copies small frames into one block; a large frame stays
+//! in the block that it was received into.
+
+use std::io::{ErrorKind, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use oribi_protocol::frame::{Frame, Header};
+use oribi_protocol::limits::FRAME_BYTES_MAX;
+use oribi_protocol::magic::Magic;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_protocol::response::{ResponseParts, write_response};
+use oribi_protocol::status::Status;
+use tokio::io::Interest;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::ledger::Ledger;
+use super::machine::FeedId;
+use super::producer::{Producer, ProducerOptions};
+use crate::connection::Parts;
+use crate::error::{ClientError, Site};
+use crate::frame_reader::{FrameReader, LARGE_FRAME_BYTES_MIN};
+use crate::options::ConnectOptions;
+use crate::socket::Socket;
+
+/// A batch is handed over at this size, so that the application need not wait for a whole window.
+const BATCH_BYTES: u64 = 256 * 1024;
+
+/// What a node may take longer than twice the interval to show that it lives.
+const NOOP_GRACE: Duration = Duration::from_secs(2);
+
+/// What a connection tells the stream.
+#[derive(Debug)]
+pub(super) enum FeedEvent {
+    /// Requests can be sent.
+    Opened { has_collections: bool },
+    /// Frames, in their order.
+    Frames(Vec<(Header, Bytes)>),
+    /// It ended, or could not be opened. Nothing comes after it.
+    Closed(ClientError),
+}
+
+/// A connection, as the stream sees it. Dropping it ends the connection.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub id: FeedId,
+    pub ledger: Arc<Ledger>,
+    /// None until it is open: whether keys come with collections.
+    pub has_collections: Option<bool>,
+    requests: UnboundedSender<Vec<u8>>,
+    task: JoinHandle<()>,
+}
+
+impl Feed {
+    /// Begins to connect on `runtime`.
+    pub fn start(
+        id: FeedId,
+        connect: ConnectOptions,
+        options: ProducerOptions,
+        events: UnboundedSender<(FeedId, FeedEvent)>,
+        runtime: &Handle,
+    ) -> Feed {
+        let (requests, received) = unbounded_channel();
+        let ledger = Arc::new(Ledger::new(options.window_bytes));
+        let for_task = ledger.clone();
+        let task = runtime.spawn(async move {
+            let error = match Producer::open(&connect, &options).await {
+                Ok(producer) => {
+                    let has_collections = producer.has_collections;
+                    let opened = FeedEvent::Opened { has_collections };
+                    if events.send((id, opened)).is_err() {
+                        return;
+                    }
+                    let silence_max =
+                        producer.has_noops.then(|| options.noop_interval * 2 + NOOP_GRACE);
+                    let waiting_max = match producer.has_window {
+                        true => u64::from(options.window_bytes) + FRAME_BYTES_MAX as u64,
+                        false => u64::from(options.window_bytes),
+                    };
+                    let Parts { stream, peer, reader, .. } = producer.connection.into_parts();
+                    let task = Task {
+                        id,
+                        stream,
+                        reader,
+                        out: Vec::new(),
+                        sent_bytes: 0,
+                        is_flushed: true,
+                        has_window: producer.has_window,
+                        waiting_max,
+                        ledger: for_task,
+                        requests: received,
+                        events: events.clone(),
+                    };
+                    let reason = task.run(silence_max).await;
+                    ClientError::Closed { at: Site { peer, operation: "changes" }, reason }
+                }
+                Err(error) => error,
+            };
+            // Without a receiver the stream is gone, and its task with it.
+            let _ = events.send((id, FeedEvent::Closed(error)));
+        });
+        Feed { id, ledger, has_collections: None, requests, task }
+    }
+
+    /// Sends requests. A connection that has ended tells so by itself.
+    pub fn send(&self, requests: Vec<u8>) {
+        let _ = self.requests.send(requests);
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Task {
+    id: FeedId,
+    stream: Socket,
+    reader: FrameReader,
+    out: Vec<u8>,
+    /// Of `out`.
+    sent_bytes: usize,
+    /// TLS holds nothing of what was sent.
+    is_flushed: bool,
+    has_window: bool,
+    waiting_max: u64,
+    ledger: Arc<Ledger>,
+    requests: UnboundedReceiver<Vec<u8>>,
+    events: UnboundedSender<(FeedId, FeedEvent)>,
+}
+
+type Ended = Arc<str>;
+
+impl Task {
+    /// Runs until the connection ends; returns why.
+    async fn run(mut self, silence_max: Option<Duration>) -> Ended {
+        let mut heard = Instant::now();
+        loop {
+            let outcome = self.turn(&mut heard);
+            let is_drained = match outcome {
+                Ok(is_drained) => is_drained,
+                Err(reason) => return reason,
+            };
+            let is_paused = self.is_paused();
+            if !is_drained && !is_paused {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            // A task that does not read cannot hear.
+            let silence_max = silence_max.filter(|_| !is_paused);
+            let deadline = heard + silence_max.unwrap_or(Duration::from_secs(3600));
+            let has_unsent = self.sent_bytes < self.out.len() || !self.is_flushed;
+            let interest = match (is_paused, has_unsent) {
+                (false, false) => Some(Interest::READABLE),
+                (false, true) => Some(Interest::READABLE | Interest::WRITABLE),
+                (true, true) => Some(Interest::WRITABLE),
+                (true, false) => None,
+            };
+            let stream = &self.stream;
+            let ready = async move {
+                match interest {
+                    Some(interest) => stream.ready(interest).await.map(drop),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                outcome = ready => if let Err(error) = outcome {
+                    return format!("waiting failed: {error}").into();
+                },
+                requests = self.requests.recv() => match requests {
+                    Some(requests) => self.out.extend_from_slice(&requests),
+                    None => return "the stream is gone".into(),
+                },
+                () = self.ledger.portion_taken() => {}
+                () = tokio::time::sleep_until(deadline) => {
+                    if let Some(silence) = silence_max {
+                        return format!("the server was silent for {silence:?}").into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what can be done without waiting; true when nothing more was there to read.
+    fn turn(&mut self, heard: &mut Instant) -> Result<bool, Ended> {
+        let mut batch = Batch::default();
+        let read = self.read(&mut batch, heard);
+        if !batch.frames.is_empty() {
+            self.ledger.receive(batch.bytes);
+            let frames = FeedEvent::Frames(batch.finish());
+            if self.events.send((self.id, frames)).is_err() {
+                return Err("the stream is gone".into());
+            }
+        }
+        let is_drained = read?;
+        while self.has_window
+            && let Some(bytes) = self.ledger.to_acknowledge()
+        {
+            let extras = bytes.to_be_bytes();
+            let parts = RequestParts::new(Opcode::DcpBufferAcknowledgement);
+            encode_request(&mut self.out, &RequestParts { extras: &extras, ..parts });
+        }
+        self.write()?;
+        Ok(is_drained)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.ledger.waiting() > self.waiting_max
+    }
+
+    /// Reads frames until a batch is full; true when nothing more is there.
+    fn read(&mut self, batch: &mut Batch, heard: &mut Instant) -> Result<bool, Ended> {
+        // The first bytes may have come behind the answers of the handshake.
+        self.split(batch)?;
+        while batch.bytes < BATCH_BYTES {
+            if self.ledger.waiting() + batch.bytes > self.waiting_max {
+                return Ok(true);
+            }
+            match self.stream.try_read(self.reader.spare()) {
+                Ok(0) => return Err("the server closed the connection".into()),
+                Ok(bytes) => self.reader.commit(bytes),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(format!("reading failed: {error}").into()),
+            }
+            *heard = Instant::now();
+            self.split(batch)?;
+        }
+        Ok(false)
+    }
+
+    /// Takes whole frames out of what was received.
+    fn split(&mut self, batch: &mut Batch) -> Result<(), Ended> {
+        while self.reader.advance().map_err(|error| error.to_string())? {
+            let Some(header) = self.reader.header().copied() else { return Ok(()) };
+            match header.magic {
+                // News that other connections bring too.
+                Magic::ServerRequest => {}
+                Magic::ServerResponse => return Err("a frame that only clients send".into()),
+                magic if magic.is_request() && header.opcode == Opcode::DcpNoop as u8 => {
+                    let opcode = Opcode::DcpNoop as u8;
+                    let answer = ResponseParts::new(opcode, Status::Success, header.opaque);
+                    write_response(&mut self.out, &answer);
+                }
+                _ => batch.push(header, &mut self.reader),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Ended> {
+        let failed = |error: std::io::Error| -> Ended { format!("writing failed: {error}").into() };
+        while self.sent_bytes < self.out.len() {
+            match self.stream.try_write(&[IoSlice::new(&self.out[self.sent_bytes..])]) {
+                Ok(0) => return Err("writing failed: nothing was taken".into()),
+                Ok(bytes) => self.sent_bytes += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.out.clear();
+        self.sent_bytes = 0;
+        self.is_flushed = self.stream.try_flush().map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// Frames on their way to the stream.
+#[derive(Default)]
+struct Batch {
+    /// Bodies of small frames, one behind the other.
+    block: Vec<u8>,
+    frames: Vec<(Header, Body)>,
+    /// What a window counts for them.
+    bytes: u64,
+}
+
+enum Body {
+    /// In the block, up to this offset.
+    Small(usize),
+    Large(Bytes),
+}
+
+impl Batch {
+    fn push(&mut self, mut header: Header, reader: &mut FrameReader) {
+        // Nothing was asked for that framing extras could tell.
+        header.body_bytes -= u32::from(header.framing_bytes);
+        header.framing_bytes = 0;
+        self.bytes += window_bytes(&header);
+        let body = match (header.body_bytes as usize) < LARGE_FRAME_BYTES_MIN {
+            true => {
+                if let Some(Frame { extras, key, value, .. }) = reader.frame() {
+                    for part in [extras, key, value] {
+                        self.block.extend_from_slice(part);
+                    }
+                }
+                Body::Small(self.block.len())
+            }
+            false => Body::Large(reader.take_body().map(|(_, body)| body).unwrap_or_default()),
+        };
+        self.frames.push((header, body));
+    }
+
+    fn finish(self) -> Vec<(Header, Bytes)> {
+        let block = Bytes::from(self.block);
+        let mut begin = 0;
+        let frames = self.frames.into_iter().map(|(header, body)| match body {
+            Body::Large(body) => (header, body),
+            Body::Small(end) => {
+                let body = block.slice(begin..end);
+                begin = end;
+                (header, body)
+            }
+        });
+        frames.collect()
+    }
+}
+
+/// Bytes that a window counts for a frame: those of messages, none for answers.
+pub(super) fn window_bytes(header: &Header) -> u64 {
+    match header.magic.is_request() {
+        true => header.frame_bytes() as u64,
+        false => 0,
+    }
+}

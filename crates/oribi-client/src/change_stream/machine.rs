@@ -1,0 +1,323 @@
+//! The state of a change stream without I/O: frames of servers in, events and requests out.
+//!
+//! Each vbucket is idle, has asked something, streams or is finished. An idle one that starts now,
+//! or ends now, first asks for its history and its last seqno. Then it asks for its stream. A
+//! refusal with a rollback is an event, and the request is repeated from the earlier place.
+//!
+//! A request's opaque names its vbucket and counts up, so what belongs to an earlier request, or to
+//! a connection that the vbucket has left, is recognised and ignored.
+//!
+//! Invariants: a vbucket's position covers exactly the changes that were taken out as events, so a
+//! stream that begins there repeats and omits none; frames of a vbucket are taken in their order.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use oribi_protocol::change_token::{ChangeToken, Position, Rest};
+use oribi_protocol::dcp::message::{self, Message, MessageError};
+use oribi_protocol::frame::{Frame, Header};
+use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno, Vbid};
+
+use super::cursor::Cursor;
+use super::event::{ChangeEvent, Rollback};
+use super::names::Names;
+use crate::collection::CollectionsManifest;
+use crate::error::{Malformed, Refused};
+
+mod answers;
+mod requests;
+mod translation;
+
+/// Number of a connection.
+pub(super) type FeedId = u64;
+
+/// Which documents are wanted, by id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    All,
+    Scope(ScopeId),
+    Collections(Vec<CollectionId>),
+}
+
+/// What is to be done after a frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    /// Nothing else.
+    GoOn,
+    /// The vbucket is idle: try again in a moment.
+    Later(Vbid),
+    /// The vbucket is idle, and perhaps on another node: what the refusal carried.
+    Moved(Vbid, Bytes),
+    /// The vbucket is idle, and a collection of the filter may be gone.
+    CheckFilter(Vbid),
+    /// The vbucket streams from now on.
+    Streaming(Vbid),
+    /// The stream cannot go on.
+    Fail(Refused),
+}
+
+/// What a vbucket waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle,
+    Asked { request: RequestId, question: Question },
+    Streaming(RequestId),
+    Finished,
+}
+
+/// A request, on its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct RequestId {
+    feed: FeedId,
+    opaque: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Question {
+    History,
+    LastSeqno,
+    Stream,
+}
+
+#[derive(Debug)]
+struct Vbucket {
+    /// None while a stream that starts now does not know where that is.
+    cursor: Option<Cursor>,
+    /// Where a stream ends that ends now, once it is known.
+    end: Option<Seqno>,
+    phase: Phase,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Machine {
+    vbuckets: Vec<Vbucket>,
+    wanted: Wanted,
+    until_now: bool,
+    names: Names,
+    manifest_uid: ManifestUid,
+    /// Upper half of the next opaque.
+    generation: u16,
+    unfinished: usize,
+    events: VecDeque<ChangeEvent>,
+}
+
+impl Machine {
+    /// A stream of `vbuckets` vbuckets from a token on.
+    pub fn new(
+        vbuckets: u16,
+        from: &ChangeToken,
+        wanted: Wanted,
+        until_now: bool,
+        names: Names,
+    ) -> Machine {
+        let cursor = |vbid| match (from.position(vbid), from.rest) {
+            (Some(position), _) => Some(Cursor::new(*position)),
+            (None, Rest::Beginning) => Some(Cursor::new(Position::beginning(vbid))),
+            (None, Rest::Now) => None,
+        };
+        let idle = |vbid| Vbucket { cursor: cursor(vbid), end: None, phase: Phase::Idle };
+        Machine {
+            vbuckets: (0..vbuckets).map(|vbid| idle(Vbid(vbid))).collect(),
+            wanted,
+            until_now,
+            names,
+            manifest_uid: from.manifest_uid,
+            generation: 0,
+            unfinished: usize::from(vbuckets),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<ChangeEvent> {
+        self.events.pop_front()
+    }
+
+    /// Adds an event that no frame brought.
+    pub fn tell(&mut self, event: ChangeEvent) {
+        self.events.push_back(event);
+    }
+
+    /// True when nothing can come any more.
+    pub fn is_finished(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// True when the vbucket is finished.
+    pub fn has_finished(&self, vbid: Vbid) -> bool {
+        self.vbuckets.get(usize::from(vbid.0)).is_none_or(|v| v.phase == Phase::Finished)
+    }
+
+    /// Where the stream is.
+    pub fn token(&self) -> ChangeToken {
+        // Only a stream that starts now has vbuckets without a position.
+        let is_now = self.vbuckets.iter().any(|vbucket| vbucket.cursor.is_none());
+        let mut token = ChangeToken::new(if is_now { Rest::Now } else { Rest::Beginning });
+        token.manifest_uid = self.manifest_uid;
+        for cursor in self.vbuckets.iter().filter_map(|vbucket| vbucket.cursor.as_ref()) {
+            token.set(cursor.position());
+        }
+        token
+    }
+
+    /// True when a vbucket uses the connection.
+    pub fn uses(&self, feed: FeedId) -> bool {
+        self.vbuckets.iter().any(|vbucket| vbucket.feed() == Some(feed))
+    }
+
+    /// A connection ended; returns its vbuckets, which are idle now.
+    pub fn lose(&mut self, feed: FeedId) -> Vec<Vbid> {
+        let lost = (0..).map(Vbid).zip(&mut self.vbuckets);
+        let lost = lost.filter(|(_, vbucket)| vbucket.feed() == Some(feed));
+        lost.map(|(vbid, vbucket)| {
+            vbucket.rest();
+            vbid
+        })
+        .collect()
+    }
+
+    /// Takes a manifest: collections that are gone are no longer asked for.
+    pub fn check_filter(&mut self, manifest: &CollectionsManifest) {
+        self.names.learn(manifest);
+        let is_gone = match &mut self.wanted {
+            Wanted::All => false,
+            Wanted::Scope(id) => !manifest.scopes.iter().any(|scope| scope.id == *id),
+            Wanted::Collections(ids) => {
+                let collections = || manifest.scopes.iter().flat_map(|scope| &scope.collections);
+                ids.retain(|id| collections().any(|collection| collection.id == *id));
+                ids.is_empty()
+            }
+        };
+        if is_gone {
+            let idle = self.vbuckets.iter_mut().filter(|vbucket| vbucket.phase == Phase::Idle);
+            let finished = idle.map(|vbucket| vbucket.phase = Phase::Finished).count();
+            self.unfinished -= finished;
+        }
+    }
+
+    /// Takes a frame of a connection; `body` is everything behind its header. Requests are appended
+    /// to `out`.
+    ///
+    /// # Errors
+    /// When the server breaks the protocol: nothing more of this connection can be trusted.
+    pub fn take(
+        &mut self,
+        feed: FeedId,
+        header: &Header,
+        body: &Bytes,
+        has_collections: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed> {
+        let frame = Frame::from_body(*header, body)
+            .ok_or_else(|| Malformed::new("a frame that is cut off"))?;
+        if !header.magic.is_request() {
+            return self.take_answer(feed, &frame, body, has_collections, out);
+        }
+        let (stream, message) = match message::decode(&frame) {
+            Ok(decoded) => decoded,
+            // One that the protocol gets later; nothing was asked for that would need it.
+            Err(MessageError::NotDcp) => return Ok(Then::GoOn),
+            Err(MessageError::Malformed) => return Err(Malformed::new("a malformed message")),
+        };
+        let request = RequestId { feed, opaque: stream.opaque };
+        let Some(vbucket) = self.vbuckets.get_mut(usize::from(stream.vbid.0)) else {
+            return Err(Malformed::new("a message of a vbucket that the bucket does not have"));
+        };
+        if vbucket.phase != Phase::Streaming(request) {
+            // Left over from a stream that was given up; but none is before its answer.
+            return match vbucket.phase {
+                Phase::Asked { request: asked, .. } if asked == request => {
+                    Err(Malformed::new("a message before the stream was accepted"))
+                }
+                _ => Ok(Then::GoOn),
+            };
+        }
+        self.take_message(stream.vbid, &message, body, has_collections)
+    }
+
+    fn take_message(
+        &mut self,
+        vbid: Vbid,
+        message: &Message<'_>,
+        body: &Bytes,
+        has_collections: bool,
+    ) -> Result<Then, Malformed> {
+        if let Message::StreamEnd(reason) = message {
+            return Ok(self.end_stream(vbid, *reason));
+        }
+        let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
+        let Some(cursor) = &mut vbucket.cursor else {
+            return Err(Malformed::new("a message of a stream without a start"));
+        };
+        let seqno = match message {
+            Message::SnapshotMarker(marker) => {
+                cursor.announce(marker.start, marker.end)?;
+                return Ok(Then::GoOn);
+            }
+            Message::SeqnoAdvanced(seqno) => {
+                let was_at_end = cursor.position().is_at_snapshot_end();
+                let before = cursor.position().seqno;
+                let position = cursor.advance_to(*seqno)?;
+                let is_news = !(was_at_end && before == *seqno);
+                if position.is_at_snapshot_end() && is_news {
+                    self.events.push_back(ChangeEvent::SnapshotEnd(position));
+                }
+                return Ok(Then::GoOn);
+            }
+            Message::Mutation(document) => document.extras.by_seqno,
+            Message::Deletion(document) | Message::Expiration(document) => document.extras.by_seqno,
+            Message::SystemEvent(event) => event.by_seqno,
+            Message::StreamEnd(_) | Message::Noop => return Ok(Then::GoOn),
+        };
+        let mut moved = *cursor;
+        let position = moved.advance(seqno)?;
+        let event = self.translate(position, message, body, has_collections)?;
+        self.vbuckets[usize::from(vbid.0)].cursor = Some(moved);
+        self.events.push_back(event);
+        if position.is_at_snapshot_end() {
+            self.events.push_back(ChangeEvent::SnapshotEnd(position));
+        }
+        Ok(Then::GoOn)
+    }
+
+    fn finish(&mut self, vbid: Vbid) {
+        let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
+        if vbucket.phase != Phase::Finished {
+            vbucket.phase = Phase::Finished;
+            self.unfinished -= 1;
+        }
+    }
+
+    fn roll_back(&mut self, vbid: Vbid, to: Seqno) -> Result<(), Malformed> {
+        let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
+        let Some(cursor) = &mut vbucket.cursor else {
+            return Err(Malformed::new("a rollback of a stream without a start"));
+        };
+        let from = cursor.position().seqno;
+        let to = cursor.roll_back(to)?;
+        // The end was one of the history that is lost.
+        vbucket.end = None;
+        self.events.push_back(ChangeEvent::Rollback(Rollback { from, to }));
+        Ok(())
+    }
+}
+
+impl Vbucket {
+    fn feed(&self) -> Option<FeedId> {
+        match self.phase {
+            Phase::Asked { request, .. } | Phase::Streaming(request) => Some(request.feed),
+            Phase::Idle | Phase::Finished => None,
+        }
+    }
+
+    /// Gives its request up.
+    fn rest(&mut self) {
+        self.phase = Phase::Idle;
+        // The next history may be shorter than this end.
+        self.end = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

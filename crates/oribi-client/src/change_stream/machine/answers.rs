@@ -1,0 +1,117 @@
+//! Answers to the requests of a stream, and its end.
+
+use bytes::Bytes;
+use oribi_protocol::dcp::end_reason::EndReason;
+use oribi_protocol::dcp::stream_request::{FailoverLog, decode_rollback};
+use oribi_protocol::frame::Frame;
+use oribi_protocol::status::Status;
+use oribi_types::{VbUuid, Vbid};
+
+use super::super::cursor::Cursor;
+use super::{FeedId, Machine, Phase, Position, Question, RequestId, Then};
+use crate::error::{Malformed, Refused};
+use crate::persistence::ObservedSeqno;
+
+impl Machine {
+    pub(super) fn take_answer(
+        &mut self,
+        feed: FeedId,
+        frame: &Frame<'_>,
+        body: &Bytes,
+        has_collections: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed> {
+        let request = RequestId { feed, opaque: frame.header.opaque };
+        let vbid = Vbid(request.opaque as u16);
+        let phase = self.vbuckets.get(usize::from(vbid.0)).map(|vbucket| vbucket.phase);
+        let question = match phase {
+            Some(Phase::Asked { request: asked, question }) if asked == request => question,
+            // Of a request that was given up, or of an acknowledgement that went wrong.
+            _ => return Ok(Then::GoOn),
+        };
+        if frame.header.opcode != question.opcode() as u8 {
+            return Err(Malformed::new("an answer with another opcode than its request"));
+        }
+        let status = frame.header.vbucket_or_status;
+        if status != Status::Success.code() {
+            return self.take_refusal(vbid, question, frame, body, (feed, has_collections), out);
+        }
+        match question {
+            Question::History => {
+                let vb_uuid = newest_history(frame.value)?;
+                self.ask_for_last_seqno(feed, vbid, vb_uuid, out);
+            }
+            Question::LastSeqno => {
+                let observed = ObservedSeqno::decode_present(body.slice_ref(frame.value), vbid)?;
+                let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
+                let now = Position::at(vbid, observed.vb_uuid, observed.current);
+                let cursor = *vbucket.cursor.get_or_insert(Cursor::new(now));
+                vbucket.end = self.until_now.then_some(observed.current);
+                self.ask_for_stream(feed, cursor, has_collections, out);
+            }
+            Question::Stream => {
+                let vb_uuid = newest_history(frame.value)?;
+                let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
+                vbucket.phase = Phase::Streaming(request);
+                if let Some(cursor) = &mut vbucket.cursor {
+                    cursor.accept(vb_uuid);
+                }
+                return Ok(Then::Streaming(vbid));
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    fn take_refusal(
+        &mut self,
+        vbid: Vbid,
+        question: Question,
+        frame: &Frame<'_>,
+        body: &Bytes,
+        (feed, has_collections): (FeedId, bool),
+        out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed> {
+        let code = frame.header.vbucket_or_status;
+        if question == Question::Stream && code == Status::Rollback.code() {
+            let to = decode_rollback(frame.value)
+                .ok_or_else(|| Malformed::new("a rollback without a seqno"))?;
+            self.roll_back(vbid, to)?;
+            self.vbuckets[usize::from(vbid.0)].phase = Phase::Idle;
+            self.begin(feed, vbid, has_collections, out);
+            return Ok(Then::GoOn);
+        }
+        self.vbuckets[usize::from(vbid.0)].rest();
+        Ok(match Status::from_u16(code) {
+            Some(Status::NotMyVbucket) => Then::Moved(vbid, body.slice_ref(frame.value)),
+            // The history has ended between two questions, or a stream is not quite gone yet.
+            Some(Status::KeyEnoent | Status::KeyEexists) => Then::Later(vbid),
+            Some(Status::UnknownCollection | Status::UnknownScope) => Then::CheckFilter(vbid),
+            _ => match Refused::from_status(code) {
+                Err(refused) if !refused.is_transient() => Then::Fail(refused),
+                _ => Then::Later(vbid),
+            },
+        })
+    }
+
+    pub(super) fn end_stream(&mut self, vbid: Vbid, reason: EndReason) -> Then {
+        match reason {
+            // An endless stream ends so when there is nothing left that it could show.
+            EndReason::Ok | EndReason::FilterEmpty => {
+                self.finish(vbid);
+                return Then::GoOn;
+            }
+            _ => self.vbuckets[usize::from(vbid.0)].rest(),
+        }
+        match reason {
+            EndReason::LostPrivileges => Then::Fail(Refused::AccessDenied),
+            EndReason::StateChanged => Then::Moved(vbid, Bytes::new()),
+            _ => Then::Later(vbid),
+        }
+    }
+}
+
+fn newest_history(value: &[u8]) -> Result<VbUuid, Malformed> {
+    let log = FailoverLog::decode(value);
+    let newest = log.and_then(|log| log.entries().next()).map(|(vb_uuid, _)| vb_uuid);
+    newest.ok_or_else(|| Malformed::new("a vbucket without a history"))
+}

@@ -1,0 +1,107 @@
+//! Requests of a stream: what an idle vbucket has to ask next.
+
+use oribi_protocol::dcp::stream_request::{Filter, StreamFlags, StreamRequestExtras, StreamValue};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, encode_request};
+use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
+
+use super::super::cursor::Cursor;
+use super::{FeedId, Machine, Phase, Question, RequestId, Wanted};
+
+/// The end of a stream that has none.
+const ENDLESS: Seqno = Seqno(u64::MAX);
+
+impl Machine {
+    /// Begins to stream an idle vbucket over a connection; requests are appended to `out`.
+    pub fn begin(&mut self, feed: FeedId, vbid: Vbid, has_collections: bool, out: &mut Vec<u8>) {
+        let Some(vbucket) = self.vbuckets.get(usize::from(vbid.0)) else { return };
+        if vbucket.phase != Phase::Idle {
+            return;
+        }
+        let has_end = !self.until_now || vbucket.end.is_some();
+        match vbucket.cursor {
+            Some(cursor) if has_end => self.ask_for_stream(feed, cursor, has_collections, out),
+            _ => self.ask(feed, vbid, Question::History, out, |_| ()),
+        }
+    }
+
+    /// Asks how far a history is.
+    pub(super) fn ask_for_last_seqno(
+        &mut self,
+        feed: FeedId,
+        vbid: Vbid,
+        vb_uuid: VbUuid,
+        out: &mut Vec<u8>,
+    ) {
+        let value = vb_uuid.0.to_be_bytes();
+        self.ask(feed, vbid, Question::LastSeqno, out, |parts| parts.value = &value);
+    }
+
+    /// Asks for the stream, unless its end is reached.
+    pub(super) fn ask_for_stream(
+        &mut self,
+        feed: FeedId,
+        cursor: Cursor,
+        has_collections: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let position = cursor.position();
+        let vbid = position.vbid;
+        let end = self.vbuckets[usize::from(vbid.0)].end;
+        if end.is_some_and(|end| position.seqno >= end) {
+            return self.finish(vbid);
+        }
+        let extras = StreamRequestExtras {
+            flags: StreamFlags::ACTIVE_ONLY,
+            start: position.seqno,
+            end: end.unwrap_or(ENDLESS),
+            vb_uuid: position.vb_uuid,
+            snapshot_start: position.snapshot.0,
+            snapshot_end: position.snapshot.1,
+        };
+        let mut json = String::new();
+        if has_collections {
+            let filter = match &self.wanted {
+                Wanted::All => Filter::All,
+                Wanted::Scope(id) => Filter::Scope(*id),
+                Wanted::Collections(ids) => Filter::Collections(ids),
+            };
+            let manifest_uid = Some(self.manifest_uid).filter(|uid| *uid != ManifestUid(0));
+            // Servers take the version of the manifest beside a filter only.
+            if filter != Filter::All {
+                StreamValue { filter, manifest_uid, ..StreamValue::default() }.write(&mut json);
+            }
+        }
+        let extras = extras.encode();
+        self.ask(feed, vbid, Question::Stream, out, |parts| {
+            (parts.extras, parts.value) = (&extras, json.as_bytes());
+        });
+    }
+
+    fn ask<'a>(
+        &mut self,
+        feed: FeedId,
+        vbid: Vbid,
+        question: Question,
+        out: &mut Vec<u8>,
+        fill: impl FnOnce(&mut RequestParts<'a>),
+    ) {
+        self.generation = self.generation.wrapping_add(1);
+        let opaque = u32::from(self.generation) << 16 | u32::from(vbid.0);
+        let mut parts = RequestParts { opaque, vbid, ..RequestParts::new(question.opcode()) };
+        fill(&mut parts);
+        encode_request(out, &parts);
+        let request = RequestId { feed, opaque };
+        self.vbuckets[usize::from(vbid.0)].phase = Phase::Asked { request, question };
+    }
+}
+
+impl Question {
+    pub(super) fn opcode(self) -> Opcode {
+        match self {
+            Question::History => Opcode::DcpGetFailoverLog,
+            Question::LastSeqno => Opcode::ObserveSeqno,
+            Question::Stream => Opcode::DcpStreamReq,
+        }
+    }
+}

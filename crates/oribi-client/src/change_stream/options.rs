@@ -1,0 +1,133 @@
+//! What a change stream shows, and how.
+
+use std::time::Duration;
+
+use oribi_protocol::change_token::{ChangeToken, Rest};
+
+/// Bytes that a node may send ahead of the application.
+const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+
+/// Longest silence of a node that is asked to show that it lives.
+const NOOP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Which changes a stream shows, from where on, and with what.
+///
+/// ```
+/// use oribi_client::ChangeStreamOptions;
+///
+/// let options = ChangeStreamOptions::new().collection("shop.orders").from_now().values(true);
+/// assert_eq!(options.collections, ["shop.orders"]);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ChangeStreamOptions {
+    /// Paths of the collections to show; empty for all.
+    pub collections: Vec<String>,
+    /// Name of a scope to show, with collections that are created later. Not beside `collections`.
+    pub scope: Option<String>,
+    /// Where to begin.
+    pub from: ChangeToken,
+    /// Ends the stream behind what was the last change of each vbucket when it began.
+    pub until_now: bool,
+    /// Brings values.
+    pub values: bool,
+    /// Brings extended attributes.
+    pub attributes: bool,
+    /// Bytes that each node may send before the application has taken them; at least one document
+    /// more than that is in memory.
+    pub window_bytes: u32,
+    /// How often a node shows that it lives; one that is silent for more than twice as long is
+    /// connected to again.
+    pub noop_interval: Duration,
+    /// What the server's statistics call the stream. A random part is added.
+    pub name: String,
+}
+
+impl ChangeStreamOptions {
+    /// All changes of all collections from the beginning on, with values and without attributes.
+    pub fn new() -> ChangeStreamOptions {
+        ChangeStreamOptions {
+            collections: Vec::new(),
+            scope: None,
+            from: ChangeToken::new(Rest::Beginning),
+            until_now: false,
+            values: true,
+            attributes: false,
+            window_bytes: WINDOW_BYTES,
+            noop_interval: NOOP_INTERVAL,
+            name: "oribi-client".to_owned(),
+        }
+    }
+
+    /// Adds a collection, as `scope.collection`, or `collection` for one in the default scope.
+    pub fn collection(mut self, path: impl Into<String>) -> ChangeStreamOptions {
+        self.collections.push(path.into());
+        self
+    }
+
+    /// Shows the collections of a scope.
+    pub fn scope(mut self, name: impl Into<String>) -> ChangeStreamOptions {
+        self.scope = Some(name.into());
+        self
+    }
+
+    /// Begins with the oldest document: the present state first, then changes.
+    pub fn from_beginning(mut self) -> ChangeStreamOptions {
+        self.from = ChangeToken::new(Rest::Beginning);
+        self
+    }
+
+    /// Begins with the next change.
+    pub fn from_now(mut self) -> ChangeStreamOptions {
+        self.from = ChangeToken::new(Rest::Now);
+        self
+    }
+
+    /// Goes on where [`crate::ChangeStream::token`] was taken.
+    pub fn resume(mut self, token: ChangeToken) -> ChangeStreamOptions {
+        self.from = token;
+        self
+    }
+
+    /// Ends behind the present last changes, or does not.
+    pub fn until_now(mut self, is_wanted: bool) -> ChangeStreamOptions {
+        self.until_now = is_wanted;
+        self
+    }
+
+    /// Brings values, or only that documents changed.
+    pub fn values(mut self, are_wanted: bool) -> ChangeStreamOptions {
+        self.values = are_wanted;
+        self
+    }
+
+    /// Brings extended attributes, or does not.
+    pub fn attributes(mut self, are_wanted: bool) -> ChangeStreamOptions {
+        self.attributes = are_wanted;
+        self
+    }
+
+    /// Sets how much each node may send ahead.
+    pub fn window_bytes(mut self, bytes: u32) -> ChangeStreamOptions {
+        self.window_bytes = bytes;
+        self
+    }
+
+    /// Sets how often a node shows that it lives; whole seconds, at least one.
+    pub fn noop_interval(mut self, interval: Duration) -> ChangeStreamOptions {
+        self.noop_interval = interval;
+        self
+    }
+
+    /// Sets what the server's statistics call the stream.
+    pub fn name(mut self, name: impl Into<String>) -> ChangeStreamOptions {
+        self.name = name.into();
+        self
+    }
+}
+
+impl Default for ChangeStreamOptions {
+    fn default() -> ChangeStreamOptions {
+        ChangeStreamOptions::new()
+    }
+}

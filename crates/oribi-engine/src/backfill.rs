@@ -1,0 +1,285 @@
+//! Backfill: what streams read that has left memory, or was never in it.
+//!
+//! Owns: the queue of streams that wait, and one step of serving them. All streams that wait for
+//! one vbucket share one scan of the store ([`scan`]): it copies each record once, into chunks that
+//! every stream gets by reference ([`chunk`]), into an inbox with a bound ([`inbox`]). A scan shows
+//! the vbucket at one moment, so what it shows is one snapshot. It waits for a slow stream as long
+//! as that one makes progress. A stream that stands still is left behind: it loses what it has not
+//! read yet, and asks again from where it stopped when its reader comes back. So a reader that
+//! stands still holds no memory, no scan and no other reader.
+//!
+//! Errors of the store: the streams of the scan ask again, and a stream that has failed
+//! [`FAILURES_MAX`] times in a row ends. Above the backfill threshold of memory no scan begins.
+//! Called by change streams; driven by threads of the bucket, and by tests. Several threads may
+//! drive it: each serves another vbucket.
+
+mod chunk;
+mod inbox;
+mod scan;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+
+use oribi_storage::StoreError;
+use oribi_types::{Seqno, Vbid};
+use parking_lot::Mutex;
+
+use crate::checkpoint::StreamWaker;
+use crate::core::Core;
+use crate::failure::StoreOperation;
+use crate::flusher::Flusher;
+use crate::memory::Memory;
+use crate::tasks::{StepClock, Task};
+
+pub(crate) use chunk::Chunk;
+pub(crate) use inbox::{Inbox, Snapshot, Taken, Wanted};
+
+/// Failed scans in a row after which a stream ends.
+pub(crate) const FAILURES_MAX: u32 = 5;
+/// Bytes of records in one chunk, a single larger record aside.
+const CHUNK_BYTES: u64 = 64 << 10;
+/// Chunks that an inbox takes.
+const INBOX_CHUNKS: u64 = 8;
+/// Bytes in all inboxes of a bucket, at most; small quotas allow a part of it.
+const INBOXES_BYTES_MAX: u64 = 64 << 20;
+const INBOXES_PART: u64 = 32;
+
+/// Why a scan does not go on at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackfillPause {
+    /// Pauses in a row in which no stream took anything.
+    pub idle: u32,
+    /// Other streams wait to be served.
+    pub others_wait: bool,
+}
+
+/// Waits a little; false: the streams that hold up the scan are left behind.
+pub type BackfillPace<'a> = &'a dyn Fn(BackfillPause) -> bool;
+
+/// What one step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BackfillReport {
+    /// Streams that were served.
+    pub streams: usize,
+    /// Streams that still wait.
+    pub waiting: usize,
+    /// Nothing can be served for now: memory is short, or the vbucket's last commit is in doubt.
+    pub is_blocked: bool,
+}
+
+/// Figures of all backfills of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BackfillStats {
+    /// Streams that wait for a scan.
+    pub waiting: u64,
+    /// Scans under way.
+    pub running: u64,
+    /// Scans since the bucket was opened.
+    pub scans: u64,
+    /// Streams that they served; more than scans where streams shared one.
+    pub streams: u64,
+    /// Records that were copied, once for all streams of a scan.
+    pub records: u64,
+    /// Times that a stream was left behind because it stood still.
+    pub left_behind: u64,
+    /// Scans that the store failed.
+    pub failures: u64,
+    /// Bytes of records that streams have not read yet.
+    pub held_bytes: u64,
+}
+
+/// Sizes that follow from the quota.
+#[derive(Clone, Copy)]
+struct Bounds {
+    chunk_bytes: u64,
+    inbox_bytes: u64,
+    inboxes_bytes: u64,
+}
+
+impl Bounds {
+    fn of(memory: &Memory) -> Bounds {
+        let inboxes_bytes = (memory.quota_bytes() / INBOXES_PART).min(INBOXES_BYTES_MAX);
+        let chunk_bytes = (inboxes_bytes / (2 * INBOX_CHUNKS)).clamp(1, CHUNK_BYTES);
+        Bounds { chunk_bytes, inbox_bytes: chunk_bytes * INBOX_CHUNKS, inboxes_bytes }
+    }
+}
+
+/// A stream that waits for a scan.
+struct Job {
+    vbid: Vbid,
+    incarnation: u64,
+    start: Seqno,
+    inbox: Arc<Inbox>,
+}
+
+#[derive(Default)]
+struct Counts {
+    running: AtomicU64,
+    scans: AtomicU64,
+    streams: AtomicU64,
+    records: AtomicU64,
+    left_behind: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// The backfills of one bucket.
+#[derive(Default)]
+pub(crate) struct Backfiller {
+    waiting: Mutex<VecDeque<Job>>,
+    /// Inboxes whose scan is over, and which may not be read to their end.
+    unread: Mutex<Vec<Weak<Inbox>>>,
+    /// Bytes in all inboxes; a chunk counts in each.
+    in_inboxes: Arc<AtomicU64>,
+    threads: Mutex<Vec<Thread>>,
+    counts: Counts,
+}
+
+impl Backfiller {
+    /// From now on `thread` is woken when a stream waits.
+    pub(crate) fn attach(&self, thread: Thread) {
+        self.threads.lock().push(thread);
+    }
+
+    /// Queues a stream that wants what the vbucket has behind `start`.
+    pub(crate) fn ask(
+        &self,
+        (vbid, incarnation): (Vbid, u64),
+        start: Seqno,
+        wanted: Wanted,
+        waker: StreamWaker,
+    ) -> Arc<Inbox> {
+        let inbox = Arc::new(Inbox::new(wanted, waker, Arc::clone(&self.in_inboxes)));
+        let job = Job { vbid, incarnation, start, inbox: Arc::clone(&inbox) };
+        self.waiting.lock().push_back(job);
+        self.threads.lock().iter().for_each(Thread::unpark);
+        inbox
+    }
+
+    /// True when no stream waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.lock().is_empty()
+    }
+
+    /// Figures at this moment.
+    pub(crate) fn stats(&self, memory: &Memory) -> BackfillStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BackfillStats {
+            waiting: self.waiting.lock().len() as u64,
+            running: count(&self.counts.running),
+            scans: count(&self.counts.scans),
+            streams: count(&self.counts.streams),
+            records: count(&self.counts.records),
+            left_behind: count(&self.counts.left_behind),
+            failures: count(&self.counts.failures),
+            held_bytes: memory.backfill_bytes(),
+        }
+    }
+
+    /// Serves all streams that wait for the next vbucket. Blocks for the store, and for slow
+    /// readers as long as `pace` says.
+    ///
+    /// # Errors
+    /// The store's; the streams ask again or end.
+    pub(crate) fn step(
+        &self,
+        core: &Core,
+        flusher: &Flusher,
+        pace: BackfillPace<'_>,
+        clock: StepClock<'_>,
+    ) -> Result<BackfillReport, StoreError> {
+        let memory = core.memory();
+        let is_short = memory.used_bytes() > memory.backfill_threshold_bytes();
+        if is_short || !self.make_room(Bounds::of(memory), pace) {
+            let waiting = self.waiting.lock().len();
+            return Ok(BackfillReport { streams: 0, waiting, is_blocked: waiting > 0 });
+        }
+        let jobs = self.take_jobs();
+        let streams = jobs.len();
+        if streams == 0 {
+            return Ok(BackfillReport::default());
+        }
+        self.counts.running.fetch_add(1, Ordering::Relaxed);
+        let served =
+            core.tasks().run(Task::Backfill, clock, || self.serve(core, flusher, pace, jobs));
+        self.counts.running.fetch_sub(1, Ordering::Relaxed);
+        let is_blocked = !served?;
+        let waiting = self.waiting.lock().len();
+        Ok(BackfillReport { streams: if is_blocked { 0 } else { streams }, waiting, is_blocked })
+    }
+
+    /// False when the vbucket cannot be scanned for now; its streams wait on.
+    fn serve(
+        &self,
+        core: &Core,
+        flusher: &Flusher,
+        pace: BackfillPace<'_>,
+        jobs: Vec<Job>,
+    ) -> Result<bool, StoreError> {
+        let served = self.scan(core, flusher, pace, &jobs);
+        match &served {
+            Ok(true) => {
+                self.counts.scans.fetch_add(1, Ordering::Relaxed);
+                self.counts.streams.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+                core.store_succeeded(StoreOperation::Read);
+                let mut unread = self.unread.lock();
+                unread.retain(|inbox| inbox.upgrade().is_some_and(|inbox| inbox.holds_any()));
+                unread.extend(jobs.iter().map(|job| Arc::downgrade(&job.inbox)));
+            }
+            Ok(false) => self.waiting.lock().extend(jobs),
+            Err(error) => {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                core.store_failed(StoreOperation::Read, error);
+                jobs.iter().for_each(|job| job.inbox.fail());
+            }
+        }
+        served
+    }
+
+    /// The stream that waits longest, and all others that wait for the same vbucket.
+    fn take_jobs(&self) -> Vec<Job> {
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|job| !job.inbox.is_closed());
+        let Some(first) = waiting.pop_front() else { return Vec::new() };
+        let of_same =
+            |job: &mut Job| job.vbid == first.vbid && job.incarnation == first.incarnation;
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut others = VecDeque::with_capacity(waiting.len());
+        for mut job in waiting.drain(..) {
+            match of_same(&mut job) {
+                true => jobs.push(job),
+                false => others.push_back(job),
+            }
+        }
+        *waiting = others;
+        jobs.insert(0, first);
+        jobs
+    }
+
+    /// Waits until the inboxes have room for a scan. When no stream reads on, all lose what they
+    /// have not read. False when the driver wants to do something else first.
+    fn make_room(&self, bounds: Bounds, pace: BackfillPace<'_>) -> bool {
+        let held = || self.in_inboxes.load(Ordering::Relaxed);
+        let (mut idle, mut before) = (0, held());
+        while before >= bounds.inboxes_bytes {
+            if !pace(BackfillPause { idle, others_wait: !self.is_empty() }) {
+                self.leave_all_behind();
+                return held() < bounds.inboxes_bytes;
+            }
+            let now = held();
+            idle = if now < before { 0 } else { idle + 1 };
+            before = now;
+        }
+        true
+    }
+
+    fn leave_all_behind(&self) {
+        let unread = std::mem::take(&mut *self.unread.lock());
+        for inbox in unread.iter().filter_map(Weak::upgrade) {
+            if inbox.leave_behind() {
+                self.counts.left_behind.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

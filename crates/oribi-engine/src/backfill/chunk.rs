@@ -1,0 +1,153 @@
+//! Records that a scan has copied, or versions in memory, shared by all streams of the scan.
+//!
+//! Owns: the copy, each record once, and its place in the account of memory: a chunk is counted
+//! from its making until its last holder lets go of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_storage::Record;
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
+
+use crate::item::ItemRef;
+use crate::record;
+
+/// A record but for its key and value, which are `key_bytes` and `value_bytes` from `at` on.
+struct Head {
+    at: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+    collection: CollectionId,
+    cas: Cas,
+    seqno: Seqno,
+    rev_seqno: RevSeqno,
+    flags: u32,
+    expiry: u32,
+    datatype: Datatype,
+    deleted: bool,
+    expired: bool,
+}
+
+/// Records, as they are being copied.
+#[derive(Default)]
+pub(super) struct Records {
+    heads: Vec<Head>,
+    bytes: Vec<u8>,
+}
+
+impl Records {
+    pub(super) fn push(&mut self, record: &Record<'_>) {
+        self.heads.push(Head {
+            at: self.bytes.len(),
+            key_bytes: record.key.key.len(),
+            value_bytes: record.value.len(),
+            collection: record.key.collection,
+            cas: record.cas,
+            seqno: record.seqno,
+            rev_seqno: record.rev_seqno,
+            flags: record.flags,
+            expiry: record.expiry,
+            datatype: record.datatype,
+            deleted: record.deleted,
+            expired: record.expired,
+        });
+        self.bytes.extend_from_slice(record.key.key);
+        self.bytes.extend_from_slice(record.value);
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.bytes.len() + self.heads.len() * size_of::<Head>()) as u64
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    fn record(&self, index: usize) -> Option<Record<'_>> {
+        let head = self.heads.get(index)?;
+        let (key, rest) = self.bytes[head.at..].split_at(head.key_bytes);
+        Some(Record {
+            key: DocKey { collection: head.collection, key },
+            value: &rest[..head.value_bytes],
+            cas: head.cas,
+            seqno: head.seqno,
+            rev_seqno: head.rev_seqno,
+            flags: head.flags,
+            expiry: head.expiry,
+            datatype: head.datatype,
+            deleted: head.deleted,
+            expired: head.expired,
+        })
+    }
+}
+
+enum Content {
+    Copied(Records),
+    /// Versions that were in memory at the moment of the scan.
+    Shared(Vec<ItemRef>),
+}
+
+/// A part of a snapshot, in ascending seqno.
+pub(crate) struct Chunk {
+    content: Content,
+    bytes: u64,
+    /// Bytes of all chunks of the bucket.
+    account: Arc<AtomicU64>,
+}
+
+impl Chunk {
+    pub(super) fn of_records(mut records: Records, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+        records.bytes.shrink_to_fit();
+        let bytes = records.bytes();
+        Chunk::new(Content::Copied(records), bytes, account)
+    }
+
+    /// Counts the references only: the blocks are the hash table's, mostly.
+    pub(super) fn of_items(items: Vec<ItemRef>, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+        let bytes = size_of_val(&items[..]) as u64;
+        Chunk::new(Content::Shared(items), bytes, account)
+    }
+
+    fn new(content: Content, bytes: u64, account: &Arc<AtomicU64>) -> Arc<Chunk> {
+        account.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Chunk { content, bytes, account: Arc::clone(account) })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of records.
+    pub(crate) fn len(&self) -> usize {
+        match &self.content {
+            Content::Copied(records) => records.len(),
+            Content::Shared(items) => items.len(),
+        }
+    }
+
+    pub(crate) fn record(&self, index: usize) -> Option<Record<'_>> {
+        match &self.content {
+            Content::Copied(records) => records.record(index),
+            Content::Shared(items) => items.get(index).map(record::of),
+        }
+    }
+
+    /// The block of a version in memory.
+    pub(crate) fn item(&self, index: usize) -> Option<&ItemRef> {
+        match &self.content {
+            Content::Copied(_) => None,
+            Content::Shared(items) => items.get(index),
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.account.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

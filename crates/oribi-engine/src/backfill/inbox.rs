@@ -1,0 +1,250 @@
+//! Where a scan puts what a stream is to read.
+//!
+//! Owns: the chunks that the stream has not taken, and how far the scan is. The scan fills it, the
+//! stream empties it, each under its lock for a few pointer moves. Invariant: a stream that found
+//! it empty is woken once when that changes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Thread;
+
+use oribi_types::{CollectionId, Seqno};
+use parking_lot::Mutex;
+
+use super::chunk::Chunk;
+use crate::checkpoint::StreamWaker;
+
+/// What a scan shows: the vbucket as it was at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Snapshot {
+    /// Its last seqno.
+    pub(crate) end: Seqno,
+    /// The last seqno of the default collection in it.
+    pub(crate) default_end: Seqno,
+    /// Tombstones up to here may be missing.
+    pub(crate) purge_seqno: Seqno,
+}
+
+/// Collections of which a stream wants to see anything at all.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    All,
+    /// In ascending order.
+    Only(Vec<CollectionId>),
+}
+
+impl Wanted {
+    pub(super) fn has(&self, collection: CollectionId) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Only(ids) => ids.binary_search(&collection).is_ok(),
+        }
+    }
+}
+
+/// What a stream finds in its inbox.
+pub(crate) enum Taken {
+    /// The next part of the snapshot.
+    Chunk(Arc<Chunk>),
+    /// Nothing yet; the stream will be woken.
+    Nothing,
+    /// The snapshot is whole.
+    Complete,
+    /// The scan has left the stream behind; it asks again.
+    LeftBehind,
+    /// The store has failed.
+    Failed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Open,
+    Complete,
+    LeftBehind,
+    Failed,
+    /// The stream is gone.
+    Closed,
+}
+
+struct State {
+    chunks: VecDeque<Arc<Chunk>>,
+    bytes: u64,
+    /// Chunks that the stream has taken.
+    taken: u64,
+    snapshot: Option<Snapshot>,
+    standing: Standing,
+    /// The stream found nothing.
+    is_asleep: bool,
+    /// The scan waits for room.
+    scanner: Option<Thread>,
+}
+
+/// See the module text.
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    wanted: Wanted,
+    waker: StreamWaker,
+    /// Bytes in all inboxes of the bucket.
+    in_inboxes: Arc<AtomicU64>,
+}
+
+impl Inbox {
+    pub(super) fn new(wanted: Wanted, waker: StreamWaker, in_inboxes: Arc<AtomicU64>) -> Inbox {
+        let state = State {
+            chunks: VecDeque::new(),
+            bytes: 0,
+            taken: 0,
+            snapshot: None,
+            standing: Standing::Open,
+            is_asleep: false,
+            scanner: None,
+        };
+        Inbox { state: Mutex::new(state), wanted, waker, in_inboxes }
+    }
+
+    /// The snapshot, once the scan has begun.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+        self.state.lock().snapshot
+    }
+
+    /// The next chunk, or why there is none.
+    pub(crate) fn take(&self) -> Taken {
+        let mut state = self.state.lock();
+        if let Some(chunk) = state.chunks.pop_front() {
+            state.bytes -= chunk.bytes();
+            state.taken += 1;
+            self.in_inboxes.fetch_sub(chunk.bytes(), Ordering::Relaxed);
+            if let Some(scanner) = state.scanner.take() {
+                scanner.unpark();
+            }
+            return Taken::Chunk(chunk);
+        }
+        match state.standing {
+            Standing::Open => {
+                state.is_asleep = true;
+                Taken::Nothing
+            }
+            Standing::Complete => Taken::Complete,
+            Standing::LeftBehind | Standing::Closed => Taken::LeftBehind,
+            Standing::Failed => Taken::Failed,
+        }
+    }
+
+    /// Bytes and records that the stream has not taken.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.bytes, state.chunks.iter().map(|chunk| chunk.len() as u64).sum())
+    }
+
+    /// The stream is gone, or needs it no longer.
+    pub(crate) fn close(&self) {
+        self.empty(&mut self.state.lock(), Standing::Closed);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().standing == Standing::Closed
+    }
+
+    pub(super) fn wants(&self, collection: CollectionId) -> bool {
+        self.wanted.has(collection)
+    }
+
+    /// True for a stream that sees only the default collection, and no events.
+    pub(super) fn is_legacy(&self) -> bool {
+        matches!(&self.wanted, Wanted::Only(ids) if ids[..] == [CollectionId::DEFAULT])
+    }
+
+    pub(super) fn holds_any(&self) -> bool {
+        !self.state.lock().chunks.is_empty()
+    }
+
+    /// True when it has as much as it takes.
+    pub(super) fn is_full(&self, bytes_max: u64) -> bool {
+        self.state.lock().bytes >= bytes_max
+    }
+
+    /// Chunks taken so far. The scan is woken when the next one is.
+    pub(super) fn taken(&self, scanner: Thread) -> u64 {
+        let mut state = self.state.lock();
+        state.scanner = Some(scanner);
+        state.taken
+    }
+
+    /// The scan begins.
+    pub(super) fn begin(&self, snapshot: Snapshot) {
+        self.change(|state| state.snapshot = Some(snapshot));
+    }
+
+    pub(super) fn push(&self, chunk: &Arc<Chunk>) {
+        self.change(|state| {
+            if state.standing == Standing::Open {
+                state.bytes += chunk.bytes();
+                self.in_inboxes.fetch_add(chunk.bytes(), Ordering::Relaxed);
+                state.chunks.push_back(Arc::clone(chunk));
+            }
+        });
+    }
+
+    /// The scan has shown everything.
+    pub(super) fn complete(&self) {
+        self.change(|state| {
+            if state.standing == Standing::Open {
+                state.standing = Standing::Complete;
+            }
+        });
+    }
+
+    /// The stream loses what it has not read and has to ask again. False when there is nothing to
+    /// lose.
+    pub(super) fn leave_behind(&self) -> bool {
+        self.change(|state| {
+            let is_over = match state.standing {
+                Standing::Open => false,
+                Standing::Complete => state.chunks.is_empty(),
+                Standing::LeftBehind | Standing::Failed | Standing::Closed => true,
+            };
+            if !is_over {
+                self.empty(state, Standing::LeftBehind);
+            }
+            !is_over
+        })
+    }
+
+    /// The store has failed in the scan. What the stream has not read yet is right, and is kept.
+    pub(super) fn fail(&self) {
+        self.change(|state| {
+            if state.standing == Standing::Open {
+                state.standing = Standing::Failed;
+            }
+        });
+    }
+
+    fn empty(&self, state: &mut State, standing: Standing) {
+        state.standing = standing;
+        state.chunks.clear();
+        let bytes = std::mem::take(&mut state.bytes);
+        self.in_inboxes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(scanner) = state.scanner.take() {
+            scanner.unpark();
+        }
+    }
+
+    /// Changes the state, then wakes the stream if it sleeps.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let wakes = std::mem::take(&mut state.is_asleep);
+        drop(state);
+        if wakes {
+            self.waker.wake();
+        }
+        result
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

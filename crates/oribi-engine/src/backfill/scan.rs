@@ -1,0 +1,225 @@
+//! One scan of a vbucket, for all streams that wait for it.
+//!
+//! Owns: the snapshot that the scan shows. The store tells the moment of its scan: its last seqno,
+//! and how far tombstones were purged. A reader that knows only the default collection also needs
+//! the last seqno of that collection, because its snapshot must end at a change that it gets. The
+//! vbucket knows that seqno while no commit is under way. So a scan for such a reader begins again
+//! if a commit came in between, and keeps the flusher from committing after some tries. A bucket in
+//! memory has no store: its scan is one of the hash table, see [`VBucket::memory_snapshot`].
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use oribi_storage::{Record, StoreError};
+use oribi_types::Seqno;
+
+use super::chunk::{Chunk, Records};
+use super::inbox::{Inbox, Snapshot};
+use super::{BackfillPace, BackfillPause, Backfiller, Bounds, Job};
+use crate::config::Storage;
+use crate::core::Core;
+use crate::flusher::Flusher;
+use crate::planted::{self, Bug};
+use crate::vbucket::VBucket;
+
+/// Scans that may meet a commit at their beginning before one keeps commits away.
+const TRIES: usize = 3;
+/// Versions in memory that one chunk refers to.
+const SHARED_ITEMS: usize = 1024;
+
+impl Backfiller {
+    /// Scans the vbucket of `jobs`. False when it cannot be scanned for now.
+    pub(super) fn scan(
+        &self,
+        core: &Core,
+        flusher: &Flusher,
+        pace: BackfillPace<'_>,
+        jobs: &[Job],
+    ) -> Result<bool, StoreError> {
+        let Some(first) = jobs.first() else { return Ok(true) };
+        let vbucket = core.vbucket(first.vbid);
+        let vbucket = vbucket.filter(|vbucket| is_same(vbucket, first.incarnation));
+        let Some(vbucket) = vbucket else {
+            jobs.iter().for_each(|job| _ = job.inbox.leave_behind());
+            return Ok(true);
+        };
+        let start = jobs.iter().map(|job| job.start).min().unwrap_or_default();
+        let reader = |job: &'_ Job| Reader { inbox: Arc::clone(&job.inbox), start: job.start };
+        let scan = || Scan {
+            backfiller: self,
+            core,
+            vbucket,
+            pace,
+            bounds: Bounds::of(core.memory()),
+            incarnation: first.incarnation,
+            readers: jobs.iter().map(reader).collect(),
+            records: Records::default(),
+        };
+        if core.config().storage == Storage::Memory {
+            return Ok(scan().show_memory(start));
+        }
+        for attempt in 0..=TRIES {
+            let mut no_commit = (attempt == TRIES).then(|| flusher.hold());
+            let scan = scan();
+            if scan.knows_default_end() && scan.show_store(start, &mut || drop(no_commit.take()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn is_same(vbucket: &VBucket, incarnation: u64) -> bool {
+    vbucket.is_serving() && vbucket.incarnation() == incarnation
+}
+
+#[derive(Clone)]
+struct Reader {
+    inbox: Arc<Inbox>,
+    start: Seqno,
+}
+
+struct Scan<'a> {
+    backfiller: &'a Backfiller,
+    core: &'a Core,
+    vbucket: &'a VBucket,
+    pace: BackfillPace<'a>,
+    bounds: Bounds,
+    incarnation: u64,
+    readers: Vec<Reader>,
+    records: Records,
+}
+
+impl Scan<'_> {
+    /// False when a commit came in between, so that nothing was shown.
+    fn show_store(mut self, start: Seqno, begun: &mut dyn FnMut()) -> Result<bool, StoreError> {
+        let before = self.vbucket.persisted_seqno();
+        let skipped = if planted::has(Bug::SkipsTheFirstOfABackfill) { 2 } else { 1 };
+        let (from, to) = (Seqno(start.0 + skipped), Seqno(u64::MAX));
+        let mut scan = self.core.store().begin_scan(self.vbucket.id(), from, to)?;
+        let moment = scan.moment();
+        let Some(default_end) = self.default_end(moment.high_seqno) else { return Ok(false) };
+        begun();
+        let end = if planted::has(Bug::TakesTheEndTooEarly) { before } else { moment.high_seqno };
+        self.begin(Snapshot { end, default_end, purge_seqno: moment.purge_seqno });
+        scan.resume(&mut |record| {
+            self.take(&record);
+            match is_same(self.vbucket, self.incarnation) && !self.readers.is_empty() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        self.end();
+        Ok(true)
+    }
+
+    /// True unless a reader needs the last seqno of the default collection, which is unknown now.
+    fn knows_default_end(&self) -> bool {
+        !self.has_legacy_reader() || self.vbucket.settled_store().is_some()
+    }
+
+    fn has_legacy_reader(&self) -> bool {
+        self.readers.iter().any(|reader| reader.inbox.is_legacy())
+    }
+
+    /// The last seqno of the default collection in a store that ends at `high`.
+    fn default_end(&self, high: Seqno) -> Option<Seqno> {
+        if !self.has_legacy_reader() {
+            return Some(Seqno(0));
+        }
+        let settled = self.vbucket.settled_store().filter(|settled| settled.seqno == high);
+        settled.map(|settled| settled.default_seqno)
+    }
+
+    fn begin(&self, snapshot: Snapshot) {
+        self.readers.iter().for_each(|reader| reader.inbox.begin(snapshot));
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        let (collection, seqno) = (record.key.collection, record.seqno);
+        let wants = |reader: &Reader| reader.start < seqno && reader.inbox.wants(collection);
+        if !self.readers.iter().any(wants) {
+            return;
+        }
+        self.records.push(record);
+        self.backfiller.counts.records.fetch_add(1, Ordering::Relaxed);
+        if self.records.bytes() >= self.bounds.chunk_bytes {
+            self.deliver();
+            self.wait_for_room();
+        }
+    }
+
+    fn deliver(&mut self) {
+        let records = std::mem::take(&mut self.records);
+        if !records.is_empty() {
+            let chunk = Chunk::of_records(records, self.core.memory().backfill_account());
+            self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
+            self.core.memory().backfill_grew();
+        }
+    }
+
+    fn end(mut self) {
+        if is_same(self.vbucket, self.incarnation) {
+            self.deliver();
+            self.readers.iter().for_each(|reader| reader.inbox.complete());
+        } else {
+            self.readers.iter().for_each(|reader| _ = reader.inbox.leave_behind());
+        }
+    }
+
+    /// Waits for the streams that have as much as they take, and leaves those behind that stand
+    /// still.
+    fn wait_for_room(&mut self) {
+        let mut pause = BackfillPause { idle: 0, others_wait: false };
+        let mut before = u64::MAX;
+        loop {
+            self.readers.retain(|reader| !reader.inbox.is_closed());
+            let is_full = |reader: &Reader| reader.inbox.is_full(self.bounds.inbox_bytes);
+            let full: Vec<Reader> =
+                self.readers.iter().filter(|reader| is_full(reader)).cloned().collect();
+            if full.is_empty() {
+                return;
+            }
+            let scanner = std::thread::current();
+            let taken = full.iter().map(|reader| reader.inbox.taken(scanner.clone())).sum();
+            pause.idle = if taken == before { pause.idle + 1 } else { 0 };
+            before = taken;
+            pause.others_wait = !self.backfiller.is_empty();
+            if !(self.pace)(pause) {
+                self.leave_behind(&full);
+                return;
+            }
+        }
+    }
+
+    fn leave_behind(&mut self, slow: &[Reader]) {
+        for reader in slow {
+            reader.inbox.leave_behind();
+            self.backfiller.counts.left_behind.fetch_add(1, Ordering::Relaxed);
+        }
+        let is_slow =
+            |reader: &Reader| slow.iter().any(|slow| Arc::ptr_eq(&slow.inbox, &reader.inbox));
+        self.readers.retain(|reader| !is_slow(reader));
+    }
+
+    /// Shows a vbucket that has no store. False when its queue could not be read meanwhile.
+    fn show_memory(self, start: Seqno) -> bool {
+        let context = self.core.context(oribi_types::Timestamp::default());
+        let Some(shown) = self.vbucket.memory_snapshot(&context, start) else { return false };
+        self.begin(Snapshot {
+            end: shown.end,
+            default_end: shown.default_end,
+            purge_seqno: self.vbucket.purge_seqno(),
+        });
+        let account = self.core.memory().backfill_account();
+        let mut items = shown.items.into_iter().peekable();
+        while items.peek().is_some() {
+            let chunk = Chunk::of_items(items.by_ref().take(SHARED_ITEMS).collect(), account);
+            self.backfiller.counts.records.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            self.readers.iter().for_each(|reader| reader.inbox.push(&chunk));
+        }
+        self.end();
+        true
+    }
+}

@@ -1,0 +1,176 @@
+//! Chunks that a round of compaction has chosen, and the survey that it chooses from.
+//!
+//! Owns: the marks. A chunk is marked when it is chosen. It loses the mark when the round gives it
+//! up or ends, or when a thread needs its room and no other is left. It stays chosen, and so
+//! mapped, until the end of the round, unless the round finds it empty.
+//!
+//! The numbers of unsafe invariants are those of `block_arena.rs`.
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use super::super::chunk::{Chunk, Run, Slab};
+use super::super::class::Class;
+use super::super::pages::{Mapping, PageKind};
+use super::{Pool, State, UNUSED_KEPT, Want, is_marked, run_in};
+
+/// Chunks that a survey looks at under one hold of the lock.
+const SURVEYED_AT_ONCE: usize = 32;
+
+/// A chunk as it was a moment ago.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Surveyed {
+    pub(in super::super) chunk: NonNull<Chunk>,
+    pub(in super::super) free_units: usize,
+    pub(in super::super) has_tables: bool,
+    pub(in super::super) slabs: Vec<SurveyedSlab>,
+}
+
+/// A slab as it was a moment ago.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct SurveyedSlab {
+    pub(in super::super) class: Class,
+    pub(in super::super) live: usize,
+    pub(in super::super) free: usize,
+}
+
+impl Pool {
+    /// Every chunk and its slabs, for estimates: the lock is held for some chunks at a time.
+    pub(in super::super) fn survey(&self) -> Vec<Surveyed> {
+        let mut surveyed = Vec::new();
+        loop {
+            let state = self.state.lock();
+            let rest = state.all.get(surveyed.len()..).unwrap_or_default();
+            if rest.is_empty() {
+                return surveyed;
+            }
+            surveyed.extend(rest.iter().take(SURVEYED_AT_ONCE).map(|chunk| survey(*chunk)));
+        }
+    }
+
+    /// Marks those chunks of `wanted` that are still there, for a round of compaction.
+    pub(in super::super) fn choose(&self, wanted: &HashSet<NonNull<Chunk>>) {
+        let mut state = self.state.lock();
+        assert!(state.chosen.is_empty(), "one round of compaction at a time");
+        state.gained_units = 0;
+        let present: Vec<NonNull<Chunk>> =
+            state.all.iter().copied().filter(|chunk| wanted.contains(chunk)).collect();
+        for chunk in present {
+            // SAFETY: (3) under the lock.
+            let pool_part = unsafe { &mut *Chunk::state(chunk) };
+            if pool_part.is_unused() || pool_part.table_units != 0 {
+                continue;
+            }
+            pool_part.is_chosen = true;
+            state.kind(pool_part.page_kind).unlink(chunk);
+            // SAFETY: (10) under the lock.
+            unsafe { Chunk::mark(chunk) }.store(true, Ordering::Relaxed);
+            state.chosen.push(chunk);
+        }
+    }
+
+    /// The chosen chunks that are still marked, as they are now.
+    pub(in super::super) fn survey_chosen(&self) -> Vec<Surveyed> {
+        let state = self.state.lock();
+        state.chosen.iter().filter(|chunk| is_marked(**chunk)).map(|chunk| survey(*chunk)).collect()
+    }
+
+    /// Slabs of the chosen chunks, marked or not.
+    pub(in super::super) fn chosen_slabs(&self) -> Vec<(Run, Class)> {
+        let state = self.state.lock();
+        let chosen = state.chosen.iter();
+        // SAFETY: (3) under the lock.
+        chosen.flat_map(|chunk| unsafe { (*Chunk::state(*chunk)).slabs(*chunk) }).collect()
+    }
+
+    /// Removes the mark of a chosen chunk.
+    ///
+    /// # Safety
+    /// (10) The caller has a block or a unit of the chunk, or runs the round that has chosen it.
+    pub(in super::super) unsafe fn unmark(&self, chunk: NonNull<Chunk>) {
+        self.state.lock().unmark(chunk);
+    }
+
+    /// Gives marked chunks that have become empty back to the system.
+    pub(in super::super) fn release_emptied(&self) {
+        let _unneeded: Vec<Mapping> = {
+            let mut state = self.state.lock();
+            let (emptied, chosen) =
+                std::mem::take(&mut state.chosen).into_iter().partition(|chunk| {
+                    // SAFETY: (3) under the lock.
+                    is_marked(*chunk) && unsafe { (*Chunk::state(*chunk)).is_unused() }
+                });
+            state.chosen = chosen;
+            let emptied: Vec<NonNull<Chunk>> = emptied;
+            emptied.into_iter().map(|chunk| state.remove(chunk)).collect()
+        };
+    }
+
+    /// Releases the chunks that are still chosen, after their marks are gone and the depots have
+    /// followed. Returns the units that all chosen chunks got back.
+    pub(in super::super) fn end_round(&self) -> usize {
+        let mut unneeded = Vec::new();
+        let mut state = self.state.lock();
+        for chunk in std::mem::take(&mut state.chosen) {
+            // SAFETY: (3) under the lock.
+            let pool_part = unsafe { &mut *Chunk::state(chunk) };
+            pool_part.is_chosen = false;
+            let page_kind = pool_part.page_kind;
+            if pool_part.is_unused() && state.kind(page_kind).unused > UNUSED_KEPT {
+                state.kind(page_kind).unlink(chunk);
+                state.kind(page_kind).unused -= 1;
+                unneeded.push(state.remove(chunk));
+            }
+        }
+        let gained = std::mem::take(&mut state.gained_units);
+        drop(state);
+        gained
+    }
+}
+
+impl State {
+    /// A chunk without a mark gives out what it has again.
+    pub(super) fn unmark(&mut self, chunk: NonNull<Chunk>) {
+        // SAFETY: (10) under the lock.
+        if !unsafe { Chunk::mark(chunk) }.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: (3) under the lock.
+        let (page_kind, is_unused) =
+            unsafe { ((*Chunk::state(chunk)).page_kind, (*Chunk::state(chunk)).is_unused()) };
+        let kind = self.kind(page_kind);
+        kind.unused += usize::from(is_unused);
+        kind.link(chunk);
+    }
+
+    /// Takes the mark away from a chunk that has a run of `order`; false when none has.
+    pub(super) fn unmark_with_room(&mut self, order: u32, want: Want) -> bool {
+        let has_room = |chunk: &NonNull<Chunk>| {
+            // SAFETY: (3) under the lock.
+            let page_kind = unsafe { (*Chunk::state(*chunk)).page_kind };
+            let is_of_kind = want != Want::Table || page_kind == PageKind::Huge;
+            is_of_kind && is_marked(*chunk) && run_in(*chunk, order, want).is_some()
+        };
+        let Some(chunk) = self.chosen.iter().copied().find(has_room) else { return false };
+        self.unmark(chunk);
+        true
+    }
+}
+
+fn survey(chunk: NonNull<Chunk>) -> Surveyed {
+    // SAFETY: (3) the caller holds the lock.
+    let state = unsafe { &*Chunk::state(chunk) };
+    let slabs = state.slabs(chunk).map(|(run, class)| {
+        let total = run.blocks(class);
+        // A slab that is just being made may have any number.
+        let free = Slab::free_now(run.slab()).min(total);
+        SurveyedSlab { class, live: total - free, free }
+    });
+    Surveyed {
+        chunk,
+        free_units: state.free_units.count_ones() as usize,
+        has_tables: state.table_units != 0,
+        slabs: slabs.collect(),
+    }
+}

@@ -1,0 +1,129 @@
+//! How a bucket is opened.
+//!
+//! Owns: what the bucket reads from the store first, and which vbuckets begin a new history.
+//! Invariant: the state of a vbucket is durable before the first write to it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use oribi_storage::{FailoverEntry, KvStore, VbBatch, VbucketPhase, VbucketState};
+use oribi_types::{Seqno, VbUuid, Vbid};
+use parking_lot::Mutex;
+
+use super::Bucket;
+use super::manifest::stored_manifest;
+use crate::backfill::Backfiller;
+use crate::background_fetch::Fetcher;
+use crate::config::{BucketConfig, Storage};
+use crate::core::Core;
+use crate::error::OpenError;
+use crate::expiry_pager::ExpiryPager;
+use crate::flusher::Flusher;
+use crate::hash_table::HashSeed;
+use crate::item_pager::ItemPager;
+use crate::planted::{self, Bug};
+use crate::tasks::Task;
+use crate::tombstone_purge::TombstonePurge;
+use crate::vbucket::{VBucket, push_history};
+use crate::warmup::Warmup;
+
+impl Bucket {
+    /// Opens a bucket over its store: reads vbucket states and manifest, and makes the state of
+    /// every vbucket durable. Warmup loads the documents. On a store that several nodes share no
+    /// vbucket is active before [`Bucket::take_over`]. Unless the last run ended with a clean
+    /// shutdown, every vbucket begins a new history, because acknowledged writes may be lost. A
+    /// bucket in memory only has always lost them.
+    pub fn open(
+        config: BucketConfig,
+        store: Arc<dyn KvStore>,
+        mut entropy: Box<dyn FnMut() -> u64 + Send>,
+        after_clean_shutdown: bool,
+    ) -> Result<Arc<Bucket>, OpenError> {
+        config.check().map_err(OpenError::Config)?;
+        let manifest = stored_manifest(store.as_ref())?;
+        let is_same_history = after_clean_shutdown && config.storage == Storage::Persistent;
+        let states = match store.is_shared() {
+            // This node owns no vbucket until it takes it over.
+            true => vec![
+                VbucketState { phase: VbucketPhase::Dead, ..VbucketState::empty() };
+                usize::from(config.vbuckets)
+            ],
+            false => prepare_states(&config, store.as_ref(), &mut entropy, is_same_history)?,
+        };
+        let seed = HashSeed::new(entropy());
+        let vbuckets: Box<[VBucket]> = (0..config.vbuckets)
+            .zip(&states)
+            .map(|(id, state)| {
+                let is_loading = state.high_seqno > Seqno(0);
+                VBucket::new(Vbid(id), state, seed.clone(), config.storage, is_loading)
+            })
+            .collect();
+        let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
+        let flush_enabled = AtomicBool::new(config.flush_enabled);
+        let core = Core::new(config, vbuckets, manifest, store);
+        if to_load == 0 {
+            core.tasks().finish(Task::Warmup);
+        }
+        let bucket = Arc::new(Bucket {
+            core,
+            flusher: Flusher::default(),
+            warmup: Warmup::of(to_load),
+            fetcher: Fetcher::default(),
+            pager: ItemPager::default(),
+            expiry_pager: ExpiryPager::default(),
+            tombstone_purge: TombstonePurge::default(),
+            backfiller: Backfiller::default(),
+            flush_enabled,
+            manifest_copy: Mutex::new(()),
+            entropy: Mutex::new(entropy),
+        });
+        bucket.reconcile(bucket.vbuckets().iter().filter(|vbucket| vbucket.is_owned()));
+        Ok(bucket)
+    }
+
+    /// The id of a history that begins here.
+    pub(super) fn new_uuid(&self) -> VbUuid {
+        vb_uuid(&mut *self.entropy.lock())
+    }
+}
+
+/// States of all vbuckets in order of id. New and changed states are durable when this returns.
+fn prepare_states(
+    config: &BucketConfig,
+    store: &dyn KvStore,
+    entropy: &mut dyn FnMut() -> u64,
+    after_clean_shutdown: bool,
+) -> Result<Vec<VbucketState>, OpenError> {
+    let mut states: Vec<Option<VbucketState>> = vec![None; usize::from(config.vbuckets)];
+    for (vbid, state) in store.vbucket_states()? {
+        match states.get_mut(usize::from(vbid.0)) {
+            Some(slot) => *slot = Some(state),
+            None => {
+                let text = format!("the store has {vbid}, the bucket {} vbuckets", config.vbuckets);
+                return Err(OpenError::Config(text));
+            }
+        }
+    }
+    let mut changed = Vec::new();
+    let mut prepared = Vec::with_capacity(states.len());
+    for (id, found) in (0..config.vbuckets).zip(states) {
+        let known = found.is_some();
+        let mut state = found.unwrap_or_else(VbucketState::empty);
+        let is_same = after_clean_shutdown || planted::has(Bug::KeepsTheHistoryOverACrash);
+        if !known || !is_same {
+            let entry = FailoverEntry { uuid: vb_uuid(entropy), seqno: state.high_seqno };
+            push_history(&mut state.failover_table, entry);
+            changed.push(VbBatch { vbid: Vbid(id), records: Vec::new(), state: state.clone() });
+        }
+        prepared.push(state);
+    }
+    if !changed.is_empty() && !planted::has(Bug::LosesVbucketStates) {
+        store.commit(&changed)?;
+    }
+    Ok(prepared)
+}
+
+/// A random history id. 48 bits, like the ids that clients see from Couchbase, and never 0.
+fn vb_uuid(entropy: &mut (dyn FnMut() -> u64 + '_)) -> VbUuid {
+    VbUuid((entropy() & 0xffff_ffff_ffff).max(1))
+}

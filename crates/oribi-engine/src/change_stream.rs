@@ -1,0 +1,278 @@
+//! Change streams: what happened in a vbucket, in order of seqno, for readers outside the engine.
+//!
+//! Owns: the vocabulary of a stream ([`request`], [`step`]), the decision where a reader may go on
+//! ([`open`], [`rollback`]), what it sees ([`filter`]), and the stream itself. A stream reads recent
+//! mutations from the vbucket's queue ([`memory`]) and everything older from a backfill
+//! ([`backfilling`]). Its cursor enters the queue first and the backfill follows, so nothing lies
+//! between them; what both have is sent once, because the stream knows what it has read. When
+//! memory recovery takes the cursor away, the stream goes back to a backfill by itself.
+//!
+//! Invariants: seqnos ascend and lie inside the last marker; a key occurs at most once in a
+//! snapshot; at the end of a snapshot the reader has the exact state of its collections; a stream
+//! ends once, at the end of a snapshot unless the vbucket or the filter ends first. The exception:
+//! a reader that stands still may find a new snapshot behind what it has read of the last one.
+//! Source of the rules: Couchbase's change protocol (DCP), as producers and clients behave. The
+//! server makes wire messages of a [`StreamStep`]; the engine knows none.
+
+mod backfilling;
+mod filter;
+mod memory;
+mod open;
+mod request;
+mod rollback;
+mod source;
+mod step;
+
+use std::sync::Arc;
+
+use oribi_storage::{FailoverEntry, Record};
+use oribi_types::{CollectionId, Seqno, Timestamp, Vbid};
+
+use crate::bucket::Bucket;
+pub use crate::checkpoint::StreamSink;
+use crate::checkpoint::StreamWaker;
+use crate::planted::{self, Bug};
+use crate::system_event::SystemEvent;
+use crate::vbucket::{StreamCursor, VBucket};
+
+use filter::Filter;
+use open::Opening;
+pub use request::{StreamFilter, StreamFlags, StreamRefused, StreamRequest};
+use source::{Batch, Source, Turn};
+pub use step::{
+    Change, ChangedDocument, EndReason, SnapshotMarker, SnapshotSource, StreamPhase, StreamStats,
+    StreamStep,
+};
+
+/// Turns without anything to show in one call of [`ChangeStream::next`].
+const TURNS_MAX: usize = 64;
+
+/// A stream of one vbucket, owned by one reader. Dropping it frees all that it holds.
+pub struct ChangeStream {
+    bucket: Arc<Bucket>,
+    vbid: Vbid,
+    opening: Opening,
+    filter: Filter,
+    waker: StreamWaker,
+    source: Source,
+    /// Its place in the queue; `None` for a stream of the disk only, and before it has one again.
+    cursor: Option<StreamCursor>,
+    /// Everything up to here was sent or left out.
+    read_to: Seqno,
+    /// Why it ends, before it says so.
+    ending: Option<EndReason>,
+    is_over: bool,
+    progress: Progress,
+}
+
+/// Figures, and what follows from them.
+#[derive(Default)]
+struct Progress {
+    last_sent: Seqno,
+    last_advanced: Seqno,
+    /// End of the last marker.
+    snapshot_end: Seqno,
+    markers: u64,
+    backfill_sent: u64,
+    memory_sent: u64,
+    backfills: u64,
+    cursors_dropped: u64,
+    /// Failed backfills in a row.
+    failures: u32,
+}
+
+impl Bucket {
+    /// Opens a stream of a vbucket. `sink` is called with `token` when the stream has something
+    /// to send after it was [`StreamStep::Idle`].
+    ///
+    /// # Errors
+    /// Why the stream is refused; the reasons are tried in the order that clients expect.
+    pub fn open_stream(
+        self: &Arc<Bucket>,
+        request: &StreamRequest,
+        sink: Arc<dyn StreamSink>,
+        token: u64,
+    ) -> Result<ChangeStream, StreamRefused> {
+        let opening = open::open(self.core(), request)?;
+        let filter = Filter::new(&request.filter, &self.manifest());
+        let mut stream = ChangeStream {
+            bucket: Arc::clone(self),
+            vbid: request.vbid,
+            read_to: opening.start,
+            opening,
+            filter,
+            waker: StreamWaker::new(sink, token),
+            source: Source::Memory(None),
+            cursor: None,
+            ending: None,
+            is_over: false,
+            progress: Progress::default(),
+        };
+        if stream.filter.is_empty() {
+            stream.ending = Some(EndReason::FilterEmpty);
+        } else if stream.is_at_its_end() {
+            stream.ending = Some(EndReason::Ok);
+        } else if stream.opening.disk_only {
+            stream.ask();
+        } else {
+            stream.register();
+        }
+        match stream.ending {
+            Some(EndReason::StateChanged) => Err(StreamRefused::NotMyVbucket),
+            _ => Ok(stream),
+        }
+    }
+}
+
+impl ChangeStream {
+    /// Histories of the vbucket at the opening, newest first.
+    pub fn failover_table(&self) -> &[FailoverEntry] {
+        &self.opening.failover_table
+    }
+
+    /// The next thing to send. Never blocks; takes at most a short lock.
+    #[expect(clippy::should_implement_trait, reason = "a step borrows from the stream")]
+    pub fn next(&mut self) -> StreamStep<'_> {
+        for _ in 0..TURNS_MAX {
+            match self.turn() {
+                Turn::Again => {}
+                Turn::Marker(marker) => {
+                    self.progress.markers += 1;
+                    self.progress.snapshot_end = marker.end;
+                    return StreamStep::Snapshot(marker);
+                }
+                Turn::Change => return StreamStep::Change(self.current()),
+                Turn::Advanced(seqno) => {
+                    self.progress.last_advanced = seqno;
+                    return StreamStep::SeqnoAdvanced(seqno);
+                }
+                Turn::End(reason) => return StreamStep::End(reason),
+                Turn::Idle => return StreamStep::Idle,
+            }
+        }
+        // Nothing to show so far, and others wait for this thread.
+        self.waker.wake();
+        StreamStep::Idle
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> StreamStats {
+        let (bytes, records) = match &self.source {
+            Source::Backfill(reading) => reading.held(),
+            Source::Memory(_) => (0, 0),
+        };
+        let phase = match &self.source {
+            _ if self.is_over => StreamPhase::Dead,
+            Source::Backfill(_) => StreamPhase::Backfilling,
+            Source::Memory(_) => StreamPhase::InMemory,
+        };
+        let vbucket = self.vbucket();
+        let ready = self.cursor.map_or(0, |cursor| vbucket.stream_remaining(cursor) as u64);
+        StreamStats {
+            phase,
+            start_seqno: self.opening.start,
+            end_seqno: self.opening.end,
+            last_sent_seqno: self.progress.last_sent,
+            last_sent_seqno_advance: self.progress.last_advanced,
+            last_sent_snap_end_seqno: self.progress.snapshot_end,
+            last_read_seqno: self.read_to,
+            items_remaining: match self.is_over {
+                true => 0,
+                false => vbucket.high_seqno().0.saturating_sub(self.read_to.0),
+            },
+            backfill_sent: self.progress.backfill_sent,
+            memory_sent: self.progress.memory_sent,
+            backfills: self.progress.backfills,
+            cursors_dropped: self.progress.cursors_dropped,
+            backfill_buffer_bytes: bytes,
+            backfill_buffer_items: records,
+            items_ready: ready,
+            cursor_registered: self.cursor.is_some(),
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        if self.is_over {
+            return Turn::Idle;
+        }
+        if let Some(reason) = self.ending {
+            return self.end(reason);
+        }
+        let vbucket = self.vbucket();
+        if !vbucket.is_serving() || vbucket.incarnation() != self.opening.incarnation {
+            return self.end(EndReason::StateChanged);
+        }
+        match &self.source {
+            Source::Backfill(_) => self.turn_backfill(),
+            Source::Memory(_) => self.turn_memory(),
+        }
+    }
+
+    fn end(&mut self, reason: EndReason) -> Turn {
+        self.is_over = true;
+        self.release();
+        Turn::End(reason)
+    }
+
+    /// Gives back whatever it holds.
+    fn release(&mut self) {
+        if let Source::Backfill(reading) = &self.source {
+            reading.close();
+        }
+        self.source = Source::Memory(None);
+        if let Some(cursor) = self.cursor.take() {
+            let context = self.bucket.core().context(Timestamp::default());
+            self.vbucket().drop_stream(&context, cursor);
+        }
+    }
+
+    /// Takes a place in the queue behind what was read, and a backfill if something has left it.
+    fn register(&mut self) {
+        let name = format!("stream {:x}", self.waker.token());
+        let registered = self.vbucket().register_stream(&name, self.read_to, self.waker.clone());
+        let Some(registered) = registered else {
+            self.ending = Some(EndReason::StateChanged);
+            return;
+        };
+        self.cursor = Some(registered.cursor);
+        if self.vbucket().incarnation() != self.opening.incarnation {
+            self.ending = Some(EndReason::StateChanged);
+        } else if registered.needs_backfill && !planted::has(Bug::ForgetsTheBackfill) {
+            self.ask();
+        } else {
+            self.source = Source::Memory(None);
+        }
+    }
+
+    fn is_at_its_end(&self) -> bool {
+        self.read_to >= self.opening.end
+    }
+
+    fn vbucket(&self) -> &VBucket {
+        self.bucket.vbucket(self.vbid).expect("it was opened on a vbucket of the map")
+    }
+
+    /// The change of the last [`Turn::Change`].
+    fn current(&self) -> Change<'_> {
+        let (record, item) = match &self.source {
+            Source::Backfill(reading) => reading.current(),
+            Source::Memory(batch) => batch.as_ref().and_then(Batch::current),
+        }
+        .expect("the turn has found it");
+        match event_of(&record) {
+            Some(event) => Change::Event(event),
+            None => Change::Document(ChangedDocument { record, item }),
+        }
+    }
+}
+
+impl Drop for ChangeStream {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn event_of<'a>(record: &Record<'a>) -> Option<SystemEvent<'a>> {
+    let is_event = record.key.collection == CollectionId::SYSTEM;
+    is_event.then(|| SystemEvent::decode(record.seqno, record.value)).flatten()
+}

@@ -1,0 +1,168 @@
+//! The side of a stream that reads from a backfill.
+//!
+//! Owns: the scan's snapshot as far as the stream has read it, and what follows when a scan leaves
+//! the stream behind or fails: it asks again from where it stands. The marker goes out with the
+//! first change that the filter shows, so a snapshot that shows nothing is not announced.
+
+use oribi_types::Seqno;
+
+use super::ChangeStream;
+use super::filter::Shown;
+use super::source::{Reading, Source, Turn};
+use crate::backfill::{Chunk, FAILURES_MAX, Snapshot, Taken};
+use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
+use crate::planted::{self, Bug};
+
+impl ChangeStream {
+    /// Asks for a backfill from where the stream stands.
+    pub(super) fn ask(&mut self) {
+        self.progress.backfills += 1;
+        let place = (self.vbid, self.opening.incarnation);
+        let (wanted, waker) = (self.filter.wanted(), self.waker.clone());
+        let inbox = self.bucket.backfiller().ask(place, self.read_to, wanted, waker);
+        self.source = Source::Backfill(Reading {
+            inbox,
+            from: self.read_to,
+            snapshot: None,
+            announced: None,
+            chunk: None,
+            at: 0,
+            is_passed: false,
+            is_last: false,
+        });
+    }
+
+    pub(super) fn turn_backfill(&mut self) -> Turn {
+        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+        if reading.snapshot.is_none() {
+            reading.snapshot = reading.inbox.snapshot();
+            if let Some(snapshot) = reading.snapshot {
+                if self.misses_tombstones(snapshot) {
+                    return self.end(EndReason::StateChanged);
+                }
+                self.opening.purge_seqno = snapshot.purge_seqno;
+                return Turn::Again;
+            }
+        }
+        if reading.is_passed {
+            return self.send_passed();
+        }
+        if let Some(chunk) = reading.chunk.clone() {
+            return self.pass_on(&chunk);
+        }
+        match reading.inbox.take() {
+            Taken::Chunk(chunk) => {
+                (reading.chunk, reading.at) = (Some(chunk), 0);
+                self.progress.failures = 0;
+            }
+            Taken::Nothing => return Turn::Idle,
+            Taken::Complete => return self.complete(),
+            Taken::LeftBehind => self.ask(),
+            Taken::Failed => {
+                self.progress.failures += 1;
+                if self.progress.failures >= FAILURES_MAX {
+                    return self.end(EndReason::BackfillFailed);
+                }
+                self.ask();
+            }
+        }
+        Turn::Again
+    }
+
+    /// True when tombstones behind what the reader has were purged since it has it.
+    fn misses_tombstones(&self, snapshot: Snapshot) -> bool {
+        let Source::Backfill(reading) = &self.source else { return false };
+        reading.from > Seqno(0)
+            && reading.from < snapshot.purge_seqno
+            && snapshot.purge_seqno > self.opening.purge_seqno
+            && !self.opening.ignores_purged
+            && !planted::has(Bug::ForgetsPurgedTombstones)
+    }
+
+    /// Finds the next record of the chunk that is shown.
+    fn pass_on(&mut self, chunk: &Chunk) -> Turn {
+        let manifest = self.bucket.manifest();
+        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+        while let Some(record) = chunk.record(reading.at) {
+            let is_dropped = manifest.has_dropped(record.key.collection);
+            if record.seqno > self.read_to && !is_dropped {
+                match self.filter.pass(&record, &manifest) {
+                    Shown::No => {}
+                    shown => {
+                        reading.is_passed = true;
+                        reading.is_last = shown == Shown::Last;
+                        return self.announce();
+                    }
+                }
+                self.read_to = record.seqno;
+            }
+            reading.at += 1;
+        }
+        reading.chunk = None;
+        Turn::Again
+    }
+
+    /// The marker, unless it is sent.
+    fn announce(&mut self) -> Turn {
+        let is_first = self.progress.markers == 0;
+        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+        let Some(snapshot) = reading.snapshot else { return Turn::Again };
+        if reading.announced.is_some() {
+            return self.send_passed();
+        }
+        let end = match self.filter.is_legacy() {
+            true => snapshot.default_end,
+            false => snapshot.end,
+        };
+        reading.announced = Some(end);
+        Turn::Marker(SnapshotMarker {
+            start: match is_first {
+                true => self.opening.snapshot_start.min(self.opening.start),
+                // A reader that has to go back to it gets what the snapshot has left out.
+                false => reading.from,
+            },
+            end,
+            source: SnapshotSource::Disk,
+            is_checkpoint: true,
+            purge_seqno: snapshot.purge_seqno,
+        })
+    }
+
+    fn send_passed(&mut self) -> Turn {
+        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+        let record = reading.chunk.as_ref().and_then(|chunk| chunk.record(reading.at));
+        self.read_to = record.map_or(self.read_to, |record| record.seqno);
+        reading.at += 1;
+        reading.is_passed = false;
+        if reading.is_last {
+            self.ending = Some(EndReason::FilterEmpty);
+        }
+        self.progress.last_sent = self.read_to;
+        self.progress.backfill_sent += 1;
+        if self.is_at_its_end() && planted::has(Bug::EndsInsideASnapshot) {
+            self.ending = Some(EndReason::Ok);
+        }
+        Turn::Change
+    }
+
+    /// The snapshot is whole: the queue goes on from here.
+    fn complete(&mut self) -> Turn {
+        let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
+        let Some(snapshot) = reading.snapshot else { return Turn::Again };
+        let announced = reading.announced;
+        let skipped = u64::from(planted::has(Bug::SkipsBehindABackfill));
+        self.read_to = self.read_to.max(Seqno(snapshot.end.0 + skipped));
+        self.progress.failures = 0;
+        self.source = Source::Memory(None);
+        match announced {
+            Some(end)
+                if end > self.progress.last_sent
+                    && !self.filter.is_legacy()
+                    && !planted::has(Bug::ForgetsTheEndOfASnapshot) =>
+            {
+                Turn::Advanced(end)
+            }
+            _ => Turn::Again,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What of a vbucket's history a stream shows.
+//!
+//! Owns: the filter as it stands at a seqno. A scope's filter grows by the collections that are
+//! created in it, and every filter shrinks by those that are dropped. Because events are part of
+//! the history, the stream itself carries the news. Documents of a dropped collection are left out:
+//! behind its end, and in a backfill everywhere.
+
+use oribi_storage::Record;
+use oribi_types::{CollectionId, ScopeId};
+
+use super::request::StreamFilter;
+use crate::backfill::Wanted;
+use crate::collections::Manifest;
+use crate::planted::{self, Bug};
+use crate::system_event::{SystemEvent, SystemEventKind};
+
+/// Whether a change is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    No,
+    Yes,
+    /// It is, and nothing will ever be after it.
+    Last,
+}
+
+/// A filter, and the collections that it lets through now.
+pub(super) enum Filter {
+    Default,
+    All { gone: Vec<CollectionId> },
+    Scope { scope: ScopeId, collections: Vec<CollectionId>, gone: Vec<CollectionId> },
+    Collections(Vec<CollectionId>),
+}
+
+impl Filter {
+    pub(super) fn new(filter: &StreamFilter, manifest: &Manifest) -> Filter {
+        match filter {
+            StreamFilter::Default => Filter::Default,
+            StreamFilter::All => Filter::All { gone: Vec::new() },
+            StreamFilter::Scope(id) => {
+                let found = manifest.scopes().iter().filter(|scope| scope.id == *id);
+                let collections = found.flat_map(|scope| &scope.collections);
+                let collections = collections.map(|collection| collection.id).collect();
+                Filter::Scope { scope: *id, collections, gone: Vec::new() }
+            }
+            StreamFilter::Collections(ids) => Filter::Collections(ids.clone()),
+        }
+    }
+
+    /// Collections of which it may show anything.
+    pub(super) fn wanted(&self) -> Wanted {
+        match self {
+            Filter::Default => Wanted::Only(vec![CollectionId::DEFAULT]),
+            Filter::All { .. } | Filter::Scope { .. } => Wanted::All,
+            Filter::Collections(ids) => {
+                let mut wanted = ids.clone();
+                wanted.push(CollectionId::SYSTEM);
+                wanted.sort_unstable();
+                Wanted::Only(wanted)
+            }
+        }
+    }
+
+    /// True for a reader that knows neither collections nor what comes with them.
+    pub(super) fn is_legacy(&self) -> bool {
+        matches!(self, Filter::Default)
+    }
+
+    /// True when nothing was asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Filter::Collections(ids) if ids.is_empty())
+    }
+
+    /// Decides about the next change of the history.
+    pub(super) fn pass(&mut self, record: &Record<'_>, manifest: &Manifest) -> Shown {
+        let collection = record.key.collection;
+        if collection == CollectionId::SYSTEM {
+            let event = SystemEvent::decode(record.seqno, record.value);
+            return event.map_or(Shown::No, |event| self.pass_event(&event));
+        }
+        if record.deleted && planted::has(Bug::StreamsNoTombstones) {
+            return Shown::No;
+        }
+        let is_shown = match self {
+            _ if planted::has(Bug::LeaksThroughTheFilter) => true,
+            Filter::Default => collection == CollectionId::DEFAULT,
+            Filter::All { gone } => !gone.contains(&collection),
+            Filter::Scope { scope, collections, gone } => {
+                let is_known = collections.contains(&collection)
+                    // Its creation was passed before the manifest had it.
+                    || manifest.scope_of(collection).is_some_and(|found| found.id == *scope);
+                is_known && !gone.contains(&collection)
+            }
+            Filter::Collections(ids) => ids.contains(&collection),
+        };
+        if is_shown { Shown::Yes } else { Shown::No }
+    }
+
+    fn pass_event(&mut self, event: &SystemEvent<'_>) -> Shown {
+        let ends = event.kind == SystemEventKind::CollectionEnd;
+        match self {
+            Filter::Default => Shown::No,
+            Filter::All { gone } => {
+                if ends {
+                    gone.extend(event.collection);
+                }
+                Shown::Yes
+            }
+            Filter::Scope { scope, .. } if event.scope != *scope => Shown::No,
+            Filter::Scope { collections, gone, .. } => match event.kind {
+                SystemEventKind::ScopeEnd => Shown::Last,
+                SystemEventKind::CollectionEnd => {
+                    gone.extend(event.collection);
+                    Shown::Yes
+                }
+                SystemEventKind::CollectionBegin | SystemEventKind::CollectionChanged => {
+                    collections.extend(event.collection);
+                    Shown::Yes
+                }
+                SystemEventKind::ScopeBegin => Shown::Yes,
+            },
+            Filter::Collections(ids) => {
+                let Some(collection) = event.collection.filter(|id| ids.contains(id)) else {
+                    return Shown::No;
+                };
+                if ends {
+                    ids.retain(|id| *id != collection);
+                }
+                if ids.is_empty() { Shown::Last } else { Shown::Yes }
+            }
+        }
+    }
+}

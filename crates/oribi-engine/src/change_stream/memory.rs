@@ -1,0 +1,100 @@
+//! The side of a stream that reads recent mutations from the queue.
+//!
+//! Owns: the snapshot that is being sent. One read of the queue is one snapshot. Its marker ends at
+//! the last change that the filter shows, so nothing is sent for a read that shows nothing.
+
+use oribi_types::{Seqno, Timestamp};
+
+use super::ChangeStream;
+use super::filter::Shown;
+use super::source::{Batch, Source, Turn};
+use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
+use crate::checkpoint::StreamBatch;
+use crate::planted::{self, Bug};
+use crate::record;
+use crate::vbucket::StreamRead;
+
+impl ChangeStream {
+    pub(super) fn turn_memory(&mut self) -> Turn {
+        let Source::Memory(Some(batch)) = &mut self.source else { return self.read_queue() };
+        if let Some(marker) = batch.marker.take() {
+            return Turn::Marker(marker);
+        }
+        if let Some(item) = batch.items.get(batch.sent) {
+            batch.sent += 1;
+            self.read_to = item.seqno();
+            self.progress.last_sent = self.read_to;
+            self.progress.memory_sent += 1;
+            return Turn::Change;
+        }
+        self.read_to = batch.end;
+        if batch.is_last {
+            self.ending = Some(EndReason::FilterEmpty);
+        }
+        self.source = Source::Memory(None);
+        Turn::Again
+    }
+
+    fn read_queue(&mut self) -> Turn {
+        if self.is_at_its_end() {
+            return self.end(EndReason::Ok);
+        }
+        let context = self.bucket.core().context(Timestamp::default());
+        let read = match self.cursor {
+            Some(cursor) => self.vbucket().read_stream(&context, cursor),
+            None => StreamRead::Dropped,
+        };
+        match read {
+            StreamRead::Batch(batch) => self.load(batch),
+            StreamRead::Idle => return Turn::Idle,
+            StreamRead::Dropped => {
+                self.progress.cursors_dropped += u64::from(self.cursor.is_some());
+                self.cursor = None;
+                if planted::has(Bug::ForgetsWhatADroppedCursorHeld) {
+                    self.read_to = self.vbucket().high_seqno();
+                }
+                self.register();
+            }
+            StreamRead::Ended => return self.end(EndReason::StateChanged),
+        }
+        Turn::Again
+    }
+
+    /// Picks what the filter shows of a snapshot, behind what a backfill has sent of it already.
+    fn load(&mut self, mut read: StreamBatch) {
+        let manifest = self.bucket.manifest();
+        let mut items = Vec::with_capacity(read.items_left());
+        let mut is_last = false;
+        while let Some(item) = read.next() {
+            if item.seqno() <= self.read_to && !planted::has(Bug::RepeatsWhatABackfillSent) {
+                continue;
+            }
+            match self.filter.pass(&record::of(item), &manifest) {
+                Shown::No => continue,
+                Shown::Yes => items.push(item.clone()),
+                Shown::Last => {
+                    items.push(item.clone());
+                    is_last = true;
+                    break;
+                }
+            }
+        }
+        let end = read.end().max(self.read_to);
+        let Some(last) = items.last() else {
+            self.read_to = end;
+            return;
+        };
+        let is_first = self.progress.markers == 0;
+        let ahead = u64::from(planted::has(Bug::AnnouncesTooMuch));
+        let marker = SnapshotMarker {
+            // A reader that has to go back to it gets what the snapshot has left out.
+            start: if is_first { self.opening.start } else { self.read_to },
+            end: Seqno(last.seqno().0 + ahead),
+            source: SnapshotSource::Memory,
+            is_checkpoint: is_first || read.begins_checkpoint(),
+            purge_seqno: self.vbucket().purge_seqno(),
+        };
+        let batch = Batch { marker: Some(marker), items, sent: 0, end, is_last };
+        self.source = Source::Memory(Some(batch));
+    }
+}

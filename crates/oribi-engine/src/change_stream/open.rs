@@ -1,0 +1,132 @@
+//! The decision about a request: refused, sent back, or open from where to where.
+//!
+//! Owns: the order of the checks, because clients can tell the reasons apart. Called when a stream
+//! opens.
+
+use oribi_storage::FailoverEntry;
+use oribi_types::{CollectionId, Seqno};
+
+use super::request::{StreamFilter, StreamRefused, StreamRequest};
+use super::rollback::{Known, rollback};
+use crate::collections::Manifest;
+use crate::config::Storage;
+use crate::core::Core;
+use crate::vbucket::VBucket;
+
+/// A stream that may be opened.
+pub(super) struct Opening {
+    /// The last seqno that the reader has.
+    pub(super) start: Seqno,
+    pub(super) end: Seqno,
+    pub(super) failover_table: Vec<FailoverEntry>,
+    /// Where the reader's snapshot began.
+    pub(super) snapshot_start: Seqno,
+    pub(super) disk_only: bool,
+    /// The purge that the reader has taken into account, or one that it need not.
+    pub(super) purge_seqno: Seqno,
+    pub(super) ignores_purged: bool,
+    /// The ownership of the vbucket that the stream belongs to.
+    pub(super) incarnation: u64,
+}
+
+pub(super) fn open(core: &Core, request: &StreamRequest) -> Result<Opening, StreamRefused> {
+    let serving = core.vbucket(request.vbid).filter(|vbucket| vbucket.is_serving());
+    let vbucket = serving.ok_or(StreamRefused::NotMyVbucket)?;
+    let incarnation = vbucket.incarnation();
+    let (start, end) = (request.start, request.end);
+    let (snapshot_start, snapshot_end) = request.snapshot;
+    if start > end || snapshot_start > start || start > snapshot_end {
+        return Err(StreamRefused::Range);
+    }
+    let manifest = core.collections().manifest();
+    check_filter(&request.filter, &manifest)?;
+    let failover_table = vbucket.failover_table();
+    let high = vbucket.high_seqno();
+    let request = &adjusted(request, &failover_table, high);
+    let purge_seqno = vbucket.purge_seqno();
+    let known = Known {
+        failover_table: &failover_table,
+        high_seqno: high,
+        purge_seqno,
+        filtered_high_seqno: filtered_high_seqno(&request.filter, vbucket),
+    };
+    if let Some(to) = rollback(request, known) {
+        return Err(StreamRefused::Rollback(to));
+    }
+    let end = last_seqno(core, request, vbucket, high);
+    if request.start > end || request.start > high {
+        return Err(StreamRefused::Range);
+    }
+    if core.memory().used_bytes() > core.memory().backfill_threshold_bytes() {
+        return Err(StreamRefused::NoMemory);
+    }
+    if vbucket.is_loading() {
+        return Err(StreamRefused::TryLater);
+    }
+    if !vbucket.is_serving() || vbucket.incarnation() != incarnation {
+        return Err(StreamRefused::NotMyVbucket);
+    }
+    Ok(Opening {
+        start: request.start,
+        end,
+        snapshot_start: request.snapshot.0,
+        disk_only: request.flags.disk_only,
+        purge_seqno,
+        ignores_purged: request.flags.ignore_purged,
+        failover_table,
+        incarnation,
+    })
+}
+
+fn check_filter(filter: &StreamFilter, manifest: &Manifest) -> Result<(), StreamRefused> {
+    match filter {
+        StreamFilter::Default | StreamFilter::All => Ok(()),
+        StreamFilter::Scope(scope) => {
+            let is_known = manifest.scopes().iter().any(|known| known.id == *scope);
+            is_known.then_some(()).ok_or(StreamRefused::UnknownScope)
+        }
+        StreamFilter::Collections(ids) => {
+            let are_known = ids.iter().all(|id| manifest.contains(*id));
+            are_known.then_some(()).ok_or(StreamRefused::UnknownCollection)
+        }
+    }
+}
+
+/// The request from the newest seqno on, if it asks for that.
+fn adjusted(request: &StreamRequest, table: &[FailoverEntry], high: Seqno) -> StreamRequest {
+    let mut request = request.clone();
+    if request.flags.from_latest {
+        request.start = high;
+        request.snapshot = (high, high);
+        if request.uuid.0 == 0 {
+            request.uuid = table.first().map_or(request.uuid, |newest| newest.uuid);
+        }
+    }
+    request
+}
+
+/// Where the stream ends. What a filter leaves out counts as sent, so the vbucket's last seqno is
+/// also the last one of a filtered stream.
+fn last_seqno(core: &Core, request: &StreamRequest, vbucket: &VBucket, high: Seqno) -> Seqno {
+    let flags = request.flags;
+    let has_disk = core.config().storage == Storage::Persistent;
+    let mut end = request.end;
+    if flags.to_latest {
+        end = high;
+    }
+    if flags.disk_only {
+        end = end.min(if has_disk { vbucket.persisted_seqno() } else { high });
+    }
+    end
+}
+
+/// The highest seqno of the collections of a filter.
+fn filtered_high_seqno(filter: &StreamFilter, vbucket: &VBucket) -> Option<Seqno> {
+    let highest = |ids: &[CollectionId]| {
+        ids.iter().map(|id| vbucket.collection_high_seqno(*id)).max().unwrap_or_default()
+    };
+    match filter {
+        StreamFilter::Collections(ids) => Some(highest(ids)),
+        StreamFilter::All | StreamFilter::Default | StreamFilter::Scope(_) => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! What a reader asks of a stream, and why it may be refused.
+//!
+//! Owns: these types. Callers: the server, which makes a request of a wire message.
+
+use oribi_types::{CollectionId, ScopeId, Seqno, VbUuid, Vbid};
+
+/// A stream of one vbucket.
+#[derive(Clone, Debug)]
+pub struct StreamRequest {
+    /// The vbucket.
+    pub vbid: Vbid,
+    /// Last seqno that the reader has; the stream begins behind it.
+    pub start: Seqno,
+    /// The stream ends when this seqno is passed; the greatest number never ends.
+    pub end: Seqno,
+    /// History of `start`; 0 for none.
+    pub uuid: VbUuid,
+    /// Range of the snapshot that the reader was in, both ends included.
+    pub snapshot: (Seqno, Seqno),
+    /// The purge seqno that the reader saw last, if it tells one.
+    pub client_purge_seqno: Option<Seqno>,
+    /// Variants.
+    pub flags: StreamFlags,
+    /// What the reader wants to see.
+    pub filter: StreamFilter,
+}
+
+/// Variants of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamFlags {
+    /// End at the seqno that is the highest at the opening.
+    pub to_latest: bool,
+    /// Begin behind the seqno that is the highest at the opening.
+    pub from_latest: bool,
+    /// Only what is durable at the opening.
+    pub disk_only: bool,
+    /// Only from an active vbucket. Others serve no streams here anyway.
+    pub active_only: bool,
+    /// A history that is given must be right even for a stream from 0.
+    pub strict_uuid: bool,
+    /// Purged tombstones force no rollback.
+    pub ignore_purged: bool,
+}
+
+/// What of a vbucket a stream shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StreamFilter {
+    /// Documents of the default collection without events, for readers that know no collections.
+    Default,
+    /// Everything.
+    All,
+    /// A scope, its events, and its collections, those of the future included.
+    Scope(ScopeId),
+    /// Some collections and their events.
+    Collections(Vec<CollectionId>),
+}
+
+/// Why a stream is not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamRefused {
+    /// This node does not serve the vbucket.
+    NotMyVbucket,
+    /// Start, end and snapshot contradict each other.
+    Range,
+    /// The reader must forget what is behind this seqno, which is below its start.
+    Rollback(Seqno),
+    /// A collection of the filter does not exist.
+    UnknownCollection,
+    /// The scope of the filter does not exist.
+    UnknownScope,
+    /// Memory is short.
+    NoMemory,
+    /// The vbucket is still being loaded.
+    TryLater,
+}

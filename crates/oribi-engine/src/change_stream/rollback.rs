@@ -1,0 +1,76 @@
+//! Whether a reader may go on from where it says it is, or must go back first.
+//!
+//! Owns: the rule, as a pure function of the request and of what the vbucket knows. A history is
+//! named by its uuid; a reader may go on if everything it has belongs to histories that this
+//! vbucket continues. It must forget what it has of a history that ended before. A reader from 0
+//! has nothing to forget. Called when a stream opens, and again when its backfill begins, because
+//! tombstones may have been purged in between.
+
+use oribi_storage::FailoverEntry;
+use oribi_types::Seqno;
+
+use super::request::StreamRequest;
+use crate::planted::{self, Bug};
+
+/// What the vbucket knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// Histories, newest first.
+    pub(super) failover_table: &'a [FailoverEntry],
+    pub(super) high_seqno: Seqno,
+    /// Tombstones up to here may be gone.
+    pub(super) purge_seqno: Seqno,
+    /// For a filter on collections, the highest seqno of any of them.
+    pub(super) filtered_high_seqno: Option<Seqno>,
+}
+
+/// Where the reader must go back to before it asks again; `None` when it may go on.
+pub(super) fn rollback(request: &StreamRequest, known: Known<'_>) -> Option<Seqno> {
+    let start = request.start;
+    if start == Seqno(0) && (!request.flags.strict_uuid || request.uuid.0 == 0) {
+        return None;
+    }
+    if misses_tombstones(request, known) {
+        return Some(Seqno(0));
+    }
+    let entry = known.failover_table.iter().position(|entry| entry.uuid == request.uuid);
+    let Some(entry) = entry else { return Some(Seqno(0)) };
+    // The history of the request ended where the next newer one began.
+    let upper = match entry.checked_sub(1) {
+        Some(newer) if !planted::has(Bug::ForgetsTheEndOfAHistory) => {
+            known.failover_table[newer].seqno
+        }
+        _ => known.high_seqno,
+    };
+    let (mut snapshot_start, mut snapshot_end) = request.snapshot;
+    if start == snapshot_start {
+        // The reader has nothing of the snapshot.
+        snapshot_end = start;
+    }
+    if snapshot_end <= upper {
+        return None;
+    }
+    if start == snapshot_end {
+        // It has all of it.
+        snapshot_start = start;
+    }
+    Some(if planted::has(Bug::RollsBackTooDeep) { Seqno(0) } else { upper.min(snapshot_start) })
+}
+
+/// True when a tombstone behind the start may be gone that this reader needs.
+pub(super) fn misses_tombstones(request: &StreamRequest, known: Known<'_>) -> bool {
+    let start = request.start;
+    let purged = match request.flags.ignore_purged {
+        true => Seqno(0),
+        false => known.purge_seqno,
+    };
+    let is_settled = known.filtered_high_seqno.is_some_and(|high| high <= purged && start >= high);
+    start != Seqno(0)
+        && start < purged
+        && request.client_purge_seqno.unwrap_or_default() != purged
+        && !is_settled
+        && !planted::has(Bug::ForgetsPurgedTombstones)
+}
+
+#[cfg(test)]
+mod tests;

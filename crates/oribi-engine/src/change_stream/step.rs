@@ -1,0 +1,130 @@
+//! What a stream sends, one step at a time.
+//!
+//! Owns: these types. A step borrows from the stream, so no document is copied for it.
+
+use oribi_storage::Record;
+use oribi_types::Seqno;
+
+use crate::item::ItemRef;
+use crate::system_event::SystemEvent;
+
+/// The next thing to send.
+#[derive(Debug)]
+pub enum StreamStep<'a> {
+    /// A snapshot begins.
+    Snapshot(SnapshotMarker),
+    /// One change inside of it.
+    Change(Change<'a>),
+    /// The snapshot is whole up to here, and the last of it is not shown to this stream. Never for
+    /// [`crate::change_stream::StreamFilter::Default`].
+    SeqnoAdvanced(Seqno),
+    /// The stream is over; nothing follows.
+    End(EndReason),
+    /// Nothing for now. [`crate::change_stream::StreamSink::ready`] tells when there is more.
+    Idle,
+}
+
+/// The announcement of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotMarker {
+    /// No change of the snapshot is below this seqno.
+    pub start: Seqno,
+    /// Its last seqno; a change or a [`StreamStep::SeqnoAdvanced`] follows with exactly this one.
+    pub end: Seqno,
+    /// Where it is read from.
+    pub source: SnapshotSource,
+    /// A checkpoint begins with it. A detail of replication.
+    pub is_checkpoint: bool,
+    /// Tombstones up to here may be missing.
+    pub purge_seqno: Seqno,
+}
+
+/// Where a snapshot is read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SnapshotSource {
+    /// The queue of recent mutations.
+    Memory,
+    /// A backfill.
+    Disk,
+}
+
+/// One change.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// A document was written, deleted or has expired.
+    Document(ChangedDocument<'a>),
+    /// A scope or collection came or went.
+    Event(SystemEvent<'a>),
+}
+
+/// A version of a document, or its tombstone.
+#[derive(Debug)]
+pub struct ChangedDocument<'a> {
+    /// The version.
+    pub record: Record<'a>,
+    /// The block of it, if it comes from memory: a reference keeps the bytes for as long as a
+    /// message needs them.
+    pub item: Option<&'a ItemRef>,
+}
+
+/// Why a stream ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// The end seqno is reached.
+    Ok,
+    /// The vbucket is no longer this node's, was emptied, or has lost deletions that the reader
+    /// needs.
+    StateChanged,
+    /// The store cannot be read.
+    BackfillFailed,
+    /// Everything that the filter lets through was dropped.
+    FilterEmpty,
+}
+
+/// Where a stream reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamPhase {
+    /// It waits for a backfill, or reads from one.
+    Backfilling,
+    /// It reads recent mutations from memory.
+    InMemory,
+    /// It is over.
+    Dead,
+}
+
+/// Figures of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamStats {
+    /// Where it reads.
+    pub phase: StreamPhase,
+    /// Seqno behind which it began.
+    pub start_seqno: Seqno,
+    /// Seqno at which it ends.
+    pub end_seqno: Seqno,
+    /// Last seqno that it sent.
+    pub last_sent_seqno: Seqno,
+    /// Last [`StreamStep::SeqnoAdvanced`].
+    pub last_sent_seqno_advance: Seqno,
+    /// End of the last marker.
+    pub last_sent_snap_end_seqno: Seqno,
+    /// Last seqno that it has read, sent or left out.
+    pub last_read_seqno: Seqno,
+    /// Seqnos from there to the vbucket's last one: an upper bound of the changes to come.
+    pub items_remaining: u64,
+    /// Changes sent from backfills.
+    pub backfill_sent: u64,
+    /// Changes sent from memory.
+    pub memory_sent: u64,
+    /// Backfills begun, those after a dropped cursor included.
+    pub backfills: u64,
+    /// Times that its cursor was dropped because memory was short.
+    pub cursors_dropped: u64,
+    /// Bytes and records of a backfill that it has not read yet.
+    pub backfill_buffer_bytes: u64,
+    /// As above.
+    pub backfill_buffer_items: u64,
+    /// Items in memory that it has not read yet.
+    pub items_ready: u64,
+    /// Whether it has a cursor in the queue.
+    pub cursor_registered: bool,
+}

@@ -1,0 +1,116 @@
+//! Cursors of streams: registration, reading, and who is to be woken.
+//!
+//! Owns: the manager's operations on them. One read is one snapshot: no key twice, and together
+//! with all reads before it the exact state at its end. A stream that keeps up copies what it does
+//! not have from the open checkpoint, which stays open and goes on deduplicating. If more waits,
+//! the read closes the checkpoint and hands it out by reference. A read accepts what was read
+//! before, so the queue keeps, and counts, what the stream is sending.
+
+use oribi_types::Seqno;
+
+use super::cursor::{CursorId, Registered, StreamSide};
+use super::wake::StreamWaker;
+use super::{CheckpointManager, StreamBatch};
+use crate::limits::{STREAM_READ_BYTES_MAX, STREAM_READ_ITEMS_MAX, STREAM_READ_SEQNOS_MAX};
+
+impl CheckpointManager {
+    /// Registers a stream's cursor, which will read everything behind `from`, or from the oldest
+    /// slot that is still here. Memory recovery may take it away; the waker is told.
+    pub fn register_stream(&mut self, name: &str, from: Seqno, waker: StreamWaker) -> Registered {
+        let registered = self.find_start(from);
+        let stream = StreamSide { waker, is_idle: false };
+        let id = self.cursors.add(name, registered.first.0 - 1, Some(stream));
+        Registered { id, ..registered }
+    }
+
+    /// Accepts what was read before and reads the next snapshot. It is empty at the end of the
+    /// queue; then the stream is woken when there is more. `None` when the cursor was dropped.
+    pub fn read_stream(&mut self, cursor: CursorId) -> Option<StreamBatch> {
+        let from = self.cursors.get(cursor)?.read_to;
+        let batch = self.snapshot_after(from);
+        let reader = self.cursors.get_mut(cursor)?;
+        (reader.position, reader.read_to) = (from, batch.end().0);
+        reader.visits += u64::from(!batch.is_empty());
+        if let Some(stream) = &mut reader.stream {
+            stream.is_idle = batch.is_empty();
+            self.has_idle_stream |= stream.is_idle;
+        }
+        Some(batch)
+    }
+
+    /// Last seqno that a stream has read; `None` when its cursor was dropped.
+    pub fn stream_position(&self, cursor: CursorId) -> Option<Seqno> {
+        self.cursors.get(cursor).map(|cursor| Seqno(cursor.read_to))
+    }
+
+    /// True when a stream waits for the next enqueue. After it, and after the locks, the caller
+    /// wakes those that [`Self::take_idle_streams`] returns.
+    #[inline]
+    pub(crate) fn has_idle_stream(&self) -> bool {
+        self.has_idle_stream
+    }
+
+    /// The streams that wait although there is more to read; each is returned once until it has
+    /// read to the end again.
+    pub(crate) fn take_idle_streams(&mut self) -> Vec<StreamWaker> {
+        let mut found = Vec::new();
+        self.has_idle_stream = false;
+        for cursor in self.cursors.iter_mut() {
+            let has_more = cursor.read_to < self.high_seqno;
+            match &mut cursor.stream {
+                Some(stream) if stream.is_idle && has_more => {
+                    stream.is_idle = false;
+                    found.push(stream.waker.clone());
+                }
+                Some(stream) => self.has_idle_stream |= stream.is_idle,
+                None => {}
+            }
+        }
+        found
+    }
+
+    /// Closes the open checkpoint if a stream passed much of it. Where no flusher reads, nothing
+    /// else does, and what streams have passed would stay.
+    pub(crate) fn close_if_long(&mut self) {
+        let is_long = self.open.items >= STREAM_READ_ITEMS_MAX
+            || self.open.item_bytes >= STREAM_READ_BYTES_MAX;
+        if is_long {
+            self.close_open();
+        }
+    }
+
+    fn snapshot_after(&mut self, from: u64) -> StreamBatch {
+        if from >= self.high_seqno {
+            return StreamBatch::empty(Seqno(from));
+        }
+        if from + 1 >= self.open.start {
+            if let Some(batch) = self.copy_after(from) {
+                return batch;
+            }
+            self.close_open();
+        }
+        let at = self.closed.partition_point(|closed| closed.end <= from);
+        match self.closed.get(at) {
+            Some(closed) => StreamBatch::of_closed(Seqno(from), closed),
+            None => StreamBatch::empty(Seqno(from)),
+        }
+    }
+
+    /// What a cursor in the open checkpoint does not have yet; `None` when that is much.
+    fn copy_after(&self, from: u64) -> Option<StreamBatch> {
+        if self.high_seqno - from > STREAM_READ_SEQNOS_MAX {
+            return None;
+        }
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        for item in self.open.items_after(from) {
+            bytes += item.block_bytes();
+            if items.len() >= STREAM_READ_ITEMS_MAX || bytes > STREAM_READ_BYTES_MAX {
+                return None;
+            }
+            items.push(item.clone());
+        }
+        let (from, end) = (Seqno(from), Seqno(self.high_seqno));
+        let begins = from.0 + 1 == self.open.start;
+        Some(StreamBatch::of_copies(from, end, items, bytes, begins))
+    }
+}

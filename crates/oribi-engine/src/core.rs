@@ -1,0 +1,173 @@
+//! The core of a bucket: what each operation and each piece of background work needs.
+//!
+//! Owns: the vbuckets, the collections, the store, the account of memory, and the records of
+//! failures, tasks and timings. Background work (flusher, warmup, fetcher, pagers, purge) stands
+//! above it: each piece keeps its own state and is handed a `&Core` for a step. The core knows none
+//! of them and starts nothing by itself. [`crate::Bucket`] holds it and is the facade for the
+//! server. Ownership of vbuckets is in [`ownership`].
+
+mod ownership;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use oribi_storage::{KvStore, Ownership, StoreError};
+use oribi_types::{Timestamp, Vbid};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::collections::{Collections, Manifest};
+use crate::compression::CompressionSwitch;
+use crate::config::BucketConfig;
+use crate::failure::{FailedOperations, Failures, StoreOperation};
+use crate::flusher_signal::FlusherSignal;
+use crate::memory::Memory;
+use crate::tasks::Tasks;
+use crate::timings::BucketTimings;
+use crate::vbucket::{Context, VBucket};
+
+/// See the module text.
+pub(crate) struct Core {
+    config: BucketConfig,
+    vbuckets: Box<[VBucket]>,
+    collections: Collections,
+    store: Arc<dyn KvStore>,
+    signal: FlusherSignal,
+    compression: CompressionSwitch,
+    memory: Memory,
+    failures: Failures,
+    tasks: Tasks,
+    timings: Mutex<BucketTimings>,
+    /// The time of the latest step of flusher or pager, in nanoseconds of UNIX time.
+    latest_ns: AtomicU64,
+    /// Knows how long this node owns vbuckets of a shared store.
+    ownership: ArcSwapOption<Arc<dyn Ownership>>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        config: BucketConfig,
+        vbuckets: Box<[VBucket]>,
+        manifest: Manifest,
+        store: Arc<dyn KvStore>,
+    ) -> Core {
+        debug_assert_eq!(vbuckets.len(), usize::from(config.vbuckets), "a vbucket for each id");
+        let memory = Memory::new(&config, Arc::clone(&store));
+        Core {
+            config,
+            vbuckets,
+            collections: Collections::new(manifest),
+            store,
+            signal: FlusherSignal::default(),
+            compression: CompressionSwitch::default(),
+            memory,
+            failures: Failures::default(),
+            tasks: Tasks::default(),
+            timings: Mutex::new(BucketTimings::default()),
+            latest_ns: AtomicU64::new(0),
+            ownership: ArcSwapOption::empty(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn config(&self) -> &BucketConfig {
+        &self.config
+    }
+
+    /// The bucket's name, for the log.
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// All vbuckets, by id.
+    #[inline]
+    pub(crate) fn vbuckets(&self) -> &[VBucket] {
+        &self.vbuckets
+    }
+
+    /// One vbucket, or `None` outside the map.
+    #[inline]
+    pub(crate) fn vbucket(&self, vbid: Vbid) -> Option<&VBucket> {
+        self.vbuckets.get(usize::from(vbid.0))
+    }
+
+    /// The context of an operation at `now`.
+    #[inline]
+    pub(crate) fn context(&self, now: Timestamp) -> Context<'_> {
+        Context {
+            manifest: self.collections.in_force(),
+            signal: &self.signal,
+            now,
+            value_bytes_max: self.config.value_bytes_max,
+            memory: &self.memory,
+            compression: &self.compression,
+        }
+    }
+
+    pub(crate) fn collections(&self) -> &Collections {
+        &self.collections
+    }
+
+    pub(crate) fn store(&self) -> &dyn KvStore {
+        self.store.as_ref()
+    }
+
+    pub(crate) fn signal(&self) -> &FlusherSignal {
+        &self.signal
+    }
+
+    pub(crate) fn compression(&self) -> &CompressionSwitch {
+        &self.compression
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// Notes the time, for work that is not handed any.
+    pub(crate) fn note_time(&self, now: Timestamp) {
+        self.latest_ns.fetch_max(now.unix_ns, Ordering::Relaxed);
+    }
+
+    /// The time that was noted last. The pager runs often enough that it is seconds ago at most.
+    pub(crate) fn latest_time(&self) -> Timestamp {
+        Timestamp { unix_ns: self.latest_ns.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn timings(&self) -> MutexGuard<'_, BucketTimings> {
+        self.timings.lock()
+    }
+
+    /// The operations that fail in the store now.
+    pub(crate) fn failing(&self) -> FailedOperations {
+        self.failures.now()
+    }
+
+    /// True when only a commit can show that the store works again.
+    pub(crate) fn needs_a_probe(&self) -> bool {
+        self.failures.need_a_probe()
+    }
+
+    /// The store has refused `operation`.
+    pub(crate) fn store_failed(&self, operation: StoreOperation, error: &StoreError) {
+        self.failures.failed(self.name(), operation, error);
+    }
+
+    /// `operation` has succeeded. True when that ends a failure.
+    pub(crate) fn store_succeeded(&self, operation: StoreOperation) -> bool {
+        self.failures.succeeded(self.name(), operation)
+    }
+
+    /// Decides from store and vbuckets which writes are refused.
+    pub(crate) fn review_pressure(&self) {
+        let context = self.context(Timestamp::default());
+        for vbucket in self.vbuckets() {
+            vbucket.report_memory(&context);
+        }
+        self.memory.review(self.failing().refuse_writes());
+    }
+}

@@ -1,0 +1,229 @@
+//! Failures of a bucket's store, and their consequences until it works again.
+//!
+//! Owns: which operations fail and why. One table ([`StoreOperation`]) says for each what it
+//! refuses and which success ends its failure. Invariants: a failure ends by a success of its own
+//! operation, or of one that proves the same. While a failure refuses writes, the flusher tries
+//! again, so writes come back without a restart and without new work. Each change is logged once.
+//!
+//! | operation | refused meanwhile | ended by | tried again by |
+//! |---|---|---|---|
+//! | commit | writes | a commit | the flusher; with nothing to write it commits a state (a probe) |
+//! | purge of dropped collections | writes, because commits wait behind it | a whole purge | the flusher |
+//! | manifest | that change | a change, or a commit | the flusher's probe |
+//! | purge of tombstones | nothing | a pass without an error | the purger, a minute later |
+//! | read | that read | a read without an error | the next read |
+//! | compaction of the store | nothing | a step without an error | the store's own thread |
+//!
+//! A store that another node has taken over has not failed. A store that answers `Poisoned` needs a
+//! restart, and its error says so.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use oribi_storage::StoreError;
+use parking_lot::Mutex;
+
+/// An operation of a bucket on its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum StoreOperation {
+    /// Makes mutations durable.
+    Commit,
+    /// Removes documents of dropped collections.
+    CollectionPurge,
+    /// Removes old tombstones.
+    TombstonePurge,
+    /// Writes the collections manifest.
+    Manifest,
+    /// Reads documents that are not in memory.
+    Read,
+    /// Frees space, on a thread of the store.
+    Compaction,
+}
+
+impl StoreOperation {
+    /// All, in the order of their numbers.
+    pub const ALL: [StoreOperation; 6] = [
+        StoreOperation::Commit,
+        StoreOperation::CollectionPurge,
+        StoreOperation::TombstonePurge,
+        StoreOperation::Manifest,
+        StoreOperation::Read,
+        StoreOperation::Compaction,
+    ];
+
+    /// For stats, metrics and the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreOperation::Commit => "commit",
+            StoreOperation::CollectionPurge => "collection_purge",
+            StoreOperation::TombstonePurge => "tombstone_purge",
+            StoreOperation::Manifest => "manifest",
+            StoreOperation::Read => "read",
+            StoreOperation::Compaction => "compaction",
+        }
+    }
+
+    fn refuses_writes(self) -> bool {
+        matches!(self, StoreOperation::Commit | StoreOperation::CollectionPurge)
+    }
+
+    /// The operations that a success of this one proves to work again.
+    fn ends(self) -> FailedOperations {
+        match self {
+            StoreOperation::Commit => self.bit().and(StoreOperation::Manifest.bit()),
+            _ => self.bit(),
+        }
+    }
+
+    const fn bit(self) -> FailedOperations {
+        FailedOperations(1 << self as u8)
+    }
+}
+
+/// A set of failing operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FailedOperations(u8);
+
+impl FailedOperations {
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = StoreOperation> {
+        StoreOperation::ALL.into_iter().filter(move |operation| self.has(*operation))
+    }
+
+    /// Whether this one is among them.
+    pub fn has(self, operation: StoreOperation) -> bool {
+        self.0 & operation.bit().0 != 0
+    }
+
+    /// Whether writes are refused because of them.
+    pub fn refuse_writes(self) -> bool {
+        self.iter().any(StoreOperation::refuses_writes)
+    }
+
+    /// With one more.
+    #[must_use]
+    pub(crate) fn with(self, operation: StoreOperation) -> FailedOperations {
+        self.and(operation.bit())
+    }
+
+    const fn and(self, other: FailedOperations) -> FailedOperations {
+        FailedOperations(self.0 | other.0)
+    }
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// Which entries `why` has, so that a success costs one load.
+    failed: AtomicU8,
+    why: Mutex<[Option<String>; StoreOperation::ALL.len()]>,
+}
+
+impl Failures {
+    /// The store has refused `operation`.
+    pub fn failed(&self, bucket: &str, operation: StoreOperation, error: &StoreError) {
+        if matches!(error, StoreError::Fenced(_)) {
+            return;
+        }
+        let error = error.to_string();
+        let mut why = self.why.lock();
+        self.failed.fetch_or(operation.bit().0, Ordering::Relaxed);
+        let known = &mut why[operation as usize];
+        if known.as_ref() == Some(&error) {
+            return;
+        }
+        let operation_name = operation.name();
+        let refused = if operation.refuses_writes() {
+            "writes are refused until it succeeds"
+        } else {
+            "it is tried again"
+        };
+        // Each document has a reason of its own, and its reader has logged it.
+        if operation != StoreOperation::Read {
+            tracing::error!(
+                bucket,
+                operation = operation_name,
+                error,
+                "the store failed; {refused}"
+            );
+        }
+        *known = Some(error);
+    }
+
+    /// `operation` has succeeded. True when that ends a failure.
+    #[inline]
+    pub fn succeeded(&self, bucket: &str, operation: StoreOperation) -> bool {
+        let ends = operation.ends().0;
+        self.failed.load(Ordering::Relaxed) & ends != 0 && self.end(bucket, operation)
+    }
+
+    #[cold]
+    fn end(&self, bucket: &str, operation: StoreOperation) -> bool {
+        let mut why = self.why.lock();
+        let ended = FailedOperations(self.failed.load(Ordering::Relaxed) & operation.ends().0);
+        self.failed.fetch_and(!ended.0, Ordering::Relaxed);
+        for operation in ended.iter() {
+            why[operation as usize] = None;
+            if operation != StoreOperation::Read {
+                tracing::warn!(bucket, operation = operation.name(), "the store works again");
+            }
+        }
+        ended != FailedOperations::default()
+    }
+
+    /// The operations that fail now.
+    pub fn now(&self) -> FailedOperations {
+        FailedOperations(self.failed.load(Ordering::Relaxed))
+    }
+
+    /// True when only a commit can show that the store works again. There may be nothing to commit.
+    pub fn need_a_probe(&self) -> bool {
+        self.now().0 & StoreOperation::Commit.ends().0 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKET: &str = "test";
+
+    fn error() -> StoreError {
+        StoreError::Io("no space".to_owned())
+    }
+
+    #[test]
+    fn a_failure_ends_by_a_success_that_proves_the_same_and_by_no_other() {
+        for failed in StoreOperation::ALL {
+            for succeeds in StoreOperation::ALL {
+                let failures = Failures::default();
+                failures.failed(BUCKET, failed, &error());
+                assert!(failures.now().has(failed));
+                let proves = succeeds == failed
+                    || (succeeds, failed) == (StoreOperation::Commit, StoreOperation::Manifest);
+                let ended = failures.succeeded(BUCKET, succeeds);
+                assert_eq!(ended, proves, "{succeeds:?} after {failed:?}");
+                assert_eq!(!failures.now().has(failed), proves);
+                assert!(!failures.succeeded(BUCKET, succeeds), "it ended once");
+            }
+        }
+    }
+
+    #[test]
+    fn writes_are_refused_while_commits_cannot_be_made() {
+        let refusing = [StoreOperation::Commit, StoreOperation::CollectionPurge];
+        for operation in StoreOperation::ALL {
+            let failures = Failures::default();
+            failures.failed(BUCKET, operation, &error());
+            assert_eq!(failures.now().refuse_writes(), refusing.contains(&operation));
+        }
+    }
+
+    #[test]
+    fn a_store_that_another_node_has_has_not_failed() {
+        let failures = Failures::default();
+        let fenced = StoreError::Fenced("another node".to_owned());
+        failures.failed(BUCKET, StoreOperation::Commit, &fenced);
+        assert_eq!(failures.now(), FailedOperations::default());
+    }
+}

@@ -1,0 +1,26 @@
+//! The memory of the process: the bound of all buckets together.
+//!
+//! Owns: the sum of the quotas, and the bounds of the arena that follow from it. Above the lower
+//! bound compaction runs; above the upper one all buckets refuse writes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::block_arena;
+
+/// Bounds of the arena: the quotas of all buckets, a part of them, and some bytes. The process
+/// promises to stay within the quotas, a tenth of them and 64 MiB; connections, stores, threads and
+/// small tables have the rest.
+const LOWER_PART: u64 = 32;
+const LOWER_BYTES: u64 = 16 << 20;
+const UPPER_PART: u64 = 16;
+const UPPER_BYTES: u64 = 32 << 20;
+
+static QUOTAS: AtomicU64 = AtomicU64::new(0);
+
+/// The quotas of all buckets have changed by this much.
+pub(super) fn change_quotas(before: u64, after: u64) {
+    let change = after.wrapping_sub(before);
+    let quotas = QUOTAS.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+    let bound = |part: u64, bytes: u64| quotas.saturating_add(quotas / part + bytes);
+    block_arena::set_bounds(bound(LOWER_PART, LOWER_BYTES), bound(UPPER_PART, UPPER_BYTES));
+}

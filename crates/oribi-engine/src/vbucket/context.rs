@@ -1,0 +1,49 @@
+//! What an operation on a vbucket needs to know about its bucket.
+//!
+//! Owns: references to what all vbuckets share, the time of the request, and what follows from
+//! both: whether a collection exists, and how long its documents may live. The bucket makes one for
+//! each request; nothing is copied.
+
+use arc_swap::ArcSwap;
+use oribi_types::{CollectionId, Timestamp};
+
+use crate::collections::Manifest;
+use crate::compression::CompressionSwitch;
+use crate::expiry;
+use crate::flusher_signal::FlusherSignal;
+use crate::memory::Memory;
+
+/// See the top of the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) manifest: &'a ArcSwap<Manifest>,
+    pub(crate) signal: &'a FlusherSignal,
+    pub(crate) now: Timestamp,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) memory: &'a Memory,
+    pub(crate) compression: &'a CompressionSwitch,
+}
+
+impl Context<'_> {
+    /// Asked under the table lock: a collection is purged from the table after it has left the
+    /// manifest, so a document that is written while the collection is still here is purged as
+    /// well.
+    pub(super) fn knows(&self, collection: CollectionId) -> bool {
+        collection == CollectionId::DEFAULT || self.manifest.load().contains(collection)
+    }
+
+    /// Absolute expiry of a document of `collection`, from what the client asked for.
+    pub(super) fn expiry(&self, collection: CollectionId, wire: u32) -> u32 {
+        self.limited_expiry(collection, expiry::absolute(wire, self.now))
+    }
+
+    /// An absolute expiry as far as documents of `collection` may have it.
+    pub(super) fn limited_expiry(&self, collection: CollectionId, expiry: u32) -> u32 {
+        if collection == CollectionId::DEFAULT {
+            return expiry;
+        }
+        let manifest = self.manifest.load();
+        let max_ttl_s = manifest.collection(collection).and_then(|found| found.max_ttl_s);
+        expiry::limited(expiry, max_ttl_s, self.now)
+    }
+}

@@ -1,0 +1,65 @@
+//! What clients do about locks: take one, and give it up.
+//!
+//! Owns: both operations. Each happens under one hold of the table's lock, so a version cannot be
+//! replaced between the look-up and the lock. Called by the bucket.
+
+use oribi_types::{Cas, DocKey};
+
+use super::VBucket;
+use super::context::Context;
+use super::locks::Locks;
+use crate::item::ItemRef;
+use crate::outcome::{LockOutcome, Refused, Sought, UnlockOutcome};
+
+impl VBucket {
+    pub(crate) fn get_and_lock(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        timeout_s: u32,
+    ) -> LockOutcome {
+        let lock = |locks: &mut Locks, item: &ItemRef| {
+            if item.is_evicted() {
+                return Err(Refused::NeedsFetch);
+            }
+            if locks.is_locked(item, context.now) {
+                return Err(Refused::Locked);
+            }
+            let cas = self.queue.lock().take_cas(context.now);
+            locks.lock(item, cas, timeout_s, context.now);
+            Ok(cas)
+        };
+        match self.with_locks(context, key, lock) {
+            Ok(Some((item, Ok(cas)))) => LockOutcome::Done { item, cas },
+            Ok(None) => LockOutcome::Miss,
+            Ok(Some((_, Err(refused)))) | Err(refused) => LockOutcome::Refused(refused),
+        }
+    }
+
+    pub(crate) fn unlock(&self, context: &Context<'_>, key: DocKey<'_>, cas: Cas) -> UnlockOutcome {
+        let unlock = |locks: &mut Locks, item: &ItemRef| locks.unlock(item, cas, context.now);
+        match self.with_locks(context, key, unlock) {
+            Ok(Some((_, unlocked))) => unlocked,
+            Ok(None) => UnlockOutcome::NotFound,
+            Err(refused) => UnlockOutcome::Refused(refused),
+        }
+    }
+
+    /// The document under a key, and what `act` does about its locks. An expired document is
+    /// replaced by its tombstone.
+    fn with_locks<T>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        act: impl FnOnce(&mut Locks, &ItemRef) -> T,
+    ) -> Result<Option<(ItemRef, T)>, Refused> {
+        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
+        let found = self.look_up(context, hash, key, Sought::Document, |locks, item| {
+            (item.clone(), item.is_live(now_s).then(|| act(locks, item)))
+        })?;
+        if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {
+            self.expire(context, hash, expired);
+        }
+        Ok(found.and_then(|(item, done)| Some((item, done?))))
+    }
+}

@@ -1,0 +1,155 @@
+//! Looking up the version under a key: what every operation begins with.
+//!
+//! Owns: the critical section of the table lock that reads, and when a miss is certain. A caller
+//! takes a reference and the state of the version's lock out of it; no value is copied there.
+
+use std::sync::atomic::Ordering;
+
+use oribi_storage::VbucketPhase;
+use oribi_types::{Cas, DocKey, RevSeqno};
+
+use super::context::Context;
+use super::fetching::is_absence_marker;
+use super::locks::Locks;
+use super::table::Table;
+use super::{FAILED, LOADING, VBucket};
+use crate::hash_table::KeyHash;
+use crate::item::ItemRef;
+use crate::outcome::{GetOutcome, MetaOutcome, Refused, Sought, VersionOutcome};
+
+impl VBucket {
+    pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
+        let refer = |locks: &mut Locks, item: &ItemRef| {
+            (item.clone_for_use(), locks.is_locked(item, context.now))
+        };
+        match self.look_up(context, hash, key, Sought::Document, refer) {
+            Err(refused) => GetOutcome::Refused(refused),
+            Ok(Some((item, is_locked))) if item.is_live(context.now.unix_s()) => {
+                match (item.is_evicted(), is_locked) {
+                    (false, false) => GetOutcome::Hit(item),
+                    (false, true) => GetOutcome::HitLocked(item),
+                    (true, _) => GetOutcome::Refused(Refused::NeedsFetch),
+                }
+            }
+            Ok(Some((item, _))) => {
+                if item.is_expired(context.now.unix_s()) {
+                    self.expire(context, hash, &item);
+                }
+                GetOutcome::Miss
+            }
+            Ok(None) => GetOutcome::Miss,
+        }
+    }
+
+    pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
+        // An expired document is shown like a deleted one: by its tombstone.
+        match self.find_settled_shown(context, key, Sought::Tombstone) {
+            Ok(Some((item, cas))) => MetaOutcome::Found(item, cas),
+            Ok(None) => MetaOutcome::Miss,
+            Err(refused) => MetaOutcome::Refused(refused),
+        }
+    }
+
+    pub(crate) fn read_version(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        sought: Sought,
+    ) -> VersionOutcome {
+        match self.find_settled_shown(context, key, sought) {
+            Ok(Some((item, _))) if item.is_evicted() => {
+                VersionOutcome::Refused(Refused::NeedsFetch)
+            }
+            Ok(Some((item, cas))) => VersionOutcome::Found(item, cas),
+            Ok(None) => VersionOutcome::Miss,
+            Err(refused) => VersionOutcome::Refused(refused),
+        }
+    }
+
+    /// The version under a key as [`VBucket::settled`] has it, with the CAS that may be shown.
+    fn find_settled_shown(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        sought: Sought,
+    ) -> Result<Option<(ItemRef, Cas)>, Refused> {
+        let hash = self.seed.hash(key);
+        let shown =
+            |locks: &mut Locks, item: &ItemRef| (item.clone(), locks.shown_cas(item, context.now));
+        self.settled(context, hash, || self.look_up(context, hash, key, sought, shown))
+    }
+
+    /// The version that `find` looks up, after an expired document has become its tombstone. A
+    /// marker of absence counts as nothing, and so does an expired document that had to stay.
+    pub(super) fn settled<T>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        find: impl Fn() -> Result<Option<(ItemRef, T)>, Refused>,
+    ) -> Result<Option<(ItemRef, T)>, Refused> {
+        let now_s = context.now.unix_s();
+        let mut found = find()?;
+        if let Some((expired, _)) = found.as_ref().filter(|(item, _)| item.is_expired(now_s)) {
+            self.expire(context, hash, expired);
+            found = find()?;
+        }
+        Ok(found.filter(|(item, _)| !item.is_expired(now_s) && !is_absence_marker(item)))
+    }
+
+    /// What `refer` takes of the version under a key, dead or alive, evicted or not. `None` only
+    /// when it is certain that there is nothing of what is sought.
+    #[inline]
+    pub(super) fn look_up<T>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+        sought: Sought,
+        refer: impl FnOnce(&mut Locks, &ItemRef) -> T,
+    ) -> Result<Option<T>, Refused> {
+        debug_assert_eq!(hash, self.seed.hash(key), "the hash is that of the key");
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        self.check_phase()?;
+        if !context.knows(key.collection) {
+            return Err(Refused::UnknownCollection);
+        }
+        if let Some(item) = table.index.get(hash, key) {
+            return Ok(Some(refer(&mut table.locks, item)));
+        }
+        let is_uncertain = match sought {
+            Sought::Document => self.is_absence_uncertain(context, table),
+            Sought::Tombstone => self.may_be_in_store_only(context, table),
+        };
+        drop(guard);
+        if is_uncertain && context.memory.may_be_stored(self.id, key) {
+            return Err(Refused::NeedsFetch);
+        }
+        Ok(None)
+    }
+
+    /// True when the store may have a document whose key is not in the table.
+    #[inline]
+    pub(super) fn is_absence_uncertain(&self, context: &Context<'_>, table: &Table) -> bool {
+        (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
+    }
+
+    /// True when the store may have a document or a tombstone whose key is not in the table:
+    /// tombstones leave it once they are durable.
+    pub(super) fn may_be_in_store_only(&self, context: &Context<'_>, table: &Table) -> bool {
+        let has_stored_tombstones =
+            self.persistence_cursor.is_some() && table.max_deleted_rev() > RevSeqno(0);
+        has_stored_tombstones || self.is_absence_uncertain(context, table)
+    }
+
+    /// Asked under the table's lock, under which the phase changes.
+    pub(super) fn check_phase(&self) -> Result<(), Refused> {
+        match self.phase.load(Ordering::Acquire) {
+            phase if phase == VbucketPhase::Active as u8 => Ok(()),
+            // What is not loaded yet can be fetched.
+            LOADING => Ok(()),
+            FAILED => Err(Refused::TemporaryFailure),
+            _ => Err(Refused::NotMyVbucket),
+        }
+    }
+}

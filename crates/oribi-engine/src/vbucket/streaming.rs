@@ -1,0 +1,110 @@
+//! A vbucket's queue as streams read it.
+//!
+//! Owns: the stream's handle, which belongs to one ownership and one life of the documents, and
+//! what follows from a read: checkpoints that no cursor needs any more leave the queue, and owners
+//! of idle streams are woken. Owners are called without a lock. Called by change streams.
+
+use oribi_types::Seqno;
+
+use super::VBucket;
+use super::context::Context;
+use crate::checkpoint::{CursorId, StreamBatch, StreamWaker};
+
+/// A stream's place in the queue. It has to be given back by [`VBucket::drop_stream`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamCursor {
+    id: CursorId,
+    incarnation: u64,
+}
+
+/// What a registration found, all at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegisteredStream {
+    pub(crate) cursor: StreamCursor,
+    /// True when something behind the requested seqno has left memory. The store has it, even if
+    /// the persisted seqno does not say so yet.
+    pub(crate) needs_backfill: bool,
+    /// The highest seqno that the vbucket has given out.
+    pub(crate) high_seqno: Seqno,
+}
+
+/// What a read returns.
+pub(crate) enum StreamRead {
+    /// The next snapshot.
+    Batch(StreamBatch),
+    /// Nothing yet: the stream's owner will be told.
+    Idle,
+    /// The cursor was dropped because memory is short. What was not read is in the store or in a
+    /// part of the queue that a new cursor finds.
+    Dropped,
+    /// The vbucket does not serve any more, or was emptied.
+    Ended,
+}
+
+impl VBucket {
+    /// Registers a stream that has everything up to `from`. `None`: the vbucket does not serve.
+    pub(crate) fn register_stream(
+        &self,
+        name: &str,
+        from: Seqno,
+        waker: StreamWaker,
+    ) -> Option<RegisteredStream> {
+        let mut queue = self.queue.lock();
+        // A vbucket that stops serving ends streams under this lock, after its phase has changed.
+        if !self.is_serving() {
+            return None;
+        }
+        let high_seqno = queue.high_seqno();
+        let registered = queue.register_stream(name, from, waker);
+        let cursor = StreamCursor { id: registered.id, incarnation: self.incarnation() };
+        Some(RegisteredStream { cursor, needs_backfill: registered.needs_backfill, high_seqno })
+    }
+
+    /// Accepts what a stream was given before, and reads on.
+    pub(crate) fn read_stream(&self, context: &Context<'_>, cursor: StreamCursor) -> StreamRead {
+        let (batch, expelled) = {
+            let mut queue = self.queue.lock();
+            if !self.is_serving() || self.incarnation() != cursor.incarnation {
+                return StreamRead::Ended;
+            }
+            let Some(batch) = queue.read_stream(cursor.id) else { return StreamRead::Dropped };
+            if self.persistence_cursor.is_none() {
+                queue.close_if_long();
+            }
+            (batch, queue.can_expel().then(|| queue.expel()))
+        };
+        if let Some(expelled) = expelled {
+            self.finish_expel(expelled);
+            self.report_memory(context);
+        }
+        if batch.is_empty() { StreamRead::Idle } else { StreamRead::Batch(batch) }
+    }
+
+    /// Forgets a stream. What only it held up leaves the queue.
+    pub(crate) fn drop_stream(&self, context: &Context<'_>, cursor: StreamCursor) {
+        let expelled = {
+            let mut queue = self.queue.lock();
+            queue.drop_cursor(cursor.id);
+            queue.expel()
+        };
+        if !expelled.is_empty() {
+            self.finish_expel(expelled);
+            self.report_memory(context);
+        }
+    }
+
+    /// Items that a stream has not read; none when its cursor was dropped.
+    pub(crate) fn stream_remaining(&self, cursor: StreamCursor) -> usize {
+        self.queue.lock().remaining(cursor.id)
+    }
+
+    /// Tells the owners of idle streams that there is more.
+    #[cold]
+    pub(super) fn wake_streams(&self) {
+        let idle = self.queue.lock().take_idle_streams();
+        idle.iter().for_each(StreamWaker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

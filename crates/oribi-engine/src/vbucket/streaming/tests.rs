@@ -1,0 +1,184 @@
+//! Streams of a vbucket that lives in memory only, where the queue is all that a stream has.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_storage::MemoryStore;
+use oribi_types::{Cas, CollectionId, DocKey, Seqno, Timestamp, Vbid};
+
+use super::{RegisteredStream, StreamRead};
+use crate::bucket::Bucket;
+use crate::checkpoint::{StreamSink, StreamWaker};
+use crate::collections::ManifestChange;
+use crate::config::{BucketConfig, EvictionPolicy, Storage};
+use crate::limits::STREAM_READ_ITEMS_MAX;
+use crate::outcome::{MutationOutcome, StoreRequest};
+use crate::vbucket::VBucket;
+
+const VB: Vbid = Vbid(0);
+const NOW: Timestamp = Timestamp::from_unix_s(1_700_000_000);
+
+#[derive(Default)]
+struct Told(AtomicU64);
+
+impl StreamSink for Told {
+    fn ready(&self, _: u64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Fixture {
+    bucket: Arc<Bucket>,
+    told: Arc<Told>,
+}
+
+impl Fixture {
+    fn new(storage: Storage) -> Fixture {
+        let config = BucketConfig {
+            vbuckets: 1,
+            storage,
+            eviction: EvictionPolicy::None,
+            flush_enabled: true,
+            ..BucketConfig::default()
+        };
+        let mut number = 0;
+        let entropy = move || {
+            number += 1;
+            number
+        };
+        let store = Arc::new(MemoryStore::new());
+        let bucket = Bucket::open(config, store, Box::new(entropy), false).expect("it opens");
+        Fixture { bucket, told: Arc::default() }
+    }
+
+    fn vbucket(&self) -> &VBucket {
+        self.bucket.vbucket(VB).expect("it is in the map")
+    }
+
+    fn register(&self, from: u64) -> RegisteredStream {
+        let waker = StreamWaker::new(Arc::clone(&self.told) as _, 7);
+        self.vbucket().register_stream("stream", Seqno(from), waker).expect("it serves")
+    }
+
+    fn set(&self, name: &str) {
+        let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
+        let stored = self.bucket.store(VB, key, &StoreRequest::set(b"v"), NOW);
+        assert!(matches!(stored, MutationOutcome::Done(_)), "{stored:?}");
+    }
+
+    fn delete(&self, name: &str) {
+        let key = DocKey { collection: CollectionId::DEFAULT, key: name.as_bytes() };
+        let deleted = self.bucket.delete(VB, key, Cas(0), NOW);
+        assert!(matches!(deleted, MutationOutcome::Done(_)), "{deleted:?}");
+    }
+
+    /// Seqnos, and whether each is a tombstone, up to where the stream idles.
+    fn read(&self, stream: RegisteredStream) -> Vec<(u64, bool)> {
+        let mut found = Vec::new();
+        let context = self.bucket.core().context(NOW);
+        loop {
+            match self.vbucket().read_stream(&context, stream.cursor) {
+                StreamRead::Batch(mut batch) => {
+                    while let Some(item) = batch.next() {
+                        found.push((item.seqno().0, item.is_deleted()));
+                    }
+                }
+                StreamRead::Idle => return found,
+                StreamRead::Dropped | StreamRead::Ended => panic!("the stream is there"),
+            }
+        }
+    }
+
+    fn drop_stream(&self, stream: RegisteredStream) {
+        self.vbucket().drop_stream(&self.bucket.core().context(NOW), stream.cursor);
+        self.vbucket().check_invariants();
+    }
+
+    fn purge_seqno(&self) -> Seqno {
+        self.vbucket().stats().purge_seqno
+    }
+}
+
+#[test]
+fn a_tombstone_stays_while_a_stream_needs_it_and_its_seqno_is_purged_then() {
+    let fixture = Fixture::new(Storage::Memory);
+    fixture.set("a");
+    fixture.delete("a");
+    assert_eq!(fixture.purge_seqno(), Seqno(2), "no stream saw it");
+    let stream = fixture.register(2);
+    assert!(!stream.needs_backfill && stream.high_seqno == Seqno(2));
+    assert!(fixture.register(1).needs_backfill);
+    fixture.set("b");
+    fixture.delete("b");
+    fixture.set("c");
+    fixture.delete("c");
+    fixture.set("c");
+    assert_eq!(fixture.purge_seqno(), Seqno(2));
+    assert_eq!(fixture.vbucket().stats().tombstones, 1);
+    fixture.vbucket().check_invariants();
+    assert_eq!(fixture.read(stream), [(4, true), (7, false)]);
+    fixture.bucket.vbuckets().iter().for_each(|vbucket| vbucket.close_big_checkpoint(1));
+    fixture.drop_stream(stream);
+    assert_eq!(fixture.purge_seqno(), Seqno(2), "another stream has not read it");
+    let high = fixture.vbucket().stats().high_seqno;
+    assert_eq!(fixture.vbucket().drop_slow_cursors(), 1);
+    fixture.vbucket().expel_checkpoints();
+    assert_eq!((fixture.purge_seqno(), high), (Seqno(4), Seqno(7)), "c came back");
+    assert_eq!(fixture.vbucket().stats().tombstones, 0);
+    fixture.vbucket().check_invariants();
+}
+
+#[test]
+fn what_streams_have_passed_leaves_without_a_flusher() {
+    let fixture = Fixture::new(Storage::Memory);
+    let stream = fixture.register(0);
+    for number in 0..10 * STREAM_READ_ITEMS_MAX {
+        fixture.set(&format!("k{number}"));
+        if number % 8 == 0 {
+            fixture.read(stream);
+        }
+        assert!(fixture.vbucket().checkpoint_stats().items <= 2 * STREAM_READ_ITEMS_MAX);
+    }
+    fixture.drop_stream(stream);
+    assert_eq!(fixture.vbucket().checkpoint_stats().items, 0);
+}
+
+#[test]
+fn an_idle_stream_is_told_once() {
+    for storage in [Storage::Memory, Storage::Persistent] {
+        let fixture = Fixture::new(storage);
+        let stream = fixture.register(0);
+        fixture.set("a");
+        let told = || fixture.told.0.load(Ordering::Relaxed);
+        assert_eq!(told(), 0, "it was not idle");
+        assert_eq!(fixture.read(stream), [(1, false)]);
+        (0..3).for_each(|_| fixture.set("a"));
+        assert_eq!(told(), 1);
+        assert_eq!(fixture.read(stream), [(4, false)]);
+        let create = ManifestChange::CreateScope { name: "s".to_owned() };
+        fixture.bucket.update_manifest(&create).expect("a change that is allowed");
+        assert_eq!(told(), 2, "an event wakes like a document");
+        assert_eq!(fixture.read(stream), [(5, false)]);
+    }
+}
+
+#[test]
+fn a_stream_ends_with_the_documents_and_with_the_ownership() {
+    let fixture = Fixture::new(Storage::Persistent);
+    let context = fixture.bucket.core().context(NOW);
+    let ends: [fn(&Fixture); 2] = [
+        |fixture| fixture.bucket.flush_all().expect("the store is sound"),
+        |fixture| fixture.bucket.stop_serving(VB),
+    ];
+    for (at, end) in (1..).zip(ends) {
+        let stream = fixture.register(u64::MAX >> 1);
+        assert!(fixture.read(stream).is_empty());
+        end(&fixture);
+        assert_eq!(fixture.told.0.load(Ordering::Relaxed), at);
+        let read = fixture.vbucket().read_stream(&context, stream.cursor);
+        assert!(matches!(read, StreamRead::Ended));
+        fixture.drop_stream(stream);
+    }
+    let waker = StreamWaker::new(Arc::clone(&fixture.told) as _, 7);
+    assert!(fixture.vbucket().register_stream("stream", Seqno(0), waker).is_none());
+}

@@ -1,0 +1,331 @@
+//! Writing a version: the one critical section that publishes, and the one loop around it.
+//!
+//! Owns: the checks before a write (phase, memory, collection, certainty about the store, locks),
+//! and the effects of a write on table, queue and accounts. An operation builds its version outside
+//! the locks and gives its verdict under them: write it, refuse ([`Denied::Refused`]), or build it
+//! again because it does not fit the current version ([`Denied::Rebase`]).
+//!
+//! [`VBucket::write`] is the loop: look up, build from what was found, publish if that is still
+//! current. An operation that can build without looking, as SET does, calls [`VBucket::publish`]
+//! first and enters the loop only to rebase. Under the lock nothing moves but pointers; what a
+//! write displaces is freed after it.
+
+use std::sync::atomic::Ordering;
+
+use oribi_types::{Cas, DocKey, RevSeqno};
+
+use super::VBucket;
+use super::context::Context;
+use super::fetching::is_absence_marker;
+use super::locks::Claim;
+use super::next_version::{NextVersion, stamp};
+use super::table::Table;
+use crate::attributes::expiration_of;
+use crate::hash_table::{KeyHash, Place};
+use crate::item::{ItemRef, NewItem};
+use crate::outcome::{Mutation, Refused, Sought};
+
+/// Why a block does not become the next version.
+pub(super) enum Denied<R> {
+    /// The operation is answered by this.
+    Refused(R),
+    /// It was not built from what is current, so it has to be built again.
+    Rebase,
+}
+
+impl<R> From<R> for Denied<R> {
+    fn from(answer: R) -> Denied<R> {
+        Denied::Refused(answer)
+    }
+}
+
+/// The terms of a write: everything about it but its block.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) claim: Claim,
+    /// The CAS of a version that was made elsewhere; `None`: it gets one of this vbucket's.
+    pub(super) cas: Option<Cas>,
+    /// The revision of a version that was made elsewhere.
+    pub(super) rev_seqno: Option<RevSeqno>,
+}
+
+impl From<Claim> for Terms {
+    fn from(claim: Claim) -> Terms {
+        Terms { claim, cas: None, rev_seqno: None }
+    }
+}
+
+/// What the next version is built from; a version that does not count is the same as none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The document, with its value.
+    Document,
+    /// The document or its tombstone, with its value. An expired document becomes its tombstone
+    /// first.
+    Settled(Sought),
+    /// The metadata of a document, expired or not, or of a tombstone.
+    Metadata(Sought),
+}
+
+impl Basis {
+    fn sought(self) -> Sought {
+        match self {
+            Basis::Document => Sought::Document,
+            Basis::Settled(sought) | Basis::Metadata(sought) => sought,
+        }
+    }
+
+    fn counts(self, item: &ItemRef, now_s: u32) -> bool {
+        match self {
+            Basis::Document => item.is_live(now_s),
+            Basis::Settled(_) => !item.is_expired(now_s) && !is_absence_marker(item),
+            Basis::Metadata(_) => !is_absence_marker(item),
+        }
+    }
+}
+
+/// What a write finds under its key.
+pub(super) struct Found<'a> {
+    /// Whatever is there; while the next version is built, only what counts for the [`Basis`].
+    pub(super) version: Option<&'a ItemRef>,
+    /// The same if it is a document.
+    pub(super) live: Option<&'a ItemRef>,
+    /// The request names the CAS of a lock of the document, so the document's own does not matter.
+    pub(super) is_lock_cas: bool,
+}
+
+impl Found<'_> {
+    /// True when a request that names `cas`, 0 for none, may replace what is there.
+    #[inline]
+    pub(super) fn admits(&self, cas: Cas) -> bool {
+        cas == Cas(0) || self.is_lock_cas || self.live.is_some_and(|live| live.cas() == cas)
+    }
+}
+
+/// The place and the version of a write that passed every check.
+struct Admitted<'a> {
+    place: Option<Place>,
+    previous: Option<&'a ItemRef>,
+    rev_seqno: RevSeqno,
+}
+
+impl VBucket {
+    /// Writes what `build` makes of the current version. `build` runs outside the locks, and again
+    /// when another write came in between.
+    pub(super) fn write<R: From<Refused>, N: Into<NextVersion>>(
+        &self,
+        context: &Context<'_>,
+        key: DocKey<'_>,
+        basis: Basis,
+        terms: Terms,
+        mut build: impl FnMut(&Found<'_>) -> Result<N, R>,
+    ) -> Result<(Mutation, ItemRef), R> {
+        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
+        loop {
+            // Before the look-up, so that whatever it misses is younger.
+            let looked_at = (basis.sought() == Sought::Tombstone).then(|| self.high_seqno());
+            let seen = self.see(context, hash, key, basis, terms.claim)?;
+            let version = seen.as_ref().map(|(item, _)| item);
+            let live = version.filter(|item| item.is_live(now_s));
+            let is_lock_cas = seen.as_ref().is_some_and(|(_, is_lock_cas)| *is_lock_cas);
+            let NextVersion { item, stamps } = build(&Found { version, live, is_lock_cas })?.into();
+            let written = self.publish(context, hash, terms, item, |table, found, new| {
+                let current = found.version.filter(|item| basis.counts(item, now_s));
+                let is_current = match (version, current) {
+                    (Some(seen), Some(current)) => seen.same_block(current),
+                    (None, None) if found.version.is_some() => true,
+                    // A version that came and left meanwhile is in the store only.
+                    (None, None) => looked_at.is_none_or(|at| table.max_removed_seqno() <= at),
+                    _ => false,
+                };
+                if is_current && !stamps.is_empty() {
+                    // The table is locked, so the next enqueue is that of this version.
+                    stamp(new, &stamps, self.queue.lock().next_version(context.now));
+                }
+                if is_current { Ok(()) } else { Err(Denied::Rebase) }
+            });
+            match written {
+                Ok(written) => return Ok(written),
+                Err((Denied::Refused(answer), _)) => return Err(answer),
+                Err((Denied::Rebase, _)) => {}
+            }
+        }
+    }
+
+    /// The version that the next one is built from, and whether the claim is the CAS of its lock.
+    fn see(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+        basis: Basis,
+        claim: Claim,
+    ) -> Result<Option<(ItemRef, bool)>, Refused> {
+        let now_s = context.now.unix_s();
+        let find = || {
+            let found = self.look_up(context, hash, key, basis.sought(), |locks, item| {
+                let live = Some(item).filter(|item| item.is_live(now_s));
+                (item.clone(), locks.admit(live, claim, context.now))
+            })?;
+            found.map(|(item, admitted)| Ok((item, admitted?))).transpose()
+        };
+        let found = match basis {
+            Basis::Settled(_) => self.settled(context, hash, find)?,
+            Basis::Document | Basis::Metadata(_) => find()?,
+        };
+        let seen = found.filter(|(item, _)| basis.counts(item, now_s));
+        match (&seen, basis) {
+            (Some((item, _)), Basis::Document | Basis::Settled(_)) if item.is_evicted() => {
+                Err(Refused::NeedsFetch)
+            }
+            _ => Ok(seen),
+        }
+    }
+
+    /// Replaces an expired document by its tombstone, unless it was changed meanwhile or writes are
+    /// refused; true when it did.
+    pub(super) fn expire(&self, context: &Context<'_>, hash: KeyHash, expired: &ItemRef) -> bool {
+        let new = expiration_of(expired, context.now);
+        let is_written = self
+            .publish_over(context, hash, new, Claim::Any, |current| current.same_block(expired));
+        // A refusal is fine: readers go by the expiry time, and a later one tries again.
+        if is_written {
+            self.expired.fetch_add(1, Ordering::Relaxed);
+        }
+        is_written
+    }
+
+    /// Publishes `new` if `is_same` accepts the current version; true when it did.
+    pub(super) fn publish_over(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        new: NewItem,
+        claim: Claim,
+        is_same: impl FnOnce(&ItemRef) -> bool,
+    ) -> bool {
+        let written = self.publish::<Refused>(context, hash, claim.into(), new, |_, found, _| {
+            if found.version.is_some_and(is_same) { Ok(()) } else { Err(Denied::Rebase) }
+        });
+        written.is_ok()
+    }
+
+    /// Publishes `new` if every check and `decide` let it pass; `decide` may complete it. Otherwise
+    /// returns it.
+    #[inline]
+    pub(super) fn publish<R: From<Refused>>(
+        &self,
+        context: &Context<'_>,
+        hash: KeyHash,
+        terms: Terms,
+        mut new: NewItem,
+        decide: impl FnOnce(&Table, &Found<'_>, &mut NewItem) -> Result<(), Denied<R>>,
+    ) -> Result<(Mutation, ItemRef), (Denied<R>, NewItem)> {
+        // Asked here first, so that a write that will be refused does not count as pressure on
+        // memory.
+        if let Err(refused) = self.check_phase() {
+            return Err((denied(refused), new));
+        }
+        if let Some(refused) = context.memory.refuses(new.as_item().is_deleted()) {
+            return Err((denied(refused), new));
+        }
+        let report_bytes = context.memory.report_bytes();
+        let (item, garbage, change, queued_bytes, has_idle_stream) = {
+            let mut table = self.table.lock();
+            let admitted = self.admit(context, &table, hash, terms, &mut new, decide);
+            let Admitted { place, previous, rev_seqno } = match admitted {
+                Ok(admitted) => admitted,
+                Err(denied) => return Err((denied, new)),
+            };
+            let mut queue = self.queue.lock();
+            let queued = queue.enqueue_given(new, previous, rev_seqno, terms.cas, context.now);
+            let queue_bytes = queue.own_bytes();
+            let queued_bytes = queue.growth(report_bytes);
+            let has_idle_stream = queue.has_idle_stream();
+            drop(queue);
+            let replaced = table.write(hash, place, queued.item.clone());
+            if let Some(replaced) = &replaced {
+                table.locks.end(replaced);
+            }
+            if !self.keeps(&queued.item) {
+                self.purge_unqueued(&mut table, hash, &queued.item);
+            }
+            table.index.show_to(&self.groups);
+            let change = table.unreported(queue_bytes, report_bytes);
+            let garbage = (queued.displaced, replaced, table.index.take_retired());
+            (queued.item, garbage, change, queued_bytes, has_idle_stream)
+        };
+        drop(garbage);
+        if let Some(bytes) = change {
+            context.memory.report(bytes);
+        }
+        if let Some(bytes) = queued_bytes {
+            context.memory.report_queued(bytes);
+        }
+        self.mark_dirty(context.signal);
+        if has_idle_stream {
+            self.wake_streams();
+        }
+        let mutation = Mutation { cas: item.cas(), seqno: item.seqno(), vb_uuid: self.uuid() };
+        Ok((mutation, item))
+    }
+
+    /// Makes every check of a write under the table's lock.
+    #[inline]
+    fn admit<'a, R: From<Refused>>(
+        &self,
+        context: &Context<'_>,
+        table: &'a Table,
+        hash: KeyHash,
+        terms: Terms,
+        new: &mut NewItem,
+        decide: impl FnOnce(&Table, &Found<'_>, &mut NewItem) -> Result<(), Denied<R>>,
+    ) -> Result<Admitted<'a>, Denied<R>> {
+        // Ownership ends under this lock, so nothing is written after it.
+        self.check_phase().map_err(denied)?;
+        let key = new.as_item().key();
+        debug_assert_eq!(hash, self.seed.hash(key), "the hash is that of the key");
+        if !context.knows(key.collection) {
+            return Err(denied(Refused::UnknownCollection));
+        }
+        let place = table.index.locate(hash, key);
+        let version = place.and_then(|place| table.index.at(place));
+        // The write depends on revision, CAS and count of what may be in the store.
+        if version.is_none()
+            && self.is_absence_uncertain(context, table)
+            && context.memory.may_be_stored(self.id, key)
+        {
+            return Err(denied(Refused::NeedsFetch));
+        }
+        let live = version.filter(|item| item.is_live(context.now.unix_s()));
+        let is_lock_cas = table.locks.admit(live, terms.claim, context.now).map_err(denied)?;
+        decide(table, &Found { version, live, is_lock_cas }, new)?;
+        let (previous, rev_seqno) = match version {
+            Some(previous) if !is_absence_marker(previous) => {
+                new.inherit_frequency(previous);
+                (Some(previous), previous.rev_seqno().0 + 1)
+            }
+            _ => (None, table.max_deleted_rev().0 + 1),
+        };
+        Ok(Admitted { place, previous, rev_seqno: terms.rev_seqno.unwrap_or(RevSeqno(rev_seqno)) })
+    }
+
+    /// False for a tombstone of a vbucket in memory only: no flush needs it or would remove it.
+    /// With attributes it stays until it is purged, because a transaction may have staged them.
+    pub(super) fn keeps(&self, item: &ItemRef) -> bool {
+        self.persistence_cursor.is_some() || !item.is_deleted() || item.has_attributes()
+    }
+
+    /// Removes a tombstone that the table does not keep, unless it is queued for streams. Then it
+    /// leaves the table when it leaves the queue.
+    fn purge_unqueued(&self, table: &mut Table, hash: KeyHash, item: &ItemRef) {
+        if self.queue.lock().lowest_needed() > item.seqno() {
+            self.raise_purge_seqno(item.seqno());
+            table.remove_same(hash, item);
+        }
+    }
+}
+
+fn denied<R: From<Refused>>(refused: Refused) -> Denied<R> {
+    Denied::Refused(refused.into())
+}

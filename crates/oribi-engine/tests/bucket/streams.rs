@@ -1,0 +1,246 @@
+//! Change streams of a bucket, over a store and in memory only. `simulation/streams.rs` has the
+//! random lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oribi_engine::change_stream::{
+    Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
+    StreamRefused, StreamRequest, StreamSink, StreamStep,
+};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage};
+use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
+use oribi_types::{Cas, Seqno, VbUuid};
+
+use crate::{NOW, VB, config, done, entropy, key, open, set};
+
+/// Counts wake-ups.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl StreamSink for Woken {
+    fn ready(&self, _token: u64) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn over_a_store() -> Arc<Bucket> {
+    open(Arc::new(MemoryStore::on(Arc::new(MemoryMedium::default()))))
+}
+
+fn in_memory() -> Arc<Bucket> {
+    let config =
+        BucketConfig { storage: Storage::Memory, eviction: EvictionPolicy::None, ..config() };
+    let store = MemoryStore::on(Arc::new(MemoryMedium::default()));
+    Bucket::open(config, Arc::new(store), entropy(), true).expect("the bucket opens")
+}
+
+fn from(start: u64, uuid: VbUuid, filter: StreamFilter) -> StreamRequest {
+    StreamRequest {
+        vbid: VB,
+        start: Seqno(start),
+        end: Seqno(u64::MAX),
+        uuid,
+        snapshot: (Seqno(start), Seqno(start)),
+        client_purge_seqno: None,
+        flags: StreamFlags::default(),
+        filter,
+    }
+}
+
+/// What a reader has heard.
+#[derive(Default)]
+struct Heard {
+    table: BTreeMap<Vec<u8>, Vec<u8>>,
+    seqno: u64,
+    sources: Vec<SnapshotSource>,
+    end: Option<EndReason>,
+}
+
+impl Heard {
+    /// Reads until nothing is left for now.
+    fn read(&mut self, stream: &mut ChangeStream) {
+        loop {
+            match stream.next() {
+                StreamStep::Idle => return,
+                StreamStep::Snapshot(marker) => self.sources.push(marker.source),
+                StreamStep::SeqnoAdvanced(seqno) => self.seqno = seqno.0,
+                StreamStep::Change(Change::Event(event)) => self.seqno = event.seqno.0,
+                StreamStep::Change(Change::Document(found)) => {
+                    let (record, key) = (found.record, found.record.key.key.to_vec());
+                    assert!(record.seqno.0 > self.seqno, "seqnos ascend");
+                    self.seqno = record.seqno.0;
+                    match record.deleted {
+                        true => _ = self.table.remove(&key),
+                        false => _ = self.table.insert(key, record.value.to_vec()),
+                    }
+                }
+                StreamStep::End(reason) => {
+                    assert_eq!(self.end.replace(reason), None, "a stream ends once");
+                }
+            }
+        }
+    }
+}
+
+fn backfill(bucket: &Bucket) {
+    let clock = || NOW;
+    bucket.backfill_step(&|_| false, &clock).expect("the store is sound");
+}
+
+fn write(bucket: &Bucket, names: std::ops::Range<u32>, value: &str) {
+    for name in names {
+        done(bucket.store(VB, key(&format!("k{name}")), &set(value), NOW));
+    }
+}
+
+#[test]
+fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
+    for bucket in [over_a_store(), in_memory()] {
+        write(&bucket, 0..50, "old");
+        done(bucket.delete(VB, key("k7"), Cas(0), NOW));
+        bucket.flush_step().expect("the store is sound");
+        let sink = Arc::new(Woken::default());
+        let request = from(0, VbUuid(0), StreamFilter::All);
+        let mut stream = bucket.open_stream(&request, sink.clone(), 1).expect("it opens");
+        let mut heard = Heard::default();
+        heard.read(&mut stream);
+        assert_eq!((heard.table.len(), stream.stats().phase), (0, StreamPhase::Backfilling));
+        write(&bucket, 40..60, "new");
+        backfill(&bucket);
+        assert!(sink.0.load(Ordering::SeqCst) > 0, "the backfill wakes the stream");
+        heard.read(&mut stream);
+        let woken = sink.0.load(Ordering::SeqCst);
+        write(&bucket, 60..61, "newest");
+        assert_eq!(sink.0.load(Ordering::SeqCst), woken + 1, "a write wakes an idle stream once");
+        heard.read(&mut stream);
+        assert_eq!(heard.table.len(), 60);
+        assert_eq!(heard.table[&b"k60"[..]], b"newest");
+        assert_eq!(heard.table[&b"k45"[..]], b"new");
+        assert_eq!(heard.table[&b"k1"[..]], b"old");
+        assert_eq!(heard.sources[0], SnapshotSource::Disk);
+        assert_eq!(heard.sources.last(), Some(&SnapshotSource::Memory));
+        let high = bucket.vbucket(VB).unwrap().stats().high_seqno;
+        assert_eq!((Seqno(heard.seqno), stream.stats().items_remaining), (high, 0));
+    }
+}
+
+#[test]
+fn streams_that_wait_for_a_vbucket_share_one_scan() {
+    let bucket = over_a_store();
+    write(&bucket, 0..100, "value");
+    bucket.flush_step().expect("the store is sound");
+    let request = from(0, VbUuid(0), StreamFilter::Default);
+    let mut streams: Vec<ChangeStream> = (0..10)
+        .map(|token| bucket.open_stream(&request, Arc::<Woken>::default(), token))
+        .map(|opened| opened.expect("it opens"))
+        .collect();
+    backfill(&bucket);
+    let stats = bucket.backfill_stats();
+    assert_eq!((stats.scans, stats.streams, stats.records), (1, 10, 100));
+    assert!(bucket.stats().memory.backfill_bytes > 0, "what streams hold is counted");
+    for stream in &mut streams {
+        let mut heard = Heard::default();
+        heard.read(stream);
+        assert_eq!((heard.table.len(), heard.seqno), (100, 100));
+    }
+    assert_eq!(bucket.stats().memory.backfill_bytes, 0, "and freed when it is read");
+}
+
+#[test]
+fn a_stream_ends_when_the_bucket_is_emptied_and_at_its_end() {
+    let bucket = over_a_store();
+    write(&bucket, 0..10, "value");
+    let to_latest = StreamFlags { to_latest: true, ..StreamFlags::default() };
+    for flags in [to_latest, StreamFlags::default()] {
+        let uuid = bucket.vbucket(VB).unwrap().uuid();
+        let request = StreamRequest { flags, ..from(0, uuid, StreamFilter::All) };
+        let sink = Arc::new(Woken::default());
+        let mut stream = bucket.open_stream(&request, sink.clone(), 1).expect("it opens");
+        let mut heard = Heard::default();
+        heard.read(&mut stream);
+        assert_eq!(heard.table.len(), 10, "the queue has all of it");
+        match flags.to_latest {
+            true => assert_eq!(heard.end, Some(EndReason::Ok)),
+            false => {
+                assert_eq!(heard.end, None);
+                bucket.flush_all().expect("the bucket may be emptied");
+                assert!(sink.0.load(Ordering::SeqCst) > 0, "the owner is told");
+                heard.read(&mut stream);
+                assert_eq!(heard.end, Some(EndReason::StateChanged));
+                let again = StreamRequest { start: Seqno(10), ..request };
+                let again = StreamRequest { snapshot: (Seqno(10), Seqno(10)), ..again };
+                let refused = bucket.open_stream(&again, sink, 2).err();
+                assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_in_memory_that_misses_deletions_begins_anew() {
+    let bucket = in_memory();
+    write(&bucket, 0..10, "value");
+    let uuid = bucket.vbucket(VB).unwrap().uuid();
+    done(bucket.delete(VB, key("k3"), Cas(0), NOW));
+    let request = from(10, uuid, StreamFilter::All);
+    let refused = bucket.open_stream(&request, Arc::<Woken>::default(), 1).err();
+    assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+}
+
+#[test]
+fn the_threads_of_a_bucket_serve_streams() {
+    let bucket = over_a_store();
+    write(&bucket, 0..2000, "value");
+    bucket.flush_step().expect("the store is sound");
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    let mut heard = Heard::default();
+    let begun = std::time::Instant::now();
+    while heard.seqno < 2000 {
+        assert!(begun.elapsed().as_secs() < 60, "a stream waits for ever: {:?}", stream.stats());
+        heard.read(&mut stream);
+        std::thread::yield_now();
+    }
+    assert_eq!(heard.table.len(), 2000);
+    drop(stream);
+    threads.stop().expect("the store is sound");
+}
+
+/// Drives a stream over a store that fails, until it has nothing more to ask for.
+fn read_over_failures(bucket: &Bucket, stream: &mut ChangeStream, heard: &mut Heard) {
+    for _ in 0..20 {
+        heard.read(stream);
+        let _ = bucket.backfill_step(&|_| false, &|| NOW);
+    }
+    heard.read(stream);
+}
+
+#[test]
+fn a_stream_outlives_a_failure_of_the_store_and_ends_with_lasting_ones() {
+    let plan = FaultPlan::none();
+    let bucket = open(Arc::new(FaultStore::new(MemoryStore::new(), Arc::clone(&plan))));
+    write(&bucket, 0..200, &"x".repeat(2048));
+    bucket.flush_step().expect("the store is sound");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    for records in [0, 150] {
+        plan.fail_scans_after(Some(records));
+        let sink = Arc::<Woken>::default();
+        let mut stream = bucket.open_stream(&request, sink, 1).expect("it opens");
+        let mut heard = Heard::default();
+        heard.read(&mut stream);
+        bucket.backfill_step(&|_| false, &|| NOW).expect_err("the store fails");
+        heard.read(&mut stream);
+        assert_eq!(heard.table.is_empty(), records == 0, "what was read is right");
+        plan.fail_scans_after(None);
+        read_over_failures(&bucket, &mut stream, &mut heard);
+        assert_eq!((heard.table.len(), heard.end), (200, None));
+    }
+    plan.fail_scans_after(Some(0));
+    let mut stream = bucket.open_stream(&request, Arc::<Woken>::default(), 1).expect("it opens");
+    let mut heard = Heard::default();
+    read_over_failures(&bucket, &mut stream, &mut heard);
+    assert_eq!(heard.end, Some(EndReason::BackfillFailed));
+}

@@ -1,0 +1,30 @@
+//! The client of a request: its identity, the host name it used, and its place among the
+//! connections.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::admission::{Busy, StreamPlace};
+use crate::auth::Identity;
+
+/// The context of a request besides its path.
+pub(crate) struct Asker {
+    /// The user.
+    pub(crate) identity: Arc<Identity>,
+    /// Host name under which the client knows this server.
+    pub(crate) host: String,
+    /// Keeps the connection while the request is served.
+    busy: Mutex<Option<Busy>>,
+}
+
+impl Asker {
+    pub(crate) fn new(identity: Arc<Identity>, host: String, busy: Option<Busy>) -> Asker {
+        Asker { identity, host, busy: Mutex::new(busy) }
+    }
+
+    /// Turns this request into a stream; `None` when the user has too many.
+    pub(crate) fn begin_stream(&self) -> Option<StreamPlace> {
+        self.busy.lock().take()?.into_stream(&self.identity)
+    }
+}

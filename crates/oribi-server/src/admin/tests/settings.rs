@@ -1,0 +1,118 @@
+//! Settings of managers and tools, written and read back.
+
+use super::Fixture;
+
+#[test]
+fn a_cluster_is_named_and_stays_named() {
+    let mut fixture = Fixture::development();
+    let shown = |fixture: &Fixture, path: &str| fixture.get(path).json()["clusterName"].clone();
+    assert_eq!(shown(&fixture, "/pools/default"), "");
+    let before = fixture.get("/pools/default/b/default").json();
+    assert_eq!(fixture.post("/pools/default", "clusterName=blue+one").status, 200);
+    for path in ["/pools/default", "/pools/default/b/default", "/pools/default/nodeServices"] {
+        assert_eq!(shown(&fixture, path), "blue one", "{path}");
+    }
+    let after = fixture.get("/pools/default/b/default").json();
+    assert!(after["rev"].as_u64() > before["rev"].as_u64(), "clients would not look");
+    let uuid = after["clusterUUID"].as_str().unwrap().to_owned();
+    assert_eq!((uuid.len(), &fixture.get("/pools").json()["uuid"]), (32, &uuid.as_str().into()));
+
+    fixture.restart();
+    let again = fixture.get("/pools/default/b/default").json();
+    assert_eq!((&again["clusterName"], &again["clusterUUID"]), (&"blue one".into(), &uuid.into()));
+
+    for form in [format!("clusterName={}", "x".repeat(257)), "clusterName=a%0Ab".to_owned()] {
+        let refused = fixture.post("/pools/default", &form);
+        assert_eq!(refused.status, 400);
+        assert!(refused.json()["errors"]["clusterName"].is_string());
+    }
+    let unknown = fixture.post("/pools/default", "clusterName=green&memoryQuota=256");
+    assert_eq!(unknown.status, 400);
+    assert_eq!(unknown.json()["errors"]["memoryQuota"], "Unsupported key");
+    assert_eq!(shown(&fixture, "/pools/default"), "blue one", "nothing was changed");
+    // An empty name removes the name.
+    assert_eq!(fixture.post("/pools/default", "clusterName=").status, 200);
+    assert_eq!(shown(&fixture, "/pools/default"), "");
+}
+
+#[test]
+fn nodes_say_how_they_are_configured() {
+    let fixture = Fixture::development();
+    let expected = format!("127.0.0.1:{}", fixture.admin.port());
+    for path in ["/pools/default", "/pools/nodes", "/pools/default/buckets/default"] {
+        let node = &fixture.get(path).json()["nodes"][0];
+        assert_eq!(node["configuredHostname"], expected, "{path}");
+        assert_eq!(node["serverGroup"], "Group 1", "{path}");
+    }
+}
+
+#[test]
+fn the_least_durability_is_read_back_as_set() {
+    let mut fixture = Fixture::development();
+    let path = "/pools/default/buckets/durable";
+    let shown = |fixture: &Fixture| fixture.get(path).json()["durabilityMinLevel"].clone();
+    let form = "name=durable&ramQuotaMB=64&durabilityMinLevel=majority";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    assert_eq!(shown(&fixture), "majority");
+    assert_eq!(fixture.get("/pools/default/buckets/default").json()["durabilityMinLevel"], "none");
+    fixture.restart();
+    assert_eq!(shown(&fixture), "majority");
+    assert_eq!(fixture.post(path, "durabilityMinLevel=none").status, 200);
+    assert_eq!(shown(&fixture), "none");
+    fixture.restart();
+    assert_eq!(shown(&fixture), "none");
+}
+
+#[test]
+fn settings_that_are_not_known_are_refused_by_name() {
+    let fixture = Fixture::development();
+    for (path, form) in [
+        ("/pools/default/buckets", "name=x&ramQuotaMB=64&flushEnable=1&saslPassword=s"),
+        ("/pools/default/buckets/default", "flushEnable=1&saslPassword=s"),
+    ] {
+        let refused = fixture.post(path, form);
+        assert_eq!(refused.status, 400, "{path}");
+        let errors = &refused.json()["errors"];
+        assert_eq!(errors.as_object().unwrap().len(), 2, "{errors}");
+        assert_eq!(errors["flushEnable"], "Unsupported key");
+        assert_eq!(errors["saslPassword"], "Unsupported key");
+    }
+    assert_eq!(fixture.get("/pools/default/buckets/x").status, 404);
+    // The fields that client libraries send with every bucket.
+    let form = "name=x&ramQuotaMB=64&bucketType=membase&replicaNumber=0&replicaIndex=0&flushEnabled=0\
+                &evictionPolicy=valueOnly&compressionMode=passive&maxTTL=0&storageBackend=couchstore\
+                &conflictResolutionType=seqno&durabilityMinLevel=none";
+    assert_eq!(fixture.post("/pools/default/buckets", form).status, 202);
+    assert_eq!(fixture.post("/pools/default/buckets/x", form).status, 200);
+    let refused = fixture.post("/pools/default/buckets/x", "conflictResolutionType=lww");
+    assert!(refused.json()["errors"]["conflictResolutionType"].is_string());
+}
+
+#[test]
+fn collections_are_listed_with_every_field() {
+    let fixture = Fixture::development();
+    let scopes = "/pools/default/buckets/default/scopes";
+    assert_eq!(fixture.post(scopes, "name=shop").status, 200);
+    let collections = format!("{scopes}/shop/collections");
+    for form in ["name=plain", "name=short&maxTTL=60", "name=endless&maxTTL=-1"] {
+        assert_eq!(fixture.post(&collections, form).status, 200);
+    }
+    let listed = fixture.get(scopes).json();
+    let mut seen = Vec::new();
+    for collection in listed["scopes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|scope| scope["collections"].as_array().unwrap())
+    {
+        assert_eq!(collection["history"], false, "{collection}");
+        assert!(collection["uid"].is_string());
+        seen.push((
+            collection["name"].as_str().unwrap().to_owned(),
+            collection["maxTTL"].as_i64().unwrap(),
+        ));
+    }
+    seen.sort();
+    let expected = [("_default", 0), ("endless", -1), ("plain", 0), ("short", 60)];
+    assert_eq!(seen, expected.map(|(name, ttl)| (name.to_owned(), ttl)));
+}

@@ -1,0 +1,78 @@
+//! Names of a bucket's minimum durability.
+//!
+//! Owns: the names, which `bucket.json` and the HTTP interface share. With one copy every
+//! acknowledged write has majority anyway. The levels that persist would delay every write, so the
+//! server refuses them instead of reporting a level without effect.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// The minimum durability of writes to a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityMin {
+    /// No minimum.
+    #[default]
+    None,
+    /// A majority of the copies has the write in memory.
+    Majority,
+}
+
+/// The names.
+pub const DURABILITY_MIN_NAMES: [&str; 2] = ["none", "majority"];
+
+impl DurabilityMin {
+    /// The level with this name.
+    pub fn named(name: &str) -> Option<DurabilityMin> {
+        use DurabilityMin::{Majority, None};
+        [None, Majority].into_iter().find(|level| level.name() == name)
+    }
+
+    /// The name of the level.
+    pub fn name(self) -> &'static str {
+        match self {
+            DurabilityMin::None => DURABILITY_MIN_NAMES[0],
+            DurabilityMin::Majority => DURABILITY_MIN_NAMES[1],
+        }
+    }
+
+    /// True for the level of a bucket that was never given one.
+    pub(super) fn is_default(&self) -> bool {
+        *self == DurabilityMin::default()
+    }
+}
+
+/// The level of an open bucket, which may change.
+#[derive(Debug, Default)]
+pub(super) struct DurabilityMinCell(AtomicU8);
+
+impl DurabilityMinCell {
+    pub(super) fn get(&self) -> DurabilityMin {
+        match self.0.load(Ordering::Relaxed) {
+            0 => DurabilityMin::None,
+            _ => DurabilityMin::Majority,
+        }
+    }
+
+    pub(super) fn set(&self, level: DurabilityMin) {
+        self.0.store(level as u8, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DURABILITY_MIN_NAMES, DurabilityMin, DurabilityMinCell};
+
+    #[test]
+    fn every_level_has_its_name_and_its_place() {
+        let cell = DurabilityMinCell::default();
+        assert_eq!(cell.get(), DurabilityMin::default());
+        for name in DURABILITY_MIN_NAMES {
+            let level = DurabilityMin::named(name).unwrap();
+            cell.set(level);
+            assert_eq!((level.name(), cell.get()), (name, level));
+        }
+        assert_eq!(DurabilityMin::named("persistToMajority"), None);
+    }
+}

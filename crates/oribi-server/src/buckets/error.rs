@@ -1,0 +1,66 @@
+//! Errors of opening, creating, changing and removing buckets.
+//!
+//! Owns: the error and its texts, which name the bucket or the path. The admin HTTP maps each error
+//! to a status.
+
+use std::io;
+use std::path::Path;
+
+use oribi_engine::OpenError;
+use oribi_storage::StoreError;
+
+use crate::file_error::FileError;
+
+/// Why a bucket could not be opened, created, changed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketError {
+    /// The name is not a valid bucket name.
+    #[error("{0:?} is not a bucket name")]
+    BadName(String),
+    /// A bucket of this name exists already.
+    #[error("bucket {0:?} exists already")]
+    Exists(String),
+    /// No bucket has this name.
+    #[error("there is no bucket {0:?}")]
+    Unknown(String),
+    /// A file or directory of the bucket failed, or its settings cannot be parsed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The operating system refused to start the bucket's threads.
+    #[error("bucket {name:?}: cannot start its threads: {source}")]
+    Threads {
+        /// Which bucket.
+        name: String,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The store refused.
+    #[error("bucket {name:?}: {source}")]
+    Store {
+        /// Which bucket.
+        name: String,
+        /// The error of the store.
+        source: StoreError,
+    },
+    /// The other nodes could not be notified.
+    #[error("bucket {name:?}: {source}")]
+    Cluster {
+        /// Which bucket.
+        name: String,
+        /// The error of etcd.
+        source: crate::cluster::EtcdError,
+    },
+    /// The engine refused.
+    #[error("bucket {name:?}: {source}")]
+    Open {
+        /// Which bucket.
+        name: String,
+        /// The error of the engine.
+        source: OpenError,
+    },
+}
+
+/// The error of a file or directory.
+pub(super) fn io_error(action: &'static str, path: &Path, source: io::Error) -> BucketError {
+    FileError::io(action, path, source).into()
+}

@@ -1,0 +1,19 @@
+//! Where a bucket's store is, and how it is opened.
+//!
+//! Owns: the parameters. Every kind of storage is opened with them.
+
+use std::path::Path;
+
+/// Parameters for opening a bucket's store.
+pub struct StorePlace<'a> {
+    /// The store's directory.
+    pub path: &'a Path,
+    /// Name of the bucket.
+    pub bucket: &'a str,
+    /// Number of vbuckets.
+    pub vbuckets: u16,
+    /// Whether damage in its files is accepted.
+    pub accepts_damage: bool,
+    /// Whether to wait without limit while a store behind a network is unreachable.
+    pub waits: bool,
+}

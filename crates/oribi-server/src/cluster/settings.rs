@@ -1,0 +1,17 @@
+//! The cluster settings of a node.
+
+use super::etcd::EtcdSettings;
+use crate::cluster_config::TopologyNode;
+
+/// The settings that a node needs to join a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// Where etcd is.
+    pub etcd: EtcdSettings,
+    /// Name of the cluster; clusters of different names can share an etcd.
+    pub name: String,
+    /// Seconds that a node's lease lasts.
+    pub lease_s: u64,
+    /// This node, as clients and other nodes know it.
+    pub node: TopologyNode,
+}

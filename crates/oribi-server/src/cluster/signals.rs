@@ -1,0 +1,27 @@
+//! Signals to the agent: wake-up, stop, and the request to renew its lease.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, watch};
+
+use super::renewal::Renewed;
+
+/// Progress of a stopping node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) enum Stage {
+    /// The node is not stopping.
+    Serving,
+    /// Other nodes are to take over its vbuckets.
+    Leaving,
+    /// Nothing is left to hand over, or no other node can take it.
+    Left,
+    /// The node is about to revoke its lease.
+    Ending,
+}
+
+/// The channels that wake and stop the agent, and have its lease renewed.
+pub(super) struct Signals {
+    pub(super) wake: Arc<Notify>,
+    pub(super) stage: watch::Sender<Stage>,
+    pub(super) renewed: watch::Sender<Option<Renewed>>,
+}

@@ -1,0 +1,76 @@
+//! The turn of a connection's change streams, and its timers.
+//!
+//! Owns: when a producer gets a turn: after the requests, so that answers go first. The connection
+//! and the worker call this; [`crate::producer`] does the work.
+
+use super::{Connection, Progress};
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
+use crate::environment::Environment;
+
+impl Connection {
+    /// Sends changes, unless the connection ends. `has_served` when the consumer sent something.
+    pub(super) fn send_changes(
+        &mut self,
+        env: &mut Environment,
+        progress: Progress,
+        has_served: bool,
+    ) -> Progress {
+        let ConnectionState { producer, rights, closing, record, .. } = &mut self.state;
+        let Some(producer) = producer else { return progress };
+        if has_served {
+            producer.noop.received(env.now_ms);
+        }
+        let turn = match closing {
+            Some(_) => Ok(()),
+            None => producer.take_turn(&mut self.writer, rights, env.now),
+        };
+        if let Err(reason) = turn {
+            if reason == CloseReason::DamagedDocument {
+                let (connection, bucket) = (record.number, producer.bucket.name());
+                tracing::error!(connection, bucket, "a document of a change stream is damaged");
+            }
+            self.state.close(reason);
+        }
+        if self.state.closing.is_none() {
+            return progress;
+        }
+        // Nothing more is sent, so nothing should be kept for it.
+        if let Some(producer) = &mut self.state.producer {
+            producer.clear();
+        }
+        Progress::Closing
+    }
+
+    /// True when another turn would send changes at once.
+    pub fn has_changes_to_send(&self) -> bool {
+        let producer = self.state.producer.as_ref();
+        producer.is_some_and(|producer| producer.has_more(&self.writer))
+            && self.state.closing.is_none()
+    }
+
+    /// When [`Connection::on_timer`] is to be called, if ever, on the worker's monotonic clock.
+    pub fn timer_due_ms(&self) -> Option<u64> {
+        self.state.producer.as_ref()?.noop.due_ms()
+    }
+
+    /// Asks the consumer whether it lives, or ends the connection, if it is time to; true when
+    /// the connection needs a turn.
+    pub fn on_timer(&mut self, now_ms: u64) -> bool {
+        let Some(producer) = &mut self.state.producer else { return false };
+        if producer.noop.due_ms().is_none_or(|due_ms| now_ms < due_ms) {
+            return false;
+        }
+        if let Err(reason) = producer.noop.act(now_ms, &mut self.writer) {
+            self.state.close(reason);
+        }
+        true
+    }
+
+    /// Publishes figures of the streams, once in a while.
+    pub fn publish_streams(&self) {
+        if let Some(producer) = &self.state.producer {
+            producer.publish();
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Serves the requests of a consumer of change streams (DCP).
+//!
+//! Owns: the order of the checks that consumers can tell apart, and the statuses. A refused request
+//! changes nothing. [`crate::producer`] sends the streams themselves.
+//!
+//! Invariant: the requests other than open are served only on a connection that was opened, which
+//! cannot change its user, bucket or features any more.
+
+use std::sync::Arc;
+
+use oribi_engine::Refused;
+use oribi_engine::change_stream::{
+    StreamFilter, StreamFlags as EngineFlags, StreamRefused, StreamRequest,
+};
+use oribi_protocol::dcp::open::{OpenExtras, OpenFlags};
+use oribi_protocol::dcp::stream_request::{FailoverLog, StreamFlags, StreamRequestExtras};
+use oribi_protocol::dcp::{StreamHead, decode_buffer_ack};
+use oribi_protocol::feature::Feature;
+use oribi_protocol::frame::Frame;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+
+use super::outcome::{NotDone, Outcome, Refusal, Reply};
+use super::request::Request;
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
+use crate::producer::inbox::Inbox;
+use crate::producer::registry::ProducerRecord;
+use crate::producer::stream_value::WantedStream;
+use crate::producer::streams::{OpenStream, StreamKey};
+use crate::producer::{MayNot, Producer, may_stream};
+
+/// Longest name of a connection.
+const NAME_BYTES_MAX: usize = 251;
+
+const NOT_OPEN: NotDone =
+    NotDone::Because(Status::Einval, "open the connection for change streams first");
+
+/// Open: the connection becomes a producer.
+pub(super) fn open<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let refuse = |status, context| Err(NotDone::Because(status, context));
+    let extras = OpenExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    let flags = extras.flags;
+    if x.state.producer.is_some() {
+        return refuse(Status::Einval, "the connection is open for change streams already");
+    }
+    let name = x.frame.key;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return refuse(Status::Einval, "the name has 1 to 251 bytes");
+    }
+    if !x.frame.value.is_empty() && !is_empty_object(x.frame.value) {
+        return refuse(Status::Einval, "a producer takes no settings with open");
+    }
+    check_flags(flags)?;
+    if x.state.features.has(Feature::UnorderedExecution) {
+        return refuse(Status::NotSupported, "unordered execution was negotiated");
+    }
+    if !flags.has(OpenFlags::PRODUCER) {
+        return refuse(Status::NotSupported, "this server is no consumer");
+    }
+    let inbox = Inbox::new(Arc::clone(&x.env.mailbox), x.connection);
+    let user = x.state.identity.as_ref().map_or("", |user| &user.name).to_owned();
+    let number = x.state.record.number;
+    let record = ProducerRecord::new(name, number, user, x.env.now, Arc::clone(&inbox) as _);
+    let (record, bucket) = (Arc::new(record), Arc::clone(x.handle()));
+    bucket.producers().enter(&record);
+    let (features, now_ms) = (x.state.features, x.env.now_ms);
+    let producer = Producer::new(bucket, flags, features, inbox, record, now_ms);
+    x.state.producer = Some(Box::new(producer));
+    Ok(Reply::Success)
+}
+
+fn is_empty_object(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    let inside = value.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}"));
+    inside.is_some_and(|inside| inside.trim_ascii().is_empty())
+}
+
+fn check_flags(flags: OpenFlags) -> Result<(), NotDone> {
+    let refuse = |context| Err(NotDone::Because(Status::Einval, context));
+    if !flags.are_known() {
+        return refuse("unknown flag");
+    }
+    if flags.has(OpenFlags::NO_VALUE) && flags.has(OpenFlags::NO_VALUE_WITH_DATATYPE) {
+        return refuse("two flags for messages without a value");
+    }
+    let has_users = flags.has(OpenFlags::INCLUDE_DELETED_USER_XATTRS);
+    if has_users && !flags.has(OpenFlags::INCLUDE_XATTRS) {
+        return refuse("attributes of deleted documents without attributes");
+    }
+    Ok(())
+}
+
+/// Control: one option of the connection.
+pub(super) fn control<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let now_ms = x.env.now_ms;
+    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    producer
+        .choose(x.frame.key, x.frame.value, now_ms)
+        .map_err(|(status, context)| NotDone::Because(status, context))?;
+    producer.changed();
+    Ok(Reply::Success)
+}
+
+/// StreamReq: the answer is the vbucket's failover log, or where to roll back to.
+pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let extras = StreamRequestExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    let vbid = x.named_vbucket();
+    check_request(x, &extras)?;
+    let wanted = wanted_stream(x)?;
+    let key = (vbid, stream_id(x, &wanted)?);
+    let filter = wanted.filter.clone();
+    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    if let Some(position) = producer.streams.find(key) {
+        let is_ending =
+            producer.streams.get_mut(position).is_some_and(|open| open.ending.is_some());
+        if !is_ending {
+            return Err(NotDone::Because(Status::KeyEexists, "the vbucket has a stream already"));
+        }
+    }
+    let request = StreamRequest {
+        vbid,
+        start: extras.start,
+        end: extras.end,
+        uuid: extras.vb_uuid,
+        snapshot: (extras.snapshot_start, extras.snapshot_end),
+        client_purge_seqno: wanted.purge_seqno,
+        flags: engine_flags(extras.flags),
+        filter: wanted.filter,
+    };
+    let sink = Arc::clone(&producer.inbox);
+    let token = producer.streams.next_position() as u64;
+    let opened = producer.bucket.bucket().open_stream(&request, sink, token);
+    let stream = match opened {
+        Ok(stream) => stream,
+        Err(refused) => return refuse_stream(refused),
+    };
+    let mut log = Vec::new();
+    for entry in stream.failover_table() {
+        FailoverLog::write_entry(&mut log, entry.uuid, entry.seqno);
+    }
+    let head = StreamHead { opaque: x.frame.header.opaque, vbid, stream_id: key.1 };
+    let generation = producer.rights_generation();
+    producer.streams.add(OpenStream::new(head, stream, extras, filter, generation));
+    producer.changed();
+    Ok(Reply::value(log))
+}
+
+/// The checks before those of the filter.
+fn check_request(x: &Request<'_>, extras: &StreamRequestExtras) -> Result<(), NotDone> {
+    let refuse = |status, context| Err(NotDone::Because(status, context));
+    let producer = x.state.producer.as_ref().ok_or(NOT_OPEN)?;
+    let has_collections = producer.features.has(Feature::Collections);
+    if !extras.flags.are_known() {
+        return refuse(Status::Einval, "unknown flag");
+    }
+    if !x.frame.value.is_empty() && !has_collections {
+        return refuse(Status::Einval, "collections were not negotiated");
+    }
+    if !x.bucket().is_serving(x.named_vbucket()) {
+        return Err(Refused::NotMyVbucket.into());
+    }
+    if extras.flags.has(StreamFlags::TAKEOVER) {
+        return refuse(Status::NotSupported, "this server hands vbuckets over in another way");
+    }
+    let needs_noop = has_collections || producer.flags.has(OpenFlags::INCLUDE_XATTRS);
+    if needs_noop && !producer.noop.is_on() {
+        return refuse(Status::NotSupported, "turn enable_noop on first");
+    }
+    let (start, snapshot) = (extras.start, extras.snapshot_start..=extras.snapshot_end);
+    if start > extras.end || !snapshot.contains(&start) {
+        return refuse(Status::Erange, "start, end and snapshot contradict each other");
+    }
+    Ok(())
+}
+
+/// The part of the vbucket that the consumer wants, if the user may read it.
+fn wanted_stream(x: &mut Request<'_>) -> Result<WantedStream, NotDone> {
+    const INVALID: NotDone =
+        NotDone::Because(Status::Einval, "this does not say which documents are wanted");
+    let mut wanted = match x.frame.value {
+        [] => WantedStream::all(),
+        value => WantedStream::parse(value).ok_or(INVALID)?,
+    };
+    let producer = x.state.producer.as_ref().ok_or(NOT_OPEN)?;
+    if !producer.features.has(Feature::Collections) {
+        wanted.filter = StreamFilter::Default;
+    }
+    let manifest = x.bucket().manifest();
+    match &wanted.filter {
+        StreamFilter::Scope(id) if !manifest.scopes().iter().any(|scope| scope.id == *id) => {
+            return Err(NotDone::Unknown(Status::UnknownScope));
+        }
+        StreamFilter::Collections(ids) if !ids.iter().all(|id| manifest.contains(*id)) => {
+            return Err(NotDone::Unknown(Status::UnknownCollection));
+        }
+        _ => {}
+    }
+    let bucket = Arc::clone(x.handle());
+    may_stream(&mut x.state.rights, &bucket, &wanted.filter).map_err(|may_not| match may_not {
+        MayNot::SeeIt => NotDone::Refused(Refusal::UnknownCollection),
+        MayNot::Read(missing) => NotDone::Refused(Refusal::Access(missing)),
+    })?;
+    Ok(wanted)
+}
+
+/// The stream's id, given exactly when streams have ids.
+fn stream_id(x: &Request<'_>, wanted: &WantedStream) -> Result<Option<u16>, NotDone> {
+    const INVALID: NotDone =
+        NotDone::Because(Status::DcpStreamIdInvalid, "streams have ids, or none has");
+    let has_ids = x.state.producer.as_ref().is_some_and(|producer| producer.options.stream_ids);
+    match (has_ids, wanted.stream_id) {
+        (false, None) => Ok(None),
+        // Larger numbers lose their high bits, as in the frame of the messages.
+        (true, Some(id)) if id as u16 != 0 => Ok(Some(id as u16)),
+        _ => Err(INVALID),
+    }
+}
+
+fn engine_flags(flags: StreamFlags) -> EngineFlags {
+    EngineFlags {
+        to_latest: flags.has(StreamFlags::TO_LATEST),
+        from_latest: flags.has(StreamFlags::FROM_LATEST),
+        disk_only: flags.has(StreamFlags::DISK_ONLY),
+        active_only: flags.has(StreamFlags::ACTIVE_ONLY),
+        strict_uuid: flags.has(StreamFlags::STRICT_VB_UUID),
+        ignore_purged: flags.has(StreamFlags::IGNORE_PURGED_TOMBSTONES),
+    }
+}
+
+fn refuse_stream<'a>(refused: StreamRefused) -> Outcome<'a> {
+    let because = |status, context| Err(NotDone::Because(status, context));
+    match refused {
+        StreamRefused::NotMyVbucket => Err(Refused::NotMyVbucket.into()),
+        StreamRefused::Range => because(Status::Erange, "the vbucket is not that far"),
+        StreamRefused::Rollback(seqno) => Ok(Reply::Value {
+            status: Status::Rollback,
+            value: seqno.0.to_be_bytes().to_vec().into(),
+        }),
+        StreamRefused::UnknownCollection => Err(NotDone::Unknown(Status::UnknownCollection)),
+        StreamRefused::UnknownScope => Err(NotDone::Unknown(Status::UnknownScope)),
+        StreamRefused::NoMemory => because(Status::Enomem, "the bucket's memory is full"),
+        StreamRefused::TryLater => because(Status::Etmpfail, "the vbucket is still loading"),
+    }
+}
+
+/// CloseStream.
+pub(super) fn close_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let id = x.infos.stream_id;
+    let key: StreamKey = (x.named_vbucket(), id);
+    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    let missing = match producer.options.stream_ids {
+        true => Status::DcpStreamIdInvalid,
+        false if id.is_some() => return Err(Status::DcpStreamIdInvalid.into()),
+        false => Status::KeyEnoent,
+    };
+    match producer.close_stream(key) {
+        true => Ok(Reply::Success),
+        false => Err(missing.into()),
+    }
+}
+
+/// GetFailoverLog on a connection with streams.
+pub(super) fn failover_log<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    if x.state.producer.is_none() {
+        return Err(NOT_OPEN);
+    }
+    super::observing::failover_log(x)
+}
+
+/// BufferAcknowledgement: has no answer.
+pub(super) fn acknowledge<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let producer = x.state.producer.as_mut().ok_or(NOT_OPEN)?;
+    let bytes = decode_buffer_ack(x.frame.extras).ok_or(Status::Einval)?;
+    producer.window.acknowledge(bytes);
+    producer.changed();
+    Ok(Reply::Nothing)
+}
+
+/// True for requests that belong to change streams.
+pub(super) fn is_dcp(opcode: Opcode) -> bool {
+    (Opcode::DcpOpen as u8..=Opcode::DcpCacheTransferEnd as u8).contains(&(opcode as u8))
+}
+
+/// Takes the answer of a consumer to a message of the server.
+pub(crate) fn take_answer(state: &mut ConnectionState, frame: &Frame<'_>) {
+    let Some(producer) = &mut state.producer else { return };
+    let status = Status::from_u16(frame.header.vbucket_or_status);
+    let is_right = match Opcode::from_u8(frame.header.opcode) {
+        Some(Opcode::DcpNoop) => producer.noop.answered(frame.header.opaque),
+        // A consumer may have closed the stream meanwhile.
+        _ => matches!(
+            status,
+            Some(
+                Status::Success
+                    | Status::KeyEnoent
+                    | Status::KeyEexists
+                    | Status::DcpStreamNotFound
+                    | Status::OpaqueNoMatch
+            )
+        ),
+    };
+    if !is_right {
+        state.close(CloseReason::WrongAnswer);
+    }
+}

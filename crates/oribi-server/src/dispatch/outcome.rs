@@ -1,0 +1,181 @@
+//! The result of a handler: a reply, or the reason for none.
+//!
+//! A handler locates its document, asks the engine and maps the engine's result to one of these
+//! values. It writes nothing: [`super::answer`] encodes an outcome, and decides about silence,
+//! statuses and texts. A miss is a reply; [`NotDone`] holds what `?` carries.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use oribi_engine::{ItemRef, MutationOutcome, Refused};
+use oribi_protocol::status::Status;
+use oribi_types::{Cas, Datatype};
+use smallvec::SmallVec;
+
+use crate::auth::PrivilegeSet;
+use crate::connection_state::Wait;
+use crate::connection_state::parked::Answer;
+use crate::job::Job;
+use crate::status;
+
+/// The result of a request, as its handler sees it.
+pub(super) type Outcome<'a> = Result<Reply<'a>, NotDone>;
+
+/// The answer to a served request.
+pub(super) enum Reply<'a> {
+    /// Success with no body.
+    Success,
+    /// A document with this CAS, and the key field if the answer repeats it.
+    Document { item: ItemRef, cas: Cas, key: &'a [u8] },
+    /// No such document; the key field if the answer repeats it.
+    Miss { key: &'a [u8] },
+    /// A write that is done in memory. It is answered once it has reached its durability level.
+    Written(Answer),
+    /// A value, with Success or another status that is no failure.
+    Value { status: Status, value: Cow<'static, [u8]> },
+    /// A CAS and extras.
+    Extras { cas: Cas, extras: SmallVec<[u8; 24]> },
+    /// A JSON document of the server.
+    Json(Arc<str>),
+    /// A document of the server's choice.
+    Sampled(Box<Sampled>),
+    /// The values at several paths of a document.
+    Found(Found),
+    /// Another thread makes the answer, and the connection waits for it.
+    Job(Job),
+    /// An outcome that is answered alike whether the worker or another thread made it.
+    AsLate(LateOutcome),
+    /// Nothing: the command has no answer.
+    Nothing,
+    /// The answer is made slice by slice; the connection asks for each.
+    Streamed,
+}
+
+/// A document chosen at random.
+pub(super) struct Sampled {
+    /// Its key field.
+    pub key: Vec<u8>,
+    pub item: ItemRef,
+    pub cas: Cas,
+    /// Attributes and plain body, if attributes were requested.
+    pub with_attributes: Option<Vec<u8>>,
+}
+
+/// The values at paths.
+pub(super) struct Found {
+    pub status: Status,
+    /// The version of the document.
+    pub item: ItemRef,
+    pub cas: Cas,
+    /// Datatype of the value, when there is only one.
+    pub datatype: Datatype,
+    /// Each value has a head of its own.
+    pub is_list: bool,
+    pub values: SmallVec<[FoundValue; 4]>,
+    /// Values that do not exist in the item in the form in which they are sent.
+    pub made: Vec<u8>,
+}
+
+/// One value: a range of the item's bytes, or of `made`.
+pub(super) struct FoundValue {
+    pub status: Status,
+    pub is_in_item: bool,
+    pub begin: u32,
+    pub end: u32,
+}
+
+impl Reply<'_> {
+    /// Success and a value.
+    pub fn value(value: impl Into<Cow<'static, [u8]>>) -> Reply<'static> {
+        Reply::Value { status: Status::Success, value: value.into() }
+    }
+
+    /// Success and a short text.
+    pub fn text(text: &'static str) -> Reply<'static> {
+        Reply::value(text.as_bytes())
+    }
+}
+
+/// The answer to a request whose frame is no longer there: a reply, or the status of a failure.
+pub(super) type LateOutcome = Result<LateReply, Status>;
+
+/// See [`LateOutcome`].
+pub(super) struct LateReply {
+    pub status: Status,
+    pub extras: &'static [u8],
+    pub value: Vec<u8>,
+}
+
+impl LateReply {
+    /// Success and a value.
+    pub fn value(value: Vec<u8>) -> LateReply {
+        LateReply { status: Status::Success, extras: &[], value }
+    }
+}
+
+/// Why a request was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotDone {
+    /// A status that needs no explanation.
+    Status(Status),
+    /// A status, and a readable reason: plain ASCII without quotes.
+    Because(Status, &'static str),
+    /// The engine did not look at the key. A request that needs a fetch is tried again behind it
+    /// instead of answered.
+    Engine(Refused),
+    /// A scope or collection is not in the manifest.
+    Unknown(Status),
+    /// The rules or the user's rights refuse it.
+    Refused(Refusal),
+    /// It is tried again when this wait is over.
+    Later(Wait),
+}
+
+/// Why a request is not served, though the engine was not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// This status, and a readable reason.
+    Status(Status, &'static str),
+    /// The user lacks these privileges.
+    Access(PrivilegeSet),
+    /// The collection does not exist, or the user may not know whether it does.
+    UnknownCollection,
+}
+
+impl From<Refused> for NotDone {
+    #[inline]
+    fn from(refused: Refused) -> NotDone {
+        NotDone::Engine(refused)
+    }
+}
+
+impl From<Status> for NotDone {
+    #[inline]
+    fn from(status: Status) -> NotDone {
+        NotDone::Status(status)
+    }
+}
+
+impl From<Refusal> for NotDone {
+    fn from(refusal: Refusal) -> NotDone {
+        NotDone::Refused(refusal)
+    }
+}
+
+/// A write that was not done. Outcomes that depend only on the document need no reason.
+impl From<MutationOutcome> for NotDone {
+    #[inline(never)]
+    fn from(outcome: MutationOutcome) -> NotDone {
+        let status = status::of_mutation(&outcome);
+        match outcome {
+            MutationOutcome::Refused(refused) => NotDone::Engine(refused),
+            MutationOutcome::TooLarge => {
+                NotDone::Because(status, "the value is longer than a document may be")
+            }
+            MutationOutcome::Corrupt => {
+                NotDone::Because(status, "the value is not what its datatype says")
+            }
+            _ => NotDone::Status(status),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One request, and the context that a handler needs to serve it.
+//!
+//! Owns: what handlers ask of a request: its document, located once, the selected bucket, and the
+//! counters.
+//!
+//! Invariants:
+//! - a handler gets no output; it returns an [`super::outcome::Outcome`];
+//! - only handlers whose rule demands a selected bucket ask for it, because only the rule
+//!   guarantees it.
+
+use std::sync::Arc;
+
+use oribi_engine::{Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, StoreRequest};
+use oribi_protocol::frame::Frame;
+use oribi_protocol::frame_info::RequestFrames;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
+
+use super::outcome::NotDone;
+use crate::buckets::BucketHandle;
+use crate::connection_state::ConnectionState;
+use crate::connection_state::fetches::Tries;
+use crate::counters::collections::CollectionCounters;
+use crate::counters::{Counter, OperationCounters};
+use crate::environment::Environment;
+use crate::mailbox::ConnectionId;
+use crate::request_id::RequestId;
+
+/// One request in the hands of its handler.
+pub(super) struct Request<'a> {
+    /// The connection that sent it.
+    pub connection: ConnectionId,
+    /// The request.
+    pub frame: &'a Frame<'a>,
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// Its framing extras.
+    pub infos: RequestFrames,
+    /// The state of that connection.
+    pub state: &'a mut ConnectionState,
+    /// The worker.
+    pub env: &'a mut Environment,
+    /// The key, if it was announced to the engine.
+    pub ahead: Option<KeyAhead>,
+    /// The item of a store request whose value was received in place; the frame's value is empty
+    /// then.
+    pub received: Option<FillingItem>,
+    /// Its history, if it is tried again.
+    pub tries: Tries,
+    /// Answers to earlier requests are still unsent.
+    pub has_output: bool,
+}
+
+/// The location of a request's document.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Located<'a> {
+    /// Collection and logical key.
+    pub key: DocKey<'a>,
+    /// Its hash, if the key was announced.
+    ahead: Option<KeyAhead>,
+}
+
+impl<'a> Request<'a> {
+    /// A request as it came.
+    #[inline]
+    pub fn new(
+        connection: ConnectionId,
+        frame: &'a Frame<'a>,
+        opcode: Opcode,
+        state: &'a mut ConnectionState,
+        env: &'a mut Environment,
+    ) -> Request<'a> {
+        let infos = RequestFrames::default();
+        let (ahead, received, tries, has_output) = (None, None, Tries::default(), false);
+        Request { connection, frame, opcode, infos, state, env, ahead, received, tries, has_output }
+    }
+
+    /// The parts that its answer repeats.
+    pub fn id(&self) -> RequestId {
+        RequestId::of(&self.frame.header)
+    }
+
+    /// The request's document.
+    #[inline(always)]
+    pub fn locate(&self) -> Result<Located<'a>, NotDone> {
+        const INVALID: NotDone = NotDone::Because(Status::Einval, "the key is not valid");
+        let key = self.state.doc_key(self.frame.key).ok_or(INVALID)?;
+        Ok(Located { key, ahead: self.ahead })
+    }
+
+    /// The vbucket that the header names, for requests without a key.
+    pub fn named_vbucket(&self) -> Vbid {
+        Vbid(self.frame.header.vbucket_or_status)
+    }
+
+    /// The CAS that a write demands, 0 for any.
+    pub fn cas(&self) -> Cas {
+        Cas(self.frame.header.cas)
+    }
+
+    /// The selected bucket. Only for opcodes whose rule demands one.
+    #[inline(always)]
+    pub fn handle(&self) -> &Arc<BucketHandle> {
+        self.state.bucket.as_ref().expect("the rule of this opcode demands a selected bucket")
+    }
+
+    /// The engine's part of the selected bucket.
+    #[inline(always)]
+    pub fn bucket(&self) -> &Arc<Bucket> {
+        self.handle().bucket()
+    }
+
+    /// Counters of this worker for the selected bucket. Only for opcodes whose rule demands one.
+    #[inline(always)]
+    pub fn counters(&self) -> &OperationCounters {
+        let operations = self.state.operations.as_ref();
+        operations.expect("they are selected with the bucket").counters()
+    }
+
+    /// Counts a request once, however often it is tried.
+    #[inline(always)]
+    pub fn count(&self, counter: impl FnOnce(&OperationCounters) -> &Counter) {
+        if self.tries.is_first() {
+            counter(self.counters()).add(1);
+        }
+    }
+
+    /// Counters of this worker for a collection that the engine found.
+    #[inline(always)]
+    pub fn collection_counters(&mut self, id: CollectionId) -> &CollectionCounters {
+        let ConnectionState { bucket, operations, .. } = &mut *self.state;
+        let operations = operations.as_mut().expect("they are selected with the bucket");
+        operations.collection(id, || {
+            let bucket = bucket.as_ref().expect("the rule of this opcode demands a bucket");
+            bucket.bucket().manifest()
+        })
+    }
+
+    /// True when the answer has to wait for the store.
+    #[inline(always)]
+    pub fn waits_for_store(&self) -> bool {
+        let level = self.infos.durability.map_or(DurabilityLevel::None, |asked| asked.level);
+        level.needs_persistence()
+    }
+
+    /// Refuses a write that would wait for the store when too many writes of the connection already
+    /// do. Handlers call this before the write.
+    #[inline(always)]
+    pub fn admit_durable(&mut self) -> Result<(), NotDone> {
+        const TOO_MANY: &str = "too many writes of this connection wait for the store";
+        if self.waits_for_store()
+            && self.state.parked.get_or_insert_default().next_position().is_none()
+        {
+            return Err(NotDone::Because(Status::Etmpfail, TOO_MANY));
+        }
+        Ok(())
+    }
+}
+
+impl Located<'_> {
+    /// The document's vbucket. Reads and stores of an announced key do without it.
+    #[inline(always)]
+    pub fn vbid(&self, x: &Request<'_>) -> Vbid {
+        x.state.vbid(x.frame.header.vbucket_or_status, self.key, x.handle().vbuckets())
+    }
+
+    /// Reads the document.
+    #[inline(always)]
+    pub fn get(&self, x: &Request<'_>) -> GetOutcome {
+        match self.ahead {
+            Some(ahead) => x.bucket().get_announced(ahead, self.key, x.env.now),
+            None => x.bucket().get(self.vbid(x), self.key, x.env.now),
+        }
+    }
+
+    /// Stores the document. A value that was received in place is returned when the request has to
+    /// be tried again.
+    #[inline(always)]
+    pub fn store(&self, x: &mut Request<'_>, request: &StoreRequest<'_>) -> MutationOutcome {
+        let now = x.env.now;
+        let mut received = x.received.take();
+        let bucket = x.bucket();
+        let outcome = match (&mut received, self.ahead) {
+            (received @ Some(_), _) => bucket.store_received(self.vbid(x), received, request, now),
+            (None, Some(ahead)) => bucket.store_announced(ahead, self.key, request, now),
+            (None, None) => bucket.store(self.vbid(x), self.key, request, now),
+        };
+        x.received = received;
+        outcome
+    }
+}

@@ -1,0 +1,90 @@
+//! Reserves memory for large answers, and makes writes wait for room in their bucket.
+//!
+//! Owns: when a request has to wait before its operation, because its answer would hold much
+//! memory. Also when a write waits instead of being refused: clients of memcached do not repeat a
+//! refused write.
+//!
+//! Invariants:
+//! - no document changes before there is room for the answer, so the request can be served again;
+//! - a request that was overtaken, or holds memory itself, is refused instead of waiting.
+//!
+//! Handlers that answer with documents call this.
+
+use oribi_engine::GetOutcome;
+use oribi_protocol::status::Status;
+
+use super::outcome::NotDone;
+use super::request::{Located, Request};
+use crate::connection_state::Wait;
+use crate::limits::{RESERVED_ANSWER_BYTES_MIN, ROOM_WAIT_MS};
+
+const NO_MEMORY: NotDone =
+    NotDone::Because(Status::Etmpfail, "the memory for connections is in use");
+
+/// True when a write that the bucket refuses for now is tried again instead of answered. The
+/// connection then waits at its head.
+#[cold]
+pub(super) fn waits_for_bucket(x: &mut Request<'_>) -> bool {
+    if !x.state.is_memcached() || x.state.serves_parked {
+        return false;
+    }
+    let since_ms = &mut x.state.room_since_ms;
+    if *since_ms != 0 && x.env.now_ms.saturating_sub(*since_ms) > ROOM_WAIT_MS {
+        *since_ms = 0;
+        return false;
+    }
+    if *since_ms == 0 {
+        *since_ms = x.env.now_ms;
+    }
+    x.state.wait = Wait::Room;
+    x.env.room_waits.push(x.connection);
+    true
+}
+
+impl Request<'_> {
+    /// Makes room for an answer that holds `bytes` until it is sent.
+    #[inline(always)]
+    pub fn make_room(&mut self, bytes: usize) -> Result<(), NotDone> {
+        if bytes < RESERVED_ANSWER_BYTES_MIN { Ok(()) } else { self.reserve(bytes) }
+    }
+
+    /// Makes room for the answer when a document is about to be changed.
+    pub fn make_room_for(&mut self, document: Located<'_>) -> Result<(), NotDone> {
+        match document.get(self) {
+            GetOutcome::Hit(item) | GetOutcome::HitLocked(item) => {
+                self.make_room(item.value_bytes())
+            }
+            GetOutcome::Miss | GetOutcome::Refused(_) => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn reserve(&mut self, bytes: usize) -> Result<(), NotDone> {
+        let memory = &self.env.server.connection_memory;
+        let may_wait = self.state.wait == Wait::Nothing && !self.state.serves_parked;
+        if std::mem::take(&mut self.state.memory_refused) {
+            return Err(NO_MEMORY);
+        }
+        if may_wait && self.has_output {
+            return Err(NotDone::Later(Wait::Drain));
+        }
+        if !self.has_output && self.state.reserved_bytes >= memory.counted(bytes) {
+            return Ok(());
+        }
+        let may_wait = may_wait && self.state.reserved_bytes == 0;
+        let reserved = match may_wait {
+            true => self.env.memory.reserve(bytes, self.connection),
+            false => memory.try_reserve(bytes),
+        };
+        let Some(reserved) = reserved else {
+            if !may_wait {
+                return Err(NO_MEMORY);
+            }
+            self.state.memory_since_ms = self.env.now_ms;
+            return Err(NotDone::Later(Wait::Memory));
+        };
+        self.state.reserved_bytes += reserved;
+        self.state.memory_since_ms = self.env.now_ms;
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! Clients of memcached's protocol: they say no HELLO, select no bucket, and show error texts to
+//! their users.
+
+use std::sync::Arc;
+
+use oribi_engine::BucketConfig;
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, RequestParts};
+use oribi_protocol::status::Status;
+use oribi_storage::MemoryStore;
+use oribi_types::Vbid;
+use tempfile::TempDir;
+
+use super::{Client, Reply, SET_EXTRAS, about, bytes, counter_extras, replies};
+use crate::auth::{StoredUser, UserFile, UserStore};
+use crate::harness::ConnectionHarness;
+
+/// A server, and the directory with its users.
+struct Server {
+    harness: ConnectionHarness,
+    _directory: TempDir,
+}
+
+/// A server with further buckets. Its only user is `ann`, with these roles and perhaps a bucket of
+/// her own.
+fn server(roles: &[&str], bucket: Option<&str>, buckets: &[&str]) -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+    let mut user = StoredUser::new("ann", b"secret", roles).unwrap();
+    user.bucket = bucket.map(str::to_owned);
+    UserFile::edit(directory.path(), |file| file.put(user)).unwrap();
+    let users = UserStore::open(directory.path()).unwrap();
+    let harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+    buckets.iter().for_each(|name| open(&harness, name));
+    Server { harness, _directory: directory }
+}
+
+fn open(harness: &ConnectionHarness, name: &str) {
+    let config =
+        BucketConfig { name: name.to_owned(), ..harness.bucket().bucket().config().clone() };
+    let store = Arc::new(MemoryStore::new());
+    harness.server().buckets.open_over(config, store, true, false).unwrap();
+}
+
+fn log_in(client: &mut Client, payload: &[u8]) -> Reply {
+    let auth = RequestParts::new(Opcode::SaslAuth);
+    client.ask(&RequestParts { key: b"PLAIN", value: payload, ..auth })
+}
+
+/// A client of `harness`'s server that has only logged in.
+fn logged_in(harness: &ConnectionHarness) -> Client {
+    let mut client = Client { harness: harness.beside() };
+    assert_eq!(log_in(&mut client, b"\0ann\0secret").status, Status::Success);
+    client
+}
+
+/// A request as memcached's clients send it, which know no vbuckets.
+fn plain(opcode: Opcode, key: &[u8]) -> RequestParts<'_> {
+    RequestParts { vbid: Vbid(0), ..about(opcode, key) }
+}
+
+fn text(reply: &Reply) -> &str {
+    assert_eq!((reply.datatype, reply.extras.len()), (0, 0));
+    std::str::from_utf8(&reply.value).unwrap()
+}
+
+/// The names of the buckets that have a document of this key.
+fn places(harness: &ConnectionHarness, key: &[u8]) -> Vec<String> {
+    let held = |name: &str| {
+        let mut admin = Client { harness: harness.beside() };
+        admin.hello(&[7, 8]);
+        let identity = crate::auth::Identity {
+            name: "root".to_owned(),
+            access: crate::auth::Access::new(vec![crate::auth::Role::Admin]),
+            bucket: None,
+        };
+        admin.harness.log_in(Arc::new(identity));
+        let select = RequestParts::new(Opcode::SelectBucket);
+        admin.ask(&RequestParts { key: name.as_bytes(), ..select });
+        admin.get(key).status == Status::Success
+    };
+    let buckets = harness.server().buckets.list();
+    let names = buckets.iter().map(|bucket| bucket.name().to_owned());
+    names.filter(|name| held(name)).collect()
+}
+
+#[test]
+fn login_selects_the_bucket() {
+    let all = ["a", "b"];
+    for (roles, bucket, buckets, used) in [
+        // The only bucket with rights, whether by the roles or because there is no other.
+        (&["read-write:b"][..], None, &all[..], "b"),
+        (&["read-write:*"], None, &[], "default"),
+        (&["admin"], None, &[], "default"),
+        (&["read-write:a", "read-write:gone"], None, &all, "a"),
+        // Of several buckets, `default`.
+        (&["read-write:*"], None, &all, "default"),
+        (&["read-write:a", "read-write:default"], None, &all, "default"),
+        // The bucket named by an administrator comes first.
+        (&["read-write:*"], Some("b"), &all, "b"),
+        (&["admin"], Some("a"), &all, "a"),
+    ] {
+        let server = server(roles, bucket, buckets);
+        let mut client = logged_in(&server.harness);
+        let set = RequestParts { extras: &SET_EXTRAS, value: b"v", ..plain(Opcode::Set, b"k") };
+        assert_eq!(client.ask(&set).status, Status::Success, "{roles:?} {bucket:?}");
+        assert_eq!(places(&server.harness, b"k"), [used], "{roles:?} {bucket:?}");
+        assert_eq!(client.ask(&plain(Opcode::Get, b"k")).value, b"v");
+        let deleted = client.ask(&plain(Opcode::Delete, b"k"));
+        assert_eq!((deleted.status, deleted.cas), (Status::Success, 0));
+    }
+}
+
+#[test]
+fn without_a_bucket_the_answer_says_what_to_do() {
+    for (roles, bucket, context) in [
+        (&["read-write:a", "read-write:b"][..], None, "name one with `oribi user add --bucket`"),
+        (&["read-write:*"], Some("gone"), "has named for this user is not there"),
+        (&["read-write:a"], Some("b"), "has named for this user is not there"),
+    ] {
+        let server = server(roles, bucket, &["a", "b"]);
+        let mut client = logged_in(&server.harness);
+        let stat = RequestParts::new(Opcode::Stat);
+        for request in [plain(Opcode::Get, b"k"), stat] {
+            let reply = client.ask(&request);
+            assert_eq!(reply.status, Status::NoBucket, "{roles:?}");
+            assert!(text(&reply).contains(context), "{}", text(&reply));
+        }
+    }
+    // The server searches again, so it finds a bucket that is created later.
+    let server = server(&["read-write:late"], None, &[]);
+    let mut client = logged_in(&server.harness);
+    assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::NoBucket);
+    open(&server.harness, "late");
+    assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::KeyEnoent);
+}
+
+#[test]
+fn statistics_select_it_too() {
+    let server = server(&["read-write+stats:default"], None, &[]);
+    let mut client = logged_in(&server.harness);
+    let replies = client.send(&RequestParts::new(Opcode::Stat));
+    assert!(replies.len() > 10 && replies.iter().all(|reply| reply.status == Status::Success));
+}
+
+#[test]
+fn hello_and_select_bucket_end_it() {
+    let server = server(&["read-write:*"], None, &["a"]);
+    let mut client = logged_in(&server.harness);
+    assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::KeyEnoent);
+    client.hello(&[7]);
+    assert_eq!(client.get(b"k").status, Status::NoBucket, "an SDK selects by itself");
+    assert_eq!(log_in(&mut client, b"\0ann\0secret").status, Status::Success);
+    assert_eq!(client.get(b"k").status, Status::NoBucket);
+
+    let mut client = logged_in(&server.harness);
+    let select = |key| RequestParts { key, ..RequestParts::new(Opcode::SelectBucket) };
+    assert_eq!(client.ask(&select(b"a")).status, Status::Success);
+    assert_eq!(client.ask(&select(b"@no bucket@")).status, Status::Success);
+    assert_eq!(client.get(b"k").status, Status::NoBucket);
+    // A client that can select a bucket also knows vbuckets.
+    assert_eq!(client.ask(&select(b"a")).status, Status::Success);
+    let keys: Vec<[u8; 1]> = (b'a'..=b'z').map(|name| [name]).collect();
+    let set = RequestParts { extras: &SET_EXTRAS, value: b"v", ..plain(Opcode::Set, b"") };
+    for key in &keys {
+        assert_eq!(client.ask(&RequestParts { key, ..set }).status, Status::Success);
+    }
+    let bucket = server.harness.server().buckets.get("a").unwrap();
+    let first = bucket.bucket().vbucket_stats(Vbid(0)).unwrap();
+    assert_eq!(first.high_seqno.0, keys.len() as u64, "all of them are where the client said");
+}
+
+#[test]
+fn another_login_selects_anew() {
+    let server = server(&["read-write:a"], None, &["a"]);
+    let mut client = logged_in(&server.harness);
+    assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::KeyEnoent);
+    assert_eq!(text(&log_in(&mut client, b"\0ann\0wrong")), "Auth failure.");
+    let reply = client.ask(&plain(Opcode::Get, b"k"));
+    assert_eq!((reply.status, text(&reply)), (Status::AuthError, "Auth failure."));
+    assert_eq!(log_in(&mut client, b"\0ann\0secret").status, Status::Success);
+    assert_eq!(client.ask(&plain(Opcode::Get, b"k")).status, Status::KeyEnoent);
+}
+
+#[test]
+fn a_missing_right_is_an_authentication_failure_that_names_it() {
+    let server = server(&["read-only:default"], None, &[]);
+    let mut client = logged_in(&server.harness);
+    let set = RequestParts { extras: &SET_EXTRAS, value: b"v", ..plain(Opcode::Set, b"k") };
+    let reply = client.ask(&set);
+    assert_eq!(reply.status, Status::AuthError, "memcached has no other status for it");
+    assert_eq!(text(&reply), "needs the privilege Upsert");
+}
+
+/// The texts of memcached 1.6.18; the conformance suite `memcached-sasl` sends the same requests to
+/// one.
+#[test]
+fn failures_carry_the_texts_of_memcached() {
+    let mut client = Client::legacy();
+    let store =
+        |opcode, key| RequestParts { extras: &SET_EXTRAS, value: b"text", ..plain(opcode, key) };
+    let (create, only) = (counter_extras(1, 0, 0), counter_extras(1, 0, COUNTER_DO_NOT_CREATE));
+    assert_eq!(client.ask(&store(Opcode::Set, b"k")).status, Status::Success);
+    let long = [b'k'; 251];
+    let touch = RequestParts { extras: &[0; 4], ..plain(Opcode::Touch, b"none") };
+    let count = |key, extras| RequestParts { extras, ..plain(Opcode::Increment, key) };
+    for (request, status, expected) in [
+        (plain(Opcode::Get, b"none"), Status::KeyEnoent, "Not found"),
+        (plain(Opcode::Delete, b"none"), Status::KeyEnoent, "Not found"),
+        (touch, Status::KeyEnoent, "Not found"),
+        (RequestParts { opcode: Opcode::Gat, ..touch }, Status::KeyEnoent, "Not found"),
+        (store(Opcode::Replace, b"none"), Status::KeyEnoent, "Not found"),
+        (count(b"none", &only), Status::KeyEnoent, "Not found"),
+        (store(Opcode::Add, b"k"), Status::KeyEexists, "Data exists for key."),
+        (
+            RequestParts { cas: 1, ..store(Opcode::Set, b"k") },
+            Status::KeyEexists,
+            "Data exists for key.",
+        ),
+        (
+            RequestParts { value: b"x", ..plain(Opcode::Append, b"none") },
+            Status::NotStored,
+            "Not stored.",
+        ),
+        (
+            count(b"k", &create),
+            Status::DeltaBadval,
+            "Non-numeric server-side value for incr or decr",
+        ),
+        (plain(Opcode::Get, &long), Status::Einval, "Invalid arguments"),
+        (RequestParts { extras: &[0; 3], ..touch }, Status::Einval, "Invalid arguments"),
+        (store(Opcode::SaslStep, b"PLAIN"), Status::AuthError, "Auth failure."),
+    ] {
+        let request = match request.opcode {
+            Opcode::SaslStep => RequestParts { extras: b"", ..request },
+            _ => request,
+        };
+        let reply = client.ask(&request);
+        assert_eq!((reply.status, text(&reply)), (status, expected), "{request:?}");
+    }
+    let miss = client.ask(&plain(Opcode::Getk, b"none"));
+    assert_eq!(
+        (miss.status, &miss.key[..], miss.value.len()),
+        (Status::KeyEnoent, &b"none"[..], 0)
+    );
+
+    let mut unknown = bytes(&RequestParts::new(Opcode::Noop));
+    unknown[1] = 0x7f;
+    let reply = &replies(&client.harness.feed(&unknown))[0];
+    assert_eq!((reply.status, text(reply)), (Status::UnknownCommand, "Unknown command"));
+    let mut huge = bytes(&store(Opcode::Set, b"k"));
+    huge.truncate(24);
+    huge[8..12].copy_from_slice(&(VALUE_BYTES_MAX as u32 + 10).to_be_bytes());
+    let reply = &replies(&client.harness.feed(&huge))[0];
+    assert_eq!((reply.status, text(reply)), (Status::E2big, "Too large."));
+}
+
+#[test]
+fn clients_that_said_hello_get_no_such_text() {
+    for features in [&[][..], &[7], &[7, 0x0b]] {
+        let mut client = Client::with_features(features);
+        let reply = client.get(b"none");
+        assert_eq!((reply.status, reply.value.len()), (Status::KeyEnoent, 0), "{features:?}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Serves commands of memcached's text protocol by the handlers of the binary protocol.
+//!
+//! Owns: the binary request that each command means, and the steps around its handler. Rights,
+//! counters, timings, fetches and waits for memory are those of the binary request. [`answer`]
+//! writes what the client gets.
+//!
+//! Invariants:
+//! - a command is answered once, or offered again and answered then;
+//! - nothing is allocated on behalf of `get`, `set` and their like.
+//!
+//! The connection calls this for each command.
+
+mod answer;
+mod late;
+mod meant;
+mod meta;
+mod serving;
+
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::ExpiryExtras;
+use oribi_protocol::text::{Command, Store};
+
+use crate::connection_state::ConnectionState;
+use crate::connection_state::close_reason::CloseReason;
+use crate::environment::Environment;
+use crate::mailbox::ConnectionId;
+use crate::write_buffer::WriteBuffer;
+use answer::{Form, Verb};
+use meant::Meant;
+use serving::{DONE, run};
+
+pub(crate) use late::{begin_login, continue_stat, finish, refuse_line};
+pub(crate) use meant::meant_by;
+pub(crate) use serving::{Ended, Offer};
+
+/// Serves one command.
+pub(crate) fn serve_command(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    command: &Command<'_>,
+    offer: Offer,
+) -> Ended {
+    let simple = |meant: Meant<'_>, form, offer, (state, out, env)| {
+        run(id, state, out, env, &meant, form, offer)
+    };
+    let place = (&mut *state, &mut *out, &mut *env);
+    match *command {
+        Command::Get { key, keys, is_last } => {
+            let form = Form::Value { key, with_cas: keys.with_cas, is_last };
+            simple(Meant::get(key, keys), form, offer, place)
+        }
+        Command::Store(store) if !store.is_terminated && offer.received.is_none() => {
+            answer::line(out, "CLIENT_ERROR bad data chunk", store.quiet && store.meta.is_none());
+            DONE
+        }
+        Command::Store(Store { meta: Some(meta), .. }) => {
+            let Command::Store(store) = command else { return DONE };
+            meta::serve_set(id, state, out, env, (store, &meta), offer)
+        }
+        Command::Store(store) => {
+            let form = Form::Line { verb: Verb::Store(store.mode), quiet: store.quiet };
+            simple(Meant::store(&store, store.key), form, offer, place)
+        }
+        Command::Delete { key, quiet } => {
+            let form = Form::Line { verb: Verb::Delete, quiet };
+            simple(Meant::new(Opcode::Delete, key), form, offer, place)
+        }
+        Command::Count { key, delta, decrement, quiet } => {
+            let form = Form::Line { verb: Verb::Count, quiet };
+            simple(Meant::count(key, delta, decrement), form, offer, place)
+        }
+        Command::Touch { key, expiry, quiet } => {
+            let meant =
+                Meant::new(Opcode::Touch, key).with_extras(ExpiryExtras { expiry }.encode());
+            simple(meant, Form::Line { verb: Verb::Touch, quiet }, offer, place)
+        }
+        Command::FlushAll { delay, quiet } => {
+            let meant = Meant::new(Opcode::Flush, b"").quiet_if(quiet);
+            let meant = meant.with_extras(ExpiryExtras { expiry: delay }.encode());
+            simple(meant, Form::Line { verb: Verb::Flush, quiet }, offer, place)
+        }
+        Command::Stats { group } => {
+            let group = late::group_of(group);
+            simple(
+                Meant::new(Opcode::Stat, group),
+                Form::Line { verb: Verb::Stat, quiet: false },
+                offer,
+                place,
+            )
+        }
+        Command::MetaGet(ref meta)
+        | Command::MetaDelete(ref meta)
+        | Command::MetaCount(ref meta)
+        | Command::MetaDebug(ref meta) => {
+            meta::serve_other(id, state, out, env, (command, meta), offer)
+        }
+        _ => {
+            tell(state, out, command);
+            DONE
+        }
+    }
+}
+
+/// Answers a command that touches no document.
+fn tell(state: &mut ConnectionState, out: &mut WriteBuffer, command: &Command<'_>) {
+    match *command {
+        Command::End => answer::line(out, "END", false),
+        Command::Version => answer::line(out, answer::VERSION, false),
+        // There is nothing to make more verbose, and memcached's clients expect it to work.
+        Command::Verbosity { quiet } => answer::line(out, "OK", quiet),
+        Command::MetaNoop => answer::line(out, "MN", false),
+        Command::Quit => state.close(CloseReason::Quit),
+        Command::Invalid(fault) => answer::line(out, fault.answer, fault.quiet),
+        _ => debug_assert!(false, "it is served by a handler"),
+    }
+}

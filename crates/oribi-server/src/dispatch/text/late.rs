@@ -1,0 +1,92 @@
+//! Logins, statistics, and answers of the text protocol that another thread makes.
+//!
+//! Owns: the answers to commands whose bytes are gone. The client's wish for no answer is in the
+//! opaque of the request.
+
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_protocol::text::answer::write_line;
+
+use super::super::late::outcome_of;
+use super::super::stats;
+use super::answer::{self, Verb, write_failure};
+use crate::auth::{SaslServer, SaslStep};
+use crate::connection_state::{ConnectionState, Wait};
+use crate::environment::Environment;
+use crate::job::{Job, JobResult};
+use crate::mailbox::ConnectionId;
+use crate::request_id::RequestId;
+use crate::write_buffer::WriteBuffer;
+
+/// A login, as a request that is answered late.
+const LOGIN: RequestId = RequestId { opcode: Opcode::SaslAuth as u8, opaque: 0 };
+
+/// The group of statistics that a client of memcached asks for, by Oribi's name.
+pub(super) fn group_of(group: &[u8]) -> &[u8] {
+    match group {
+        b"conns" => b"connections",
+        group => group,
+    }
+}
+
+/// Begins to check user and password.
+pub(crate) fn begin_login(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    (user, password): (&[u8], &[u8]),
+) {
+    env.counters.auth_cmds.add(1);
+    state.deauthenticate(env.now_ms);
+    let mut sasl = Box::new(SaslServer::new());
+    let payload = [b"\0", user, b"\0", password].concat();
+    let step = sasl.start(b"PLAIN", &payload, &env.server.users);
+    state.sasl = Some(sasl);
+    match step {
+        SaslStep::Slow(work) => {
+            state.wait = Wait::Job(LOGIN);
+            env.jobs.push((id, Job::Sasl(work)));
+        }
+        step => finish(state, out, env, LOGIN, JobResult::Sasl(step)),
+    }
+}
+
+/// Appends the answer to a line that is not served.
+pub(crate) fn refuse_line(out: &mut WriteBuffer, text: &str) {
+    answer::line(out, text, false);
+}
+
+/// Takes the result of the job that the connection waited for with this request.
+pub(crate) fn finish(
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    request: RequestId,
+    result: JobResult,
+) {
+    let Some(outcome) = outcome_of(state, env, request, result) else { return };
+    let quiet = request.opaque != 0;
+    let opcode = Opcode::from_u8(request.opcode);
+    match (opcode, outcome.map(|reply| reply.status)) {
+        _ if quiet => {}
+        (Some(Opcode::SaslAuth), Ok(_)) => answer::line(out, "STORED", false),
+        (Some(Opcode::SaslAuth), Err(Status::AuthError)) => {
+            answer::line(out, "CLIENT_ERROR authentication failure", false);
+        }
+        (Some(Opcode::Stat), Ok(_)) => answer::line(out, "END", false),
+        (_, Ok(_)) => answer::line(out, "OK", false),
+        (Some(Opcode::Stat), Err(status)) => write_failure(out.tail(), Verb::Stat, status, None),
+        (_, Err(status)) => write_failure(out.tail(), Verb::Flush, status, None),
+    }
+}
+
+/// Appends the next slice of the statistics that the connection is answering, and after the last
+/// slice their end.
+pub(crate) fn continue_stat(state: &mut ConnectionState, out: &mut WriteBuffer, env: &Environment) {
+    match stats::next_slice(state, out, env) {
+        None => {}
+        Some(Ok(())) => write_line(out.tail(), "END"),
+        Some(Err(status)) => write_failure(out.tail(), Verb::Stat, status, None),
+    }
+}

@@ -1,0 +1,107 @@
+//! Serves the meta commands.
+//!
+//! Owns: the right that each command needs, and which steps it takes. Reads are in [`reading`],
+//! writes in [`writing`], the marks for stale documents in [`marks`], and the lines of answers in
+//! [`reply`]. A meta command that the binary protocol can express runs the binary request's
+//! handler.
+
+mod marks;
+mod reading;
+mod reply;
+mod writing;
+
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Meta, Store};
+
+use super::super::Served;
+use super::super::answer::End;
+use super::super::outcome::NotDone;
+use super::super::request::Request;
+use super::super::rules::{self, INSERT, READ, REMOVE, UPSERT, Who};
+use super::meant::{Meant, key_of};
+use super::serving::{Ended, Offer, offered_again, serve};
+use crate::auth::PrivilegeSet;
+use crate::connection_state::ConnectionState;
+use crate::environment::Environment;
+use crate::mailbox::ConnectionId;
+use crate::write_buffer::WriteBuffer;
+
+/// Serves `ms`.
+pub(super) fn serve_set(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    (store, meta): (&Store<'_>, &Meta<'_>),
+    offer: Offer,
+) -> Ended {
+    let mut room = [0; DECODED_KEY_BYTES_MAX];
+    let meant = Meant::store(store, key_of(meta, &mut room));
+    let needed = if meant.opcode == Opcode::Add { INSERT } else { UPSERT };
+    run((id, state, out, env), &meant, (needed, meta), offer, |x, out| {
+        writing::set(x, out, store, meta)
+    })
+}
+
+/// Serves any other meta command about a document.
+pub(super) fn serve_other(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    (command, meta): (&Command<'_>, &Meta<'_>),
+    offer: Offer,
+) -> Ended {
+    let mut room = [0; DECODED_KEY_BYTES_MAX];
+    let key = key_of(meta, &mut room);
+    let place = (id, state, out, env);
+    match command {
+        Command::MetaDelete(_) => {
+            let needed = if meta.invalidates || meta.removes_value { UPSERT } else { REMOVE };
+            let meant = Meant::new(Opcode::Delete, key).with_cas(writing::demanded(meta));
+            run(place, &meant, (needed, meta), offer, |x, out| writing::delete(x, out, meta))
+        }
+        Command::MetaCount(_) => {
+            let meant = writing::count_request(meta, key);
+            let needed = READ.and(INSERT).and(UPSERT);
+            run(place, &meant, (needed, meta), offer, |x, out| writing::count(x, out, meta))
+        }
+        Command::MetaDebug(_) => {
+            let meant = Meant::new(Opcode::Get, key);
+            run(place, &meant, (READ, meta), offer, |x, out| reading::debug(x, out, meta))
+        }
+        _ => {
+            let creates = if meta.vivify.is_some() { INSERT } else { PrivilegeSet::NONE };
+            let writes = meta.expiry.or(meta.recache).or(meta.vivify).is_some();
+            let changes = if writes { UPSERT } else { PrivilegeSet::NONE };
+            let meant = Meant::new(Opcode::Get, key);
+            let needed = READ.and(creates).and(changes);
+            run(place, &meant, (needed, meta), offer, |x, out| reading::get(x, out, meta))
+        }
+    }
+}
+
+/// Runs `action` as the handler of a request. An error of it is answered.
+fn run(
+    (id, state, out, env): (ConnectionId, &mut ConnectionState, &mut WriteBuffer, &mut Environment),
+    meant: &Meant<'_>,
+    (needed, meta): (PrivilegeSet, &Meta<'_>),
+    offer: Offer,
+    action: impl FnOnce(&mut Request<'_>, &mut WriteBuffer) -> Result<(), NotDone>,
+) -> Ended {
+    let frame = meant.frame();
+    let mut x = Request::new(id, &frame, meant.opcode, state, env);
+    (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
+    x.has_output = !out.is_empty();
+    let timed = rules::rule(meant.opcode).and_then(|rule| rule.timed);
+    let served = serve(&mut x, out, (Who::InCollection(needed), timed), |x, out, permitted| {
+        let done = permitted.and_then(|()| action(x, out));
+        let Err(not_done) = done else { return End::Done };
+        offered_again(x, not_done).unwrap_or_else(|| {
+            reply::fail(x, out, meta, not_done);
+            End::Done
+        })
+    });
+    let received = x.received.filter(|_| served != Served::Done);
+    Ended { served, received, abandons_keys: false }
+}

@@ -1,0 +1,156 @@
+//! Marks of meta commands on documents: stale, and "somebody is about to store a new version".
+//!
+//! Owns: where the marks are. They are an extended attribute of the document, so a document without
+//! marks costs nothing, and marks are persisted and evicted with their document. The attribute
+//! names the CAS of the version that it was made for. Every write that knows nothing of marks keeps
+//! attributes but changes the CAS, so it clears them.
+
+use oribi_engine::{Current, ItemRef, NextVersion, RewriteOutcome, Sought, VersionFields};
+use oribi_engine::{Mutation, Stamp};
+use oribi_protocol::status::Status;
+use oribi_subdoc::json;
+use oribi_subdoc::xattr::{self, XattrDraft};
+use oribi_types::{Cas, Datatype};
+
+use super::super::super::outcome::NotDone;
+use super::super::super::request::{Located, Request};
+
+/// The attribute that holds the marks.
+const ATTRIBUTE: &[u8] = b"memcached";
+
+/// The beginning of its value, up to the digits of the CAS.
+const CAS_HEAD: &[u8] = b"{\"cas\":\"0x";
+
+/// Digits of the CAS.
+const CAS_DIGITS: usize = 16;
+
+const STALE: &[u8] = b"\",\"stale\":true";
+const WON: &[u8] = b"\",\"won\":true";
+
+/// See the module text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Marks {
+    /// The document should be stored anew.
+    pub stale: bool,
+    /// A client was told to do so.
+    pub won: bool,
+}
+
+impl Marks {
+    /// The marks of a version.
+    pub fn of(item: &ItemRef) -> Marks {
+        if !item.has_attributes() {
+            return Marks::default();
+        }
+        let xattrs = xattr::split(item.value()).ok();
+        let value = xattrs.and_then(|(xattrs, _)| xattrs.get(ATTRIBUTE));
+        let digits = format!("{:016x}", item.cas().0.swap_bytes());
+        let rest = value.and_then(|value| value.strip_prefix(CAS_HEAD));
+        match rest.and_then(|rest| rest.strip_prefix(digits.as_bytes())) {
+            Some(b"\",\"stale\":true,\"won\":true}") => Marks { stale: true, won: true },
+            Some(b"\",\"stale\":true}") => Marks { stale: true, won: false },
+            Some(b"\",\"won\":true}") => Marks { stale: false, won: true },
+            _ => Marks::default(),
+        }
+    }
+
+    /// The attribute's value; its CAS is stamped in later. Empty without marks.
+    fn value(self) -> Vec<u8> {
+        let end: &[&[u8]] = match (self.stale, self.won) {
+            (false, false) => return Vec::new(),
+            (true, false) => &[STALE],
+            (false, true) => &[WON],
+            (true, true) => &[STALE, &WON[1..]],
+        };
+        [CAS_HEAD, &[b'0'; CAS_DIGITS], &end.concat(), b"}"].concat()
+    }
+}
+
+/// What a rewrite changes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Change<'a> {
+    /// The marks of the new version.
+    pub marks: Marks,
+    /// Another expiry, as on the binary wire.
+    pub expiry: Option<u32>,
+    /// Another value and other client flags.
+    pub value: Option<(&'a [u8], u32)>,
+    /// Creates the document if there is none.
+    pub creates: bool,
+}
+
+/// Writes a version that differs from the one with this CAS by `change`. With `creates`, writes a
+/// document where there is none.
+pub(super) fn rewrite(
+    x: &Request<'_>,
+    document: Located<'_>,
+    cas: Cas,
+    change: &Change<'_>,
+) -> Result<Mutation, NotDone> {
+    let asked = (change.expiry.unwrap_or(0), cas);
+    let build = |current: Current<'_>| next_version(x, document, cas, change, current);
+    let outcome = x.bucket().rewrite(
+        document.vbid(x),
+        document.key,
+        Sought::Document,
+        asked,
+        x.env.now,
+        build,
+    );
+    match outcome {
+        RewriteOutcome::Done(mutation) => Ok(mutation),
+        RewriteOutcome::Rejected(status) => Err(status.into()),
+        RewriteOutcome::Refused(refused) => Err(refused.into()),
+    }
+}
+
+fn next_version(
+    x: &Request<'_>,
+    document: Located<'_>,
+    cas: Cas,
+    change: &Change<'_>,
+    current: Current<'_>,
+) -> Result<NextVersion, Status> {
+    let item = current.version.filter(|item| !item.is_deleted());
+    match item {
+        None if !change.creates => return Err(Status::KeyEnoent),
+        Some(_) if change.creates => return Err(Status::KeyEexists),
+        Some(item) if item.cas() != cas && !current.is_lock_cas => return Err(Status::KeyEexists),
+        _ => {}
+    }
+    let xattrs = item.and_then(|item| item.has_attributes().then(|| xattr::split(item.value())));
+    let (xattrs, _) = xattrs.transpose().map_err(|_| Status::Einternal)?.unwrap_or_default();
+    let mut xattrs = XattrDraft::new(xattrs);
+    match change.marks.value() {
+        value if value.is_empty() => xattrs.remove(ATTRIBUTE),
+        value => xattrs.set(ATTRIBUTE, value),
+    }
+    let mut block = Vec::with_capacity(xattrs.byte_count());
+    let mut stamps = Vec::new();
+    xattrs.write_with(&mut block, |key, at| {
+        if key == ATTRIBUTE {
+            stamps.push(Stamp::Cas { at: at + CAS_HEAD.len() });
+        }
+    });
+    let (body, kind, flags) = match (change.value, item) {
+        (Some((value, flags)), _) => {
+            let kind = if json::is_json(value) { Datatype::JSON.0 } else { 0 };
+            (value, kind, flags)
+        }
+        (None, Some(item)) => (item.body(), item.datatype().0 & !Datatype::XATTR.0, item.flags()),
+        (None, None) => (&b""[..], 0, 0),
+    };
+    if body.len() > x.bucket().value_bytes_max() || xattrs.is_too_large() {
+        return Err(Status::E2big);
+    }
+    let with_xattrs = if block.is_empty() { 0 } else { Datatype::XATTR.0 };
+    let kept = item.map_or(0, ItemRef::expiry);
+    let fields = VersionFields {
+        flags,
+        expiry: if change.expiry.is_some() || item.is_none() { current.expiry } else { kept },
+        datatype: Datatype(kind | with_xattrs),
+        deleted: false,
+    };
+    let next = NextVersion::new(document.key, fields, &[&block, body], x.env.now);
+    Ok(next.with_stamps(stamps))
+}

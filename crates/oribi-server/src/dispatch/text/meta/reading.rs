@@ -1,0 +1,240 @@
+//! `mg` and `me`.
+
+use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, Refused, Sought, VersionOutcome};
+use oribi_protocol::status::Status;
+use oribi_protocol::text::Meta;
+use oribi_protocol::text::answer::{LINE_END, write_number};
+use oribi_types::Cas;
+
+use super::super::super::outcome::NotDone;
+use super::super::super::request::{Located, Request};
+use super::super::super::rules::UPSERT;
+use super::super::answer::document;
+use super::marks::{Change, Marks, rewrite};
+use super::reply::{Shown, write_code};
+use crate::write_buffer::WriteBuffer;
+
+/// How often a read that writes starts again because the document changed meanwhile.
+const ATTEMPTS_MAX: usize = 64;
+
+const BUSY: NotDone = NotDone::Because(Status::Etmpfail, "the document changes too often");
+const DAMAGED: NotDone =
+    NotDone::Because(Status::Etmpfail, "the document could not be read from the store");
+
+/// A document, its CAS, and the uses that this read counted.
+type Found = Option<(ItemRef, Cas, u32)>;
+
+/// Serves `mg`.
+pub(super) fn get(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+) -> Result<(), NotDone> {
+    let located = x.locate()?;
+    for _ in 0..ATTEMPTS_MAX {
+        let found = find(x, located, meta.is_no_use)?;
+        let Some((item, cas, uses)) = found else {
+            match meta.vivify {
+                Some(expiry) if !create(x, out, located, meta, expiry)? => continue,
+                Some(_) => {}
+                None => miss(x, out, meta),
+            }
+            return Ok(());
+        };
+        if meta.shows_value {
+            x.make_room(item.value_bytes())?;
+        }
+        let now_s = x.env.now.unix_s();
+        let mut shown = Shown::of(&item, uses, now_s).ok_or(DAMAGED)?;
+        shown.cas = cas.0;
+        if !update(x, located, meta, &item, &mut shown)? {
+            continue;
+        }
+        x.count(|counters| &counters.cmd_get);
+        x.counters().get_hits.add(1);
+        x.collection_counters(located.key.collection).gets.add(1);
+        return answer(out, meta, &item, &shown, now_s);
+    }
+    Err(BUSY)
+}
+
+fn find(x: &Request<'_>, located: Located<'_>, is_no_use: bool) -> Result<Found, Refused> {
+    if is_no_use {
+        let outcome =
+            x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
+        return match outcome {
+            VersionOutcome::Found(item, _) if item.is_deleted() => Ok(None),
+            VersionOutcome::Found(item, cas) => Ok(Some((item, cas, 0))),
+            VersionOutcome::Miss => Ok(None),
+            VersionOutcome::Refused(refused) => Err(refused),
+        };
+    }
+    match located.get(x) {
+        GetOutcome::Hit(item) => {
+            let cas = item.cas();
+            Ok(Some((item, cas, 1)))
+        }
+        GetOutcome::HitLocked(item) => Ok(Some((item, LOCKED_CAS, 1))),
+        GetOutcome::Miss => Ok(None),
+        GetOutcome::Refused(refused) => Err(refused),
+    }
+}
+
+/// Makes the change that the read asks for: another expiry, or the mark that the client has won.
+/// False when the document was changed meanwhile.
+fn update(
+    x: &mut Request<'_>,
+    located: Located<'_>,
+    meta: &Meta<'_>,
+    item: &ItemRef,
+    shown: &mut Shown,
+) -> Result<bool, NotDone> {
+    let marks = shown.marks;
+    let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, x.env.now.unix_s()));
+    let is_due = shown.expiry != 0 && shown.expiry < recache_s;
+    let may_mark = x.holds(located.key.collection, UPSERT);
+    shown.wins = !marks.won && (marks.stale || is_due) && may_mark;
+    if meta.expiry.is_none() && !shown.wins {
+        return Ok(true);
+    }
+    let marks = Marks { won: marks.won || shown.wins, ..marks };
+    let change = Change { marks, expiry: meta.expiry, ..Change::default() };
+    let mutation = match rewrite(x, located, item.cas(), &change) {
+        Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => return Ok(false),
+        written => written?,
+    };
+    shown.cas = mutation.cas.0;
+    if let Some(expiry) = meta.expiry {
+        x.count(|counters| &counters.cmd_touch);
+        x.counters().touch_hits.add(1);
+        shown.touched = Some(absolute(expiry, x.env.now.unix_s()));
+    }
+    Ok(true)
+}
+
+/// The UNIX time that an expiry as on the binary wire means; 0 for none.
+pub(super) fn absolute(wire: u32, now_s: u32) -> u32 {
+    match wire {
+        0 => 0,
+        1..=oribi_protocol::limits::RELATIVE_EXPIRY_S_MAX => now_s.saturating_add(wire),
+        _ => wire,
+    }
+}
+
+fn answer(
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+    item: &ItemRef,
+    shown: &Shown,
+    now_s: u32,
+) -> Result<(), NotDone> {
+    if !meta.shows_value {
+        out.tail().extend_from_slice(b"HD");
+        shown.write_flags(out.tail(), meta, now_s);
+        out.tail().extend_from_slice(LINE_END);
+        return Ok(());
+    }
+    let is_sent = document(out, item, |out, bytes| {
+        out.tail().extend_from_slice(b"VA ");
+        write_number(out.tail(), bytes as u64);
+        shown.write_flags(out.tail(), meta, now_s);
+        out.tail().extend_from_slice(LINE_END);
+    });
+    if is_sent { Ok(()) } else { Err(DAMAGED) }
+}
+
+fn miss(x: &mut Request<'_>, out: &mut WriteBuffer, meta: &Meta<'_>) {
+    x.count(|counters| &counters.cmd_get);
+    x.counters().get_misses.add(1);
+    if !meta.quiet {
+        write_code(out.tail(), meta, "EN", (None, None));
+    }
+}
+
+/// Creates an empty document for the client to store; false when there is one by now.
+fn create(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    located: Located<'_>,
+    meta: &Meta<'_>,
+    expiry: u32,
+) -> Result<bool, NotDone> {
+    let marks = Marks { won: true, stale: false };
+    let last = last_expiry(meta, expiry);
+    let change = Change { marks, expiry: Some(last), creates: true, ..Change::default() };
+    let mutation = match rewrite(x, located, Cas(0), &change) {
+        Err(NotDone::Status(Status::KeyEexists)) => return Ok(false),
+        written => written?,
+    };
+    x.count(|counters| &counters.cmd_get);
+    x.counters().get_misses.add(1);
+    if !meta.is_no_use {
+        // The read that creates a document is a use of it.
+        find(x, located, false)?;
+    }
+    let now_s = x.env.now.unix_s();
+    let shown = Shown {
+        cas: mutation.cas.0,
+        flags: 0,
+        expiry: 0,
+        touched: meta.expiry.map(|expiry| absolute(expiry, now_s)),
+        vivified: Some(absolute(expiry, now_s)),
+        value_bytes: 0,
+        is_read: false,
+        age_s: 0,
+        marks: Marks::default(),
+        wins: true,
+    };
+    let head = if meta.shows_value { "VA 0" } else { "HD" };
+    out.tail().extend_from_slice(head.as_bytes());
+    shown.write_flags(out.tail(), meta, now_s);
+    out.tail().extend_from_slice(LINE_END);
+    if meta.shows_value {
+        out.tail().extend_from_slice(LINE_END);
+    }
+    Ok(true)
+}
+
+/// The expiry of a document that is created: that of `T` or `N`, whichever comes last.
+pub(super) fn last_expiry(meta: &Meta<'_>, vivify: u32) -> u32 {
+    let mut last = vivify;
+    for flag in meta.flags.iter() {
+        match flag[0] {
+            b'T' => last = meta.expiry.unwrap_or(last),
+            b'N' => last = vivify,
+            _ => {}
+        }
+    }
+    last
+}
+
+/// Serves `me`.
+pub(super) fn debug(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+) -> Result<(), NotDone> {
+    let located = x.locate()?;
+    let Some((item, cas, _)) = find(x, located, true)? else {
+        out.tail().extend_from_slice(b"EN");
+        out.tail().extend_from_slice(LINE_END);
+        return Ok(());
+    };
+    let now_s = x.env.now.unix_s();
+    let shown = Shown::of(&item, 0, now_s).ok_or(DAMAGED)?;
+    let expiry = match shown.expiry {
+        0 => -1,
+        at => i64::from(at) - i64::from(now_s),
+    };
+    let line = format!(
+        " exp={expiry} la={} cas={} fetch={} cls=1 size={}\r\n",
+        shown.age_s,
+        cas.0,
+        if shown.is_read { "yes" } else { "no" },
+        item.block_bytes(),
+    );
+    out.tail().extend_from_slice(b"ME ");
+    out.tail().extend_from_slice(meta.key);
+    out.tail().extend_from_slice(line.as_bytes());
+    Ok(())
+}

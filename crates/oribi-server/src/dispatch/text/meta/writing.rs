@@ -1,0 +1,321 @@
+//! `ms`, `md` and `ma`.
+
+use oribi_engine::{
+    FillingItem, GIVEN_CAS_END, ItemRef, MetaOutcome, MutationOutcome, Sought, VersionOutcome,
+    WithMetaMode, WithMetaRequest,
+};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
+use oribi_protocol::status::Status;
+use oribi_protocol::text::answer::{LINE_END, write_number};
+use oribi_protocol::text::{Meta, Store, StoreMode};
+use oribi_types::{Cas, Datatype, RevSeqno};
+
+use super::super::super::outcome::{NotDone, Reply};
+use super::super::super::request::{Located, Request};
+use super::super::meant::Meant;
+use super::super::serving::handle;
+use super::marks::{Change, Marks, rewrite};
+use super::reading::{absolute, last_expiry};
+use super::reply::{Shown, write_code};
+use crate::connection_state::parked::Answer;
+use crate::write_buffer::WriteBuffer;
+
+/// How often a write starts again because the document changed meanwhile.
+const ATTEMPTS_MAX: usize = 64;
+
+const BUSY: NotDone = NotDone::Because(Status::Etmpfail, "the document changes too often");
+
+/// The CAS that a command demands, as in the binary protocol, where 0 demands none.
+pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
+    meta.cas.map_or(0, |cas| if cas == 0 { u64::MAX } else { cas })
+}
+
+/// Serves `ms`.
+pub(super) fn set(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    store: &Store<'_>,
+    meta: &Meta<'_>,
+) -> Result<(), NotDone> {
+    let bytes = x.received.as_ref().map_or(store.value.len(), FillingItem::value_bytes);
+    let cas = match (meta.new_cas, store.mode) {
+        (Some(new), StoreMode::Set | StoreMode::Cas | StoreMode::Add | StoreMode::Replace) => {
+            set_with_cas(x, store, new)?
+        }
+        (_, StoreMode::Cas) if meta.invalidates => set_stale(x, store, meta)?,
+        (_, StoreMode::Append | StoreMode::Prepend) if meta.vivify.is_some() => {
+            concat_or_add(x, store, meta.vivify.unwrap_or(0))?
+        }
+        _ => stored(x)?,
+    };
+    if !meta.quiet {
+        write_code(out.tail(), meta, "HD", (Some(cas), Some(bytes)));
+    }
+    Ok(())
+}
+
+/// Runs the binary request; returns the new CAS.
+fn stored(x: &mut Request<'_>) -> Result<u64, NotDone> {
+    match handle(x)? {
+        Reply::Written(Answer::Mutation(mutation)) => Ok(mutation.cas.0),
+        _ => Ok(0),
+    }
+}
+
+/// Stores a value. A value whose CAS is only too old replaces the document, too, but is stale.
+fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<u64, NotDone> {
+    let value = store.value;
+    let located = x.locate()?;
+    for _ in 0..ATTEMPTS_MAX {
+        let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
+        let asked = Cas(meta.cas.unwrap_or(0));
+        if asked > item.cas() {
+            return Err(Status::KeyEexists.into());
+        }
+        let is_old = asked < item.cas();
+        let won = is_old && Marks::of(&item).won;
+        let change = Change {
+            marks: Marks { stale: is_old, won },
+            expiry: (!is_old).then_some(store.expiry),
+            value: Some((value, store.flags)),
+            creates: false,
+        };
+        match rewrite(x, located, item.cas(), &change) {
+            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            written => {
+                x.count(|counters| &counters.cmd_set);
+                return written.map(|mutation| mutation.cas.0);
+            }
+        }
+    }
+    Err(BUSY)
+}
+
+/// The document, with its value.
+fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, NotDone> {
+    let outcome =
+        x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
+    match outcome {
+        VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
+        VersionOutcome::Miss => Ok(None),
+        VersionOutcome::Refused(refused) => Err(refused.into()),
+    }
+}
+
+/// Appends or prepends, and stores the value where there is no document.
+fn concat_or_add(x: &mut Request<'_>, store: &Store<'_>, expiry: u32) -> Result<u64, NotDone> {
+    let located = x.locate()?;
+    for _ in 0..ATTEMPTS_MAX {
+        match stored(x) {
+            Err(NotDone::Status(Status::NotStored)) => {}
+            done => return done,
+        }
+        let change = Change {
+            expiry: Some(expiry),
+            value: Some((store.value, store.flags)),
+            creates: true,
+            ..Change::default()
+        };
+        match rewrite(x, located, Cas(0), &change) {
+            Err(NotDone::Status(Status::KeyEexists)) => {}
+            written => return written.map(|mutation| mutation.cas.0),
+        }
+    }
+    Err(BUSY)
+}
+
+/// Stores a value with the CAS that the client chose.
+fn set_with_cas(x: &mut Request<'_>, store: &Store<'_>, new: u64) -> Result<u64, NotDone> {
+    const INVALID: NotDone = NotDone::Because(Status::Einval, "a CAS is chosen between 0 and 2^63");
+    if new == 0 || new >= GIVEN_CAS_END.0 {
+        return Err(INVALID);
+    }
+    let value = store.value;
+    let (located, now) = (x.locate()?, x.env.now);
+    let (rev_seqno, is_live) = match x.bucket().get_meta(located.vbid(x), located.key, now) {
+        MetaOutcome::Found(item, _) => (item.rev_seqno().0 + 1, item.is_live(now.unix_s())),
+        MetaOutcome::Miss => (1, false),
+        MetaOutcome::Refused(refused) => return Err(refused.into()),
+    };
+    if store.mode == StoreMode::Replace && !is_live {
+        return Err(Status::KeyEnoent.into());
+    }
+    let is_json = oribi_subdoc::json::is_json(value);
+    let request = WithMetaRequest {
+        mode: if store.mode == StoreMode::Add { WithMetaMode::Add } else { WithMetaMode::Set },
+        value,
+        datatype: if is_json { Datatype::JSON } else { Datatype::RAW },
+        flags: store.flags,
+        expiry: absolute(store.expiry, now.unix_s()),
+        given_cas: Some(Cas(new)),
+        rev_seqno: RevSeqno(rev_seqno),
+        cas: x.cas(),
+        resolution: None,
+    };
+    x.count(|counters| &counters.cmd_set);
+    match x.bucket().store_with_meta(located.vbid(x), located.key, &request, now) {
+        MutationOutcome::Done(mutation) => Ok(mutation.cas.0),
+        outcome => Err(outcome.into()),
+    }
+}
+
+/// Serves `md`.
+pub(super) fn delete(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+) -> Result<(), NotDone> {
+    if meta.invalidates || meta.removes_value {
+        change(x, meta)?;
+    } else {
+        handle(x)?;
+    }
+    if !meta.quiet {
+        write_code(out.tail(), meta, "HD", (None, None));
+    }
+    Ok(())
+}
+
+/// Marks the document as stale, removes its value, or both.
+fn change(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<(), NotDone> {
+    let located = x.locate()?;
+    for _ in 0..ATTEMPTS_MAX {
+        let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
+        if meta.cas.is_some_and(|cas| cas != item.cas().0) {
+            return Err(Status::KeyEexists.into());
+        }
+        let marks = match meta.invalidates {
+            true => Marks { stale: true, won: false },
+            false => Marks::of(&item),
+        };
+        let change = Change {
+            marks,
+            expiry: meta.expiry.filter(|_| meta.invalidates),
+            value: meta.removes_value.then_some((&b""[..], 0)),
+            creates: false,
+        };
+        match rewrite(x, located, item.cas(), &change) {
+            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            written => return written.map(drop),
+        }
+    }
+    Err(BUSY)
+}
+
+/// The binary request of an `ma`, to which memcached compares no CAS if it is 0.
+pub(super) fn count_request<'a>(meta: &Meta<'_>, key: &'a [u8]) -> Meant<'a> {
+    let opcode = match meta.mode {
+        b'D' | b'-' => Opcode::Decrement,
+        _ => Opcode::Increment,
+    };
+    let extras = CounterExtras {
+        delta: meta.delta.unwrap_or(1),
+        initial: 0,
+        // Whether the counter is created is known only if that is a step of its own.
+        expiry: COUNTER_DO_NOT_CREATE,
+    };
+    Meant::new(opcode, key).with_extras(extras.encode()).with_cas(meta.cas.unwrap_or(0))
+}
+
+/// A counter behind an `ma`.
+struct Counted {
+    value: u64,
+    shown: Shown,
+    is_created: bool,
+}
+
+/// Serves `ma`.
+pub(super) fn count(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    meta: &Meta<'_>,
+) -> Result<(), NotDone> {
+    let Counted { value, shown, is_created } = counted(x, meta)?;
+    // The answer to a counter that is created is not left out, as in memcached.
+    if meta.quiet && !is_created {
+        return Ok(());
+    }
+    let mut digits = Vec::with_capacity(20);
+    write_number(&mut digits, value);
+    let out = out.tail();
+    match meta.shows_value {
+        false => out.extend_from_slice(b"HD"),
+        true => {
+            out.extend_from_slice(b"VA ");
+            write_number(out, digits.len() as u64);
+        }
+    }
+    shown.write_flags(out, meta, x.env.now.unix_s());
+    out.extend_from_slice(LINE_END);
+    if meta.shows_value {
+        out.extend_from_slice(&digits);
+        out.extend_from_slice(LINE_END);
+    }
+    Ok(())
+}
+
+/// Counts, or creates the counter.
+fn counted(x: &mut Request<'_>, meta: &Meta<'_>) -> Result<Counted, NotDone> {
+    let (located, now_s) = (x.locate()?, x.env.now.unix_s());
+    let shown = |cas: Cas, expiry| Shown {
+        cas: cas.0,
+        flags: 0,
+        expiry,
+        touched: meta.expiry.map(|expiry| absolute(expiry, now_s)),
+        vivified: None,
+        value_bytes: 0,
+        is_read: false,
+        age_s: 0,
+        marks: Marks::default(),
+        wins: false,
+    };
+    for _ in 0..ATTEMPTS_MAX {
+        let vivify = match (handle(x), meta.vivify) {
+            (Ok(Reply::Written(Answer::Counter { mutation, value })), _) => {
+                let (cas, expiry) = touched(x, located, meta, mutation.cas)?;
+                return Ok(Counted { value, shown: shown(cas, expiry), is_created: false });
+            }
+            (Err(NotDone::Status(Status::KeyEnoent)), Some(vivify)) => vivify,
+            (Err(not_done), _) => return Err(not_done),
+            (Ok(_), _) => return Err(Status::Einternal.into()),
+        };
+        let mut digits = Vec::with_capacity(20);
+        write_number(&mut digits, meta.initial);
+        let change = Change {
+            expiry: Some(last_expiry(meta, vivify)),
+            value: Some((&digits, 0)),
+            creates: true,
+            ..Change::default()
+        };
+        match rewrite(x, located, Cas(0), &change) {
+            Err(NotDone::Status(Status::KeyEexists)) => {}
+            written => {
+                let vivified = Some(absolute(vivify, now_s));
+                let shown = Shown { vivified, ..shown(written?.cas, 0) };
+                return Ok(Counted { value: meta.initial, shown, is_created: true });
+            }
+        }
+    }
+    Err(BUSY)
+}
+
+/// Changes the expiry of a counter where the command asks for it. Returns CAS, and the expiry that
+/// it had, where the command shows it.
+fn touched(
+    x: &mut Request<'_>,
+    located: Located<'_>,
+    meta: &Meta<'_>,
+    cas: Cas,
+) -> Result<(Cas, u32), NotDone> {
+    let shows_expiry = meta.flags.iter().any(|flag| flag[0] == b't');
+    let item = if shows_expiry { current(x, located)? } else { None };
+    let before = item.map_or(0, |item| item.expiry());
+    let Some(expiry) = meta.expiry else { return Ok((cas, before)) };
+    match x.bucket().touch(located.vbid(x), located.key, expiry, x.env.now) {
+        MutationOutcome::Done(mutation) => Ok((mutation.cas, before)),
+        // Somebody deleted it behind the count, which is done.
+        MutationOutcome::NotFound => Ok((cas, before)),
+        outcome => Err(outcome.into()),
+    }
+}

@@ -1,0 +1,147 @@
+//! The steps around the handler of a command of the text protocol.
+//!
+//! Owns: rights, counters, times and retries, as `dispatch.rs` has them for binary requests.
+
+use oribi_engine::{FillingItem, KeyAhead, Refused};
+use oribi_protocol::opcode::Opcode;
+
+use super::super::answer::End;
+use super::super::outcome::{NotDone, Outcome};
+use super::super::request::Request;
+use super::super::rules::{self, Who};
+use super::super::{Served, access, call_other, reads, room, sample, timing, writes};
+use super::answer::{self, Form};
+use super::meant::Meant;
+use crate::connection_state::ConnectionState;
+use crate::connection_state::fetches::Tries;
+use crate::counters::timings::CommandKind;
+use crate::environment::Environment;
+use crate::mailbox::ConnectionId;
+use crate::write_buffer::WriteBuffer;
+
+/// What the connection knows of a command besides its bytes.
+#[derive(Default)]
+pub(crate) struct Offer {
+    /// The key, if it was announced to the engine.
+    pub ahead: Option<KeyAhead>,
+    /// Earlier tries.
+    pub tries: Tries,
+    /// The item that received the value of a store command.
+    pub received: Option<FillingItem>,
+}
+
+/// How serving a command ended.
+pub(crate) struct Ended {
+    /// As for a binary request.
+    pub served: Served,
+    /// The item of a command that is offered again.
+    pub received: Option<FillingItem>,
+    /// The answer to a `get` has ended before its keys did.
+    pub abandons_keys: bool,
+}
+
+/// A command that is answered.
+pub(super) const DONE: Ended = Ended { served: Served::Done, received: None, abandons_keys: false };
+
+/// Runs the handler of a binary request.
+pub(super) fn run(
+    id: ConnectionId,
+    state: &mut ConnectionState,
+    out: &mut WriteBuffer,
+    env: &mut Environment,
+    meant: &Meant<'_>,
+    form: Form<'_>,
+    offer: Offer,
+) -> Ended {
+    let Some(rule) = rules::rule(meant.opcode) else { return DONE };
+    let frame = meant.frame();
+    let mut x = Request::new(id, &frame, meant.opcode, state, env);
+    (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
+    x.has_output = !out.is_empty();
+    let mut abandons_keys = false;
+    let served = serve(&mut x, out, (rule.who, rule.timed), |x, out, permitted| {
+        let outcome = permitted.and_then(|()| handle(x));
+        let (end, failed) = conclude(x, out, form, outcome);
+        abandons_keys = failed && matches!(form, Form::Value { is_last: false, .. });
+        end
+    });
+    let received = x.received.filter(|_| served != Served::Done);
+    Ended { served, received, abandons_keys }
+}
+
+/// Calls the handler of a binary request.
+#[inline]
+pub(super) fn handle<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    match x.opcode {
+        Opcode::Get => reads::get(x),
+        Opcode::Set => writes::set(x),
+        _ => call_other(x),
+    }
+}
+
+/// Does for a command what every request needs: rights, counters and times around `action`, which
+/// serves and answers it.
+pub(super) fn serve<'a>(
+    x: &mut Request<'a>,
+    out: &mut WriteBuffer,
+    (who, timed): (Who, Option<CommandKind>),
+    action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), NotDone>) -> End,
+) -> Served {
+    let permitted = access::check(x, who).map_err(NotDone::from);
+    let is_first = x.tries.is_first();
+    if is_first {
+        timing::begin(x);
+        x.tries.weight = timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
+    }
+    let begun_ns = if x.tries.weight == 0 { 0 } else { x.env.latency_clock.now_ns() };
+    let end = action(x, out, permitted);
+    if let (Some(kind), true) = (timed, x.tries.weight != 0 && end == End::Done) {
+        let elapsed_ns = x.env.latency_clock.now_ns().saturating_sub(begun_ns);
+        if let Some(operations) = &x.state.operations {
+            operations.timings().record(kind, elapsed_ns, x.tries.weight);
+        }
+    }
+    match end {
+        End::Done => {
+            if let Some(rule) = rules::rule(x.opcode).filter(|_| !is_first) {
+                timing::note_if_slow(x, rule);
+            }
+            Served::Done
+        }
+        End::Later => Served::Later,
+        End::Fetch => Served::Fetch { overtakable: false, tries: x.tries },
+    }
+}
+
+/// Answers an outcome, or has the command offered again. Says whether it failed.
+#[inline]
+fn conclude(
+    x: &mut Request<'_>,
+    out: &mut WriteBuffer,
+    form: Form<'_>,
+    outcome: Outcome<'_>,
+) -> (End, bool) {
+    match outcome {
+        Ok(reply) => (End::Done, !answer::write(x, out, form, reply)),
+        Err(not_done) => match offered_again(x, not_done) {
+            Some(end) => (end, false),
+            None => {
+                answer::fail(x, out, form, not_done);
+                (End::Done, true)
+            }
+        },
+    }
+}
+
+/// How a command ends that is to be offered again; `None` when it has to be answered.
+pub(super) fn offered_again(x: &mut Request<'_>, not_done: NotDone) -> Option<End> {
+    match not_done {
+        NotDone::Engine(Refused::NeedsFetch) if !x.tries.is_over() => Some(End::Fetch),
+        NotDone::Engine(Refused::TemporaryFailure) if room::waits_for_bucket(x) => Some(End::Later),
+        NotDone::Later(wait) => {
+            x.state.wait = wait;
+            Some(End::Later)
+        }
+        _ => None,
+    }
+}

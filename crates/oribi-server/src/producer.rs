@@ -1,0 +1,376 @@
+//! A connection as a producer of change streams (DCP).
+//!
+//! Owns: what the consumer agreed with the server after its open request, the streams, and their
+//! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
+//! [`noop`] finds dead consumers, [`streams`] is the table of streams and their order, [`frames`]
+//! writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
+//! statistics.
+//!
+//! Invariants:
+//! - nothing is taken from a stream while the window is full or enough output is pending, so a slow
+//!   consumer holds bounded memory;
+//! - ready streams take turns, and a turn of the connection sends a bounded number of messages;
+//! - the answer to a stream request is written before the first message of the stream;
+//! - a stream ends once, and no message of it follows.
+//!
+//! The dispatcher opens it and its streams; the connection gives it a turn after its requests.
+
+pub(crate) mod frames;
+pub(crate) mod inbox;
+pub(crate) mod noop;
+pub(crate) mod options;
+pub(crate) mod registry;
+pub(crate) mod stream_value;
+pub(crate) mod streams;
+pub(crate) mod window;
+
+use std::sync::Arc;
+
+use oribi_engine::change_stream::{EndReason as StreamEnd, StreamFilter, StreamStep};
+use oribi_protocol::dcp::end_reason::EndReason;
+use oribi_protocol::dcp::open::OpenFlags;
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, Timestamp};
+
+use crate::auth::{Privilege, PrivilegeSet};
+use crate::buckets::BucketHandle;
+use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::features::Features;
+use crate::connection_state::rights::Rights;
+use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN, CHANGES_PER_TURN};
+use crate::write_buffer::WriteBuffer;
+use frames::{Damaged, FrameWriter};
+use inbox::Inbox;
+use noop::Noop;
+use options::{Choices, Options};
+use registry::{ProducerRecord, Published, StreamFigures};
+use streams::{OpenStream, StreamKey, Streams};
+use window::Window;
+
+/// See the module text.
+pub(crate) struct Producer {
+    /// The bucket whose changes it sends.
+    pub bucket: Arc<BucketHandle>,
+    /// What the consumer asked for when it opened the connection.
+    pub flags: OpenFlags,
+    /// Features of the connection; HELLO is refused from then on.
+    pub features: Features,
+    /// What the consumer chose afterwards.
+    pub options: Options,
+    /// Bytes that the consumer has not acknowledged.
+    pub window: Window,
+    /// Questions whether the consumer lives.
+    pub noop: Noop,
+    /// The streams.
+    pub streams: Streams,
+    /// Where the engine announces that a stream has more.
+    pub inbox: Arc<Inbox>,
+    /// What other threads see of it.
+    pub record: Arc<ProducerRecord>,
+    /// Rises when the user's rights change; a stream compares before its next snapshot.
+    rights_generation: u32,
+    taken: Vec<u32>,
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.clear();
+        self.bucket.producers().leave(&self.record);
+    }
+}
+
+fn figures_of(open: &OpenStream) -> StreamFigures {
+    StreamFigures {
+        head: open.head,
+        request: open.request,
+        filter: open.filter.clone(),
+        stats: open.stream.stats(),
+    }
+}
+
+/// How the turn of one stream ended.
+enum Turn {
+    /// It has more to send.
+    More,
+    /// It waits for changes.
+    Idle,
+    /// It is over, and its end is sent.
+    Over,
+}
+
+impl Producer {
+    /// A producer without streams.
+    pub fn new(
+        bucket: Arc<BucketHandle>,
+        flags: OpenFlags,
+        features: Features,
+        inbox: Arc<Inbox>,
+        record: Arc<ProducerRecord>,
+        now_ms: u64,
+    ) -> Producer {
+        Producer {
+            bucket,
+            flags,
+            features,
+            options: Options::default(),
+            window: Window::default(),
+            noop: Noop::new(now_ms),
+            streams: Streams::default(),
+            inbox,
+            record,
+            rights_generation: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Notes that the user's rights may have changed.
+    pub fn rights_changed(&mut self) {
+        self.rights_generation = self.rights_generation.wrapping_add(1);
+    }
+
+    /// The generation of rights that a new stream was checked against.
+    pub fn rights_generation(&self) -> u32 {
+        self.rights_generation
+    }
+
+    /// Ends a stream for the consumer, who does without the rest; false when there is none.
+    pub fn close_stream(&mut self, key: StreamKey) -> bool {
+        let Some(position) = self.streams.find(key) else { return false };
+        let Some(open) = self.streams.get_mut(position) else { return false };
+        if open.ending.is_some() {
+            return false;
+        }
+        if self.options.ends_closed_streams {
+            open.ending = Some(EndReason::Closed);
+            self.streams.make_ready(position);
+        } else {
+            self.forget(position);
+        }
+        self.changed();
+        true
+    }
+
+    /// Takes one choice of the consumer.
+    ///
+    /// # Errors
+    /// The status and the reason to refuse it with.
+    pub fn choose(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        now_ms: u64,
+    ) -> Result<(), (Status, &'static str)> {
+        let Producer { flags, features, options, noop, window, .. } = self;
+        let mut choices = Choices { flags: *flags, features: *features, options, noop, window };
+        choices.take(name, value, now_ms)
+    }
+
+    /// Marks that there is something new to publish.
+    pub fn changed(&self) {
+        self.record.changed();
+    }
+
+    /// Publishes figures, if something changed since the last time.
+    pub fn publish(&self) {
+        let window = &self.window;
+        self.record.publish(|| Published {
+            options: self.options,
+            noop: (self.noop.is_on(), self.noop.interval_ms(), self.noop.is_waiting()),
+            window: (window.size(), window.unacknowledged(), window.acknowledged()),
+            streams: self.streams.iter().map(figures_of).collect(),
+        });
+    }
+
+    /// Keeps the figures of a stream that ends.
+    fn note_end(&self, open: &OpenStream) {
+        self.bucket.producers().note_end(&open.stream.stats());
+    }
+
+    /// Removes a stream.
+    fn forget(&mut self, position: usize) {
+        if let Some(open) = self.streams.remove(position) {
+            self.note_end(&open);
+        }
+    }
+
+    /// Ends all streams, without a message.
+    pub fn clear(&mut self) {
+        self.streams.iter().for_each(|open| self.note_end(open));
+        self.streams.clear();
+    }
+
+    /// True when a turn would send something now.
+    pub fn has_more(&self, out: &WriteBuffer) -> bool {
+        self.streams.has_ready() && self.may_send(out)
+    }
+
+    fn may_send(&self, out: &WriteBuffer) -> bool {
+        self.window.is_open() && out.pending_bytes() < CHANGES_PENDING_BYTES_MAX
+    }
+
+    /// Sends messages of streams that have some, up to a slice.
+    ///
+    /// # Errors
+    /// Why the connection has to end.
+    pub fn take_turn(
+        &mut self,
+        out: &mut WriteBuffer,
+        rights: &mut Rights,
+        now: Timestamp,
+    ) -> Result<(), CloseReason> {
+        self.wake_streams();
+        if self.bucket.is_deleted() {
+            return Err(CloseReason::BucketDeleted);
+        }
+        if self.record.is_replaced() {
+            return Err(CloseReason::NameTaken);
+        }
+        let mut left = CHANGES_PER_TURN;
+        while left > 0 && self.may_send(out) {
+            let Some(key) = self.streams.next_ready() else { break };
+            match self.send_from(key, &mut left, out, rights)? {
+                Turn::More => self.streams.make_ready(key),
+                Turn::Idle => {}
+                Turn::Over => self.forget(key),
+            }
+        }
+        self.record.note_turn(self.streams.has_ready(), now);
+        Ok(())
+    }
+
+    /// Takes over the wake-ups that came since the last turn.
+    fn wake_streams(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.inbox.take(&mut taken);
+        for token in taken.drain(..) {
+            self.streams.make_ready(token as usize);
+        }
+        self.taken = taken;
+    }
+
+    /// Sends some messages of one stream.
+    fn send_from(
+        &mut self,
+        key: usize,
+        left: &mut usize,
+        out: &mut WriteBuffer,
+        rights: &mut Rights,
+    ) -> Result<Turn, CloseReason> {
+        for _ in 0..CHANGES_PER_STREAM_TURN {
+            if *left == 0 || !self.may_send(out) {
+                break;
+            }
+            *left -= 1;
+            let Some(open) = self.streams.get_mut(key) else { return Ok(Turn::Over) };
+            if open.rights_generation != self.rights_generation {
+                open.rights_generation = self.rights_generation;
+                if may_stream(rights, &self.bucket, &open.filter).is_err() {
+                    open.ending = Some(EndReason::LostPrivileges);
+                }
+            }
+            let (flags, features, options) = (self.flags, self.features, &self.options);
+            let writer = FrameWriter { flags, features, options };
+            let sent = send_one(&writer, open, out).map_err(|_| CloseReason::DamagedDocument)?;
+            let Sent::Frame { bytes, kind } = sent else { return Ok(Turn::Idle) };
+            self.window.sent(bytes);
+            self.record.note_sent(bytes, kind == Kind::Change);
+            if kind == Kind::End {
+                return Ok(Turn::Over);
+            }
+        }
+        Ok(Turn::More)
+    }
+}
+
+/// What one step of a stream sent.
+enum Sent {
+    /// Nothing: the stream waits.
+    Nothing,
+    /// A frame of so many bytes.
+    Frame { bytes: usize, kind: Kind },
+}
+
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Change,
+    End,
+    Other,
+}
+
+/// Sends the next message of a stream, if there is one.
+fn send_one(
+    writer: &FrameWriter<'_>,
+    open: &mut OpenStream,
+    out: &mut WriteBuffer,
+) -> Result<Sent, Damaged> {
+    let head = open.head;
+    if let Some(reason) = open.ending {
+        return Ok(Sent::Frame { bytes: writer.end(out, head, reason), kind: Kind::End });
+    }
+    let (bytes, kind) = match open.stream.next() {
+        StreamStep::Idle => return Ok(Sent::Nothing),
+        StreamStep::Snapshot(marker) => (writer.marker(out, head, &marker), Kind::Other),
+        StreamStep::Change(change) => (writer.change(out, head, &change)?, Kind::Change),
+        StreamStep::SeqnoAdvanced(seqno) => (writer.advanced(out, head, seqno), Kind::Other),
+        StreamStep::End(reason) => {
+            let reason = match reason {
+                StreamEnd::Ok => EndReason::Ok,
+                StreamEnd::StateChanged => EndReason::StateChanged,
+                StreamEnd::BackfillFailed => EndReason::BackfillFail,
+                StreamEnd::FilterEmpty => EndReason::FilterEmpty,
+            };
+            (writer.end(out, head, reason), Kind::End)
+        }
+    };
+    Ok(Sent::Frame { bytes, kind })
+}
+
+/// Whether the user may read what a filter lets through.
+///
+/// # Errors
+/// The reason to refuse the stream with.
+pub(crate) fn may_stream(
+    rights: &mut Rights,
+    bucket: &BucketHandle,
+    filter: &StreamFilter,
+) -> Result<(), MayNot> {
+    if rights.everywhere().holds(DCP_STREAM) {
+        return Ok(());
+    }
+    let manifest = bucket.bucket().manifest();
+    let held = match filter {
+        StreamFilter::All => rights.everywhere(),
+        StreamFilter::Default => rights.within(CollectionId::DEFAULT, manifest),
+        StreamFilter::Scope(id) => {
+            let scope = manifest.scopes().iter().find(|scope| scope.id == *id);
+            scope.map_or(PrivilegeSet::NONE, |scope| rights.within_scope(&scope.name))
+        }
+        StreamFilter::Collections(ids) => {
+            // A collection that is gone shows nothing but its end.
+            let known = ids.iter().filter(|id| manifest.contains(**id));
+            let mut held = PrivilegeSet::ALL;
+            for id in known {
+                let here = rights.within(*id, Arc::clone(&manifest));
+                if here.is_empty() {
+                    return Err(MayNot::SeeIt);
+                }
+                held = held.without(PrivilegeSet::ALL.without(here));
+            }
+            held
+        }
+    };
+    let missing = DCP_STREAM.without(held);
+    if missing.is_empty() { Ok(()) } else { Err(MayNot::Read(missing)) }
+}
+
+/// Why a user may not have a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayNot {
+    /// Not even know that the collection exists.
+    SeeIt,
+    /// For lack of these privileges.
+    Read(PrivilegeSet),
+}
+
+/// The privilege for streams.
+pub(crate) const DCP_STREAM: PrivilegeSet = PrivilegeSet::of(&[Privilege::DcpStream]);

@@ -1,0 +1,131 @@
+//! The JSON value of a stream request.
+//!
+//! Owns: what each member means, and which texts are refused. Invariants: ids are hexadecimal
+//! digits without a prefix; an object without any known member is refused. The dispatcher calls
+//! this and checks the ids.
+
+use std::collections::BTreeSet;
+
+use oribi_engine::change_stream::StreamFilter;
+use oribi_types::{CollectionId, ScopeId, Seqno};
+use serde_json::{Map, Value};
+
+/// What the value says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedStream {
+    /// The documents of the stream.
+    pub filter: StreamFilter,
+    /// The number given as the stream's id.
+    pub stream_id: Option<u64>,
+    /// The purge seqno that the consumer saw.
+    pub purge_seqno: Option<Seqno>,
+}
+
+/// Longest value that is parsed: some 6000 collections, and less than a turn's work.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+const MEMBERS: [&str; 5] = ["uid", "collections", "scope", "sid", "purge_seqno"];
+
+impl WantedStream {
+    /// Everything, without an id: what an empty value means.
+    pub fn all() -> WantedStream {
+        WantedStream { filter: StreamFilter::All, stream_id: None, purge_seqno: None }
+    }
+
+    /// Parses a value that is not empty; `None` when it is refused.
+    pub fn parse(value: &[u8]) -> Option<WantedStream> {
+        if value.len() > VALUE_BYTES_MAX {
+            return None;
+        }
+        let object: Map<String, Value> = serde_json::from_slice(value).ok()?;
+        if !MEMBERS.iter().any(|name| object.contains_key(*name)) {
+            return None;
+        }
+        if object.get("uid").is_some_and(|uid| !uid.is_string()) {
+            return None;
+        }
+        let filter = match (object.get("scope"), object.get("collections")) {
+            (None, None) => StreamFilter::All,
+            (Some(scope), None) => StreamFilter::Scope(ScopeId(hexadecimal(scope)?)),
+            (None, Some(ids)) => StreamFilter::Collections(collections(ids)?),
+            (Some(_), Some(_)) => return None,
+        };
+        let stream_id = match object.get("sid") {
+            None => None,
+            Some(id) => Some(id.as_u64()?),
+        };
+        let purge_seqno = match object.get("purge_seqno") {
+            None => None,
+            Some(seqno) => Some(Seqno(seqno.as_str()?.parse().ok()?)),
+        };
+        Some(WantedStream { filter, stream_id, purge_seqno })
+    }
+}
+
+/// Ids without duplicates.
+fn collections(ids: &Value) -> Option<Vec<CollectionId>> {
+    let mut wanted = Vec::new();
+    let mut seen = BTreeSet::new();
+    for id in ids.as_array()? {
+        let id = CollectionId(hexadecimal(id)?);
+        if !seen.insert(id) {
+            return None;
+        }
+        wanted.push(id);
+    }
+    Some(wanted)
+}
+
+fn hexadecimal(id: &Value) -> Option<u32> {
+    let digits = id.as_str()?;
+    // The standard library would accept a sign.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_understood() {
+        let parse = |text: &str| WantedStream::parse(text.as_bytes());
+        let all = WantedStream::all();
+        assert_eq!(parse(r#"{"uid":"0"}"#), Some(all.clone()));
+        assert_eq!(parse(r#"{"uid":"0x1","other":[1]}"#), Some(all.clone()));
+        let filter = StreamFilter::Scope(ScopeId(0x1f));
+        assert_eq!(parse(r#"{"scope":"1F"}"#), Some(WantedStream { filter, ..all.clone() }));
+        let filter = StreamFilter::Collections(vec![CollectionId(8), CollectionId(0)]);
+        let full = r#"{"collections":["8","0"],"uid":"","sid":7,"purge_seqno":"12"}"#;
+        let (stream_id, purge_seqno) = (Some(7), Some(Seqno(12)));
+        assert_eq!(parse(full), Some(WantedStream { filter, stream_id, purge_seqno }));
+        let none = StreamFilter::Collections(Vec::new());
+        assert_eq!(parse(r#"{"collections":[]}"#).unwrap().filter, none);
+        for refused in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            "null",
+            r#"{"other":1}"#,
+            r#"{"uid":1}"#,
+            r#"{"scope":8}"#,
+            r#"{"scope":"8","collections":[]}"#,
+            r#"{"collections":["0x9"]}"#,
+            r#"{"collections":[9]}"#,
+            r#"{"collections":["+9"]}"#,
+            r#"{"collections":[""]}"#,
+            r#"{"collections":null}"#,
+            r#"{"collections":["9","9"]}"#,
+            r#"{"sid":"1"}"#,
+            r#"{"sid":-1}"#,
+            r#"{"purge_seqno":1}"#,
+            r#"{"purge_seqno":"x"}"#,
+            r#"{"collections":["100000000"]}"#,
+        ] {
+            assert_eq!(parse(refused), None, "{refused}");
+        }
+        let long = format!(r#"{{"uid":"{}"}}"#, "0".repeat(VALUE_BYTES_MAX));
+        assert_eq!(parse(&long), None, "a long value is not parsed");
+    }
+}

@@ -1,0 +1,137 @@
+//! The streams of one producer, and whose turn it is.
+//!
+//! Owns: the table of streams by vbucket and id, and the queue of those that have something to
+//! send. Invariants: a live stream is in the queue at most once; a position is the token that the
+//! engine knows the stream by. Positions are reused, so a late wake-up costs another stream one
+//! empty turn.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use oribi_engine::change_stream::{ChangeStream, StreamFilter};
+use oribi_protocol::dcp::StreamHead;
+use oribi_protocol::dcp::end_reason::EndReason;
+use oribi_protocol::dcp::stream_request::StreamRequestExtras;
+use oribi_types::Vbid;
+use slab::Slab;
+
+/// Key of a stream within its producer: the vbucket, and the id if streams have ids.
+pub(crate) type StreamKey = (Vbid, Option<u16>);
+
+/// One stream.
+pub(crate) struct OpenStream {
+    /// The fields that its messages share.
+    pub head: StreamHead,
+    /// The engine's part.
+    pub stream: ChangeStream,
+    /// What the consumer asked for.
+    pub request: StreamRequestExtras,
+    /// What it lets through.
+    pub filter: StreamFilter,
+    /// Set when the server or the consumer ends it: its next message is this end.
+    pub ending: Option<EndReason>,
+    /// The rights that the stream was checked against.
+    pub rights_generation: u32,
+    is_queued: bool,
+}
+
+impl OpenStream {
+    /// A stream that was just opened.
+    pub fn new(
+        head: StreamHead,
+        stream: ChangeStream,
+        request: StreamRequestExtras,
+        filter: StreamFilter,
+        rights_generation: u32,
+    ) -> OpenStream {
+        OpenStream {
+            head,
+            stream,
+            request,
+            filter,
+            ending: None,
+            rights_generation,
+            is_queued: false,
+        }
+    }
+
+    fn key(&self) -> StreamKey {
+        (self.head.vbid, self.head.stream_id)
+    }
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct Streams {
+    slots: Slab<OpenStream>,
+    by_key: BTreeMap<StreamKey, usize>,
+    ready: VecDeque<usize>,
+}
+
+impl Streams {
+    /// The position of the next stream to be added.
+    pub fn next_position(&self) -> usize {
+        self.slots.vacant_key()
+    }
+
+    /// Adds a stream at [`Streams::next_position`] and gives it a turn.
+    pub fn add(&mut self, stream: OpenStream) {
+        let key = stream.key();
+        let position = self.slots.insert(stream);
+        self.by_key.insert(key, position);
+        self.make_ready(position);
+    }
+
+    /// Position of the stream with this key.
+    pub fn find(&self, key: StreamKey) -> Option<usize> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// The stream at a position.
+    pub fn get_mut(&mut self, position: usize) -> Option<&mut OpenStream> {
+        self.slots.get_mut(position)
+    }
+
+    /// Takes out the stream at a position.
+    pub fn remove(&mut self, position: usize) -> Option<OpenStream> {
+        let stream = self.slots.try_remove(position)?;
+        self.by_key.remove(&stream.key());
+        Some(stream)
+    }
+
+    /// Removes all streams.
+    pub fn clear(&mut self) {
+        *self = Streams::default();
+    }
+
+    /// Puts a stream into the queue, if it is not there.
+    pub fn make_ready(&mut self, position: usize) {
+        if let Some(stream) = self.slots.get_mut(position)
+            && !std::mem::replace(&mut stream.is_queued, true)
+        {
+            self.ready.push_back(position);
+        }
+    }
+
+    /// Takes the next stream out of the queue.
+    pub fn next_ready(&mut self) -> Option<usize> {
+        while let Some(position) = self.ready.pop_front() {
+            // The position may belong to no stream, or to a later one that is queued as well.
+            if let Some(stream) = self.slots.get_mut(position)
+                && std::mem::replace(&mut stream.is_queued, false)
+            {
+                return Some(position);
+            }
+        }
+        None
+    }
+
+    /// True when some stream waits for its turn.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// All streams.
+    pub fn iter(&self) -> impl Iterator<Item = &OpenStream> {
+        self.slots.iter().map(|(_, stream)| stream)
+    }
+}

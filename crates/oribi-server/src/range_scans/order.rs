@@ -1,0 +1,85 @@
+//! Orders to a scan, and its answers.
+//!
+//! Owns: the messages between a bucket's scans, their threads and the dispatcher. Invariant: every
+//! accepted order is answered once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oribi_protocol::status::Status;
+
+use super::page::Shown;
+
+/// The id of a scan.
+pub(crate) type ScanId = [u8; 16];
+
+/// Takes an answer.
+pub(crate) type Reply = Box<dyn FnOnce(ScanAnswer) + Send>;
+
+/// The answer to a request about a scan.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ScanAnswer {
+    /// The scan has documents, and got this id.
+    Created(ScanId),
+    /// Documents or keys; Success means that the same request has more.
+    Page {
+        /// What follows the page.
+        status: Status,
+        /// Keys only.
+        only_keys: bool,
+        /// Encoded for clients.
+        bytes: Vec<u8>,
+    },
+    /// This status alone.
+    Refused(Status),
+}
+
+/// The limits of a request to continue. 0 is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ScanLimits {
+    /// Documents.
+    pub items: u32,
+    /// Milliseconds.
+    pub time_ms: u32,
+    /// Bytes; the document that exceeds it is still sent.
+    pub bytes: u32,
+}
+
+/// An order to a scan's thread.
+pub(super) enum Order {
+    Continue {
+        limits: ScanLimits,
+        shown: Shown,
+        reply: Reply,
+    },
+    /// The next page of the current request.
+    Resume {
+        reply: Reply,
+    },
+    /// Check the mark.
+    Cancel,
+}
+
+impl Order {
+    /// Answers the order's sender that no page will follow.
+    pub(super) fn refuse(self) {
+        match self {
+            Order::Continue { reply, .. } => reply(ScanAnswer::Refused(Status::KeyEnoent)),
+            Order::Resume { reply } => reply(ScanAnswer::Refused(Status::RangeScanCancelled)),
+            Order::Cancel => {}
+        }
+    }
+}
+
+/// State shared by a scan and its thread.
+#[derive(Default)]
+pub(super) struct Flags {
+    /// The scan has a current request.
+    pub(super) is_busy: AtomicBool,
+    pub(super) is_cancelled: AtomicBool,
+}
+
+impl Flags {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+}

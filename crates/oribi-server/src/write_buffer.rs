@@ -1,0 +1,75 @@
+//! The values that a connection of the server sends without copying them.
+//!
+//! Owns: the kinds of large values that stay alive until the socket has taken them.
+//! [`oribi_protocol::write_buffer`] sends them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use oribi_engine::ItemRef;
+use oribi_engine::compression::Inflating;
+use oribi_protocol::write_buffer::{Broken, PinnedBytes};
+
+/// The output of one connection.
+pub type WriteBuffer = oribi_protocol::write_buffer::WriteBuffer<PinnedValue>;
+
+/// A large value that is sent from its place in memory.
+#[derive(Debug)]
+pub enum PinnedValue {
+    /// The body of a stored item; the item stays alive until it is sent.
+    Item(ItemRef),
+    /// A part of a stored item's value, by its offsets there.
+    Part(ItemRef, Range<u32>),
+    /// A document made by the server, such as a manifest.
+    Document(Arc<str>),
+    /// The compressed body of a stored item, inflated piece by piece as the client takes it.
+    Inflating(ItemRef, Box<Inflating>),
+}
+
+/// The range of `part` within `whole`, if it lies there.
+pub(crate) fn range_within(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
+    let begin = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let end = begin.checked_add(part.len()).filter(|end| *end <= whole.len())?;
+    Some(begin..end)
+}
+
+impl PinnedValue {
+    /// Bytes of memory that the value keeps alive. The server's own documents are shared, so they
+    /// count as none.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Item(item) | Self::Part(item, _) => item.block_bytes(),
+            Self::Document(_) => 0,
+            Self::Inflating(item, inflating) => item.block_bytes() + inflating.held_bytes(),
+        }
+    }
+}
+
+impl PinnedBytes for PinnedValue {
+    fn total_bytes(&self) -> usize {
+        match self {
+            Self::Item(item) => item.body().len(),
+            Self::Part(_, part) => (part.end - part.start) as usize,
+            Self::Document(text) => text.len(),
+            Self::Inflating(_, inflating) => inflating.total_bytes(),
+        }
+    }
+
+    fn ready(&self, sent: usize) -> &[u8] {
+        match self {
+            Self::Item(item) => &item.body()[sent..],
+            Self::Part(item, part) => &item.value()[part.start as usize + sent..part.end as usize],
+            Self::Document(text) => &text.as_bytes()[sent..],
+            Self::Inflating(_, inflating) => inflating.ready(sent),
+        }
+    }
+
+    fn make_ready(&mut self, sent: usize) -> Result<(), Broken> {
+        match self {
+            Self::Inflating(item, inflating) => {
+                inflating.make(item.body(), sent).map_err(|_| Broken)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Scans of one vbucket by seqno, which Kudu does not order its rows by.
+//!
+//! Owns: the division of a range of seqnos into windows. A scan of lengths alone counts the bytes in
+//! each of a fixed number of equal parts of the range. Parts next to each other that fit a window
+//! together are read at once and sorted in memory; a part that is too large for a window is
+//! divided again. Each window filters the vbucket's rows by seqno in the server, which reads one
+//! small column of all of them. Invariants: all scans read one snapshot of the tablet, which also
+//! has the vbucket's state, so they show one moment; memory holds the documents of one window,
+//! whatever the size of the vbucket.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use oribi_kudu::Predicate;
+use oribi_storage::{
+    Counters, OwnedRecord, ReadCount, Record, RecordVisitor, ScanMoment, ScanProgress, SeqnoScan,
+    StoreError, decode_state,
+};
+use oribi_types::{Seqno, Vbid};
+
+use crate::block_on::block_on;
+use crate::failure::of_cell;
+use crate::layout::{COLUMNS, column};
+use crate::patience::Attempts;
+use crate::pieces::corrupt;
+use crate::scan::{Bounds, Interrupted};
+use crate::shared::Shared;
+
+/// Bytes of the documents that are in memory at a time, give or take a document.
+const WINDOW_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
+/// Parts into which a range is divided to count their bytes.
+const PARTS: u64 = if cfg!(test) { 8 } else { 1024 };
+/// Approximate size of a record in memory besides its value.
+const RECORD_BYTES: u64 = 256;
+/// Seqnos above are negative in the table.
+const HALF: u64 = 1 << 63;
+
+/// A range of seqnos, both bounds included, that does not cross [`HALF`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    from: u64,
+    to: u64,
+    /// It is known to fit a window, or cannot be divided.
+    is_window: bool,
+}
+
+impl Range {
+    /// The ranges of the seqnos from `from` to `to`, the last one first.
+    fn of(from: Seqno, to: Seqno) -> Vec<Range> {
+        let halves = [(from.0.max(HALF), to.0), (from.0, to.0.min(HALF - 1))];
+        let ranges = halves.into_iter().filter(|(from, to)| from <= to);
+        ranges.map(|(from, to)| Range { from, to, is_window: false }).collect()
+    }
+
+    /// Seqnos of a part of it.
+    fn part_width(&self) -> u64 {
+        (self.to - self.from) / PARTS + 1
+    }
+
+    /// Windows and ranges to divide, the last one first, given the bytes of each part.
+    fn divided(&self, bytes: &[u64]) -> Vec<Range> {
+        let width = self.part_width();
+        let mut ranges: Vec<Range> = Vec::new();
+        let mut filled = 0;
+        for (number, bytes) in (0..).zip(bytes).filter(|(_, bytes)| **bytes > 0) {
+            let from = self.from + number * width;
+            let to = from.saturating_add(width - 1).min(self.to);
+            filled += bytes;
+            match ranges.last_mut() {
+                Some(last) if last.is_window && filled <= WINDOW_BYTES => last.to = to,
+                _ => {
+                    let is_window = *bytes <= WINDOW_BYTES || from == to;
+                    ranges.push(Range { from, to, is_window });
+                    filled = *bytes;
+                }
+            }
+        }
+        ranges.reverse();
+        ranges
+    }
+
+    fn predicates(&self) -> [Predicate; 2] {
+        [
+            Predicate::greater_or_equal(COLUMNS[column::SEQNO], self.from.cast_signed()),
+            Predicate::less_or_equal(COLUMNS[column::SEQNO], self.to.cast_signed()),
+        ]
+    }
+}
+
+/// See the module text.
+pub(crate) struct KuduScan {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    vbid: Vbid,
+    moment: ScanMoment,
+    /// The hybrid time that it reads at.
+    snapshot: Option<u64>,
+    /// What is left, the next one last.
+    left: Vec<Range>,
+    /// The rest of the window, in order.
+    held: std::vec::IntoIter<OwnedRecord>,
+}
+
+impl KuduScan {
+    /// Begins a scan at the state of the vbucket, and the snapshot that has it.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        counters: &Arc<Counters>,
+        vbid: Vbid,
+        (from, to): (Seqno, Seqno),
+    ) -> Result<KuduScan, StoreError> {
+        let found = block_on(&shared.runtime, shared.patience.read(None, shared.moment(vbid)));
+        let (moment, snapshot) = found?;
+        Ok(KuduScan {
+            left: Range::of(from, to.min(moment.high_seqno)),
+            shared: Arc::clone(shared),
+            counters: Arc::clone(counters),
+            vbid,
+            moment,
+            snapshot,
+            held: Vec::new().into_iter(),
+        })
+    }
+
+    fn visit(
+        &mut self,
+        count: &mut ReadCount,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
+        loop {
+            for record in self.held.by_ref() {
+                let record = record.borrow();
+                count.add(&record);
+                if visit(record).is_break() {
+                    return Ok(ScanProgress::Paused);
+                }
+            }
+            let Some(range) = self.left.pop() else { return Ok(ScanProgress::Ended) };
+            let (shared, bounds) = (&self.shared, Bounds::documents(self.vbid).at(self.snapshot));
+            let work = async {
+                if range.is_window {
+                    return shared.window(self.vbid, bounds, &range).await.map(Next::Window);
+                }
+                let bytes = shared.bytes_of_parts(&bounds, &range).await?;
+                Ok(Next::Ranges(range.divided(&bytes)))
+            };
+            match block_on(&shared.runtime, shared.patience.read(None, work))? {
+                Next::Window(records) => self.held = records.into_iter(),
+                Next::Ranges(ranges) => self.left.extend(ranges),
+            }
+        }
+    }
+}
+
+enum Next {
+    Window(Vec<OwnedRecord>),
+    Ranges(Vec<Range>),
+}
+
+impl SeqnoScan for KuduScan {
+    fn moment(&self) -> ScanMoment {
+        self.moment
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        let mut count = ReadCount::default();
+        let result = self.visit(&mut count, visit);
+        let counters = Arc::clone(&self.counters);
+        counters.read(&count, result)
+    }
+}
+
+impl Shared {
+    /// What the vbucket's state says now, and the snapshot in which it does.
+    async fn moment(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.moment_once(vbid).await {
+                Ok(found) => return Ok(found),
+                Err(interrupted) => self.pause_scan(&mut attempts, interrupted).await?,
+            }
+        }
+    }
+
+    async fn moment_once(&self, vbid: Vbid) -> Result<(ScanMoment, Option<u64>), Interrupted> {
+        let columns = [COLUMNS[column::BODY]];
+        let scanner = self.scanner(&Bounds::state(vbid), &[], &columns);
+        let mut scanner = scanner.map_err(Interrupted::Kudu)?;
+        let mut moment = ScanMoment::default();
+        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+            for row in batch.rows() {
+                let state = decode_state(row.get::<&[u8]>(0).map_err(of_cell)?)?;
+                moment = ScanMoment::of(Some(&state));
+            }
+        }
+        Ok((moment, scanner.snapshot()))
+    }
+
+    /// The documents of a window, in order of seqno.
+    async fn window(
+        &self,
+        vbid: Vbid,
+        bounds: Bounds,
+        range: &Range,
+    ) -> Result<Vec<OwnedRecord>, StoreError> {
+        let mut found = Vec::new();
+        let mut keep = |record: Record<'_>| {
+            found.push(OwnedRecord::of(&record));
+            ControlFlow::Continue(())
+        };
+        self.scan_documents(vbid, bounds, &range.predicates(), &mut keep).await?;
+        found.sort_unstable_by_key(OwnedRecord::seqno);
+        Ok(found)
+    }
+
+    /// Bytes of the documents in each part of a range.
+    async fn bytes_of_parts(&self, bounds: &Bounds, range: &Range) -> Result<Vec<u64>, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            let mut bytes = vec![0; PARTS as usize];
+            match self.count_bytes(bounds, range, &mut bytes).await {
+                Ok(()) => return Ok(bytes),
+                Err(interrupted) => self.pause_scan(&mut attempts, interrupted).await?,
+            }
+        }
+    }
+
+    async fn count_bytes(
+        &self,
+        bounds: &Bounds,
+        range: &Range,
+        bytes: &mut [u64],
+    ) -> Result<(), Interrupted> {
+        let [least, most] = range.predicates();
+        let predicates = [Predicate::equal(COLUMNS[column::CHUNK], 0_i16), least, most];
+        let places = [column::SEQNO, column::BODY_BYTES, column::XATTRS];
+        let columns = places.map(|place| COLUMNS[place]);
+        let scanner = self.scanner(bounds, &predicates, &columns);
+        let mut scanner = scanner.map_err(Interrupted::Kudu)?;
+        while let Some(batch) = scanner.next_batch().await.map_err(Interrupted::Kudu)? {
+            for row in batch.rows() {
+                let seqno: i64 = row.get(0).map_err(of_cell)?;
+                let body_bytes: i64 = row.get(1).map_err(of_cell)?;
+                let xattrs: Option<&[u8]> = row.get(2).map_err(of_cell)?;
+                let part =
+                    seqno.cast_unsigned().checked_sub(range.from).map(|at| at / range.part_width());
+                let part = part.and_then(|part| bytes.get_mut(usize::try_from(part).ok()?));
+                let (Some(part), Ok(body_bytes)) = (part, u64::try_from(body_bytes)) else {
+                    return Err(corrupt("a seqno or a length that it cannot have").into());
+                };
+                *part += body_bytes + xattrs.map_or(0, <[u8]>::len) as u64 + RECORD_BYTES;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn divided(from: u64, to: u64, bytes: &[u64]) -> Vec<(u64, u64, bool)> {
+        let ranges = Range { from, to, is_window: false }.divided(bytes);
+        ranges.iter().rev().map(|range| (range.from, range.to, range.is_window)).collect()
+    }
+
+    #[test]
+    fn parts_are_joined_up_to_a_window_and_large_ones_are_divided_again() {
+        let full = WINDOW_BYTES;
+        assert_eq!(divided(1, 80, &[0; 8]), []);
+        assert_eq!(divided(1, 80, &[1, 0, 1, 0, 0, 0, 0, 1]), [(1, 80, true)]);
+        assert_eq!(
+            divided(1, 80, &[full, 1, full - 1, 1, full + 1, 1, 0, 0]),
+            [(1, 10, true), (11, 30, true), (31, 40, true), (41, 50, false), (51, 60, true)]
+        );
+        // Parts of one seqno cannot be divided.
+        assert_eq!(divided(5, 6, &[2 * full, full]), [(5, 5, true), (6, 6, true)]);
+        let end = u64::MAX;
+        assert_eq!(divided(end - 1, end, &[1, full]), [(end - 1, end - 1, true), (end, end, true)]);
+    }
+
+    #[test]
+    fn a_range_is_cut_where_seqnos_become_negative() {
+        let of = |from, to| {
+            let ranges = Range::of(Seqno(from), Seqno(to));
+            ranges.iter().rev().map(|range| (range.from, range.to)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 9), [(1, 9)]);
+        assert_eq!(of(HALF - 1, HALF), [(HALF - 1, HALF - 1), (HALF, HALF)]);
+        assert_eq!(of(HALF, u64::MAX), [(HALF, u64::MAX)]);
+        assert_eq!(of(9, 1), []);
+        assert_eq!(of(HALF + 1, HALF - 1), []);
+    }
+}

@@ -1,0 +1,314 @@
+//! Scans by seqno: one pass forwards over a vbucket's records, at one moment.
+//!
+//! Owns: what a scan keeps of its moment, and the order in which it reads. Invariants: every record
+//! is checked before it is shown, and has a higher seqno than the one before it; no lock is held
+//! while it reads. Memory: four bytes a record that the scan has yet to open (the index has 18 to
+//! 20 for each), [`READ_AHEAD_BYTES`], and one record.
+//!
+//! A commit appends ascending seqnos, so the records of a vbucket lie in one ascending run over all
+//! segments, but for those that compaction has moved. These lie in runs of their own, between the
+//! others. The scan takes the places of all records from the index when it begins; files stay
+//! readable for it. It opens a segment when the segment's lowest seqno is next. Where it is known
+//! that the vbucket's records ascend in the segment ([`super::spans`]), that is one run. Otherwise
+//! the scan reads their seqnos once and divides them into the fewest ascending runs: each record
+//! goes to the run that ends with the highest seqno below its own. Runs are then merged, each read
+//! forwards through a window of its own.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use oribi_types::{Seqno, Vbid};
+
+use super::catalog::{Catalog, Segment};
+use super::index::Mark;
+use super::layout::{RECORD_SEQNO_AT, Stored, UNIT_BYTES};
+use super::log::Log;
+use super::read::{FIRST_READ_BYTES, damaged};
+use super::spans::{Known, Span};
+use super::window::Window;
+use crate::counters::ReadCount;
+use crate::state_layout::take;
+use crate::{RecordVisitor, ScanMoment, ScanProgress, SeqnoScan, StoreError};
+
+/// Bytes that all runs read ahead together.
+const READ_AHEAD_BYTES: u64 = 8 << 20;
+/// Bytes that one run reads ahead: at most as many as stay in a core's own cache, at least a page.
+const RUN_AHEAD_MAX: u64 = 512 << 10;
+const RUN_AHEAD_MIN: u64 = 4 << 10;
+/// Records this near to each other are read together, as in [`super::get_many`].
+const GAP_BYTES_MAX: u64 = 16 << 10;
+
+/// A segment that was not opened yet.
+struct Part {
+    segment: Segment,
+    slot: u16,
+    units: Vec<u32>,
+    /// What is known of the vbucket's records in it.
+    span: Option<Span>,
+    /// The scan has all of them, because nothing is written to it.
+    is_sealed: bool,
+}
+
+impl Part {
+    /// No record in it has a lower seqno.
+    fn lowest(&self) -> Seqno {
+        self.span.map_or(Seqno(0), |span| span.lowest)
+    }
+}
+
+/// Records whose places and seqnos ascend.
+struct Run {
+    /// No record that is left has a lower seqno.
+    next_seqno: Seqno,
+    segment: Arc<Segment>,
+    units: Vec<u32>,
+    /// Index of the next one.
+    next: usize,
+    window: Window,
+}
+
+impl Run {
+    fn new(next_seqno: Seqno, segment: Arc<Segment>, units: Vec<u32>) -> Run {
+        let window = Window::ahead(FIRST_READ_BYTES as u64);
+        Run { next_seqno, segment, units, next: 0, window }
+    }
+
+    fn offset(&self, index: usize) -> u64 {
+        u64::from(self.units[index]) * UNIT_BYTES
+    }
+
+    /// The seqno of the record at an index, unchecked. Reads up to `ahead` bytes when it has to.
+    fn seqno(&mut self, index: usize, ahead: u64) -> Result<Seqno, StoreError> {
+        let offset = self.offset(index);
+        if !self.window.has_head(&self.segment, offset) {
+            let bytes = self.together(index, ahead);
+            self.window.cover(&self.segment, offset, bytes)?;
+        }
+        let head = self.window.head(&self.segment, offset)?;
+        Ok(Seqno(u64::from_le_bytes(take(head, RECORD_SEQNO_AT))))
+    }
+
+    /// Bytes from the record at `index` to the end of those that are worth reading with it.
+    fn together(&self, index: usize, ahead: u64) -> u64 {
+        let (first, mut last) = (self.offset(index), self.offset(index));
+        for unit in &self.units[index + 1..] {
+            let offset = u64::from(*unit) * UNIT_BYTES;
+            if offset - last > GAP_BYTES_MAX || offset - first > ahead {
+                break;
+            }
+            last = offset;
+        }
+        last - first + FIRST_READ_BYTES as u64
+    }
+
+    fn record(&mut self) -> Result<Stored<'_>, StoreError> {
+        let offset = self.offset(self.next);
+        self.window.record(&self.segment, offset)
+    }
+
+    /// Passes over records below `from`.
+    fn skip_to(&mut self, from: Seqno) -> Result<(), StoreError> {
+        let (mut low, mut high) = (0, self.units.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.seqno(middle, 0)? < from {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        self.next = low;
+        Ok(())
+    }
+}
+
+/// Runs are ordered by their next seqno, the lowest one greatest, as a heap wants it.
+impl Ord for Run {
+    fn cmp(&self, other: &Run) -> Ordering {
+        Reverse(self.next_seqno).cmp(&Reverse(other.next_seqno))
+    }
+}
+
+impl PartialOrd for Run {
+    fn partial_cmp(&self, other: &Run) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Run) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Run {}
+
+/// See the module text.
+pub(super) struct LogScan {
+    log: Arc<Log>,
+    vbid: Vbid,
+    moment: ScanMoment,
+    from: Seqno,
+    to: Seqno,
+    /// By lowest seqno, the lowest one last.
+    parts: Vec<Part>,
+    runs: BinaryHeap<Run>,
+    /// Every record up to here was shown or passed over.
+    passed: Seqno,
+}
+
+impl LogScan {
+    /// Takes the places of all records in range.
+    pub(super) fn begin(log: &Arc<Log>, vbid: Vbid, from: Seqno, to: Seqno) -> LogScan {
+        // A commit shows itself table by table, and holds the writer meanwhile.
+        let _no_commit = log.writer.lock();
+        let catalog = log.catalog.read();
+        let mut parts = parts_of(&catalog, vbid, from, to);
+        parts.sort_by_key(|part| Reverse(part.lowest()));
+        LogScan {
+            log: Arc::clone(log),
+            vbid,
+            moment: ScanMoment::of(catalog.states.get(&vbid)),
+            from,
+            to,
+            parts,
+            runs: BinaryHeap::new(),
+            passed: Seqno(0),
+        }
+    }
+
+    fn visit(
+        &mut self,
+        count: &mut ReadCount,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ScanProgress, StoreError> {
+        loop {
+            while let Some(part) = self
+                .parts
+                .pop_if(|part| self.runs.peek().is_none_or(|run| part.lowest() <= run.next_seqno))
+            {
+                self.open(part)?;
+            }
+            let Some(run) = self.runs.pop() else { return Ok(ScanProgress::Ended) };
+            if self.visit_run(run, count, visit)?.is_break() {
+                return Ok(ScanProgress::Paused);
+            }
+        }
+    }
+
+    /// Visits the records of a run that come before those of all others. Breaks when `visit` does.
+    fn visit_run(
+        &mut self,
+        mut run: Run,
+        count: &mut ReadCount,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let ahead = READ_AHEAD_BYTES / (self.runs.len() as u64 + 1);
+        let (may_keep, ahead) = (ahead, ahead.clamp(RUN_AHEAD_MIN, RUN_AHEAD_MAX));
+        // No two records have the same seqno.
+        let others = self.runs.peek().map(|run| run.next_seqno);
+        let limit = others.into_iter().chain(self.parts.last().map(Part::lowest)).min();
+        while run.next < run.units.len() {
+            let seqno = run.seqno(run.next, ahead)?;
+            if seqno > self.to {
+                break;
+            }
+            if limit.is_some_and(|limit| seqno > limit) {
+                run.next_seqno = seqno;
+                run.window.keep_at_most(may_keep + FIRST_READ_BYTES as u64);
+                self.runs.push(run);
+                break;
+            }
+            let (id, offset) = (run.segment.id, run.offset(run.next));
+            let stored = run.record()?;
+            if stored.vbid != self.vbid || seqno <= self.passed {
+                return Err(damaged(id, offset, "a record out of the order of seqnos"));
+            }
+            self.passed = seqno;
+            count.add(&stored.record);
+            let flow = visit(stored.record);
+            run.next += 1;
+            if flow.is_break() {
+                run.next_seqno = Seqno(seqno.0.saturating_add(1));
+                self.runs.push(run);
+                return Ok(flow);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Finds the runs of a segment.
+    fn open(&mut self, part: Part) -> Result<(), StoreError> {
+        let Part { segment, slot, mut units, span, is_sealed } = part;
+        units.sort_unstable();
+        let mut all = Run::new(self.from, Arc::new(segment), units);
+        if let Some(span) = span.filter(|span| span.is_ascending) {
+            all.next_seqno = span.lowest.max(self.from);
+            if span.lowest < self.from {
+                all.skip_to(self.from)?;
+            }
+            self.runs.push(all);
+            return Ok(());
+        }
+        let mut found: Option<Span> = None;
+        let mut runs: Vec<(Seqno, Run)> = Vec::new();
+        for index in 0..all.units.len() {
+            let seqno = all.seqno(index, RUN_AHEAD_MAX)?;
+            found = Some(found.map_or(Span::of(seqno), |found| found.and(seqno)));
+            if seqno < self.from || self.to < seqno {
+                continue;
+            }
+            let at = runs.partition_point(|(last, _)| *last > seqno);
+            if at == runs.len() {
+                runs.push((seqno, Run::new(seqno, Arc::clone(&all.segment), Vec::new())));
+            }
+            let (last, run) = &mut runs[at];
+            *last = seqno;
+            run.units.push(all.units[index]);
+        }
+        self.runs.extend(runs.into_iter().map(|(_, run)| run));
+        if let (Some(found), None, true) = (found, span, is_sealed) {
+            self.log.catalog.write().learn(slot, all.segment.id, self.vbid, found);
+        }
+        Ok(())
+    }
+}
+
+/// The places of the vbucket's records by segment, without segments that have none in range.
+fn parts_of(catalog: &Catalog, vbid: Vbid, from: Seqno, to: Seqno) -> Vec<Part> {
+    let part = |slot: u16, segment: &Segment| {
+        let span = match catalog.span(slot, vbid) {
+            Known::Absent => return None,
+            Known::Span(span) if span.highest < from || to < span.lowest => return None,
+            Known::Span(span) => Some(span),
+            Known::Nothing => None,
+        };
+        let is_sealed = slot != catalog.active;
+        Some(Part { segment: segment.clone(), slot, units: Vec::new(), span, is_sealed })
+    };
+    let taken = (0..).zip(&catalog.segments);
+    let mut parts: Vec<Option<Part>> =
+        taken.map(|(slot, segment)| part(slot, segment.as_ref()?)).collect();
+    for (_, table) in catalog.tables_of(vbid) {
+        for entry in table.iter().filter(|entry| entry.mark() != Mark::Purged) {
+            let place = entry.place();
+            if let Some(Some(part)) = parts.get_mut(usize::from(place.slot)) {
+                part.units.push(place.unit);
+            }
+        }
+    }
+    parts.into_iter().flatten().filter(|part| !part.units.is_empty()).collect()
+}
+
+impl SeqnoScan for LogScan {
+    fn moment(&self) -> ScanMoment {
+        self.moment
+    }
+
+    fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        let mut count = ReadCount::default();
+        let result = self.visit(&mut count, visit);
+        self.log.counters.read(&count, result)
+    }
+}

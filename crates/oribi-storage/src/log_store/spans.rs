@@ -1,0 +1,82 @@
+//! Which seqnos of each vbucket a segment has, so that scans by seqno pass over segments and read
+//! the others forwards.
+//!
+//! Owns: [`Spans`] of one segment. Invariant: a span covers every version of its vbucket that the
+//! index points at in the segment; it may cover more. Commits and moves tell them for segments that
+//! this process has begun. Of a segment that opening found nothing is known until a scan has read
+//! the vbucket's records in it, which are then never joined by others.
+
+use std::collections::BTreeMap;
+
+use oribi_types::{Seqno, Vbid};
+
+/// The seqnos of one vbucket in one segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub(super) lowest: Seqno,
+    pub(super) highest: Seqno,
+    /// They lie in ascending order.
+    pub(super) is_ascending: bool,
+}
+
+impl Span {
+    /// Of one record.
+    pub(super) fn of(seqno: Seqno) -> Span {
+        Span { lowest: seqno, highest: seqno, is_ascending: true }
+    }
+
+    /// With one more record behind the others.
+    pub(super) fn and(self, seqno: Seqno) -> Span {
+        Span {
+            lowest: self.lowest.min(seqno),
+            highest: self.highest.max(seqno),
+            is_ascending: self.is_ascending && self.highest < seqno,
+        }
+    }
+}
+
+/// What is known of a vbucket in a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    /// No more than that its records are there, if the index points at any.
+    Nothing,
+    /// It has no records.
+    Absent,
+    Span(Span),
+}
+
+/// The spans of a segment.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    by_vbucket: BTreeMap<Vbid, Span>,
+    /// Everything that was written to the segment was told.
+    is_complete: bool,
+}
+
+impl Spans {
+    /// Of a segment that has nothing yet.
+    pub(super) fn complete() -> Spans {
+        Spans { is_complete: true, ..Spans::default() }
+    }
+
+    /// A record was written behind the others.
+    pub(super) fn wrote(&mut self, vbid: Vbid, seqno: Seqno) {
+        if self.is_complete {
+            let span = self.by_vbucket.entry(vbid);
+            span.and_modify(|span| *span = span.and(seqno)).or_insert(Span::of(seqno));
+        }
+    }
+
+    /// A scan has seen all that the index points at, in a segment that is written no more.
+    pub(super) fn learn(&mut self, vbid: Vbid, span: Span) {
+        self.by_vbucket.insert(vbid, span);
+    }
+
+    pub(super) fn of(&self, vbid: Vbid) -> Known {
+        match self.by_vbucket.get(&vbid) {
+            Some(span) => Known::Span(*span),
+            None if self.is_complete => Known::Absent,
+            None => Known::Nothing,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The segment that compaction is emptying, and how far its reading has come.
+
+use super::reader::SegmentReader;
+
+/// What compaction remembers from step to step.
+#[derive(Default)]
+pub(super) struct Compaction {
+    pub(super) victim: Option<Victim>,
+}
+
+pub(super) struct Victim {
+    pub(super) slot: u16,
+    pub(super) id: u32,
+    pub(super) reader: SegmentReader,
+    /// How often the writer had cut off copies when this began. Those of this victim may be among
+    /// later ones, and its reading is past their originals.
+    pub(super) cuts: u64,
+    /// Goes on behind what cannot be read.
+    pub(super) skips_damage: bool,
+}

@@ -1,0 +1,92 @@
+//! Debian's memcached, as the reference for the protocols that Oribi shares with it.
+//!
+//! Owns the process, which ends with the value. Invariant: it accepts connections when
+//! [`MemcachedServer::start_for_test`] returns.
+
+use std::env;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::kudu_cluster::ports;
+use crate::poll::{PATIENCE, poll_until};
+
+const REQUIRED: &str = "ORIBI_MEMCACHED_REQUIRED";
+/// Enough that nothing a test stores is evicted.
+const MEMORY_MIB: &str = "1024";
+
+/// A running memcached.
+#[derive(Debug)]
+pub struct MemcachedServer {
+    child: Child,
+    port: u16,
+}
+
+impl MemcachedServer {
+    /// Starts memcached if it is installed; returns `None` after reporting that the test is
+    /// skipped. `arguments` come last on its command line.
+    ///
+    /// # Panics
+    /// When it cannot be started, or is missing although `ORIBI_MEMCACHED_REQUIRED` is set.
+    pub fn start_for_test(arguments: &[&str]) -> Option<MemcachedServer> {
+        if program().is_none() {
+            assert!(
+                env::var_os(REQUIRED).is_none(),
+                "{REQUIRED} is set, but there is no memcached"
+            );
+            let test = std::thread::current().name().unwrap_or("a test").to_owned();
+            let _ = writeln!(std::io::stderr(), "LEFT OUT: {test} needs memcached");
+            return None;
+        }
+        Some(MemcachedServer::start(arguments).expect("memcached starts"))
+    }
+
+    /// Starts memcached.
+    ///
+    /// # Errors
+    /// When it is not installed or does not listen.
+    pub fn start(arguments: &[&str]) -> Result<MemcachedServer> {
+        let program = program().context("memcached is not installed")?;
+        let port = ports::free(1)?[0];
+        let child = Command::new(program)
+            .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-m", MEMORY_MIB])
+            // Root has to name a user; another user's choice is ignored.
+            .args(["-u", "root"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start memcached")?;
+        let mut server = MemcachedServer { child, port };
+        let listening = poll_until(PATIENCE, || match server.child.try_wait() {
+            Ok(None) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(|_| true),
+            _ => Some(false),
+        });
+        match listening {
+            Some(true) => Ok(server),
+            _ => bail!("memcached does not listen on port {port}"),
+        }
+    }
+
+    /// Port of the loopback interface on which it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for MemcachedServer {
+    fn drop(&mut self) {
+        // Both fail only when the process has ended and been waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Option<PathBuf> {
+    let paths = env::var_os("PATH")?;
+    env::split_paths(&paths).map(|path| path.join("memcached")).find(|path| path.is_file())
+}

@@ -1,0 +1,245 @@
+//! Exports all documents of a collection from a running server by range scans: a few vbuckets at a
+//! time, each in key order.
+//!
+//! The export includes every write acknowledged before it began: a scan waits until the vbucket has
+//! persisted that far. Each vbucket is shown at one moment. A scan may end early for a transient
+//! reason: a lost node, a moved vbucket, the server's time limit. Another scan then continues after
+//! the last key, so no document comes twice. The export fails only when there is no progress for as
+//! long as an operation may take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use oribi_client::{
+    Client, ClientError, Collection, Connection, KvNode, Refused, ScanPage, ScanRange,
+};
+use oribi_protocol::status::Status;
+use oribi_types::Vbid;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::lines::{ExportArgs, Lines, Outcome};
+use crate::doc::row::write::Meta;
+
+/// Concurrent vbucket scans, each on its own connection. A server has threads for more.
+const SCANS: usize = 4;
+
+/// Pages that wait for output, besides the one that each scan holds. A page has 128 KiB, or one
+/// document.
+const PAGES_MAX: usize = 2 * SCANS;
+
+/// Pause before a scan restarts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A message from a scan.
+enum Progress {
+    Page(ScanPage),
+    Vbucket,
+}
+
+/// Exports them. It returns an error only before the output begins; the outcome has later failures.
+pub async fn run(args: &ExportArgs) -> anyhow::Result<(Lines, Outcome)> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+    let (client, collection) = args.place.connect(true).await?;
+    let patience = Duration::from_secs_f64(args.place.target.timeout);
+    let vbuckets = client.config().vbucket_count();
+    let mut lines = args.lines()?;
+    let progress = progress_bar(u64::from(vbuckets));
+    let (client, next) = (Arc::new(client), Arc::new(AtomicU16::new(0)));
+    let (sender, mut receiver) = mpsc::channel(PAGES_MAX);
+    let mut scans = JoinSet::new();
+    for _ in 0..SCANS {
+        let (client, pages) = (Arc::clone(&client), sender.clone());
+        let collection = collection.clone();
+        let scanner = Scanner { client, collection, patience, connection: None, pages };
+        scans.spawn(scanner.run(vbuckets, Arc::clone(&next)));
+    }
+    drop(sender);
+    let outcome = tokio::select! {
+        outcome = write(args, &mut lines, &mut receiver, &progress) => outcome.map(|()| true),
+        _ = interrupts.recv() => Ok(false),
+    };
+    scans.shutdown().await;
+    progress.finish_and_clear();
+    Ok((lines, outcome))
+}
+
+/// Writes the scans' pages until all scans are complete.
+async fn write(
+    args: &ExportArgs,
+    lines: &mut Lines,
+    receiver: &mut mpsc::Receiver<anyhow::Result<Progress>>,
+    progress: &ProgressBar,
+) -> anyhow::Result<()> {
+    while let Some(message) = receiver.recv().await {
+        match message? {
+            Progress::Vbucket => progress.inc(1),
+            Progress::Page(page) => {
+                for document in page.documents() {
+                    let document = document?;
+                    let (flags, expiry) = (document.flags, document.expiry);
+                    let meta = Meta { cas: document.cas.0, flags, expiry };
+                    lines.add(document.key, document.value, args.meta.then_some(&meta))?;
+                }
+                progress.set_message(format!("{} docs", HumanCount(lines.documents)));
+            }
+        }
+        // Let the other tasks run even if pages are always ready.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Scans one vbucket after the other.
+struct Scanner {
+    client: Arc<Client>,
+    collection: Collection,
+    /// How long a scan may go without progress.
+    patience: Duration,
+    connection: Option<(KvNode, Connection)>,
+    pages: mpsc::Sender<anyhow::Result<Progress>>,
+}
+
+/// Why a scan ended early.
+enum Stopped {
+    Failed(ClientError),
+    Page(anyhow::Error),
+    /// The receiver of pages is gone.
+    Unwanted,
+}
+
+impl From<ClientError> for Stopped {
+    fn from(error: ClientError) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+impl Scanner {
+    /// Scans the vbuckets that no other scanner has taken.
+    async fn run(mut self, vbuckets: u16, next: Arc<AtomicU16>) {
+        loop {
+            let vbid = Vbid(next.fetch_add(1, Ordering::Relaxed));
+            if vbid.0 >= vbuckets {
+                return;
+            }
+            let message = match self.vbucket(vbid).await {
+                Ok(()) => Ok(Progress::Vbucket),
+                Err(Stopped::Unwanted) => return,
+                Err(Stopped::Page(error)) => Err(error),
+                Err(Stopped::Failed(error)) => Err(explained(error, vbid)),
+            };
+            let is_over = message.is_err();
+            if self.pages.send(message).await.is_err() || is_over {
+                return;
+            }
+        }
+    }
+
+    async fn vbucket(&mut self, vbid: Vbid) -> Result<(), Stopped> {
+        let mut last_key = None;
+        let mut deadline = Instant::now() + self.patience;
+        loop {
+            let before = last_key.clone();
+            let error = match self.scan(vbid, &mut last_key).await {
+                Err(Stopped::Failed(error)) if may_pass(&error) => error,
+                outcome => return outcome,
+            };
+            if last_key != before {
+                deadline = Instant::now() + self.patience;
+            }
+            if Instant::now() + PAUSE >= deadline {
+                return Err(error.into());
+            }
+            tokio::time::sleep(PAUSE).await;
+            if error.refused() != Some(Refused::TemporaryFailure) {
+                self.connection = None;
+                // If no node answers, the next attempt reports it.
+                let _ = self.client.refresh_config().await;
+            }
+        }
+    }
+
+    /// Scans from the last key on, and moves it.
+    async fn scan(&mut self, vbid: Vbid, last_key: &mut Option<Vec<u8>>) -> Result<(), Stopped> {
+        let last = self.client.last_mutation(vbid).await?;
+        if last.seqno.0 == 0 {
+            return Ok(());
+        }
+        let behind = last_key.take();
+        // The answer must arrive before the connection stops waiting for it.
+        let patience = self.patience * 3 / 4;
+        let mut range = ScanRange::new(vbid, self.collection.id()).persisted(last, patience);
+        range.behind = behind.as_deref();
+        let outcome = self.pages_of(&range, last_key).await;
+        if last_key.is_none() {
+            *last_key = behind;
+        }
+        outcome
+    }
+
+    async fn pages_of(
+        &mut self,
+        range: &ScanRange<'_>,
+        last_key: &mut Option<Vec<u8>>,
+    ) -> Result<(), Stopped> {
+        let pages = self.pages.clone();
+        let connection = self.connection_for(range.vbid).await?;
+        let Some(mut scan) = connection.scan(range).await? else { return Ok(()) };
+        while let Some(page) = scan.next_page().await? {
+            let last = page.documents().last().transpose();
+            let last = last.map_err(|error| Stopped::Page(error.into()))?;
+            *last_key = last.map(|document| document.key.to_vec()).or(last_key.take());
+            pages.send(Ok(Progress::Page(page))).await.map_err(|_| Stopped::Unwanted)?;
+        }
+        Ok(())
+    }
+
+    async fn connection_for(&mut self, vbid: Vbid) -> Result<&mut Connection, ClientError> {
+        let config = self.client.config();
+        let node = config.active_node(vbid).ok_or(Refused::NotMyVbucket)?;
+        let connection = match self.connection.take() {
+            Some((held, connection)) if held == *node => connection,
+            _ => self.client.open_connection(node).await?,
+        };
+        Ok(&mut self.connection.insert((node.clone(), connection)).1)
+    }
+}
+
+/// True when another scan may get further: the vbucket moved or got a new history, the server ended
+/// the scan or has no capacity for one more, or the connection ended.
+fn may_pass(error: &ClientError) -> bool {
+    const CANCELLED: u16 = Status::RangeScanCancelled.code();
+    const OTHER_HISTORY: u16 = Status::VbUuidNotEqual.code();
+    match error.refused() {
+        // The scan, or the history in the request, does not exist.
+        Some(Refused::NotFound | Refused::Other(CANCELLED | OTHER_HISTORY)) => true,
+        Some(refused) => refused.is_transient(),
+        None => matches!(
+            error,
+            ClientError::Closed { .. }
+                | ClientError::NotSent { .. }
+                | ClientError::Timeout { .. }
+                | ClientError::Connect { .. }
+        ),
+    }
+}
+
+fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
+    let hint = match error.refused() {
+        Some(Refused::NotSupported) => {
+            " (buckets in memory and some servers have no scans: name the documents with --keys)"
+        }
+        _ => "",
+    };
+    anyhow::Error::from(error).context(format!("scanning {vbid}{hint}"))
+}
+
+fn progress_bar(vbuckets: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} vbuckets  {msg}  {eta}");
+    ProgressBar::new(vbuckets).with_style(style.expect("the template is valid"))
+}

@@ -1,0 +1,289 @@
+//! `oribi doc import`: a file of JSON lines into a collection, thousands of writes in flight.
+//!
+//! The command streams the file, and the pipeline bounds the writes in flight, so memory does not
+//! grow with the file. It takes answers in line order. An invalid line, or one that the server
+//! refuses for good, ends the import with its number; `--skip-bad` skips it. All acknowledged
+//! writes stay, and `--resume` continues from there.
+
+mod state;
+mod writes;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use oribi_client::{PipelineOptions, WriteOptions};
+use oribi_types::DurabilityLevel;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use self::state::{Destination, State, StateFile};
+use self::writes::{Shared, Totals, Writes};
+use super::expiry;
+use super::input::{Input, Line, Position, Trim};
+use super::place::Place;
+use super::row::parse_key_field;
+use super::row::read::RowFormat;
+use crate::target::Durability;
+use crate::target::INTERRUPTED;
+
+/// Suffix of the state file beside the input.
+const STATE_SUFFIX: &str = ".oribi-import";
+
+/// Arguments of `oribi doc import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// File with one JSON object a line; - reads standard input.
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    /// Field of each object that holds its key.
+    #[arg(long, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
+    key_field: String,
+    /// Leave the key field out of the documents.
+    #[arg(long)]
+    drop_key: bool,
+    /// Read lines that `export --meta` wrote: take flags and expiry from them, and leave these fields and
+    /// the key out of the documents.
+    #[arg(long)]
+    meta: bool,
+    /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME; 0 for never.
+    #[arg(long, value_name = "TIME", value_parser = expiry::parse, default_value = "0")]
+    expiry: u32,
+    /// What a write waits for.
+    #[arg(long, value_enum, default_value_t = Durability::None)]
+    durability: Durability,
+    /// Continue where an earlier import of this file stopped. If the server may have crashed meanwhile, use
+    /// --durability persist for both.
+    #[arg(long)]
+    resume: bool,
+    /// File that records progress, removed at the end [default: FILE.oribi-import].
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Report lines that cannot be imported and continue, instead of stopping at the first.
+    #[arg(long)]
+    skip_bad: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Most writes in flight.
+    #[arg(long, value_name = "COUNT", default_value_t = PipelineOptions::default().operations_max)]
+    #[arg(value_parser = parse_in_flight)]
+    in_flight: usize,
+}
+
+/// Takes a number of operations from the command line.
+pub fn parse_in_flight(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1_000_000) => Ok(count),
+        _ => Err("a number from 1 to 1000000 is needed".to_owned()),
+    }
+}
+
+/// Imports the file and prints the summary.
+pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+    let mut input = Input::open(&args.file, Trim::WhiteSpace)?;
+    if input.identity.is_none() && (args.resume || args.state.is_some()) {
+        bail!("only the import of a regular file can be resumed");
+    }
+    let durability = DurabilityLevel::from(args.durability);
+    // In order, a later line wins over an earlier one with the same key. Durable writes would then
+    // wait for each other, so those may overlap.
+    let unordered_execution = durability != DurabilityLevel::None;
+    let (client, collection) = args.place.connect(unordered_execution).await?;
+    let state = match input.identity {
+        Some(_) => {
+            let destination = Destination::of(&client, &collection).await?;
+            if args.resume {
+                args.go_to_last_place(&mut input, &destination)?;
+            }
+            args.begin_state(&input, destination)?
+        }
+        None => None,
+    };
+    let (start, bytes) = (input.position(), input.identity.map(|identity| identity.bytes));
+    let shared = Shared {
+        client: &client,
+        collection: &collection,
+        options: WriteOptions::new().expiry(args.expiry).durability(durability),
+        format: args.format(),
+        skip_bad: args.skip_bad,
+        name: display_name(&args.file),
+        progress: progress_bar(bytes, start),
+    };
+    let progress = shared.progress.clone();
+    let in_flight = PipelineOptions::new().operations_max(args.in_flight);
+    let mut writes = Writes::new(shared, in_flight, state, start);
+    let mut lines = input.read_ahead();
+    let started = Instant::now();
+    let outcome = tokio::select! {
+        outcome = import(&mut writes, &mut lines) => outcome.map(|()| false),
+        _ = interrupts.recv() => Ok(true),
+    };
+    progress.finish_and_clear();
+    args.finish(writes, outcome, start, started.elapsed())
+}
+
+async fn import(
+    writes: &mut Writes<'_>,
+    lines: &mut mpsc::Receiver<anyhow::Result<Vec<Line>>>,
+) -> anyhow::Result<()> {
+    while let Some(batch) = lines.recv().await {
+        for line in batch? {
+            writes.take(line).await?;
+        }
+        // Let the other tasks run even if answers are always ready.
+        tokio::task::yield_now().await;
+        if lines.is_empty() && writes.state.is_none() {
+            // Complete the typed lines before waiting for more.
+            writes.settle_all().await?;
+        }
+    }
+    writes.settle_all().await
+}
+
+impl ImportArgs {
+    fn format(&self) -> RowFormat {
+        RowFormat { key_field: self.key_field.clone(), meta: self.meta, drop_key: self.drop_key }
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(|| {
+            let mut name = OsString::from(&self.file);
+            name.push(STATE_SUFFIX);
+            PathBuf::from(name)
+        })
+    }
+
+    fn go_to_last_place(&self, input: &mut Input, to: &Destination) -> anyhow::Result<()> {
+        let path = self.state_path();
+        let Some(state) = State::read(&path)? else {
+            eprintln!("oribi: there is no {}, so this begins at the first line", path.display());
+            return Ok(());
+        };
+        let refused = || format!("cannot resume from {}", path.display());
+        state.check(to).with_context(refused)?;
+        if !input.resume(state.position, state.file())? {
+            let (file, line) = (self.file.display(), state.position.line);
+            return Err(anyhow::anyhow!("{file} is another file up to line {line}"))
+                .with_context(refused);
+        }
+        Ok(())
+    }
+
+    fn begin_state(
+        &self,
+        input: &Input,
+        destination: Destination,
+    ) -> anyhow::Result<Option<StateFile>> {
+        let Some(identity) = input.identity else { return Ok(None) };
+        match StateFile::begin(self.state_path(), identity, destination, input.position()) {
+            Ok(state) => Ok(Some(state)),
+            // The user did not ask for it, and the directory may be read-only.
+            Err(error) if self.state.is_none() && !self.resume => {
+                eprintln!("oribi: this import cannot be resumed: {error:#}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `outcome` is true if the import was interrupted.
+    fn finish(
+        &self,
+        mut writes: Writes<'_>,
+        outcome: anyhow::Result<bool>,
+        start: Position,
+        elapsed: Duration,
+    ) -> anyhow::Result<ExitCode> {
+        let totals = writes.totals;
+        if let Ok(false) = outcome {
+            if let Some(state) = writes.state.take() {
+                state.remove()?;
+            }
+            print_summary(&totals, start, elapsed, None, self.json);
+            return Ok(ExitCode::SUCCESS);
+        }
+        writes.save();
+        let done = writes.done();
+        if let Some(state) = &writes.state {
+            let (line, path) = (done.line, state.path().display());
+            eprintln!(
+                "oribi: everything up to line {line} is done ({path}); the same command with --resume goes on there"
+            );
+        }
+        outcome.with_context(|| {
+            let documents = HumanCount(totals.documents);
+            format!("importing {} stopped after {documents} documents", self.file.display())
+        })?;
+        print_summary(&totals, start, elapsed, Some(done), self.json);
+        Ok(ExitCode::from(INTERRUPTED))
+    }
+}
+
+fn progress_bar(bytes: Option<u64>, start: Position) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            // The bar takes the rest of the line: about thirty columns of eighty.
+            "{wide_bar} {bytes}/{total_bytes}  {msg}  {eta}",
+        ),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {msg}"),
+    };
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    bar.set_position(start.offset);
+    bar.with_style(style)
+}
+
+/// `stopped` is the position of an interruption.
+fn print_summary(
+    totals: &Totals,
+    start: Position,
+    elapsed: Duration,
+    stopped: Option<Position>,
+    as_json: bool,
+) {
+    let seconds = elapsed.as_secs_f64();
+    let per_second = totals.documents as f64 / seconds.max(0.000_001);
+    if as_json {
+        let summary = json!({
+            "documents": totals.documents,
+            "bytes": totals.bytes,
+            "skipped": totals.skipped,
+            "seconds": (seconds * 1000.0).round() / 1000.0,
+            "documents_per_s": per_second.round() as u64,
+            "lines_before": start.line,
+            "interrupted": stopped.is_some(),
+        });
+        println!("{summary}");
+        return;
+    }
+    let resumed = match start.line {
+        0 => String::new(),
+        line => format!(", after the {} lines of before", HumanCount(line)),
+    };
+    let skipped = match totals.skipped {
+        0 => String::new(),
+        skipped => format!(", {} skipped", HumanCount(skipped)),
+    };
+    println!(
+        "imported {} documents ({}) in {seconds:.2} s, {} docs/s{skipped}{resumed}",
+        HumanCount(totals.documents),
+        HumanBytes(totals.bytes),
+        HumanCount(per_second.round() as u64),
+    );
+}
+
+/// The display name of a file.
+pub fn display_name(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    }
+}

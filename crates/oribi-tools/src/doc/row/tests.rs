@@ -1,0 +1,152 @@
+//! Lines that are documents, lines that are not, and that writing and reading are inverse.
+
+use bytes::Bytes;
+use oribi_client::FLAGS_JSON;
+
+use super::read::{Row, RowError, RowFormat, read};
+use super::write::{Meta, write};
+use crate::doc::row::FLAGS_RAW;
+
+fn format(key_field: &str, meta: bool, drop_key: bool) -> RowFormat {
+    RowFormat { key_field: key_field.to_owned(), meta, drop_key }
+}
+
+fn row(line: &[u8], format: &RowFormat) -> Result<Row, RowError> {
+    read(&Bytes::copy_from_slice(line), format)
+}
+
+fn key_of(line: &[u8], key_field: &str) -> Result<Bytes, RowError> {
+    row(line, &format(key_field, false, false)).map(|row| row.key)
+}
+
+#[test]
+fn finds_the_key_wherever_it_stands() {
+    for line in [
+        r#"{"_key":"a"}"#,
+        r#" {"x":{"_key":"inner"},"_key":"a"} "#,
+        r#"{"_key":"a","list":[1,2,{"_key":"b"}]}"#,
+        r#"{"\u005fkey":"\u0061"}"#,
+    ] {
+        assert_eq!(key_of(line.as_bytes(), "_key").unwrap(), "a", "{line}");
+    }
+    assert_eq!(key_of(br#"{"id":42}"#, "id").unwrap(), "42");
+    assert_eq!(key_of(br#"{"id":-7}"#, "id").unwrap(), "-7");
+}
+
+#[test]
+fn says_what_is_wrong() {
+    for (line, text) in [
+        (&b"{\"a\":1}"[..], "no field \"_key\" to take the key from (see --key-field)"),
+        (b"{\"_key\":1.5}", "field \"_key\" is neither a string nor a whole number"),
+        (b"{\"_key\":null}", "field \"_key\" is neither a string nor a whole number"),
+        (b"{\"_key\":\"\xff\"}", "not UTF-8"),
+        (b"[1]", "not a JSON object: invalid type: sequence, expected an object"),
+        (b"{\"_key\":\"a\"", "not a JSON object: EOF while parsing an object"),
+        (b"{\"_key\":\"a\"} x", "not a JSON object: trailing characters"),
+        (b"{\"_key\":\"a\",\"b\":tru}", "not a JSON object: expected ident"),
+        (b"{\"_key\":\"a\",\"_base64\":\"?\"}", "field \"_base64\" is not a string in base64"),
+    ] {
+        let error = key_of(line, "_key").expect_err("refused").to_string();
+        assert!(error.starts_with(text), "{error}");
+    }
+    for (line, text) in [
+        (&b"{\"_key\":\"a\",\"_flags\":-1}"[..], "field \"_flags\" is not a whole number"),
+        (b"{\"_key\":\"a\",\"_json\":1,\"b\":2}", "field \"b\" beside \"_base64\" or \"_json\""),
+        (b"{\"_json\":1}", "no field \"_key\""),
+    ] {
+        let error = row(line, &format("_key", true, false)).expect_err("refused").to_string();
+        assert!(error.starts_with(text), "{error}");
+    }
+}
+
+#[test]
+fn a_plain_line_is_the_document() {
+    for line in [
+        &br#"{"_key":"a", "n" : 1}"#[..],
+        br#"{"_key":"a","_json":1,"more":2}"#,
+        br#"{"_key":"a","_flags":7}"#,
+    ] {
+        let row = row(line, &format("_key", false, false)).unwrap();
+        assert_eq!((&row.value[..], row.flags, row.expiry), (line, FLAGS_JSON, None));
+    }
+}
+
+#[test]
+fn the_key_can_be_left_out() {
+    for (line, document) in [
+        (r#"{"_key":"a"}"#, "{}"),
+        (r#"{"_key":"a", "n" : [1, 2] , "m":{} }"#, r#"{ "n" : [1, 2], "m":{}}"#),
+        (r#"{ "n":1,"_key":"a","m":2}"#, r#"{ "n":1,"m":2}"#),
+        (r#"{"n":1 , "_key":"a"}"#, r#"{"n":1}"#),
+    ] {
+        let row = row(line.as_bytes(), &format("_key", false, true)).unwrap();
+        assert_eq!(row.value, document, "{line}");
+    }
+}
+
+/// Values of every kind, under keys of every kind.
+fn documents() -> Vec<(&'static [u8], &'static [u8])> {
+    let keys: [&[u8]; 4] = [b"a", "k\u{e9}y with \"quotes\" \n".as_bytes(), b"\xff\x00", b"42"];
+    let values: [&[u8]; 17] = [
+        b"",
+        b"{}",
+        br#"{"n":1}"#,
+        br#"{"n": 1, "m": [1.0, 1e400, "\u00e9"]}"#,
+        br#"{"_key":"a","n":1}"#,
+        br#"{"_key":42}"#,
+        br#"{"_key":"a","_key":"a"}"#,
+        br#"{"_base64":"eA=="}"#,
+        br#"{"_json":1}"#,
+        br#"{"_flags":1,"_expiry":2,"_cas":3}"#,
+        br#"{"_key_base64":"eA=="}"#,
+        b"17",
+        b"\"text\"",
+        b"[1,{\"_key\":\"a\"}]",
+        b"\x00\xff\n\r{",
+        b"{\"n\":",
+        b"{\"a\":\"\xff\"}",
+    ];
+    keys.iter().flat_map(|key| values.iter().map(move |value| (*key, *value))).collect()
+}
+
+#[test]
+fn with_meta_a_line_gives_back_exactly_what_was_written() {
+    let meta = Meta { cas: u64::MAX, flags: 0xdead_beef, expiry: 1_900_000_000 };
+    for (key, value) in documents() {
+        let mut line = Vec::new();
+        write(&mut line, key, value, "_key", Some(&meta));
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let row = row(line.trim_ascii_end(), &format("_key", true, false)).unwrap();
+        let text = String::from_utf8_lossy(&line);
+        assert_eq!((&row.key[..], &row.value[..]), (key, value), "{text}");
+        assert_eq!((row.flags, row.expiry), (meta.flags, Some(meta.expiry)), "{text}");
+    }
+}
+
+#[test]
+fn without_meta_a_line_gives_back_the_key_and_all_that_is_no_plain_object() {
+    for (key, value) in documents() {
+        let mut line = Vec::new();
+        write(&mut line, key, value, "_key", None);
+        let line = line.trim_ascii_end();
+        let kept = row(line, &format("_key", false, false)).unwrap();
+        assert_eq!(kept.key, key);
+        let text = String::from_utf8_lossy(line);
+        if kept.value == value {
+            let flags = if super::is_json(value) { FLAGS_JSON } else { FLAGS_RAW };
+            assert_eq!(kept.flags, flags, "{text}");
+        } else {
+            // An object that did not hold its key: dropping the key gives it back.
+            assert_eq!(kept.value, line, "{text}");
+            let dropped = row(line, &format("_key", false, true)).unwrap();
+            assert_eq!(dropped.value, value, "{text}");
+        }
+    }
+}
+
+#[test]
+fn line_ends_between_tokens_go_and_nothing_else() {
+    let mut line = Vec::new();
+    write(&mut line, b"a", b"\n{\r\n  \"n\": \"x\\n\"\n}\n", "_key", None);
+    assert_eq!(line, b"{\"_key\":\"a\",  \"n\": \"x\\n\"}\n");
+}

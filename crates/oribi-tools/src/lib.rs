@@ -1,0 +1,67 @@
+//! The tools of the `oribi` binary: every subcommand that is not part of running a server.
+//!
+//! It owns `doc`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
+//! dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
+//! built without its feature `tools`; the server never does. Standard output has only a tool's
+//! output for programs.
+
+// The virtual tables of `sql` implement unsafe traits; no other module may use `unsafe`.
+#![deny(unsafe_code)]
+
+mod doc;
+mod duration;
+mod perf;
+mod ping;
+mod sql;
+mod stats;
+mod target;
+mod top;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+use crate::doc::DocCommand;
+use crate::perf::PerfCommand;
+use crate::ping::PingArgs;
+use crate::sql::SqlArgs;
+use crate::stats::StatsArgs;
+use crate::top::TopArgs;
+use crate::watch::WatchArgs;
+
+/// The subcommands, in the order in which the help lists them.
+pub fn commands() -> [Command; 7] {
+    let group = |name: &'static str| {
+        Command::new(name).subcommand_required(true).arg_required_else_help(true)
+    };
+    [
+        DocCommand::augment_subcommands(group("doc"))
+            .about("Read and write documents of a running server"),
+        StatsArgs::augment_args(Command::new("stats"))
+            .about("Show the figures of a running server"),
+        PerfCommand::augment_subcommands(group("perf"))
+            .about("Put a running server or a Kudu cluster under load"),
+        PingArgs::augment_args(Command::new("ping"))
+            .about("Time connecting to a server and round trips"),
+        TopArgs::augment_args(Command::new("top")).about("Watch what a server is doing"),
+        WatchArgs::augment_args(Command::new("watch"))
+            .about("Print every change of a bucket as a line of JSON"),
+        SqlArgs::augment_args(Command::new("sql"))
+            .about("Query the documents of buckets on Kudu by SQL"),
+    ]
+}
+
+/// Runs the subcommand `name`, one of [`commands`].
+pub fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    match name {
+        "doc" => DocCommand::from_arg_matches(matches)?.run(),
+        "stats" => stats::run(StatsArgs::from_arg_matches(matches)?),
+        "perf" => PerfCommand::from_arg_matches(matches)?.run(),
+        "ping" => ping::run(PingArgs::from_arg_matches(matches)?),
+        "top" => top::run(TopArgs::from_arg_matches(matches)?),
+        "watch" => watch::run(WatchArgs::from_arg_matches(matches)?),
+        "sql" => sql::run(SqlArgs::from_arg_matches(matches)?),
+        _ => unreachable!("clap lets only subcommands of `commands` through"),
+    }
+}

@@ -1,0 +1,28 @@
+//! `oribi perf kv`: writes and reads documents as fast as requested, and verifies all reads.
+//!
+//! Its own cost must be small against the server's: one event loop per thread, no locks and no
+//! allocation per operation. A batch of requests takes one system call, and all arrived answers
+//! take one. It uses only the key-value protocol, so it works against any server that speaks it,
+//! and with `--memcached` against any server of the memcached binary protocol.
+//!
+//! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`mod@run`] is the order
+//! of steps.
+
+mod choices;
+mod cluster;
+mod flight;
+mod key;
+mod link;
+mod operation;
+mod options;
+mod pace;
+mod request;
+mod run;
+mod schedule;
+mod summary;
+mod tally;
+mod value;
+mod worker;
+
+pub use options::KvArgs;
+pub use run::run;

@@ -1,0 +1,338 @@
+//! One connection with one batch in flight: sends it, takes its answers, judges them.
+//!
+//! It encodes a batch straight into the connection's buffer, sends it by one flush, and judges the
+//! answers in place. It allocates nothing per operation.
+//!
+//! Latency is the time from the flush, or from an operation's due time, to the arrival of the chunk
+//! with its answer. The clock is read once per chunk, not per operation, before its answers are
+//! judged; the cost of verifying a chunk is therefore in the latency of the next one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use oribi_client::{ClientError, Connection, Refused};
+use oribi_protocol::frame::Frame;
+use oribi_protocol::limits::VALUE_BYTES_MAX;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::status::Status;
+use oribi_types::Datatype;
+
+use super::flight::Flight;
+use super::operation::{Kind, Operation};
+use super::request::{Address, RequestEncoder};
+use super::tally::{Counts, describe_status};
+use super::value::{Corruption, Identity, Values};
+use crate::perf::latencies::Recorder;
+
+/// The inputs for judging answers.
+pub struct Judge<'a> {
+    /// Verifies values of reads.
+    pub values: &'a Values,
+    /// Per collection, its path and the seed of its values.
+    pub collections: &'a [(String, u32)],
+    /// Start of the phase.
+    pub started: Instant,
+    /// Latency counts from an operation's due time.
+    pub from_due: bool,
+    /// Most retries of an operation.
+    pub retries_max: u16,
+    /// A miss is not a problem.
+    pub misses_allowed: bool,
+}
+
+impl Judge<'_> {
+    fn now_ns(&self) -> u64 {
+        // 2^64 nanoseconds are 584 years.
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn describe(&self, operation: &Operation) -> String {
+        let verb = match operation.kind {
+            Kind::Get => "GET",
+            Kind::Set => "SET",
+        };
+        let path = self.collections.get(usize::from(operation.collection));
+        let path = path.map_or("?", |(path, _)| path);
+        format!("{verb} of document {} in {path}", operation.index)
+    }
+}
+
+/// See the module text.
+pub struct Link {
+    connection: Connection,
+    flight: Flight,
+    bench: Bench,
+}
+
+/// The judging part of a link: all of it except what the answers borrow from.
+struct Bench {
+    counts: Counts,
+    recorder: Rc<RefCell<Recorder>>,
+    /// Operations that the server asked to try again.
+    again: Vec<Operation>,
+    /// The cluster map is out of date.
+    map_is_stale: bool,
+    /// Values that came compressed.
+    inflated: Vec<u8>,
+}
+
+/// Operations decided by the answers in one chunk of bytes.
+#[derive(Default)]
+struct Chunk {
+    gets: u64,
+    sets: u64,
+}
+
+impl Link {
+    /// A link over a connection with nothing in flight, which records latencies with its thread's
+    /// others.
+    pub fn new(connection: Connection, recorder: Rc<RefCell<Recorder>>) -> Link {
+        let (again, inflated) = (Vec::new(), Vec::new());
+        let counts = Counts::default();
+        let bench = Bench { counts, recorder, again, map_is_stale: false, inflated };
+        Link { connection, flight: Flight::default(), bench }
+    }
+
+    /// The connection, between batches.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// What was counted in this phase.
+    pub fn counts(&mut self) -> &mut Counts {
+        &mut self.bench.counts
+    }
+
+    /// Moves operations that are to be tried again to `again`; tells whether the map is stale.
+    pub fn take_back(&mut self, again: &mut Vec<Operation>) -> bool {
+        again.append(&mut self.bench.again);
+        std::mem::take(&mut self.bench.map_is_stale)
+    }
+
+    /// Queues an operation for the next exchange.
+    pub fn push(
+        &mut self,
+        encoder: &mut RequestEncoder,
+        operation: Operation,
+        address: &Address<'_>,
+    ) {
+        let opaque = self.flight.add(operation);
+        let sent = encoder.push(&mut self.connection, &operation, address, opaque);
+        self.bench.counts.written_bytes += sent as u64;
+    }
+
+    /// Sends what was queued and takes all answers.
+    pub async fn exchange(&mut self, judge: &Judge<'_>) -> Result<(), ClientError> {
+        let Link { connection, flight, bench } = self;
+        if flight.open() == 0 {
+            return Ok(());
+        }
+        let sent_ns = judge.now_ns();
+        connection.flush().await?;
+        while flight.open() > 0 {
+            let frame = connection.next().await?;
+            let now_ns = judge.now_ns();
+            let mut chunk = Chunk::default();
+            let mut site = None;
+            if bench.settle(flight, judge, &frame, now_ns, &mut chunk).is_err() {
+                site = Some(frame.header.opaque);
+            }
+            while flight.open() > 0 && site.is_none() {
+                let Some(frame) = connection.try_next()? else { break };
+                if bench.settle(flight, judge, &frame, now_ns, &mut chunk).is_err() {
+                    site = Some(frame.header.opaque);
+                }
+            }
+            bench.record(&chunk, now_ns.saturating_sub(sent_ns));
+            if let Some(opaque) = site {
+                return Err(stray(connection, opaque));
+            }
+        }
+        flight.begin();
+        Ok(())
+    }
+
+    /// Ends a phase: operations in flight count as unanswered.
+    pub fn abandon(&mut self) {
+        let unanswered = self.flight.begin() as u64;
+        self.bench.counts.unanswered += unanswered;
+    }
+
+    /// Counts an operation that is not retried although the server asked for it.
+    pub fn give_up(&mut self, operation: &Operation) {
+        self.bench.give_up(operation);
+    }
+}
+
+/// The answer belongs to no operation in flight.
+struct Stray;
+
+fn stray(connection: &mut Connection, opaque: u32) -> ClientError {
+    let reason = format!("an answer that nothing in flight waits for (0x{opaque:08x})");
+    connection.protocol_error("answer", reason)
+}
+
+impl Bench {
+    /// Judges one answer.
+    fn settle(
+        &mut self,
+        flight: &mut Flight,
+        judge: &Judge<'_>,
+        frame: &Frame<'_>,
+        now_ns: u64,
+        chunk: &mut Chunk,
+    ) -> Result<(), Stray> {
+        let operation = flight.take(frame.header.opaque).ok_or(Stray)?;
+        let opcode = match operation.kind {
+            Kind::Get => Opcode::Get,
+            Kind::Set => Opcode::Set,
+        };
+        if frame.header.opcode != opcode as u8 {
+            return Err(Stray);
+        }
+        let status = frame.header.vbucket_or_status;
+        if status != Status::Success.code() && self.is_tried_again(judge, operation, status) {
+            return Ok(());
+        }
+        let counts = &mut self.counts;
+        match operation.kind {
+            Kind::Get => {
+                counts.gets += 1;
+                if status == Status::Success.code() {
+                    self.verify(judge, &operation, frame);
+                }
+            }
+            Kind::Set => {
+                counts.sets += 1;
+                counts.stored += u64::from(status == Status::Success.code());
+            }
+        }
+        if status != Status::Success.code() {
+            self.refuse(judge, &operation, status);
+        }
+        if judge.from_due {
+            self.record_one(operation.kind, now_ns.saturating_sub(operation.due_ns));
+        } else {
+            match operation.kind {
+                Kind::Get => chunk.gets += 1,
+                Kind::Set => chunk.sets += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, judge: &Judge<'_>, operation: &Operation, frame: &Frame<'_>) {
+        let counts = &mut self.counts;
+        counts.hits += 1;
+        counts.read_bytes += frame.value.len() as u64;
+        let seed = judge.collections[usize::from(operation.collection)].1;
+        let identity = Identity { index: operation.index, seed };
+        let verdict = match Datatype(frame.header.datatype).contains(Datatype::SNAPPY) {
+            false => judge.values.verify(identity, frame.value),
+            true => inflate(frame.value, &mut self.inflated)
+                .and_then(|value| judge.values.verify(identity, value)),
+        };
+        if let Err(kind) = verdict {
+            let bytes = frame.value.len();
+            let reason = kind.name().replace('_', " ");
+            counts.corrupt(kind, || {
+                format!("{}: {reason} (a value of {bytes} bytes)", judge.describe(operation))
+            });
+        }
+    }
+
+    /// Decides whether to retry a refused operation, and queues it for that.
+    fn is_tried_again(&mut self, judge: &Judge<'_>, mut operation: Operation, status: u16) -> bool {
+        let Err(refused) = Refused::from_status(status) else { return false };
+        if !refused.is_transient() {
+            return false;
+        }
+        self.map_is_stale |= refused == Refused::NotMyVbucket;
+        let counts = &mut self.counts;
+        counts.refuse(status);
+        if operation.attempts < judge.retries_max {
+            counts.retries += 1;
+            operation.attempts += 1;
+            self.again.push(operation);
+            return true;
+        }
+        self.give_up(&operation);
+        true
+    }
+
+    fn give_up(&mut self, operation: &Operation) {
+        let counts = &mut self.counts;
+        counts.given_up += 1;
+        match operation.kind {
+            Kind::Get => counts.gets += 1,
+            Kind::Set => counts.sets += 1,
+        }
+    }
+
+    /// Counts an operation that was refused for good.
+    fn refuse(&mut self, judge: &Judge<'_>, operation: &Operation, status: u16) {
+        let counts = &mut self.counts;
+        if operation.kind == Kind::Get && status == Status::KeyEnoent.code() {
+            counts.misses += 1;
+            if !judge.misses_allowed {
+                counts.example(|| format!("{}: not found", judge.describe(operation)));
+            }
+            return;
+        }
+        counts.refuse(status);
+        counts.example(|| format!("{}: {}", judge.describe(operation), describe_status(status)));
+    }
+
+    fn record(&mut self, chunk: &Chunk, latency_ns: u64) {
+        let recent = &mut self.recorder.borrow_mut().recent;
+        for (histogram, count) in [(&mut recent.read, chunk.gets), (&mut recent.write, chunk.sets)]
+        {
+            if count > 0 {
+                histogram.saturating_record_n(latency_ns, count);
+            }
+        }
+    }
+
+    fn record_one(&mut self, kind: Kind, latency_ns: u64) {
+        let recent = &mut self.recorder.borrow_mut().recent;
+        match kind {
+            Kind::Get => recent.read.saturating_record(latency_ns),
+            Kind::Set => recent.write.saturating_record(latency_ns),
+        }
+    }
+}
+
+/// Decompresses a value into `out`, which grows to the largest one.
+fn inflate<'a>(packed: &[u8], out: &'a mut Vec<u8>) -> Result<&'a [u8], Corruption> {
+    let bad = |_| Corruption::Compression;
+    let bytes = snap::raw::decompress_len(packed).map_err(bad)?;
+    if bytes > VALUE_BYTES_MAX {
+        return Err(Corruption::Compression);
+    }
+    if out.len() < bytes {
+        out.resize(bytes, 0);
+    }
+    snap::raw::Decoder::new().decompress(packed, out).map_err(bad)?;
+    Ok(&out[..bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    //! Values that come compressed.
+
+    use super::*;
+
+    #[test]
+    fn only_sound_compressed_values_are_inflated() {
+        let mut out = Vec::new();
+        let packed = snap::raw::Encoder::new().compress_vec(&[7; 1000]).unwrap();
+        assert_eq!(inflate(&packed, &mut out), Ok(&[7; 1000][..]));
+        assert_eq!(inflate(&packed[..5], &mut out), Err(Corruption::Compression));
+        assert_eq!(inflate(&[0xff; 40], &mut out), Err(Corruption::Compression));
+        // A length of 4 GiB is not plausible.
+        let huge = [0xff, 0xff, 0xff, 0xff, 0x0f, 0];
+        assert_eq!(inflate(&huge, &mut out), Err(Corruption::Compression));
+        assert!(out.len() <= 1000);
+    }
+}

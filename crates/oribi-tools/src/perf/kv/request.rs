@@ -1,0 +1,133 @@
+//! Requests of the load, encoded straight into a connection's buffer.
+
+use bytes::Bytes;
+use oribi_client::{Connection, FLAGS_JSON};
+use oribi_protocol::frame_info::encode_durability;
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{RequestParts, SetExtras};
+use oribi_types::{Datatype, DurabilityLevel, Vbid};
+
+use super::operation::{Kind, Operation};
+use super::value::{Composed, Form, Identity, Values};
+
+/// What all writes of a run have in common, and buffers that are used again for each.
+pub struct RequestEncoder {
+    values: Values,
+    framing: Vec<u8>,
+    extras: [u8; SetExtras::BYTES],
+    compressor: Option<Compressor>,
+}
+
+/// Where a request goes.
+pub struct Address<'a> {
+    /// Vbucket of the key; 0 for a server that has none.
+    pub vbid: Vbid,
+    /// Key with collection prefix, if there is one.
+    pub field: &'a [u8],
+    /// See [`super::key::KeyField::seed`].
+    pub seed: u32,
+}
+
+impl RequestEncoder {
+    /// Writes are sent with `expiry` and `durability`, and compressed if that makes them smaller
+    /// and `compress` is set.
+    pub fn new(
+        values: Values,
+        form: Form,
+        expiry: u32,
+        durability: DurabilityLevel,
+        compress: bool,
+    ) -> RequestEncoder {
+        let mut framing = Vec::new();
+        encode_durability(durability, None, &mut framing);
+        let flags = if form == Form::Json { FLAGS_JSON } else { 0 };
+        let extras = SetExtras { flags, expiry }.encode();
+        RequestEncoder { values, framing, extras, compressor: compress.then(Compressor::new) }
+    }
+
+    /// Queues an operation; returns the bytes of the value that will be sent.
+    pub fn push(
+        &mut self,
+        connection: &mut Connection,
+        operation: &Operation,
+        address: &Address<'_>,
+        opaque: u32,
+    ) -> usize {
+        let opcode = match operation.kind {
+            Kind::Get => Opcode::Get,
+            Kind::Set => Opcode::Set,
+        };
+        let parts = RequestParts {
+            vbid: address.vbid,
+            opaque,
+            key: address.field,
+            ..RequestParts::new(opcode)
+        };
+        if operation.kind == Kind::Get {
+            connection.push(&parts);
+            return 0;
+        }
+        let parts = RequestParts { framing: &self.framing, extras: &self.extras, ..parts };
+        let identity = Identity { index: operation.index, seed: address.seed };
+        let value_bytes = operation.value_bytes as usize;
+        let composed = self.values.compose(identity, operation.version, value_bytes);
+        if let Some(packed) = self.compressor.as_mut().and_then(|it| it.pack(&composed)) {
+            let datatype = Datatype::SNAPPY.0;
+            connection.push(&RequestParts { datatype, value: packed, ..parts });
+            return packed.len();
+        }
+        connection.push_pieces(&parts, composed.head(), &composed.body, composed.tail);
+        value_bytes
+    }
+}
+
+/// Snappy with buffers that are kept.
+struct Compressor {
+    encoder: snap::raw::Encoder,
+    whole: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Compressor {
+    fn new() -> Compressor {
+        Compressor { encoder: snap::raw::Encoder::new(), whole: Vec::new(), packed: Vec::new() }
+    }
+
+    /// The value compressed, if that makes it smaller.
+    fn pack(&mut self, value: &Composed) -> Option<&[u8]> {
+        self.whole.clear();
+        let body: &Bytes = &value.body;
+        for piece in [value.head(), body, value.tail] {
+            self.whole.extend_from_slice(piece);
+        }
+        let room = snap::raw::max_compress_len(self.whole.len());
+        if self.packed.len() < room {
+            self.packed.resize(room, 0);
+        }
+        let packed_bytes = self.encoder.compress(&self.whole, &mut self.packed).ok()?;
+        (packed_bytes < self.whole.len()).then(|| &self.packed[..packed_bytes])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Compression is used when it helps, and gives back what was put in.
+
+    use super::*;
+
+    #[test]
+    fn values_are_packed_when_that_makes_them_smaller() {
+        let identity = Identity { index: 1, seed: 2 };
+        let mut compressor = Compressor::new();
+        let mut wordy = Values::new(Form::Binary, 0..=5000, false, 1);
+        let mut random = Values::new(Form::Binary, 0..=5000, true, 1);
+        for bytes in [5000, 500] {
+            let packed = compressor.pack(&wordy.compose(identity, 1, bytes)).unwrap();
+            assert!(packed.len() < bytes);
+            let whole = snap::raw::Decoder::new().decompress_vec(packed).unwrap();
+            assert_eq!((wordy.verify(identity, &whole), whole.len()), (Ok(()), bytes));
+            assert_eq!(compressor.pack(&random.compose(identity, 1, bytes)), None);
+        }
+        assert_eq!(compressor.pack(&wordy.compose(identity, 1, 0)), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Documents that need more than the row in a scan.
+//!
+//! Kudu stores a body that is too long for one cell in pieces under the same key, numbered from 0.
+//! Attributes that are too long for their cell precede the body. The scan that finds documents
+//! returns only first rows and requested columns. This module reads such a document again, all rows
+//! and columns at one moment. That moment is later than the scan's: the document may have another
+//! version by then, or be gone. Invariants: a store writes the pieces of a version in one Write, so
+//! a read at one moment sees all of them or none. The module still compares their version and total
+//! length, and a mismatch is an error.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use oribi_kudu::{Operand, ReadMode, Row, ScanBatch, Table};
+use oribi_types::Datatype;
+
+use super::cluster::{Cluster, KuduRows};
+use super::document::{Document, Joined, datatype_of};
+use super::layout::Layout;
+
+/// True when the row is not the whole document, and the statement needs the missing part.
+pub fn is_long(row: Row<'_>, layout: &Layout) -> Result<bool> {
+    if layout.position("xattrs").is_some()
+        && layout.get::<Option<&[u8]>>(row, "xattrs")?.is_none()
+        && datatype_of(row, layout)?.contains(Datatype::XATTR)
+    {
+        return Ok(true);
+    }
+    if !layout.needs_body {
+        return Ok(false);
+    }
+    let whole = layout.get::<i64>(row, "body_bytes")?;
+    // If the statement asks only for binary bodies, JSON is not read, and its body shows as NULL.
+    for column in ["json", "body"] {
+        if let Some(piece) = layout.find::<Option<&[u8]>>(row, column)?.flatten() {
+            return Ok((piece.len() as i64) < whole);
+        }
+    }
+    Ok(false)
+}
+
+/// A piece of a document: its number, and where its row is.
+struct Piece {
+    number: i16,
+    seqno: i64,
+    batch: ScanBatch,
+    at: usize,
+}
+
+/// The whole document, or `None` when it is gone meanwhile.
+pub fn read(
+    cluster: &Arc<Cluster>,
+    table: &Table,
+    row: Row<'_>,
+    layout: &Layout,
+    now: i64,
+) -> Result<Option<Document>> {
+    let layout = &layout.with_all_columns();
+    let key = layout.get::<&[u8]>(row, "key")?;
+    let shown = || String::from_utf8_lossy(key).into_owned();
+    let pieces = pieces_of(cluster, table, row, layout)
+        .with_context(|| format!("reading the pieces of document {:?}", shown()))?;
+    let Some(first) = pieces.first() else { return Ok(None) };
+    let first_row = first.batch.row(first.at).context("a row of the batch")?;
+    let expiry = layout.get::<i64>(first_row, "expiry")?;
+    if layout.get::<bool>(first_row, "deleted")? || (expiry != 0 && expiry <= now) {
+        return Ok(None);
+    }
+    let in_order = (0_i16..).zip(&pieces).all(|(number, piece)| number == piece.number);
+    if !in_order || pieces.iter().any(|piece| piece.seqno != first.seqno) {
+        bail!("the pieces of document {:?} are not of one version", shown());
+    }
+    let joined = match (joined(&pieces, layout, "json")?, joined(&pieces, layout, "body")?) {
+        (Some(json), _) => Joined::Json(json),
+        (None, body) => Joined::Body(body.unwrap_or_default()),
+    };
+    let (Joined::Json(bytes) | Joined::Body(bytes)) = &joined;
+    let bytes = bytes.len();
+    if bytes as i64 != layout.get::<i64>(first_row, "body_bytes")? {
+        bail!("document {:?} has pieces of {bytes} bytes, which is not its length", shown());
+    }
+    Document::of_rows((first.batch.clone(), first.at), joined, layout).map(Some)
+}
+
+/// All rows of a document, sorted.
+fn pieces_of(
+    cluster: &Arc<Cluster>,
+    table: &Table,
+    row: Row<'_>,
+    layout: &Layout,
+) -> Result<Vec<Piece>> {
+    let key = |chunk: i16| -> Result<[Operand; 4]> {
+        Ok([
+            layout.get::<i16>(row, "vbucket")?.into(),
+            layout.get::<i64>(row, "collection")?.into(),
+            layout.get::<&[u8]>(row, "key")?.into(),
+            chunk.into(),
+        ])
+    };
+    let scan = table
+        .scan()
+        .columns(layout.names.iter().copied())
+        .read_mode(ReadMode::AtSnapshot(None))
+        .lower_bound(key(0)?)
+        .upper_bound(key(i16::MAX)?);
+    let mut rows = KuduRows::start(cluster, scan)?;
+    let mut pieces = Vec::new();
+    while rows.advance()? {
+        let Some((batch, at)) = rows.place() else { break };
+        let row = batch.row(at).context("a row of the batch")?;
+        pieces.push(Piece {
+            number: layout.get(row, "chunk")?,
+            seqno: layout.get(row, "seqno")?,
+            batch,
+            at,
+        });
+    }
+    pieces.sort_by_key(|piece| piece.number);
+    Ok(pieces)
+}
+
+/// The pieces of a column one after the other; none where it is NULL.
+fn joined(pieces: &[Piece], layout: &Layout, column: &str) -> Result<Option<Vec<u8>>> {
+    let mut whole = None;
+    for piece in pieces {
+        let row = piece.batch.row(piece.at).context("a row of the batch")?;
+        if let Some(bytes) = layout.get::<Option<&[u8]>>(row, column)? {
+            whole.get_or_insert_with(Vec::new).extend_from_slice(bytes);
+        }
+    }
+    Ok(whole)
+}

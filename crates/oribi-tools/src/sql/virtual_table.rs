@@ -1,0 +1,256 @@
+//! Any [`TableSource`] as a virtual table of SQLite.
+//!
+//! Owns the module that SQLite calls: connecting a name to its source, choosing a plan, and the
+//! cursor. Rows can only be read. A plan is remembered by its number, because SQLite hands back no
+//! more than that and a text to show; equal plans share a number, so their list does not grow with
+//! the statements of a session.
+//!
+//! Why there is `unsafe` here: the traits of `rusqlite` are unsafe to implement, and ask for one
+//! thing. Invariant 1: [`SourceTable`] and [`SourceCursor`] are `repr(C)` and begin with SQLite's
+//! own struct. Nothing here reads or writes a pointer.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
+use rusqlite::vtab::{
+    Context, CreateVTab, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor, VTabKind,
+    escape_double_quote, sqlite3_vtab, sqlite3_vtab_cursor,
+};
+use rusqlite::{Connection, Error};
+
+use super::plan::Plan;
+use super::row_numbers::RowNumbers;
+use super::source::{Argument, Condition, Operator, RowStream, ScanRequest, TableSource};
+
+/// Name of the module in `CREATE VIRTUAL TABLE`.
+const MODULE: &CStr = c"kudu";
+
+/// The tables of a session by the names that SQL has for them.
+pub type Catalog = BTreeMap<String, Arc<dyn TableSource>>;
+
+/// What a table needs to know of its session.
+pub struct SessionTables {
+    catalog: Catalog,
+    row_numbers: RowNumbers,
+}
+
+/// Makes every table of the catalog known to the connection. Statements may be shown to what is
+/// returned before they run.
+///
+/// # Errors
+/// When SQLite refuses a name, with the name.
+pub fn register(connection: &Connection, catalog: Catalog) -> anyhow::Result<RowNumbers> {
+    let names = catalog.keys().cloned().collect::<Vec<_>>();
+    let row_numbers = RowNumbers::default();
+    let tables = SessionTables { catalog, row_numbers: row_numbers.clone() };
+    connection.create_module(
+        MODULE,
+        const { &Module::<SourceTable>::read_only_module() },
+        Some(tables),
+    )?;
+    for name in names {
+        let quoted = escape_double_quote(&name);
+        connection
+            .execute_batch(&format!("CREATE VIRTUAL TABLE \"{quoted}\" USING kudu"))
+            .map_err(|error| anyhow::anyhow!("the table {name:?} cannot be shown: {error}"))?;
+    }
+    Ok(row_numbers)
+}
+
+/// A virtual table.
+#[repr(C)]
+pub struct SourceTable {
+    /// SQLite's part; first by invariant 1.
+    base: sqlite3_vtab,
+    source: Arc<dyn TableSource>,
+    plans: Arc<Mutex<Vec<Plan>>>,
+    row_numbers: RowNumbers,
+}
+
+// SAFETY: invariant 1.
+unsafe impl<'vtab> VTab<'vtab> for SourceTable {
+    type Aux = SessionTables;
+    type Cursor = SourceCursor;
+
+    fn connect(
+        _: &mut VTabConnection,
+        tables: Option<&SessionTables>,
+        _module: &[u8],
+        _database: &[u8],
+        table: &[u8],
+        _arguments: &[&[u8]],
+    ) -> rusqlite::Result<(Cow<'static, CStr>, SourceTable)> {
+        let name = String::from_utf8_lossy(table);
+        let known = tables.and_then(|tables| Some((tables, tables.catalog.get(name.as_ref())?)));
+        let (tables, source) =
+            known.ok_or_else(|| failure(format!("Kudu has no table {name:?}")))?;
+        let table = SourceTable {
+            base: sqlite3_vtab::default(),
+            source: source.clone(),
+            plans: Arc::default(),
+            row_numbers: tables.row_numbers.clone(),
+        };
+        Ok((Cow::Owned(declaration(source.as_ref())?), table))
+    }
+
+    fn best_index(&self, info: &mut IndexInfo) -> rusqlite::Result<bool> {
+        let plan = Plan::choose(self.source.as_ref(), info)?;
+        let mut plans = self.plans.lock();
+        let number = plans.iter().position(|known| *known == plan).unwrap_or_else(|| {
+            plans.push(plan);
+            plans.len() - 1
+        });
+        let number = c_int::try_from(number).map_err(|_| failure("too many plans"))?;
+        info.set_idx_num(number);
+        Ok(true)
+    }
+
+    fn open(&'vtab mut self) -> rusqlite::Result<SourceCursor> {
+        Ok(SourceCursor {
+            base: sqlite3_vtab_cursor::default(),
+            source: self.source.clone(),
+            plans: self.plans.clone(),
+            row_numbers: self.row_numbers.clone(),
+            rows: None,
+            has_identity: false,
+        })
+    }
+}
+
+impl CreateVTab<'_> for SourceTable {
+    const KIND: VTabKind = VTabKind::Default;
+}
+
+/// A scan of a virtual table.
+#[repr(C)]
+pub struct SourceCursor {
+    /// SQLite's part; first by invariant 1.
+    base: sqlite3_vtab_cursor,
+    source: Arc<dyn TableSource>,
+    plans: Arc<Mutex<Vec<Plan>>>,
+    row_numbers: RowNumbers,
+    /// The rows; `None` before the first and behind the last.
+    rows: Option<Box<dyn RowStream>>,
+    /// Whether the key is among what the scan reads.
+    has_identity: bool,
+}
+
+impl SourceCursor {
+    fn advance(&mut self) -> rusqlite::Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        match rows.advance() {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.rows = None;
+                Ok(())
+            }
+            Err(error) => {
+                self.rows = None;
+                Err(failure(format!("{error:#}")))
+            }
+        }
+    }
+}
+
+// SAFETY: invariant 1.
+unsafe impl VTabCursor for SourceCursor {
+    fn filter(
+        &mut self,
+        number: c_int,
+        _: Option<&str>,
+        arguments: &Filters<'_>,
+    ) -> rusqlite::Result<()> {
+        let plan = usize::try_from(number).ok().and_then(|at| self.plans.lock().get(at).cloned());
+        let plan = plan.ok_or_else(|| failure("SQLite asks for a plan that was never made"))?;
+        let mut request = ScanRequest { columns: plan.columns, conditions: Vec::new() };
+        for (at, (column, operator)) in plan.conditions.into_iter().enumerate() {
+            let values = values_of(operator, arguments, at)?;
+            request.conditions.push(Condition { column, operator, values });
+        }
+        self.has_identity = self.row_numbers.are_needed();
+        if self.has_identity {
+            request.columns.extend(self.source.identity());
+            request.columns.sort_unstable();
+            request.columns.dedup();
+        }
+        self.rows = None;
+        if is_impossible(&request) {
+            return Ok(());
+        }
+        let rows = self.source.scan(&request).map_err(|error| failure(format!("{error:#}")))?;
+        self.rows = Some(rows);
+        self.advance()
+    }
+
+    fn next(&mut self) -> rusqlite::Result<()> {
+        self.advance()
+    }
+
+    fn eof(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    fn column(&self, context: &mut Context, column: c_int) -> rusqlite::Result<()> {
+        let cell = match (&self.rows, usize::try_from(column)) {
+            (Some(rows), Ok(column)) => {
+                rows.cell(column).map_err(|error| failure(format!("{error:#}")))?
+            }
+            _ => ValueRef::Null,
+        };
+        context.set_result(ToSqlOutput::Borrowed(cell))
+    }
+
+    fn rowid(&self) -> rusqlite::Result<i64> {
+        let Some(rows) = self.rows.as_ref().filter(|_| self.has_identity) else {
+            return Err(failure("SQLite asks for the number of a row whose key was not read"));
+        };
+        let number = self.row_numbers.number(rows.as_ref(), self.source.identity());
+        number.map_err(|error| failure(format!("{error:#}")))
+    }
+}
+
+/// The arguments of a condition.
+fn values_of(
+    operator: Operator,
+    arguments: &Filters<'_>,
+    at: usize,
+) -> rusqlite::Result<Vec<Argument>> {
+    match operator {
+        Operator::IsNull | Operator::IsNotNull => Ok(Vec::new()),
+        Operator::In => arguments
+            .in_values(at)?
+            .map(|value| Argument::column_result(value).map_err(|error| failure(error.to_string())))
+            .collect(),
+        _ => Ok(vec![arguments.get::<Argument>(at)?]),
+    }
+}
+
+/// True when a value is compared with NULL, which nothing fulfils, or with an empty list.
+fn is_impossible(request: &ScanRequest) -> bool {
+    request.conditions.iter().any(|condition| match condition.operator {
+        Operator::IsNull | Operator::IsNotNull => false,
+        _ => condition.values.iter().all(|value| *value == Argument::Null),
+    })
+}
+
+/// The table as `CREATE TABLE` says it. The name in it has no meaning.
+fn declaration(source: &dyn TableSource) -> rusqlite::Result<CString> {
+    let columns = source
+        .columns()
+        .iter()
+        .map(|column| format!("\"{}\" {}", escape_double_quote(&column.name), column.declared));
+    let text = format!("CREATE TABLE x({})", columns.collect::<Vec<_>>().join(", "));
+    CString::new(text).map_err(|_| failure("a column's name has a zero byte"))
+}
+
+fn failure(text: impl Into<String>) -> Error {
+    Error::ModuleError(text.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! The server and the user: the arguments that client subcommands share.
+//!
+//! The subcommands use the key-value protocol only, so they work against any server that speaks it.
+
+mod tls;
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use oribi_client::{Client, Collection, ConnectOptions, Connection, Refused};
+use oribi_types::DurabilityLevel;
+use serde::Serialize;
+
+use crate::duration;
+use tls::TlsArgs;
+
+/// Ports of the key-value protocol without TLS and with.
+const PORT: u16 = 11210;
+const TLS_PORT: u16 = 11207;
+
+/// What a host begins with that is to be spoken to without TLS or with.
+const SCHEME: &str = "couchbase://";
+const TLS_SCHEME: &str = "couchbases://";
+
+/// What the help lists these options under.
+const HEADING: &str = "Server";
+
+/// Where the server is, and whom to be there.
+#[derive(Args, Clone, Debug)]
+pub struct Target {
+    /// Host name or address; couchbases://HOST for TLS.
+    #[arg(long, help_heading = HEADING, default_value = "127.0.0.1", value_parser = parse_host)]
+    host: Host,
+    /// Port of the key-value protocol [default: 11210, with TLS 11207].
+    #[arg(long, help_heading = HEADING)]
+    port: Option<u16>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// User to authenticate as.
+    #[arg(long, help_heading = HEADING, default_value = "Administrator")]
+    pub user: String,
+    /// Password of the user. Set it in the environment: other users of the machine can read arguments.
+    #[arg(long, help_heading = HEADING, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
+    #[arg(hide_default_value = true)]
+    pub password: String,
+    /// Bucket; an empty name selects none, which is enough for figures of the server itself.
+    #[arg(long, help_heading = HEADING, default_value = "default")]
+    pub bucket: String,
+    /// Time limit for an answer, such as 60 (seconds) or 500ms.
+    #[arg(long, help_heading = HEADING, value_name = "TIME", default_value_t = 60.0, value_parser = parse_seconds)]
+    pub timeout: f64,
+}
+
+/// A host as it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Host {
+    name: String,
+    port: Option<u16>,
+    with_tls: bool,
+}
+
+/// `HOST`, or `couchbase://HOST[:PORT]`, or `couchbases://HOST[:PORT]`.
+fn parse_host(text: &str) -> Result<Host, String> {
+    let (address, with_tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(TLS_SCHEME)) {
+        (Some(address), _) => (address, false),
+        (_, Some(address)) => (address, true),
+        (None, None) => return Ok(Host { name: text.to_owned(), port: None, with_tls: false }),
+    };
+    let (name, port) = match address.rsplit_once(':') {
+        // The colons of an address without brackets belong to it.
+        Some((name, port)) if name.ends_with(']') || !name.contains(':') => {
+            (name, Some(port.parse().map_err(|_| format!("{port:?} is not a port"))?))
+        }
+        _ => (address, None),
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    if name.is_empty() || name.contains(['/', '?', ',']) {
+        return Err("one host is needed, as in couchbases://db.example.org".to_owned());
+    }
+    Ok(Host { name: name.to_owned(), port, with_tls })
+}
+
+/// When a write counts as done.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// In memory.
+    None,
+    /// In the memory of a majority of replicas.
+    Majority,
+    /// The same, and on the disk of the active node.
+    MajorityAndPersist,
+    /// On the disks of a majority of replicas.
+    Persist,
+}
+
+impl From<Durability> for DurabilityLevel {
+    fn from(durability: Durability) -> DurabilityLevel {
+        match durability {
+            Durability::None => DurabilityLevel::None,
+            Durability::Majority => DurabilityLevel::Majority,
+            Durability::MajorityAndPersist => DurabilityLevel::MajorityAndPersistOnMaster,
+            Durability::Persist => DurabilityLevel::PersistToMajority,
+        }
+    }
+}
+
+/// Exit status of a command that Ctrl-C has ended, as shells report it.
+pub const INTERRUPTED: u8 = 130;
+
+/// Longest interval between two rounds, and longest timeout.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The interval between two rounds, such as `1s`, `500ms` or `2` (seconds).
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text);
+    interval
+        .filter(|interval| (Duration::from_millis(10)..=DAY).contains(interval))
+        .ok_or_else(|| "a time from 10ms to 24h is needed, such as 1s or 500ms".to_owned())
+}
+
+/// Seconds to wait for something.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    parse_timeout(text).map(|timeout| timeout.as_secs_f64())
+}
+
+/// A time to wait for something.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration::parse(text);
+    timeout
+        .filter(|timeout| (Duration::from_millis(1)..=DAY).contains(timeout))
+        .ok_or_else(|| "a time from 1ms to 24h is needed, such as 60, 60s or 500ms".to_owned())
+}
+
+impl Target {
+    /// Host name or address of the server.
+    pub fn host(&self) -> &str {
+        &self.host.name
+    }
+
+    /// Port of the key-value protocol.
+    pub fn port(&self) -> u16 {
+        let default = if self.with_tls() { TLS_PORT } else { PORT };
+        self.port.or(self.host.port).unwrap_or(default)
+    }
+
+    fn with_tls(&self) -> bool {
+        self.host.with_tls || self.tls.is_wanted()
+    }
+
+    /// Options for connecting, which a subcommand may change first.
+    ///
+    /// # Errors
+    /// When TLS is asked for and cannot be set up.
+    pub fn options(&self) -> anyhow::Result<ConnectOptions> {
+        let timeout = Duration::from_secs_f64(self.timeout);
+        let mut options = ConnectOptions::new(&self.user, &self.password, &self.bucket)
+            .host(self.host())
+            .port(self.port())
+            .connect_timeout(timeout.min(Duration::from_secs(10)))
+            .operation_timeout(timeout)
+            .agent(concat!("oribi/", env!("CARGO_PKG_VERSION")))
+            .bucket(Some(&*self.bucket).filter(|bucket| !bucket.is_empty()));
+        if self.with_tls() {
+            options = options.tls(self.tls.load()?);
+        }
+        Ok(options)
+    }
+
+    /// A client of the bucket.
+    pub async fn client(&self, options: ConnectOptions) -> anyhow::Result<Client> {
+        Client::connect(options).await.with_context(|| self.describe())
+    }
+
+    /// A task's connection to the named node.
+    pub async fn connection(&self, options: &ConnectOptions) -> anyhow::Result<Connection> {
+        Connection::open(options).await.with_context(|| self.describe())
+    }
+
+    /// The error context for a failed connection.
+    pub fn describe(&self) -> String {
+        let Target { user, bucket, .. } = self;
+        let (host, port) = (self.host(), self.port());
+        format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
+    }
+}
+
+/// Looks a collection up by its path, `scope.collection`; the default one without a path.
+pub async fn find_collection(client: &Client, path: Option<&str>) -> anyhow::Result<Collection> {
+    let Some(path) = path else { return Ok(client.default_collection().clone()) };
+    if path.is_empty() {
+        bail!("a collection is named as scope.collection");
+    }
+    client.collection(path).await.map_err(|error| {
+        let hint = match error.refused() {
+            Some(Refused::UnknownScope | Refused::UnknownCollection) => {
+                " (collections are created by the admin API)"
+            }
+            _ => "",
+        };
+        anyhow::Error::from(error).context(format!("collection \"{path}\"{hint}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Times as people type them.
+
+    use super::*;
+
+    #[test]
+    fn hosts_may_say_how_to_speak_to_them() {
+        let host = |name: &str, port, with_tls| Ok(Host { name: name.to_owned(), port, with_tls });
+        for (text, expected) in [
+            ("db.example", host("db.example", None, false)),
+            ("::1", host("::1", None, false)),
+            ("couchbase://db", host("db", None, false)),
+            ("couchbases://db", host("db", None, true)),
+            ("couchbases://db:1207", host("db", Some(1207), true)),
+            ("couchbases://[::1]:7", host("::1", Some(7), true)),
+            ("couchbases://[::1]", host("::1", None, true)),
+        ] {
+            assert_eq!(parse_host(text), expected, "{text}");
+        }
+        for text in ["couchbases://", "couchbases://a,b", "couchbases://a:b", "couchbases://a/b"] {
+            parse_host(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn intervals_have_units() {
+        for (text, milliseconds) in
+            [("1s", 1000), ("500ms", 500), ("2", 2000), ("0.25s", 250), ("2m", 120_000)]
+        {
+            assert_eq!(parse_interval(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        assert_eq!(parse_interval("24h"), Ok(DAY));
+        for text in ["", "s", "0", "-1s", "25h", "9ms", "NaN", "inf", "ms", "1 s"] {
+            assert!(parse_interval(text).is_err(), "{text}");
+        }
+        for (text, seconds) in [("60", 60.0), ("60s", 60.0), ("1ms", 0.001), ("0.5", 0.5)] {
+            assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
+        }
+        for text in ["0", "25h", "x", "-1"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! TLS as the client subcommands' arguments ask for it.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use oribi_client::{Tls, TlsOptions};
+
+/// What the help lists these options under.
+const HEADING: &str = "TLS";
+
+/// Whether to speak TLS, and whom to believe.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TlsArgs {
+    /// Use TLS; implied by --host couchbases://HOST.
+    #[arg(long, help_heading = HEADING)]
+    pub tls: bool,
+    /// PEM file with trusted certificate authorities [default: the system's].
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Do not verify the server's certificate. Anyone in between can then read and change everything,
+    /// the password included.
+    #[arg(long, help_heading = HEADING, conflicts_with = "tls_ca")]
+    pub tls_insecure: bool,
+    /// PEM file with a client certificate, which replaces user name and password.
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of the certificate.
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// True when any of them asks for TLS.
+    pub fn is_wanted(&self) -> bool {
+        let TlsArgs { tls, tls_ca, tls_insecure, tls_certificate, .. } = self;
+        *tls || *tls_insecure || tls_ca.is_some() || tls_certificate.is_some()
+    }
+
+    /// Reads the files.
+    pub fn load(&self) -> anyhow::Result<Tls> {
+        if self.tls_insecure {
+            eprintln!(
+                "WARNING: --tls-insecure: the server's certificate is NOT verified. Anybody between here \
+                 and the server can read and change everything."
+            );
+        }
+        let mut options = TlsOptions::new().insecure(self.tls_insecure);
+        if let Some(ca) = &self.tls_ca {
+            options = options.ca(ca);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            options = options.identity(certificate, key);
+        }
+        Tls::load(&options).context("cannot set TLS up")
+    }
+}

@@ -1,0 +1,78 @@
+//! An event as a line of JSON; the shape is `oribi_protocol::change_line`'s.
+
+use anyhow::Context;
+use bytes::Bytes;
+use oribi_client::{Change, ChangeEvent, ChangeKind, Datatype, SystemEvent, SystemEventKind};
+use oribi_protocol::change_line::{
+    DocumentChange, DocumentLine, LineValue, SystemChange, SystemLine, write_rollback,
+    write_snapshot_end,
+};
+
+use crate::doc::is_json;
+
+/// Appends the line of an event, if it has one.
+pub fn write(out: &mut Vec<u8>, event: &ChangeEvent, with_value: bool) -> anyhow::Result<()> {
+    match event {
+        ChangeEvent::Change(change) => return write_change(out, change, with_value),
+        ChangeEvent::System(event) => write_system_event(out, event),
+        ChangeEvent::SnapshotEnd(position) => write_snapshot_end(out, position),
+        ChangeEvent::Rollback(rollback) => write_rollback(out, rollback.from, &rollback.to),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn write_change(out: &mut Vec<u8>, change: &Change, with_value: bool) -> anyhow::Result<()> {
+    let value: Bytes;
+    let what = match change.kind {
+        ChangeKind::Deletion => DocumentChange::Deletion(change.deleted_at),
+        ChangeKind::Expiration => DocumentChange::Expiration(change.deleted_at),
+        _ => {
+            let is_called_json = change.datatype.contains(Datatype::JSON);
+            let value = match with_value {
+                false => None,
+                true => {
+                    value = change.value().context("a value that cannot be read")?;
+                    Some(match is_called_json && is_json(&value) {
+                        true => LineValue::Json(&value),
+                        false => LineValue::Bytes(&value),
+                    })
+                }
+            };
+            let (flags, expiry) = (change.flags, change.expiry);
+            DocumentChange::Mutation { flags, expiry, is_json: is_called_json, value }
+        }
+    };
+    let line = DocumentLine {
+        change: what,
+        position: &change.position,
+        path: change.path.as_ref().map(|path| (&*path.scope, &*path.collection)),
+        key: &change.key,
+        cas: change.cas.0,
+        rev: change.rev.0,
+    };
+    line.write(out);
+    Ok(())
+}
+
+fn write_system_event(out: &mut Vec<u8>, event: &SystemEvent) {
+    let change = match event.kind {
+        SystemEventKind::CollectionCreated => SystemChange::CollectionCreated,
+        SystemEventKind::CollectionDropped => SystemChange::CollectionDropped,
+        SystemEventKind::ScopeCreated => SystemChange::ScopeCreated,
+        SystemEventKind::ScopeDropped => SystemChange::ScopeDropped,
+        // A kind that this program is older than.
+        _ => return,
+    };
+    let line = SystemLine {
+        change,
+        position: &event.position,
+        manifest_uid: event.manifest_uid,
+        scope: event.scope,
+        scope_name: event.scope_name.as_deref(),
+        collection: event.collection,
+        collection_name: event.collection_name.as_deref(),
+        max_ttl_s: event.max_ttl_s,
+    };
+    line.write(out);
+}

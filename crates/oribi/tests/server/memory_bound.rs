@@ -1,0 +1,34 @@
+//! Several buckets, sizes that change, clients that mean no good: what is resident stays within what is promised.
+//!
+//! `oribi_testkit::memory_soak` describes a run. An ordinary one lasts some seconds; `cargo xtask soak memory` goes on
+//! for as long as wanted, against a release binary, with more hostile clients and with Kudu.
+
+use std::time::Duration;
+
+use oribi_testkit::ServerOptions;
+use oribi_testkit::memory_soak::{BucketPlan, MemorySoakOptions, run};
+
+use crate::fixture::{ORIBI, seed};
+
+const DURATION: Duration = Duration::from_secs(15);
+
+#[test]
+fn several_buckets_and_hostile_clients_stay_within_what_is_promised() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = MemorySoakOptions {
+        server: ServerOptions::new(ORIBI, directory.path().join("data")),
+        buckets: vec![
+            BucketPlan::new("default", 64, "log").eviction("valueOnly"),
+            BucketPlan::new("beyond", 32, "log").filled_to(300),
+            BucketPlan::new("cache", 32, "memory").filled_to(300),
+            BucketPlan::new("memory", 96, "memory").eviction("noEviction"),
+        ],
+        hostile: 6,
+        duration: DURATION,
+        seed: seed(),
+    };
+    let report = run(&options, &mut |_| Ok(())).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report:?}");
+    assert!(report.answered > 1000, "next to nothing was done: {report:?}");
+    assert!(report.hostile_opened >= 2, "no hostile client got in: {report:?}");
+}

@@ -1,0 +1,103 @@
+//! What lines say, which are shown, and how a watch ends.
+
+use std::process::Stdio;
+
+use oribi_client::ChangeToken;
+use oribi_testkit::{PATIENCE, poll_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{FLAGS, Fixture, Watch, remove, write};
+
+fn keys(lines: &[Value]) -> Vec<&str> {
+    let mut keys: Vec<&str> = lines.iter().filter_map(|line| line["key"].as_str()).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[tokio::test]
+async fn writes_and_removals_are_lines() {
+    let fixture = Fixture::start();
+    let client = fixture.client().await;
+    let default = client.default_collection();
+    write(&client, default, "a", 1).await;
+    write(&client, default, "b", 2).await;
+    remove(&client, "b").await;
+    let lines = fixture.watched_until_now(&["--from", "beginning", "--with-values"]);
+    let a = lines.iter().find(|line| line["key"] == "a").expect("it is there");
+    assert_eq!(a["type"], "mutation");
+    assert_eq!((&a["scope"], &a["collection"]), (&json!("_default"), &json!("_default")));
+    assert_eq!((&a["value"], &a["datatype"]), (&json!({"n": 1}), &json!(["json"])));
+    assert_eq!((&a["flags"], &a["expiry"], &a["rev"]), (&json!(FLAGS), &json!(0), &json!(1)));
+    let document = client.get(default, b"a").await.expect("an answer").expect("a document");
+    assert_eq!(a["cas"], document.cas.0.to_string());
+    let b: Vec<&Value> = lines.iter().filter(|line| line["key"] == "b").collect();
+    assert_eq!(b.last().expect("it is there")["type"], "deletion");
+    assert!(b.last().is_some_and(|line| line["value"].is_null()));
+
+    // Without values, and behind a token of a line.
+    let token = a["token"].as_str().expect("a token");
+    token.parse::<ChangeToken>().expect("a token parses");
+    let lines = fixture.watched_until_now(&["--from", token]);
+    assert_eq!(keys(&lines).iter().filter(|key| **key == "a").count(), 0);
+    assert!(lines.iter().all(|line| line["value"].is_null()));
+}
+
+#[tokio::test]
+async fn only_the_named_collections_are_shown() {
+    let fixture = Fixture::start();
+    fixture.create_collections("shop", &["orders", "carts"]);
+    let client = fixture.client().await;
+    for path in ["shop.orders", "shop.carts", "_default._default"] {
+        let collection = client.collection(path).await.expect("it exists");
+        write(&client, &collection, path, 1).await;
+    }
+    let begin = ["--from", "beginning"];
+    let lines = fixture.watched_until_now(&[&begin[..], &["--collection", "shop.orders"]].concat());
+    assert_eq!(keys(&lines), ["shop.orders"]);
+    assert!(lines.iter().any(|line| line["type"] == "collection_created"));
+    assert!(lines.iter().all(|line| line["collection"] == "orders"), "{lines:?}");
+    let lines = fixture.watched_until_now(&[&begin[..], &["--scope", "shop"]].concat());
+    assert_eq!(keys(&lines), ["shop.carts", "shop.orders"]);
+    let lines = fixture.watched_until_now(&begin);
+    assert_eq!(keys(&lines), ["_default._default", "shop.carts", "shop.orders"]);
+
+    let unknown = fixture.command(&["watch", "--collection", "shop.none"]).output().unwrap();
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && error.contains("collection"), "{error}");
+}
+
+/// Writes until the watch has shown one: only what is written after it began counts.
+async fn wait_until_it_watches(fixture: &Fixture, watch: &Watch) {
+    let client = fixture.client().await;
+    for number in 0.. {
+        write(&client, client.default_collection(), "probe", number).await;
+        if watch.lines.try_recv().is_ok() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_are_shown_as_they_happen_and_signals_end_it() {
+    let fixture = Fixture::start();
+    for signal in [Signal::INT, Signal::TERM] {
+        let watch = fixture.watch(&[]);
+        wait_until_it_watches(&fixture, &watch).await;
+        let client = fixture.client().await;
+        write(&client, client.default_collection(), "live", 1).await;
+        assert_eq!(watch.change_of("live")["type"], "mutation");
+        assert_eq!(watch.end(signal), Some(130));
+    }
+}
+
+/// The reader of the pipe leaves, and nothing is written any more.
+#[tokio::test]
+async fn it_ends_when_nobody_reads() {
+    let fixture = Fixture::start();
+    let mut command = fixture.command(&["watch", "--from", "beginning"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program runs");
+    drop(child.stdout.take());
+    let status = poll_until(PATIENCE, || child.try_wait().expect("it can be waited for"));
+    assert_eq!(status.expect("it ends").code(), Some(0));
+}
