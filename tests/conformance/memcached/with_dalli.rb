@@ -54,10 +54,11 @@ check('counters') do
 end
 check('expiry') do
   CACHE.set('soon', 'v', 1)
-  CACHE.set('later', 'v', 1)
-  equal([CACHE.touch('later', 1000), CACHE.touch('none', 1)], [true, nil])
+  # A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+  CACHE.set('touched', 'v', 1000)
+  equal([CACHE.touch('touched', 1), CACHE.touch('none', 1)], [true, nil])
   gone('soon')
-  equal(CACHE.get('later'), 'v')
+  gone('touched')
 end
 check('large') do
   large = Array.new(900_000) { |number| (number % 251).chr }.join

@@ -65,11 +65,13 @@ def counters():
 
 def expiry():
     CACHE.set("soon", b"v", 1)
-    CACHE.set("later", b"v", 1)
-    CACHE.set("looked-at", b"v", 1)
-    equal((CACHE.touch("later", 1000), CACHE.touch("none", 1), CACHE.get("looked-at", touch_ttl=1000)), (True, False, b"v"))
+    # A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+    CACHE.set("touched", b"v", 1000)
+    CACHE.set("looked-at", b"v", 1000)
+    equal((CACHE.touch("touched", 1), CACHE.touch("none", 1), CACHE.get("looked-at", touch_ttl=1)), (True, False, b"v"))
     gone(lambda: CACHE.get("soon"))
-    equal((CACHE.get("later"), CACHE.get("looked-at")), (b"v", b"v"))
+    gone(lambda: CACHE.get("touched"))
+    gone(lambda: CACHE.get("looked-at"))
 
 
 def leases():

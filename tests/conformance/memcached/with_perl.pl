@@ -56,10 +56,11 @@ check counters => sub {
 };
 check expiry => sub {
     $cache->set('soon', 'v', 1);
-    $cache->set('later', 'v', 1);
-    equal([$cache->touch('later', 1000), $cache->touch('none', 1)], [1, '']);
+    # A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+    $cache->set('touched', 'v', 1000);
+    equal([$cache->touch('touched', 1), $cache->touch('none', 1)], [1, '']);
     gone('soon');
-    equal([$cache->get('later')], ['v']);
+    gone('touched');
 };
 check large => sub {
     my $large = join '', map { chr($_ % 251) } 0 .. 899_999;

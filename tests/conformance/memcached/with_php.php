@@ -65,10 +65,11 @@ check('counters', function () use ($cache) {
 });
 check('expiry', function () use ($cache) {
     $cache->set('soon', 'v', 1);
-    $cache->set('later', 'v', 1);
-    equal([$cache->touch('later', 1000), $cache->touch('none', 1)], [true, false]);
+    // A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+    $cache->set('touched', 'v', 1000);
+    equal([$cache->touch('touched', 1), $cache->touch('none', 1)], [true, false]);
     gone($cache, 'soon');
-    equal($cache->get('later'), 'v');
+    gone($cache, 'touched');
 });
 check('large', function () use ($cache) {
     $large = substr(str_repeat(implode('', array_map('chr', range(0, 250))), 4000), 0, 900000);

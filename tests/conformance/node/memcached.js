@@ -56,10 +56,11 @@ const checks = {
   },
   expiry: async () => {
     await set('soon', 'v', 1)
-    await set('later', 'v', 1)
-    equal([await touch('later', 1000), await touch('none', 1)], [true, false])
+    // A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+    await set('touched', 'v', 1000)
+    equal([await touch('touched', 1), await touch('none', 1)], [true, false])
     await gone('soon')
-    equal(await get('later'), 'v')
+    await gone('touched')
   },
   large: async () => {
     const large = 'abcdefghi '.repeat(90000)

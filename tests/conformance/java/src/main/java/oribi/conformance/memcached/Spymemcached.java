@@ -44,10 +44,11 @@ public final class Spymemcached {
             })
             .add("expiry", () -> {
                 cache.set("soon", 1, "v").get();
-                cache.set("later", 1, "v").get();
-                equal(List.of(cache.touch("later", 1000).get(), cache.touch("none", 1).get()), List.of(true, false));
+                // A TTL ends with a second of the clock, possibly at once, so what is touched lives long before.
+                cache.set("touched", 1000, "v").get();
+                equal(List.of(cache.touch("touched", 1).get(), cache.touch("none", 1).get()), List.of(true, false));
                 MemcachedChecks.gone(() -> cache.get("soon"));
-                equal(cache.get("later"), "v");
+                MemcachedChecks.gone(() -> cache.get("touched"));
             })
             .add("large", () -> {
                 equal(cache.set("large", 0, MemcachedChecks.LARGE).get(), true);
