@@ -7,6 +7,7 @@
 //! the state machine breaks its own rules, which is what the fuzzer looks for.
 
 mod check;
+mod consumer;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -40,6 +41,7 @@ use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 use crate::slow_operation_log::SlowThresholds;
 
 pub use check::check;
+pub use consumer::{ConsumerTally, check_consumer};
 
 /// Vbuckets of the harness's buckets; few, so a fuzzer soon names a vbucket outside the map.
 pub const HARNESS_VBUCKETS: u16 = 4;

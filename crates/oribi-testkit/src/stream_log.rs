@@ -4,7 +4,8 @@
 //! does. The oracle checks, for each vbucket:
 //!
 //! 1. seqnos ascend and lie in the snapshot that was announced; a snapshot is complete before the
-//!    next one begins and has a document at most once (`vbucket_stream.rs`);
+//!    next one begins and has a document at most once (`vbucket_stream.rs`). A slow consumer may be
+//!    left behind by a scan of the disk; the next scan goes on where it stopped;
 //! 2. every change is a write that was attempted. One with the seqno of an acknowledged write is
 //!    that write;
 //! 3. where a snapshot ends, every acknowledged write up to there was heard, or a later one of its
@@ -89,9 +90,9 @@ impl StreamLog {
     }
 
     /// A snapshot begins.
-    pub fn marker(&mut self, vbid: Vbid, start: Seqno, end: Seqno) {
+    pub fn marker(&mut self, vbid: Vbid, start: Seqno, end: Seqno, is_disk: bool) {
         self.tally.snapshots += 1;
-        self.check(vbid, |stream| stream.marker(start, end));
+        self.check(vbid, |stream| stream.marker(start, end, is_disk));
     }
 
     /// A document has changed; `None` as value means that it is gone.

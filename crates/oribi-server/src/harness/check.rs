@@ -5,14 +5,15 @@
 //! negotiated and bucket `default` selected; an even one means just connected.
 //!
 //! The check fails on a panic, or when one of these does not hold:
-//! 1. the output is a sequence of whole response frames with known statuses, or of whole lines
-//!    where the first byte began the text protocol;
+//! 1. the output is a sequence of whole response frames with known statuses and of messages of
+//!    change streams, or of whole lines where the first byte began the text protocol;
 //! 2. the connection sends no answer after it has a close reason;
 //! 3. the cuts make no difference: the same requests get the same statuses or lines, and the
 //!    connection ends for the same reason.
 
 use std::sync::{Arc, OnceLock};
 
+use oribi_protocol::dcp::message;
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::{self, Decoded};
 use oribi_protocol::magic::Magic;
@@ -108,7 +109,7 @@ fn log_in(harness: &mut ConnectionHarness) {
     }
 }
 
-/// Splits the output into responses; all of them have to be whole.
+/// Splits the output into frames; all of them have to be whole. The responses among them.
 fn parse(mut answered: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
     while !answered.is_empty() {
@@ -117,12 +118,17 @@ fn parse(mut answered: &[u8]) -> Vec<Answer> {
             panic!("the server sent a part of a frame: {decoded:?}");
         };
         let header = frame.header;
+        answered = &answered[consumed..];
+        // What a change stream shows depends on the turns between two pieces.
+        if header.magic.is_request() {
+            message::decode(&frame).expect("the server's own requests are messages of streams");
+            continue;
+        }
         let is_response = matches!(header.magic, Magic::ClientResponse | Magic::AltClientResponse);
         assert!(is_response, "not a response: {header:?}");
         let status = header.vbucket_or_status;
         assert!(Status::from_u16(status).is_some(), "no such status: {header:?}");
         answers.push(Answer { opaque: header.opaque, opcode: header.opcode, status });
-        answered = &answered[consumed..];
     }
     answers
 }

@@ -278,6 +278,25 @@ fn the_failover_table_grows_over_a_crash_and_only_then() {
     assert_eq!(life(Ending::Crash { starts: 3 }, &[(3, 1), (2, 1), (1, 0)]), "");
 }
 
+/// A kill right after a collection was created: its events are in the manifest's file and not in
+/// the store, so the next start gives them seqnos behind the beginning of its history.
+#[test]
+fn events_that_a_crash_took_come_again_behind_the_beginning_of_a_history() {
+    let life = |given: u64, high: u64, histories: &[(u64, u64)]| {
+        let mut log = AckLog::new();
+        restart(&mut log, CLEAN, 2, &[(1, 0)]);
+        write(&mut log, "a", "one", ack(given, false));
+        restart(&mut log, CRASH, high, histories);
+        violations(&mut log)
+    };
+    let bad = "did not grow as it must";
+    assert_eq!(life(3, 2, &[(2, 0), (1, 0)]), "");
+    assert_eq!(life(3, 2, &[(2, 1), (1, 0)]), "");
+    assert_eq!(life(3, 3, &[(2, 3), (1, 0)]), "");
+    assert!(life(3, 3, &[(2, 1), (1, 0)]).contains(bad), "a write is before the beginning");
+    assert!(life(4, 3, &[(2, 0), (1, 0)]).contains(bad), "more than the events");
+}
+
 #[test]
 fn the_uuid_changing_in_one_life_is_named() {
     let mut log = log();

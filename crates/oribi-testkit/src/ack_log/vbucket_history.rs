@@ -7,6 +7,10 @@ use oribi_types::{Cas, Seqno, VbUuid};
 
 use super::evidence::{Acknowledgement, Ending, Recovered};
 
+/// Events of collections that a start may give seqnos again, because a crash took them: those of a
+/// scope and of a collection.
+const EVENTS_MAX: u64 = 2;
+
 /// Entries that a failover table keeps.
 const HISTORIES_MAX: usize = 25;
 
@@ -149,12 +153,22 @@ impl VbucketHistory {
             table.len() == new + kept
                 && table[new..] == before[..kept]
                 && table[..new].iter().all(|(uuid, seqno)| {
-                    *seqno == found.high_seqno && before.iter().all(|(known, _)| known != uuid)
+                    self.comes_back_to(*seqno, found.high_seqno)
+                        && before.iter().all(|(known, _)| known != uuid)
                 })
         };
         match grown.clone().any(continues) {
             true => None,
             false => complaint("the failover table did not grow as it must"),
         }
+    }
+
+    /// True when a history that begins at `seqno` may have reached `high` before it took a write:
+    /// the server gives seqnos again to events that a crash took, and to nothing else.
+    fn comes_back_to(&self, seqno: Seqno, high: Seqno) -> bool {
+        let events = high.0.checked_sub(seqno.0);
+        let has_writes =
+            self.given.range(Seqno(seqno.0 + 1)..=high.max(Seqno(seqno.0 + 1))).count();
+        events == Some(0) || events.is_some_and(|events| events <= EVENTS_MAX) && has_writes == 0
     }
 }

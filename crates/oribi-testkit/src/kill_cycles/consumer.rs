@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use oribi_protocol::dcp::marker::MarkerFlags;
 use oribi_protocol::dcp::stream_request::StreamValue;
 use oribi_protocol::status::Status;
 use oribi_types::Vbid;
@@ -60,13 +61,16 @@ fn try_follow(
                 log.rolled_back(vbid, to);
                 connection.request(vbid, &log.request(vbid), &StreamValue::default())?;
             }
-            // The vbucket still loads.
-            What::Refused(Status::Etmpfail) => {
+            // The vbucket still loads, or memory is above the threshold for backfills.
+            What::Refused(Status::Etmpfail | Status::Enomem) => {
                 thread::sleep(BACK_OFF);
                 connection.request(vbid, &log.request(vbid), &StreamValue::default())?;
             }
             What::Refused(status) => bail!("{vbid} is refused: {status:?}"),
-            What::Marker(marker) => log.marker(vbid, marker.start, marker.end),
+            What::Marker(marker) => {
+                let is_disk = marker.flags.has(MarkerFlags::DISK);
+                log.marker(vbid, marker.start, marker.end, is_disk);
+            }
             What::Document(it) => {
                 log.change(vbid, &it.key, it.value.as_deref(), it.seqno, it.cas);
             }

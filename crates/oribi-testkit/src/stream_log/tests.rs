@@ -51,7 +51,7 @@ impl World {
     }
 
     fn marker(&mut self, start: u64, end: u64) {
-        self.stream.marker(VB, Seqno(start), Seqno(end));
+        self.stream.marker(VB, Seqno(start), Seqno(end), false);
     }
 
     fn hear(&mut self, key: &str, value: &str, seqno: u64) {
@@ -163,6 +163,27 @@ fn a_snapshot_in_the_middle_of_another_is_named() {
     world.hear("a", "1", 1);
     world.marker(2, 3);
     world.assert_names("snapshot 2..3 in the middle of another");
+}
+
+#[test]
+fn a_scan_goes_on_exactly_where_another_one_left_the_consumer_behind() {
+    for (start, is_right) in [(1, true), (2, false)] {
+        let mut world = World::new();
+        world.write("a", "1", 1);
+        world.write("b", "1", 2);
+        world.write("c", "1", 3);
+        world.stream.marker(VB, Seqno(0), Seqno(2), true);
+        world.hear("a", "1", 1);
+        world.stream.marker(VB, Seqno(start), Seqno(3), true);
+        match is_right {
+            true => {
+                world.hear("b", "1", 2);
+                world.hear("c", "1", 3);
+                world.assert_sound();
+            }
+            false => world.assert_names("in the middle of another"),
+        }
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod memory_pressure;
 mod model;
 mod observability;
 mod slow_clients;
+mod stream_memory;
 mod stream_replays;
 mod supervision;
 mod text_differential;
