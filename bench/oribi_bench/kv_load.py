@@ -26,6 +26,10 @@ class Load:
     rate: int | None = None
     key_prefix: str = ""
     key_digits: int = 20
+    # Protocol of the run: text or meta; None for the binary protocol. Documents are written in the binary one.
+    protocol: str | None = None
+    # Of the text protocol.
+    keys_per_get: int = 1
 
     def document_arguments(self):
         """Which documents there are, as the tool has it."""
@@ -38,8 +42,9 @@ class Load:
         """What is done with them."""
         extent = ["--duration", self.duration_s] if self.cycles is None else ["--num-cycles", self.cycles]
         pace = [] if self.rate is None else ["--rate-limit", self.rate, "--open-loop"]
+        protocol = [] if self.protocol is None else ["--protocol", self.protocol, "--keys-per-get", self.keys_per_get]
         return [*self.document_arguments(), "--no-population", "--set-pct", self.set_pct,
-                "--random-seed", seed, *extent, *pace]
+                "--random-seed", seed, *extent, *pace, *protocol]
 
     def __str__(self):
         connections = self.threads * self.connections
@@ -54,7 +59,7 @@ class Tool:
         """`cpus` are the processors it may use. `yields` lets it run only where nobody else wants to."""
         self.command = [str(binary), "perf", "kv", "--port", str(server.port), "--server-pid", str(server.pid),
                         "--json", *map(str, arguments)]
-        if isinstance(server, Memcached):
+        if isinstance(server, Memcached) and "--protocol" not in self.command:
             self.command.append("--memcached")
 
         def before_start():

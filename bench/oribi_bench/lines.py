@@ -6,6 +6,8 @@ bounds the figure. Everything but the last is computed from the samples.
 
 from dataclasses import dataclass
 
+from .cache import TOLERANCE, Case
+from .hot_path.text import command_of
 from .samples import ratios, spread, text_of, text_of_bytes
 
 
@@ -86,6 +88,33 @@ def unpipelined(figures):
                    "stalls of the host, which both sides meet at random", "<= 1",
                    f"memcached, {median_of(closed['memcached'], 'p99_us'):.0f}; {median_of(opened['memcached'], 'p99_us'):.0f} µs",
                    max(p99["median"], open_p99["median"]) <= 1.05)
+
+
+def text(figures):
+    bound = "as in the binary protocol, and reading lines"
+    for one in figures["pipelined"]:
+        load, runs = one["load"], one["runs"]
+        ratio = ratio_of(runs, "oribi-memory", "memcached", "server_ns")
+        yield Line("text", f"text protocol, server CPU per operation, {command_of(load)}, {load['value_bytes']} B, batch {load['batch']}",
+                   f"{text_of(ratio)} of memcached, {median_of(runs['oribi-memory'], 'server_ns'):.0f} ns", bound, "<= 1/3",
+                   f"memcached, {median_of(runs['memcached'], 'server_ns'):.0f} ns", ratio["median"] <= 1 / 3)
+    for one in figures["unpipelined"]:
+        load, runs = one["load"], one["runs"]
+        speed = ratio_of(runs, "oribi-memory", "memcached", "operations_per_second")
+        connections = f"{load['connections']} connection{'s' * (load['connections'] > 1)}"
+        yield Line("text", f"text protocol, one {command_of(load)} per round trip, {connections}: throughput",
+                   f"{text_of(speed)} of memcached", "one poll, receive and send per request, on both sides", ">= 1",
+                   f"memcached, {median_of(runs['memcached'], 'operations_per_second', 1000):.0f} k/s", speed["median"] >= 0.95)
+
+
+def cache(figures):
+    for run in figures["runs"]:
+        found, case = run["found"], Case(**{name: value for name, value in run["case"].items() if name != "items"})
+        oribi, peer = found["oribi"], found["memcached"]
+        yield Line("cache", f"cache of {case}: hit ratio",
+                   f"{oribi['hit_ratio']:.4f} with {oribi['documents']:,} documents; {oribi['peak_resident_mib']:.0f} MiB resident at most",
+                   "which documents stay", ">= memcached", f"memcached, {peer['hit_ratio']:.4f} with {peer['documents']:,} documents; {peer['peak_resident_mib']:.0f} MiB",
+                   oribi["hit_ratio"] >= peer["hit_ratio"] - TOLERANCE)
 
 
 def callgrind(figures):
@@ -205,7 +234,7 @@ def kudu_loadgen(figures):
 
 
 # In the order of the table.
-LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "callgrind": callgrind, "start": start,
+LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "callgrind": callgrind, "start": start,
          "idle": idle, "connections": connections, "warmup": warmup, "flush-rate": flush_rate, "checkpoint": checkpoint,
          "pressure": pressure, "subdoc": subdoc, "kudu-loadgen": kudu_loadgen}
 

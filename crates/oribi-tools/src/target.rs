@@ -23,6 +23,9 @@ const TLS_PORT: u16 = 11207;
 const SCHEME: &str = "couchbase://";
 const TLS_SCHEME: &str = "couchbases://";
 
+/// The user when none is named.
+const USER: &str = "Administrator";
+
 /// What the help lists these options under.
 const HEADING: &str = "Server";
 
@@ -37,9 +40,9 @@ pub struct Target {
     port: Option<u16>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// User to authenticate as.
-    #[arg(long, help_heading = HEADING, default_value = "Administrator")]
-    pub user: String,
+    /// User to authenticate as [default: Administrator].
+    #[arg(long, help_heading = HEADING)]
+    pub user: Option<String>,
     /// Password of the user. Set it in the environment: other users of the machine can read arguments.
     #[arg(long, help_heading = HEADING, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
     #[arg(hide_default_value = true)]
@@ -145,7 +148,13 @@ impl Target {
         self.port.or(self.host.port).unwrap_or(default)
     }
 
-    fn with_tls(&self) -> bool {
+    /// The user to authenticate as.
+    fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(USER)
+    }
+
+    /// True when TLS is asked for.
+    pub fn with_tls(&self) -> bool {
         self.host.with_tls || self.tls.is_wanted()
     }
 
@@ -155,7 +164,7 @@ impl Target {
     /// When TLS is asked for and cannot be set up.
     pub fn options(&self) -> anyhow::Result<ConnectOptions> {
         let timeout = Duration::from_secs_f64(self.timeout);
-        let mut options = ConnectOptions::new(&self.user, &self.password, &self.bucket)
+        let mut options = ConnectOptions::new(self.user(), &self.password, &self.bucket)
             .host(self.host())
             .port(self.port())
             .connect_timeout(timeout.min(Duration::from_secs(10)))
@@ -180,7 +189,7 @@ impl Target {
 
     /// The error context for a failed connection.
     pub fn describe(&self) -> String {
-        let Target { user, bucket, .. } = self;
+        let (bucket, user) = (&self.bucket, self.user());
         let (host, port) = (self.host(), self.port());
         format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
     }

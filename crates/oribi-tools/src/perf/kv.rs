@@ -3,10 +3,11 @@
 //! Its own cost must be small against the server's: one event loop per thread, no locks and no
 //! allocation per operation. A batch of requests takes one system call, and all arrived answers
 //! take one. It uses only the key-value protocol, so it works against any server that speaks it,
-//! and with `--memcached` against any server of the memcached binary protocol.
+//! with `--memcached` against any server of the memcached binary protocol, and with `--protocol`
+//! against any server of memcached's text protocol or meta commands.
 //!
-//! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`mod@run`] is the order
-//! of steps.
+//! [`worker`] is the loop; [`link`] sends a batch and judges its answers; [`wire`] is a connection
+//! in one of the protocols; [`mod@run`] is the order of steps.
 
 mod choices;
 mod cluster;
@@ -16,12 +17,14 @@ mod link;
 mod operation;
 mod options;
 mod pace;
+mod protocol;
 mod request;
 mod run;
 mod schedule;
 mod summary;
 mod tally;
 mod value;
+mod wire;
 mod worker;
 
 pub use options::KvArgs;

@@ -6,6 +6,7 @@ mod failures;
 mod fake_server;
 mod loads;
 mod outputs;
+mod text;
 
 use std::process::{Command, Output, Stdio};
 

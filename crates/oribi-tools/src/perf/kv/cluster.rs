@@ -9,14 +9,19 @@ use oribi_protocol::request::RequestParts;
 use oribi_protocol::response::CollectionIdExtras;
 use oribi_types::{CollectionId, Vbid};
 
+use super::key::KeyField;
 use super::options::KvArgs;
+use super::protocol::Protocol;
+use super::wire::Wire;
+use super::wire::socket::TextSocket;
+use super::wire::text::{Commands, TextWire};
 use crate::target::Durability;
 
 /// What the tool knows of the server before the load starts.
 pub struct Discovery {
     /// How to connect.
     pub options: ConnectOptions,
-    /// The cluster map; `None` for a server of the memcached protocol.
+    /// The cluster map; `None` for a server of memcached's protocols.
     pub config: Option<ClusterConfig>,
     /// Ids of the collections, in the order of the command line. `None` where keys have no
     /// collection.
@@ -30,6 +35,10 @@ impl Discovery {
         let is_unordered = args.durability != Durability::None;
         let options =
             args.target.options()?.unordered_execution(is_unordered).snappy(args.compress);
+        if args.protocol != Protocol::Binary {
+            TextSocket::open(&options, args.target.user.is_some()).await?;
+            return Ok(Discovery { options, config: None, collections: vec![None] });
+        }
         if args.memcached {
             open_plain(&options).await?;
             return Ok(Discovery { options, config: None, collections: vec![None] });
@@ -139,17 +148,28 @@ impl Routes {
     }
 }
 
-/// Opens a connection to one node.
+/// Opens a connection of the load to one node. `keys` are those of the only collection that the
+/// text protocols have.
 pub async fn open(
-    options: &ConnectOptions,
+    discovery: &Discovery,
     node: &KvNode,
-    plain: bool,
-) -> Result<Connection, ClientError> {
-    let options = options.clone().node(node);
-    match plain {
-        true => open_plain(&options).await,
-        false => Connection::open(&options).await,
-    }
+    args: &KvArgs,
+    keys: &KeyField,
+) -> anyhow::Result<Wire> {
+    let options = discovery.options.clone().node(node);
+    let commands = match args.protocol {
+        Protocol::Binary => {
+            let connection = match discovery.config {
+                None => open_plain(&options).await?,
+                Some(_) => Connection::open(&options).await?,
+            };
+            return Ok(Wire::Binary(Box::new(connection)));
+        }
+        Protocol::Text => Commands::Text { keys_per_get: args.keys_per_get },
+        Protocol::Meta => Commands::Meta,
+    };
+    let login = args.target.user.is_some();
+    Ok(Wire::Text(Box::new(TextWire::open(&options, login, commands, keys.clone()).await?)))
 }
 
 /// The node from the command line.

@@ -3,7 +3,6 @@
 //! The opaque of a request identifies its operation: the position in the batch in the low half, the
 //! number of the batch in the high half. Answers may therefore come in any order, and a duplicate
 //! or stale answer is recognised. Batches reuse the memory.
-//! or belongs to an earlier batch is recognised. Memory is reused from batch to batch.
 
 use super::operation::Operation;
 

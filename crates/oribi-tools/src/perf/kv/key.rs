@@ -34,6 +34,8 @@ const fn digit_pairs() -> [[u8; 2]; 100] {
 pub struct KeyField {
     /// Collection prefix, key prefix, digits.
     field: Vec<u8>,
+    /// Where the digits begin.
+    digits_at: usize,
     /// For each pair of digits at the end that differs from document to document, the last first:
     /// what each of its values changes in the CRC.
     crc_changes: Vec<[u32; 100]>,
@@ -66,18 +68,20 @@ impl KeyField {
         field.extend_from_slice(&[b'0'; KEY_DIGITS_MAX][..digits]);
         let used_digits = digits_of(items);
         let seed = crc32fast::hash(format!("{path}/{prefix}").as_bytes());
-        let crc_changes = crc_changes(&field[key_at..], used_digits.div_ceil(2));
+        let crc_changes = crc_changes(&field[key_at..], digits, used_digits.div_ceil(2));
         let crc_of_zero = crc32fast::hash(&field[key_at..]);
-        KeyField { field, crc_changes, crc_of_zero, crc: crc_of_zero, seed }
+        let digits_at = field.len() - digits;
+        KeyField { field, digits_at, crc_changes, crc_of_zero, crc: crc_of_zero, seed }
     }
 
     /// The key field of a document.
     #[inline]
     pub fn set(&mut self, mut index: u64) -> &[u8] {
         let mut crc = self.crc_of_zero;
-        for (pair, changes) in self.field.rchunks_exact_mut(2).zip(&self.crc_changes) {
+        let digits = &mut self.field[self.digits_at..];
+        for (pair, changes) in digits.rchunks_mut(2).zip(&self.crc_changes) {
             let digits = (index % 100) as usize;
-            pair.copy_from_slice(&DIGIT_PAIRS[digits]);
+            put_pair(pair, digits);
             crc ^= changes[digits];
             index /= 100;
         }
@@ -107,18 +111,30 @@ pub fn digits_of(items: u64) -> usize {
     items.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// What the last `pairs` pairs of digits of `zero`, a key with the number 0, change in its CRC.
-fn crc_changes(zero: &[u8], pairs: usize) -> Vec<[u32; 100]> {
+/// Writes two digits, or the last of them where there is room for one: the first pair of an odd
+/// number of digits.
+#[inline]
+fn put_pair(pair: &mut [u8], digits: usize) {
+    match pair {
+        [one] => *one = DIGIT_PAIRS[digits][1],
+        two => two.copy_from_slice(&DIGIT_PAIRS[digits]),
+    }
+}
+
+/// What the last `pairs` pairs of digits of `zero`, a key with the number 0 in so many digits,
+/// change in its CRC.
+fn crc_changes(zero: &[u8], digits: usize, pairs: usize) -> Vec<[u32; 100]> {
     let crc_of_zero = crc32fast::hash(zero);
     let mut key = zero.to_vec();
     let mut changes = vec![[0; 100]; pairs];
     for (pair, changes) in changes.iter_mut().enumerate() {
-        let at = key.len() - 2 * (pair + 1);
+        let end = key.len() - 2 * pair;
+        let begin = (zero.len() - digits).max(end.saturating_sub(2));
         for (digits, change) in changes.iter_mut().enumerate() {
-            key[at..at + 2].copy_from_slice(&DIGIT_PAIRS[digits]);
+            put_pair(&mut key[begin..end], digits);
             *change = crc32fast::hash(&key) ^ crc_of_zero;
         }
-        key[at..at + 2].copy_from_slice(&DIGIT_PAIRS[0]);
+        put_pair(&mut key[begin..end], 0);
     }
     changes
 }
@@ -162,6 +178,20 @@ mod tests {
             assert_eq!(keys.vbucket(1024), vbucket_of(key.as_bytes(), 1024));
         }
         assert_eq!([0, 1, 10, 11, 10_000, 10_001, u64::MAX].map(digits_of), [1, 1, 1, 2, 4, 5, 20]);
+    }
+
+    /// The first pair of an odd number of digits once took the last byte of the prefix with it.
+    #[test]
+    fn an_odd_number_of_digits_leaves_the_prefix_alone() {
+        for (prefix, digits, items) in [("x:", 3, 1000), ("", 1, 10), ("k", 1, 7), ("", 5, 100_000)]
+        {
+            let mut keys = KeyField::new("a.b", Some(CollectionId(9)), prefix, digits, items);
+            for index in [items - 1, 0, 5] {
+                let key = format!("{prefix}{index:0digits$}");
+                assert_eq!(keys.set(index), [b"\x09", key.as_bytes()].concat());
+                assert_eq!(keys.vbucket(1024), vbucket_of(key.as_bytes(), 1024));
+            }
+        }
     }
 
     #[test]

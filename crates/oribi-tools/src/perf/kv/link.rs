@@ -11,18 +11,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use oribi_client::{ClientError, Connection, Refused};
-use oribi_protocol::frame::Frame;
+use anyhow::bail;
+use oribi_client::{ClusterConfig, Refused};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
-use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
-use oribi_types::Datatype;
 
 use super::flight::Flight;
 use super::operation::{Kind, Operation};
 use super::request::{Address, RequestEncoder};
 use super::tally::{Counts, describe_status};
 use super::value::{Corruption, Identity, Values};
+use super::wire::Wire;
+use super::wire::answer::Answer;
 use crate::perf::latencies::Recorder;
 
 /// The inputs for judging answers.
@@ -60,7 +60,7 @@ impl Judge<'_> {
 
 /// See the module text.
 pub struct Link {
-    connection: Connection,
+    wire: Wire,
     flight: Flight,
     bench: Bench,
 }
@@ -87,16 +87,19 @@ struct Chunk {
 impl Link {
     /// A link over a connection with nothing in flight, which records latencies with its thread's
     /// others.
-    pub fn new(connection: Connection, recorder: Rc<RefCell<Recorder>>) -> Link {
+    pub fn new(wire: Wire, recorder: Rc<RefCell<Recorder>>) -> Link {
         let (again, inflated) = (Vec::new(), Vec::new());
         let counts = Counts::default();
         let bench = Bench { counts, recorder, again, map_is_stale: false, inflated };
-        Link { connection, flight: Flight::default(), bench }
+        Link { wire, flight: Flight::default(), bench }
     }
 
-    /// The connection, between batches.
-    pub fn connection(&mut self) -> &mut Connection {
-        &mut self.connection
+    /// The server's cluster map; only between batches.
+    pub async fn cluster_config(&mut self) -> anyhow::Result<ClusterConfig> {
+        match &mut self.wire {
+            Wire::Binary(connection) => Ok(connection.cluster_config().await?),
+            Wire::Text(_) => bail!("the text protocol has no cluster map"),
+        }
     }
 
     /// What was counted in this phase.
@@ -118,35 +121,35 @@ impl Link {
         address: &Address<'_>,
     ) {
         let opaque = self.flight.add(operation);
-        let sent = encoder.push(&mut self.connection, &operation, address, opaque);
+        let sent = encoder.push(&mut self.wire, &operation, address, opaque);
         self.bench.counts.written_bytes += sent as u64;
     }
 
     /// Sends what was queued and takes all answers.
-    pub async fn exchange(&mut self, judge: &Judge<'_>) -> Result<(), ClientError> {
-        let Link { connection, flight, bench } = self;
+    pub async fn exchange(&mut self, judge: &Judge<'_>) -> anyhow::Result<()> {
+        let Link { wire, flight, bench } = self;
         if flight.open() == 0 {
             return Ok(());
         }
         let sent_ns = judge.now_ns();
-        connection.flush().await?;
+        wire.flush().await?;
         while flight.open() > 0 {
-            let frame = connection.next().await?;
+            let answer = wire.next().await?;
             let now_ns = judge.now_ns();
             let mut chunk = Chunk::default();
             let mut site = None;
-            if bench.settle(flight, judge, &frame, now_ns, &mut chunk).is_err() {
-                site = Some(frame.header.opaque);
+            if bench.settle(flight, judge, &answer, now_ns, &mut chunk).is_err() {
+                site = Some(answer.opaque);
             }
             while flight.open() > 0 && site.is_none() {
-                let Some(frame) = connection.try_next()? else { break };
-                if bench.settle(flight, judge, &frame, now_ns, &mut chunk).is_err() {
-                    site = Some(frame.header.opaque);
+                let Some(answer) = wire.try_next()? else { break };
+                if bench.settle(flight, judge, &answer, now_ns, &mut chunk).is_err() {
+                    site = Some(answer.opaque);
                 }
             }
             bench.record(&chunk, now_ns.saturating_sub(sent_ns));
             if let Some(opaque) = site {
-                return Err(stray(connection, opaque));
+                return Err(stray(wire, opaque));
             }
         }
         flight.begin();
@@ -168,9 +171,8 @@ impl Link {
 /// The answer belongs to no operation in flight.
 struct Stray;
 
-fn stray(connection: &mut Connection, opaque: u32) -> ClientError {
-    let reason = format!("an answer that nothing in flight waits for (0x{opaque:08x})");
-    connection.protocol_error("answer", reason)
+fn stray(wire: &mut Wire, opaque: u32) -> anyhow::Error {
+    wire.protocol_error(format!("an answer that nothing in flight waits for (0x{opaque:08x})"))
 }
 
 impl Bench {
@@ -179,19 +181,15 @@ impl Bench {
         &mut self,
         flight: &mut Flight,
         judge: &Judge<'_>,
-        frame: &Frame<'_>,
+        answer: &Answer<'_>,
         now_ns: u64,
         chunk: &mut Chunk,
     ) -> Result<(), Stray> {
-        let operation = flight.take(frame.header.opaque).ok_or(Stray)?;
-        let opcode = match operation.kind {
-            Kind::Get => Opcode::Get,
-            Kind::Set => Opcode::Set,
-        };
-        if frame.header.opcode != opcode as u8 {
+        let operation = flight.take(answer.opaque).ok_or(Stray)?;
+        if answer.kind != Some(operation.kind) {
             return Err(Stray);
         }
-        let status = frame.header.vbucket_or_status;
+        let status = answer.status;
         if status != Status::Success.code() && self.is_tried_again(judge, operation, status) {
             return Ok(());
         }
@@ -200,7 +198,7 @@ impl Bench {
             Kind::Get => {
                 counts.gets += 1;
                 if status == Status::Success.code() {
-                    self.verify(judge, &operation, frame);
+                    self.verify(judge, &operation, answer);
                 }
             }
             Kind::Set => {
@@ -209,7 +207,7 @@ impl Bench {
             }
         }
         if status != Status::Success.code() {
-            self.refuse(judge, &operation, status);
+            self.refuse(judge, &operation, answer);
         }
         if judge.from_due {
             self.record_one(operation.kind, now_ns.saturating_sub(operation.due_ns));
@@ -222,19 +220,19 @@ impl Bench {
         Ok(())
     }
 
-    fn verify(&mut self, judge: &Judge<'_>, operation: &Operation, frame: &Frame<'_>) {
+    fn verify(&mut self, judge: &Judge<'_>, operation: &Operation, answer: &Answer<'_>) {
         let counts = &mut self.counts;
         counts.hits += 1;
-        counts.read_bytes += frame.value.len() as u64;
+        counts.read_bytes += answer.value.len() as u64;
         let seed = judge.collections[usize::from(operation.collection)].1;
         let identity = Identity { index: operation.index, seed };
-        let verdict = match Datatype(frame.header.datatype).contains(Datatype::SNAPPY) {
-            false => judge.values.verify(identity, frame.value),
-            true => inflate(frame.value, &mut self.inflated)
+        let verdict = match answer.is_compressed {
+            false => judge.values.verify(identity, answer.value),
+            true => inflate(answer.value, &mut self.inflated)
                 .and_then(|value| judge.values.verify(identity, value)),
         };
         if let Err(kind) = verdict {
-            let bytes = frame.value.len();
+            let bytes = answer.value.len();
             let reason = kind.name().replace('_', " ");
             counts.corrupt(kind, || {
                 format!("{}: {reason} (a value of {bytes} bytes)", judge.describe(operation))
@@ -271,7 +269,8 @@ impl Bench {
     }
 
     /// Counts an operation that was refused for good.
-    fn refuse(&mut self, judge: &Judge<'_>, operation: &Operation, status: u16) {
+    fn refuse(&mut self, judge: &Judge<'_>, operation: &Operation, answer: &Answer<'_>) {
+        let status = answer.status;
         let counts = &mut self.counts;
         if operation.kind == Kind::Get && status == Status::KeyEnoent.code() {
             counts.misses += 1;
@@ -281,7 +280,13 @@ impl Bench {
             return;
         }
         counts.refuse(status);
-        counts.example(|| format!("{}: {}", judge.describe(operation), describe_status(status)));
+        counts.example(|| {
+            let reason = match answer.line {
+                [] => describe_status(status),
+                line => String::from_utf8_lossy(line).into_owned(),
+            };
+            format!("{}: {reason}", judge.describe(operation))
+        });
     }
 
     fn record(&mut self, chunk: &Chunk, latency_ns: u64) {

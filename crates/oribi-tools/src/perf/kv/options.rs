@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::flight::BATCH_OPERATIONS_MAX;
 use super::key::{KEY_DIGITS_MAX, digits_of};
+use super::protocol::Protocol;
 use super::value::Form;
 use crate::duration;
 use crate::perf::crew::THREADS_MAX;
@@ -27,6 +28,8 @@ const ITEMS_MAX: u64 = 1 << 53;
 const RATE_MAX: u64 = 1_000_000_000;
 /// Longest run: a year.
 const DURATION_S_MAX: f64 = 365.0 * 86_400.0;
+/// Most keys of one `get`: those of any client's multi-get.
+const KEYS_PER_GET_MAX: i64 = 10_000;
 /// Most collections: their position is kept with each operation in 16 bits.
 const COLLECTIONS_MAX: usize = 10_000;
 
@@ -133,6 +136,13 @@ pub struct KvArgs {
     /// Use the plain memcached binary protocol: no login, no bucket, vbucket 0.
     #[arg(long, conflicts_with_all = ["collection", "durability", "compress"])]
     pub memcached: bool,
+    /// Protocol of the load: binary, or memcached's text protocol or meta commands. These two need no bucket and no
+    /// cluster map, and log in only with --user.
+    #[arg(long, value_enum, default_value_t = Protocol::Binary, conflicts_with = "memcached")]
+    pub protocol: Protocol,
+    /// With --protocol text, most keys of one get: consecutive reads of a batch are one command.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=KEYS_PER_GET_MAX))]
+    pub keys_per_get: u32,
     /// Process ID of a server on this machine, to report its CPU time as well (Linux).
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub server_pid: Option<u32>,
@@ -170,7 +180,36 @@ impl KvArgs {
         if self.zipf_exponent.is_some() && self.distribution != Distribution::Zipf {
             return Err("--zipf-exponent needs --distribution zipf".to_owned());
         }
+        self.check_protocol()?;
         self.check_keys()
+    }
+
+    /// Refuses what the text protocols do not have.
+    fn check_protocol(&self) -> Result<(), String> {
+        if self.keys_per_get > 1 && self.protocol != Protocol::Text {
+            return Err("--keys-per-get needs --protocol text".to_owned());
+        }
+        if self.protocol == Protocol::Binary {
+            return Ok(());
+        }
+        let absent = [
+            ("--collection", !self.collection.is_empty()),
+            ("--durability", self.durability != Durability::None),
+            ("--compress", self.compress),
+            ("TLS", self.target.with_tls()),
+        ];
+        if let Some((option, _)) = absent.iter().find(|(_, is_given)| *is_given) {
+            return Err(format!("{option} needs --protocol binary"));
+        }
+        // Both end a key in the text protocols.
+        if self.key_prefix.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(
+                "--key-prefix of --protocol text or meta may have no spaces and no control \
+                        characters"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     fn check_keys(&self) -> Result<(), String> {
@@ -325,6 +364,16 @@ pub(crate) mod tests {
             (&["--rate-limit", "0"], &["--rate-limit", "1..="]),
             (&["--populate-only", "--no-population"], &["--populate-only", "--no-population"]),
             (&["--memcached", "--compress"], &["--memcached", "--compress"]),
+            (&["--memcached", "--protocol", "text"], &["--memcached", "--protocol"]),
+            (&["--protocol", "http"], &["--protocol", "binary, text, meta"]),
+            (&["--keys-per-get", "2"], &["--keys-per-get needs --protocol text"]),
+            (&["--keys-per-get", "2", "--protocol", "meta"], &["--keys-per-get needs"]),
+            (&["--keys-per-get", "0", "--protocol", "text"], &["--keys-per-get", "1..=10000"]),
+            (&["--protocol", "text", "--collection", "a.b"], &["--collection needs --protocol"]),
+            (&["--protocol", "meta", "-d", "persist"], &["--durability needs --protocol binary"]),
+            (&["--protocol", "text", "--compress"], &["--compress needs --protocol binary"]),
+            (&["--protocol", "text", "--host", "couchbases://a"], &["TLS needs --protocol binary"]),
+            (&["--protocol", "meta", "-p", "a b"], &["--key-prefix", "no spaces"]),
             (&["--sequential", "--distribution", "zipf"], &["--sequential", "--distribution"]),
             (&["--key-prefix", &long], &["--key-prefix", "0 to 230", "231"]),
             (&["--collection", "a.b", "--collection", "a.b"], &["a.b is given twice"]),

@@ -1,4 +1,4 @@
-//! Requests of the load, encoded straight into a connection's buffer.
+//! Requests of the load, encoded straight into a connection's buffer, in the protocol of it.
 
 use bytes::Bytes;
 use oribi_client::{Connection, FLAGS_JSON};
@@ -9,12 +9,14 @@ use oribi_types::{Datatype, DurabilityLevel, Vbid};
 
 use super::operation::{Kind, Operation};
 use super::value::{Composed, Form, Identity, Values};
+use super::wire::Wire;
 
 /// What all writes of a run have in common, and buffers that are used again for each.
 pub struct RequestEncoder {
     values: Values,
     framing: Vec<u8>,
-    extras: [u8; SetExtras::BYTES],
+    extras: SetExtras,
+    extras_bytes: [u8; SetExtras::BYTES],
     compressor: Option<Compressor>,
 }
 
@@ -41,12 +43,45 @@ impl RequestEncoder {
         let mut framing = Vec::new();
         encode_durability(durability, None, &mut framing);
         let flags = if form == Form::Json { FLAGS_JSON } else { 0 };
-        let extras = SetExtras { flags, expiry }.encode();
-        RequestEncoder { values, framing, extras, compressor: compress.then(Compressor::new) }
+        let extras = SetExtras { flags, expiry };
+        RequestEncoder {
+            values,
+            framing,
+            extras,
+            extras_bytes: extras.encode(),
+            compressor: compress.then(Compressor::new),
+        }
     }
 
     /// Queues an operation; returns the bytes of the value that will be sent.
     pub fn push(
+        &mut self,
+        wire: &mut Wire,
+        operation: &Operation,
+        address: &Address<'_>,
+        opaque: u32,
+    ) -> usize {
+        let text = match wire {
+            Wire::Binary(connection) => {
+                return self.push_frame(connection, operation, address, opaque);
+            }
+            Wire::Text(text) => text,
+        };
+        match operation.kind {
+            Kind::Get => {
+                text.push_get(operation, address.field, opaque);
+                0
+            }
+            Kind::Set => {
+                let composed = compose(&mut self.values, operation, address);
+                let SetExtras { flags, expiry } = self.extras;
+                text.push_set(operation, address.field, opaque, (flags, expiry), &composed);
+                operation.value_bytes as usize
+            }
+        }
+    }
+
+    fn push_frame(
         &mut self,
         connection: &mut Connection,
         operation: &Operation,
@@ -67,18 +102,21 @@ impl RequestEncoder {
             connection.push(&parts);
             return 0;
         }
-        let parts = RequestParts { framing: &self.framing, extras: &self.extras, ..parts };
-        let identity = Identity { index: operation.index, seed: address.seed };
-        let value_bytes = operation.value_bytes as usize;
-        let composed = self.values.compose(identity, operation.version, value_bytes);
+        let parts = RequestParts { framing: &self.framing, extras: &self.extras_bytes, ..parts };
+        let composed = compose(&mut self.values, operation, address);
         if let Some(packed) = self.compressor.as_mut().and_then(|it| it.pack(&composed)) {
             let datatype = Datatype::SNAPPY.0;
             connection.push(&RequestParts { datatype, value: packed, ..parts });
             return packed.len();
         }
         connection.push_pieces(&parts, composed.head(), &composed.body, composed.tail);
-        value_bytes
+        operation.value_bytes as usize
     }
+}
+
+fn compose(values: &mut Values, operation: &Operation, address: &Address<'_>) -> Composed {
+    let identity = Identity { index: operation.index, seed: address.seed };
+    values.compose(identity, operation.version, operation.value_bytes as usize)
 }
 
 /// Snappy with buffers that are kept.

@@ -70,6 +70,8 @@ pub fn options(args: &KvArgs) -> Value {
         "key_digits": args.key_digits,
         "random_seed": args.random_seed,
         "memcached": args.memcached,
+        "protocol": args.protocol,
+        "keys_per_get": args.keys_per_get,
     })
 }
 

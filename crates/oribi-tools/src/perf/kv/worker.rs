@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::future::{join_all, try_join_all};
-use oribi_client::Connection;
 use oribi_types::Vbid;
 
 use super::cluster::{self, Discovery, Routes};
@@ -312,7 +311,7 @@ impl Worker {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         if map_is_stale && self.routes.vbuckets() > 0 {
-            let config = self.links[0].connection().cluster_config().await;
+            let config = self.links[0].cluster_config().await;
             let config = config.context("fetching the cluster map again")?;
             self.routes = Routes::by_map(&config, self.routes.nodes())?;
             self.connect().await?;
@@ -324,9 +323,9 @@ impl Worker {
     async fn connect(&mut self) -> anyhow::Result<()> {
         let discovery = &self.shared.discovery;
         for node in &self.routes.nodes()[self.links.len()..] {
-            let plain = discovery.config.is_none();
-            let connection: Connection = cluster::open(&discovery.options, node, plain).await?;
-            self.links.push(Link::new(connection, self.recorder.clone()));
+            let wire =
+                cluster::open(discovery, node, &self.shared.args, &self.shared.keys[0]).await?;
+            self.links.push(Link::new(wire, self.recorder.clone()));
         }
         Ok(())
     }

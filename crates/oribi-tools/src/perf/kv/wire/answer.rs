@@ -1,0 +1,19 @@
+//! The answer to one operation, in the terms that all protocols of the load have in common.
+
+use crate::perf::kv::operation::Kind;
+
+/// The answer to one operation.
+pub struct Answer<'a> {
+    /// What [`crate::perf::kv::flight::Flight`] knows the operation by.
+    pub opaque: u32,
+    /// What is answered; `None` for nothing that the load requests.
+    pub kind: Option<Kind>,
+    /// A status of the binary protocol; those of the text protocols are translated.
+    pub status: u16,
+    /// The document that was read.
+    pub value: &'a [u8],
+    /// The document is compressed.
+    pub is_compressed: bool,
+    /// The server's line for a refusal; empty in the binary protocol.
+    pub line: &'a [u8],
+}
