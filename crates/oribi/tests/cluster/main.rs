@@ -12,6 +12,7 @@ mod isolation;
 mod nodes;
 mod notifications;
 mod sharing;
+mod streams;
 mod writer;
 
 use oribi_testkit::{ServerOptions, SharedKuduCluster};

@@ -50,6 +50,8 @@ fn run(database: &str, configure: impl FnOnce(KillOptions) -> KillOptions, quota
     let report = report.unwrap_or_else(|error| panic!("{error:#}"));
     println!("{report:?}");
     assert!(report.tally.persisted > 0 && report.tally.read > 0, "nothing was checked: {report:?}");
+    let streams = &report.streams;
+    assert!(streams.changes > 0 && streams.compared > 0, "no stream was checked: {report:?}");
 }
 
 #[test]

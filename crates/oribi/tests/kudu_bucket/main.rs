@@ -11,6 +11,7 @@ mod faults;
 mod kills;
 mod settings;
 mod sql;
+mod streams;
 mod table;
 
 use oribi_testkit::{KuduCluster, ServerOptions, ServerProcess, SharedKuduCluster};
