@@ -22,7 +22,7 @@ def arguments_of(options):
 
 def figures_of(samples):
     """Spreads by measure, kind and number of items."""
-    fields = {"expel": ("hold_ns", "read_ns", "free_ns"), "streams": ("hold_ns", "read_ns"), "enqueue": ("ns",), "memory": ("bytes_per_item",)}
+    fields = {"expel": ("hold_ns", "read_ns", "free_ns"), "streams": ("hold_ns", "read_ns", "drop_ns"), "enqueue": ("ns",), "memory": ("bytes_per_item",)}
     groups = {}
     for sample in samples:
         key = (sample["measure"], sample.get("kind", ""), sample["items"])
@@ -62,6 +62,10 @@ def stream_rows(figures):
         measured = (f"{hold['median']:.0f} ns under the lock ({hold['min']:.0f} to {hold['max']:.0f}); longest hold of a stream's "
                     f"read {one['read_ns']['median']:.0f} ns")
         rows.append(Row(f"expel beside {streams} streams", measured, "<= 5 us under the lock", hold["median"] <= HOLD_MAX_NS))
+        drop = one["drop_ns"]
+        rows.append(Row(f"removal of the cursors of {streams} streams that have read nothing",
+                        f"{drop['median']:.0f} ns under the lock ({drop['min']:.0f} to {drop['max']:.0f})",
+                        "<= 5 us under the lock", drop["median"] <= HOLD_MAX_NS))
     return rows
 
 

@@ -12,16 +12,20 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from . import checkpoint
 from .hot_path.comparison import in_turn, progress
 from .hot_path.redis import Redis
 from .kv_load import Load, populate, run_tool
 from .report import ROOT, Outcome, Row
+from .rust_bench import samples_of
 from .samples import ratios, spread, text_of
 from .server import Server, free_port
+from .warmup import is_done
 from .wire import Connection
 
 VALUE_BYTES = 512
 PERSIST_SECONDS_MAX = 600
+WARMUP_SECONDS_MAX = 300
 READERS = 10
 IDLE_STREAMS = 100
 # One line of a reader that has begun, and one of what it got.
@@ -89,22 +93,44 @@ def stat(server, name, group=b""):
         connection.close()
 
 
-def high_seqnos(server):
-    """Sum over all vbuckets: how many changes there were."""
+def seqnos(server):
+    """The high seqno of every vbucket."""
     connection = Connection(server.port).login()
     try:
         stats = connection.stats(b"vbucket-seqno")
     finally:
         connection.close()
-    return sum(int(seqno) for name, seqno in stats.items() if name.endswith(":high_seqno"))
+    return [int(seqno) for name, seqno in stats.items() if name.endswith(":high_seqno")]
+
+
+def high_seqnos(server):
+    """Sum over all vbuckets: how many changes there were."""
+    return sum(seqnos(server))
+
+
+def backfills_begun(server):
+    return sum(value for name, value in server.metrics().items() if name.startswith("oribi_bucket_change_backfills"))
+
+
+def wait_warm(server):
+    """Returns once everything is loaded: streams of a vbucket open then, and loading costs nothing any more."""
+    end = time.monotonic() + WARMUP_SECONDS_MAX
+    while not is_done(server.metrics()):
+        if time.monotonic() > end:
+            raise SystemExit("the server does not load its documents")
+        time.sleep(0.05)
 
 
 def drain(program, server, streams, expected):
     """All vbuckets from the beginning, by so many readers at once."""
+    begun = backfills_begun(server)
     cpu_s = server.cpu_total_s()
     reader = Reader(program, server, "drain", "--streams", streams)
     result = reader.end()
     cpu_s = server.cpu_total_s() - cpu_s
+    wanted = streams * len(seqnos(server))
+    if backfills_begun(server) - begun < wanted:
+        raise SystemExit(f"not all of {wanted} streams were read from disk")
     if any(changes != expected for changes in result["changes"]):
         raise SystemExit(f"{result['changes']} changes of {expected} documents")
     return {"cpu_s": cpu_s, "wall_s": result["wall_ns"] / 1e9, "items": expected}
@@ -119,6 +145,7 @@ def backfills(options, program, directory, items, rounds):
         server.wait_persisted(PERSIST_SECONDS_MAX)
     runs = {1: [], READERS: []}
     with Server(options.binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
+        wait_warm(server)
         for number in range(rounds):
             progress(f"streams: backfill, round {number + 1} of {rounds}")
             for streams in in_turn([1, READERS], number):
@@ -259,10 +286,10 @@ def idle(options, program, directory):
         with Following(program, server, streams) as following:
             # The last streams open, and figures are published.
             time.sleep(3)
-            mib, cpu_s = server.resident_mib() - before_mib, server.cpu_total_s()
+            mib, cpu_s = server.resident_mib() - before_mib, server.cpu_s()
             open_streams = stat(server, ":total:activestream_count", b"dcpagg :")
             time.sleep(seconds)
-            share = (server.cpu_total_s() - cpu_s) / seconds
+            share = (server.cpu_s() - cpu_s) / seconds
         vbuckets = open_streams // streams
         if open_streams % streams or not vbuckets:
             raise SystemExit(f"{open_streams} streams of {streams} connections")
@@ -271,6 +298,16 @@ def idle(options, program, directory):
     return {"mib": mib, "cpu_share": share, "streams": open_streams}, [
         Row(f"{streams} idle connections with {vbuckets} vbuckets each: memory; CPU",
             f"{mib:.1f} MiB; {share:.2%} of a core", "<= 10 MiB; <= 0.5 %", mib <= 10 and share <= 0.005)]
+
+
+def cursors(options):
+    """What streams cost under the lock of a vbucket's queue."""
+    arguments = ["--items", 1, "--queued", 1000, "--rounds", 2 if options.quick else options.rounds or 9]
+    samples = samples_of("checkpoint_queue", arguments, package="oribi-engine")
+    figures = checkpoint.figures_of([sample for sample in samples if sample["measure"] == "streams"])
+    if len(figures) != 3:
+        raise SystemExit(f"{len(figures)} numbers of streams instead of 1, 10 and 100")
+    return {f"{streams} streams": one for (_, _, streams), one in figures.items()}, checkpoint.stream_rows(figures)
 
 
 def measure(options):
@@ -291,4 +328,7 @@ def measure(options):
             rows += found
         figures["redis"], found = redis_replica(options, directory, rounds)
         rows += found
+    progress("streams: cursors")
+    figures["cursors"], found = cursors(options)
+    rows += found
     return Outcome(figures, rows)

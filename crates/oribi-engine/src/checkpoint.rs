@@ -57,7 +57,7 @@ mod wake;
 pub use batch::{CursorBatch, ReadLimits, StreamBatch};
 use closed::ClosedCheckpoint;
 use cursor::Cursors;
-pub use cursor::{CursorId, Registered};
+pub use cursor::{CursorId, Registered, TakenStreams};
 pub use expelled::{Expelled, Settlement};
 use open::OpenCheckpoint;
 pub use run::CheckpointRun;

@@ -36,7 +36,7 @@ fn checkpoint_costs_are_measured() {
     let lines = String::from_utf8(lines).expect("lines are text");
     let count = |text: &str| lines.lines().filter(|line| line.contains(text)).count();
     assert_eq!((count("expel"), count("memory"), count("enqueue")), (12, 12, 2), "{lines}");
-    assert_eq!(count("streams"), 4, "{lines}");
+    assert_eq!((count("streams"), count("drop_ns")), (4, 4), "{lines}");
     for line in lines.lines() {
         serde_json::from_str::<serde_json::Value>(line).expect("a line is JSON");
     }

@@ -10,7 +10,8 @@
 //!   freed after.
 //! - `streams`: so many streams beside the flusher have passed [`STREAMED_ITEMS`] items in
 //!   checkpoints of [`STREAM_READ_ITEMS_MAX`] each. `hold_ns` as above; `read_ns` is the longest
-//!   hold in which a stream read, the copying of references included.
+//!   hold in which a stream read, the copying of references included. `drop_ns` is the time under the
+//!   lock to take away the cursors of so many streams that have read nothing.
 //! - `memory`: bytes that the queue takes for an item beyond the item's own block.
 
 use std::io::Write;
@@ -93,8 +94,9 @@ pub fn run(arguments: impl Iterator<Item = String>, out: &mut dyn Write) -> Resu
         }
         for &streams in &options.streams {
             let (hold_ns, read_ns) = expel_beside(streams);
+            let drop_ns = drop_slow(streams);
             line(format!(
-                r#"{{"measure":"streams","items":{streams},"round":{round},"hold_ns":{hold_ns},"read_ns":{read_ns}}}"#
+                r#"{{"measure":"streams","items":{streams},"round":{round},"hold_ns":{hold_ns},"read_ns":{read_ns},"drop_ns":{drop_ns}}}"#
             ))?;
         }
         for &queued in &options.queued {
@@ -166,16 +168,37 @@ impl StreamSink for Unheard {
     fn ready(&self, _: u64) {}
 }
 
-/// Times under the queue lock of one expel and of the longest read of a stream.
-fn expel_beside(streams: usize) -> (u128, u128) {
-    let (manager, cursor) = queue(CheckpointLimits::default());
-    let queue = Mutex::new(manager);
+fn register(streams: usize, queue: &Mutex<CheckpointManager>) -> Vec<CursorId> {
     let sink: Arc<dyn StreamSink> = Arc::new(Unheard);
     let register = |number: usize| {
         let waker = StreamWaker::new(Arc::clone(&sink), number as u64);
         queue.lock().register_stream("stream", Seqno(0), waker).id
     };
-    let streams: Vec<CursorId> = (0..streams).map(register).collect();
+    (0..streams).map(register).collect()
+}
+
+/// Time under the queue lock to take away the cursors that hold everything up.
+fn drop_slow(streams: usize) -> u128 {
+    let (manager, cursor) = queue(CheckpointLimits::default());
+    let queue = Mutex::new(manager);
+    register(streams, &queue);
+    (0..STREAMED_ITEMS).for_each(|number| drop(push(&mut queue.lock(), number)));
+    while queue.lock().read(cursor, READ_ALL).is_some_and(|batch| batch.more) {}
+    queue.lock().advance(cursor);
+    let start = Instant::now();
+    let dropped = queue.lock().drop_slow_cursors();
+    let drop_ns = start.elapsed().as_nanos();
+    assert_eq!(dropped.len(), streams);
+    drop(queue.lock().expel().free());
+    assert_eq!(queue.lock().lowest_needed(), Seqno(STREAMED_ITEMS as u64 + 1));
+    drop_ns
+}
+
+/// Times under the queue lock of one expel and of the longest read of a stream.
+fn expel_beside(streams: usize) -> (u128, u128) {
+    let (manager, cursor) = queue(CheckpointLimits::default());
+    let queue = Mutex::new(manager);
+    let streams = register(streams, &queue);
     let mut read_ns = 0;
     for number in 0..STREAMED_ITEMS {
         push(&mut queue.lock(), number);

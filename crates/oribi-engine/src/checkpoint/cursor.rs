@@ -58,6 +58,27 @@ impl Cursor {
     }
 }
 
+/// Cursors of streams that were taken away, to be freed without the queue's lock.
+#[must_use = "their owners are to be told"]
+pub struct TakenStreams(Vec<Cursor>);
+
+impl TakenStreams {
+    /// Their owners.
+    pub fn iter(&self) -> impl Iterator<Item = &StreamWaker> {
+        self.0.iter().filter_map(|cursor| cursor.stream.as_ref()).map(|stream| &stream.waker)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there was none to take.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// All cursors of a queue, in order of registration where none was dropped.
 #[derive(Default)]
 pub(super) struct Cursors {
@@ -90,11 +111,22 @@ impl Cursors {
         self.places.get_mut(id.place)?.as_mut().filter(|cursor| cursor.number == id.number)
     }
 
-    /// Takes out those that `gone` accepts.
+    /// Takes out the streams that `gone` accepts.
+    pub(super) fn take_streams(&mut self, gone: impl Fn(&Cursor) -> bool) -> TakenStreams {
+        TakenStreams(self.take_if(|cursor| cursor.is_stream() && gone(cursor)))
+    }
+
+    /// Takes out those that `gone` accepts. They are only moved, with one allocation at most.
     pub(super) fn take_if(&mut self, gone: impl Fn(&Cursor) -> bool) -> Vec<Cursor> {
-        let places = self.places.iter_mut();
-        let taken: Vec<Cursor> =
-            places.filter_map(|place| place.take_if(|cursor| gone(cursor))).collect();
+        let mut taken = Vec::new();
+        for place in &mut self.places {
+            if let Some(cursor) = place.take_if(|cursor| gone(cursor)) {
+                if taken.is_empty() {
+                    taken.reserve_exact(self.count);
+                }
+                taken.push(cursor);
+            }
+        }
         self.count -= taken.len();
         taken
     }

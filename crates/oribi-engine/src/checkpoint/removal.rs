@@ -7,10 +7,9 @@
 use oribi_types::{Cas, Seqno};
 
 use super::CheckpointManager;
-use super::cursor::Cursor;
+use super::cursor::TakenStreams;
 use super::expelled::{Expelled, Settlement};
 use super::open::OpenCheckpoint;
-use super::wake::StreamWaker;
 use crate::planted::{self, Bug};
 
 impl CheckpointManager {
@@ -71,21 +70,15 @@ impl CheckpointManager {
     /// Drops the streams' cursors without which something could leave: those behind all other
     /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
     /// owners.
-    pub fn drop_slow_cursors(&mut self) -> Vec<StreamWaker> {
+    pub fn drop_slow_cursors(&mut self) -> TakenStreams {
         let others = self.cursors.lowest(|cursor| !cursor.is_stream());
         let kept = others.unwrap_or(self.open.start - 1);
-        self.take_streams(|cursor| cursor.position < kept)
+        self.cursors.take_streams(|cursor| cursor.position < kept)
     }
 
     /// Drops every stream's cursor. The caller wakes their owners.
-    pub fn end_streams(&mut self) -> Vec<StreamWaker> {
-        self.take_streams(|_| true)
-    }
-
-    fn take_streams(&mut self, gone: impl Fn(&Cursor) -> bool) -> Vec<StreamWaker> {
-        let taken = self.cursors.take_if(|cursor| cursor.is_stream() && gone(cursor));
-        let streams = taken.into_iter().filter_map(|cursor| cursor.stream);
-        streams.map(|stream| stream.waker).collect()
+    pub fn end_streams(&mut self) -> TakenStreams {
+        self.cursors.take_streams(|_| true)
     }
 
     /// True when [`Self::expel`] would remove something.
