@@ -27,7 +27,6 @@ use crate::error::{ClientError, Malformed, Refused, Site};
 use crate::retry::Backoff;
 
 mod attributes;
-mod cursor;
 mod event;
 mod feed;
 #[cfg(any(test, feature = "harness"))]

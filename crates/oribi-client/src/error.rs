@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oribi_protocol::change_cursor::OutOfOrder;
 use oribi_protocol::status::Status;
 
 /// Why an operation gave no result.
@@ -125,6 +126,12 @@ impl Malformed {
     /// The error of the operation whose answer it was.
     pub(crate) fn at(self, at: Site) -> ClientError {
         ClientError::Protocol { at, reason: self.0 }
+    }
+}
+
+impl From<OutOfOrder> for Malformed {
+    fn from(out_of_order: OutOfOrder) -> Malformed {
+        Malformed::new(out_of_order.0)
     }
 }
 

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod change_cursor;
 pub mod change_line;
 pub mod change_token;
 pub mod dcp;

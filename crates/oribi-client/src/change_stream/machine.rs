@@ -13,12 +13,12 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use oribi_protocol::change_cursor::ChangeCursor;
 use oribi_protocol::change_token::{ChangeToken, Position, Rest};
 use oribi_protocol::dcp::message::{self, Message, MessageError};
 use oribi_protocol::frame::{Frame, Header};
 use oribi_types::{CollectionId, ManifestUid, ScopeId, Seqno, Vbid};
 
-use super::cursor::Cursor;
 use super::event::{ChangeEvent, Rollback};
 use super::names::Names;
 use crate::collection::CollectionsManifest;
@@ -82,7 +82,7 @@ enum Question {
 #[derive(Debug)]
 struct Vbucket {
     /// None while a stream that starts now does not know where that is.
-    cursor: Option<Cursor>,
+    cursor: Option<ChangeCursor>,
     /// Where a stream ends that ends now, once it is known.
     end: Option<Seqno>,
     phase: Phase,
@@ -112,8 +112,8 @@ impl Machine {
         names: Names,
     ) -> Machine {
         let cursor = |vbid| match (from.position(vbid), from.rest) {
-            (Some(position), _) => Some(Cursor::new(*position)),
-            (None, Rest::Beginning) => Some(Cursor::new(Position::beginning(vbid))),
+            (Some(position), _) => Some(ChangeCursor::new(*position)),
+            (None, Rest::Beginning) => Some(ChangeCursor::new(Position::beginning(vbid))),
             (None, Rest::Now) => None,
         };
         let idle = |vbid| Vbucket { cursor: cursor(vbid), end: None, phase: Phase::Idle };

@@ -1,13 +1,13 @@
 //! Answers to the requests of a stream, and its end.
 
 use bytes::Bytes;
+use oribi_protocol::change_cursor::ChangeCursor;
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::stream_request::{FailoverLog, decode_rollback};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::status::Status;
 use oribi_types::{VbUuid, Vbid};
 
-use super::super::cursor::Cursor;
 use super::{FeedId, Machine, Phase, Position, Question, RequestId, Then};
 use crate::error::{Malformed, Refused};
 use crate::persistence::ObservedSeqno;
@@ -45,7 +45,7 @@ impl Machine {
                 let observed = ObservedSeqno::decode_present(body.slice_ref(frame.value), vbid)?;
                 let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
                 let now = Position::at(vbid, observed.vb_uuid, observed.current);
-                let cursor = *vbucket.cursor.get_or_insert(Cursor::new(now));
+                let cursor = *vbucket.cursor.get_or_insert(ChangeCursor::new(now));
                 vbucket.end = self.until_now.then_some(observed.current);
                 self.ask_for_stream(feed, cursor, has_collections, out);
             }

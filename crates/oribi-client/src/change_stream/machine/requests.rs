@@ -1,11 +1,11 @@
 //! Requests of a stream: what an idle vbucket has to ask next.
 
+use oribi_protocol::change_cursor::ChangeCursor;
 use oribi_protocol::dcp::stream_request::{Filter, StreamFlags, StreamRequestExtras, StreamValue};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{RequestParts, encode_request};
 use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 
-use super::super::cursor::Cursor;
 use super::{FeedId, Machine, Phase, Question, RequestId, Wanted};
 
 /// The end of a stream that has none.
@@ -41,7 +41,7 @@ impl Machine {
     pub(super) fn ask_for_stream(
         &mut self,
         feed: FeedId,
-        cursor: Cursor,
+        cursor: ChangeCursor,
         has_collections: bool,
         out: &mut Vec<u8>,
     ) {

@@ -1,4 +1,4 @@
-//! One vbucket's place in a stream: what a producer may send next, and where to go on after it.
+//! One vbucket's place in a change stream: what may come next, and where to go on after it.
 //!
 //! Within a snapshot, the position names the end of the last complete one as the snapshot's start,
 //! whatever later start was announced. A server that has lost the snapshot's end answers with a
@@ -7,25 +7,38 @@
 //!
 //! Invariants: seqnos rise, and each lies within the snapshot that was announced last; the position
 //! is always one that a stream request may name. A message that breaks them is refused, and the
-//! position stays what it was.
+//! position stays what it was. The client and the admin HTTP make their tokens with it.
 
-use oribi_protocol::change_token::Position;
+use std::fmt;
+
 use oribi_types::{Seqno, VbUuid, Vbid};
 
-use crate::error::Malformed;
+use crate::change_token::Position;
+
+/// A message that does not fit the place of the reader; the text says why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfOrder(pub &'static str);
+
+impl fmt::Display for OutOfOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for OutOfOrder {}
 
 /// See the module text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cursor {
+pub struct ChangeCursor {
     position: Position,
     /// The snapshot that was announced last; its first message moves the position into it.
     announced: Option<(Seqno, Seqno)>,
 }
 
-impl Cursor {
+impl ChangeCursor {
     /// A reader at a position.
-    pub fn new(position: Position) -> Cursor {
-        Cursor { position, announced: None }
+    pub fn new(position: Position) -> ChangeCursor {
+        ChangeCursor { position, announced: None }
     }
 
     /// Where it is.
@@ -46,9 +59,12 @@ impl Cursor {
 
     /// A producer knows the position's history only up to `to`. A request from there names the same
     /// history, which the producer has so far.
-    pub fn roll_back(&mut self, to: Seqno) -> Result<Position, Malformed> {
+    ///
+    /// # Errors
+    /// When `to` is not below the position.
+    pub fn roll_back(&mut self, to: Seqno) -> Result<Position, OutOfOrder> {
         if to >= self.position.seqno {
-            return Err(Malformed::new("a rollback that leads forward"));
+            return Err(OutOfOrder("a rollback that leads forward"));
         }
         self.announced = None;
         self.position = match to {
@@ -59,36 +75,45 @@ impl Cursor {
     }
 
     /// A snapshot begins.
-    pub fn announce(&mut self, start: Seqno, end: Seqno) -> Result<(), Malformed> {
+    ///
+    /// # Errors
+    /// When it ends before the position.
+    pub fn announce(&mut self, start: Seqno, end: Seqno) -> Result<(), OutOfOrder> {
         if start > end || end < self.position.seqno {
-            return Err(Malformed::new("a snapshot that leads back"));
+            return Err(OutOfOrder("a snapshot that leads back"));
         }
         self.announced = Some((start, end));
         Ok(())
     }
 
     /// A message with a seqno of its own; returns the position behind it.
-    pub fn advance(&mut self, seqno: Seqno) -> Result<Position, Malformed> {
+    ///
+    /// # Errors
+    /// When the seqno does not rise, or lies outside of the snapshot.
+    pub fn advance(&mut self, seqno: Seqno) -> Result<Position, OutOfOrder> {
         if seqno <= self.position.seqno {
-            return Err(Malformed::new("a seqno that does not rise"));
+            return Err(OutOfOrder("a seqno that does not rise"));
         }
         self.move_to(seqno)
     }
 
     /// A message that only says how far the stream is, which may be where it was.
-    pub fn advance_to(&mut self, seqno: Seqno) -> Result<Position, Malformed> {
+    ///
+    /// # Errors
+    /// When the seqno falls, or lies outside of the snapshot.
+    pub fn advance_to(&mut self, seqno: Seqno) -> Result<Position, OutOfOrder> {
         if seqno < self.position.seqno {
-            return Err(Malformed::new("a seqno that does not rise"));
+            return Err(OutOfOrder("a seqno that does not rise"));
         }
         self.move_to(seqno)
     }
 
-    fn move_to(&mut self, seqno: Seqno) -> Result<Position, Malformed> {
+    fn move_to(&mut self, seqno: Seqno) -> Result<Position, OutOfOrder> {
         let Some((start, end)) = self.announced else {
-            return Err(Malformed::new("a change outside of any snapshot"));
+            return Err(OutOfOrder("a change outside of any snapshot"));
         };
         if seqno < start || seqno > end {
-            return Err(Malformed::new("a change outside of its snapshot"));
+            return Err(OutOfOrder("a change outside of its snapshot"));
         }
         self.position = match seqno == end {
             true => Position::at(self.vbid(), self.position.vb_uuid, seqno),
@@ -110,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    fn cursor_at(seqno: u64) -> Cursor {
-        Cursor::new(Position::at(Vbid(3), VbUuid(7), Seqno(seqno)))
+    fn cursor_at(seqno: u64) -> ChangeCursor {
+        ChangeCursor::new(Position::at(Vbid(3), VbUuid(7), Seqno(seqno)))
     }
 
     #[test]
