@@ -32,7 +32,7 @@ use crate::buckets::BucketHandle;
 use crate::cluster_config::ConfigVersion;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
-use crate::producer::{DCP_STREAM, Producer};
+use crate::producer::Producer;
 use crate::request_id::RequestId;
 use crate::server_context::ServerContext;
 use crate::stat_cursor::StatCursor;
@@ -247,9 +247,6 @@ impl ConnectionState {
         self.identity = Some(current);
         if let Some(producer) = &mut self.producer {
             producer.rights_changed();
-            if !self.rights.somewhere().holds(DCP_STREAM) {
-                self.close(CloseReason::RightsLost);
-            }
         }
         if self.bucket.is_some() && self.rights.somewhere().is_empty() {
             self.select(None);

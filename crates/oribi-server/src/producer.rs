@@ -123,9 +123,12 @@ impl Producer {
         }
     }
 
-    /// Notes that the user's rights may have changed.
+    /// Notes that the user's rights may have changed. Every stream gets a turn, in which it ends if
+    /// its right is lost, even if it has nothing to send.
     pub fn rights_changed(&mut self) {
         self.rights_generation = self.rights_generation.wrapping_add(1);
+        self.streams.make_all_ready();
+        self.inbox.give_turn();
     }
 
     /// The generation of rights that a new stream was checked against.
@@ -235,6 +238,10 @@ impl Producer {
             }
         }
         self.record.note_turn(self.streams.has_ready(), now);
+        let is_told = self.streams.is_empty() || !self.may_send(out);
+        if is_told && !rights.somewhere().holds(DCP_STREAM) {
+            return Err(CloseReason::RightsLost);
+        }
         Ok(())
     }
 

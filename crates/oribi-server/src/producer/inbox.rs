@@ -38,6 +38,11 @@ impl Inbox {
         std::mem::swap(&mut waiting.tokens, into);
     }
 
+    /// Gives the producer a turn.
+    pub fn give_turn(&self) {
+        self.put(None);
+    }
+
     fn put(&self, token: Option<u32>) {
         let mut waiting = self.waiting.lock();
         waiting.tokens.extend(token);

@@ -112,6 +112,17 @@ impl Streams {
         }
     }
 
+    /// Puts every stream into the queue.
+    pub fn make_all_ready(&mut self) {
+        let positions: Vec<usize> = self.slots.iter().map(|(position, _)| position).collect();
+        positions.into_iter().for_each(|position| self.make_ready(position));
+    }
+
+    /// True when there is no stream.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Takes the next stream out of the queue.
     pub fn next_ready(&mut self) -> Option<usize> {
         while let Some(position) = self.ready.pop_front() {

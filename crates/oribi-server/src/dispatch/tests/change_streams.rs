@@ -1,7 +1,9 @@
 //! Change streams: the requests of a consumer, and the messages that it gets.
 
 mod documents;
+mod forms;
 mod opening;
+mod rights;
 mod streaming;
 
 use oribi_protocol::dcp::end_reason::EndReason;

@@ -302,13 +302,3 @@ fn an_answer_to_nothing_ends_the_connection() {
     assert_eq!(told.len(), 1);
     assert!(matches!(other.harness.close_reason(), Some(CloseReason::NotARequest(0x81))));
 }
-
-#[test]
-fn the_user_who_loses_the_right_loses_the_connection() {
-    let client = Client::modern();
-    let mut consumer = client.consumer(&CONSUMER, 1);
-    assert_eq!(consumer.stream_status(0, &EVERYTHING, ""), Status::Success);
-    client.harness.bucket().producers().wake_all();
-    assert_eq!(consumer.receive(&[]), []);
-    assert_eq!(consumer.harness.close_reason(), None);
-}
