@@ -141,7 +141,10 @@ impl ChangeStream {
                     self.progress.snapshot_end = marker.end;
                     return StreamStep::Snapshot(marker);
                 }
-                Turn::Change => return StreamStep::Change(self.current()),
+                Turn::Change => {
+                    let change = self.last_change().expect("the turn has found it");
+                    return StreamStep::Change(change);
+                }
                 Turn::Advanced(seqno) => {
                     self.progress.last_advanced = seqno;
                     return StreamStep::SeqnoAdvanced(seqno);
@@ -153,6 +156,19 @@ impl ChangeStream {
         // Nothing to show so far, and others wait for this thread.
         self.waker.wake();
         StreamStep::Idle
+    }
+
+    /// The change that [`ChangeStream::next`] gave last, until its next call; `None` when it gave
+    /// something else.
+    pub fn last_change(&self) -> Option<Change<'_>> {
+        let (record, item) = match &self.source {
+            Source::Backfill(reading) => reading.current(),
+            Source::Memory(batch) => batch.as_ref().and_then(Batch::current),
+        }?;
+        Some(match event_of(&record) {
+            Some(event) => Change::Event(event),
+            None => Change::Document(ChangedDocument { record, item }),
+        })
     }
 
     /// Figures.
@@ -250,19 +266,6 @@ impl ChangeStream {
 
     fn vbucket(&self) -> &VBucket {
         self.bucket.vbucket(self.vbid).expect("it was opened on a vbucket of the map")
-    }
-
-    /// The change of the last [`Turn::Change`].
-    fn current(&self) -> Change<'_> {
-        let (record, item) = match &self.source {
-            Source::Backfill(reading) => reading.current(),
-            Source::Memory(batch) => batch.as_ref().and_then(Batch::current),
-        }
-        .expect("the turn has found it");
-        match event_of(&record) {
-            Some(event) => Change::Event(event),
-            None => Change::Document(ChangedDocument { record, item }),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A change as one line of JSON, for people and for programs without a library of this protocol.
 //!
-//! It owns the shape: names of fields and their order. `oribi watch` prints these lines.
-//! Each line begins with the token of its vbucket behind it:
+//! It owns the shape: names of fields and their order. `oribi watch` prints these lines, and the
+//! admin HTTP sends them as events. Each line begins with the token of its vbucket behind it:
 //!
 //! | `type` | further fields |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `scope_created`, `scope_dropped` | `scope`, `scope_id`, `manifest` |
 //! | `snapshot_end` | none |
 //! | `rollback` | `from`, the seqno that the stream had reached |
+//! | `end` | only `reason`: the stream is over; a line of streams over HTTP, of no vbucket |
 //!
 //! What is not known is left out. A key that is not UTF-8 is in `key_base64`. A JSON value is in
 //! `value` as it is, any other in `value_base64`. Times are UNIX seconds, ids are hexadecimal text,
@@ -206,6 +207,13 @@ pub fn write_rollback(out: &mut Vec<u8>, from: Seqno, to: &Position) {
     end(out);
 }
 
+/// Appends the line of a stream that is over for this reason, a word of `a-z` and `_`.
+pub fn write_end(out: &mut Vec<u8>, reason: &str) {
+    let written = write!(out, "{{\"type\":\"end\",\"reason\":\"{reason}\"");
+    written.expect("a vector takes every byte");
+    end(out);
+}
+
 fn begin(out: &mut Vec<u8>, position: &Position, kind: &str) {
     let Position { vbid, seqno, .. } = position;
     let written = write!(
@@ -232,7 +240,13 @@ fn plain(out: &mut Vec<u8>, field: &str, value: std::fmt::Arguments<'_>) {
 }
 
 fn base64(out: &mut Vec<u8>, field: &str, bytes: &[u8]) {
-    plain(out, field, format_args!("\"{}\"", STANDARD.encode(bytes)));
+    name(out, field);
+    out.push(b'"');
+    let at = out.len();
+    // Into the line itself, because values are large.
+    out.resize(at + bytes.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(bytes, &mut out[at..]).expect("the room for it was made");
+    out.push(b'"');
 }
 
 fn text(out: &mut Vec<u8>, field: &str, value: &str) {
@@ -255,6 +269,7 @@ fn text(out: &mut Vec<u8>, field: &str, value: &str) {
 
 /// JSON without its line ends, which are optional: they are only between tokens.
 fn in_one_line(out: &mut Vec<u8>, json: &[u8]) {
+    out.reserve(json.len());
     for part in json.split(|byte| matches!(byte, b'\n' | b'\r')) {
         out.extend_from_slice(part);
     }

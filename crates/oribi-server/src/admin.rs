@@ -3,8 +3,8 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
-//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `node` and
-//!   `config_stream`;
+//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `node`, `config_stream` and
+//!   `changes`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses.
 //!
@@ -20,6 +20,7 @@ mod audit;
 mod blocking;
 mod body;
 mod buckets;
+mod changes;
 mod collections;
 mod config_stream;
 mod health;
@@ -37,6 +38,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -61,6 +63,9 @@ const HEADER_BYTES_MAX: usize = 16 * 1024;
 
 /// Time for calls on blocking threads to end after `stop`.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Time for streams to tell their clients that they end.
+const STREAMS_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Pause after a failed accept, which means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -97,6 +102,8 @@ pub fn start(
         audit: audit::AdminAudit::default(),
         health: health::Health::default(),
         stopping,
+        open_streams: watch::Sender::new(()),
+        last_stream: AtomicU64::new(0),
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {
         runtime.block_on(async {
@@ -106,6 +113,8 @@ pub fn start(
                 }
             };
             tokio::join!(accept_until_stopped(listener, Arc::clone(&state), false), tls_accepting);
+            // Without a client that reads it waits for no longer.
+            let _ = tokio::time::timeout(STREAMS_DEADLINE, state.open_streams.closed()).await;
         });
         runtime.shutdown_timeout(STOP_DEADLINE);
     })?;

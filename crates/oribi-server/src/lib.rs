@@ -32,6 +32,7 @@ pub mod tls;
 
 mod audit;
 mod blocking_thread;
+mod change_feed;
 mod clock;
 mod connection;
 mod connection_memory;

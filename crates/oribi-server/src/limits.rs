@@ -228,6 +228,18 @@ pub const ADMIN_USER_CONNECTIONS_MAX: usize = 128;
 /// where it cannot use the data port.
 pub const ADMIN_STREAMS_PER_USER_MAX: usize = 32;
 
+/// Bytes of events from which on a piece of a stream of changes is sent. A stream holds one piece,
+/// reserved in the connections' memory, or one event that is larger. All streams that users may have
+/// together hold at most 14 MiB of small events.
+pub const ADMIN_CHANGES_PIECE_BYTES: usize = 32 * 1024;
+
+/// Vbuckets of one stream of changes over HTTP. The id of an event is a position in each of them,
+/// some 20 to 50 bytes, and comes back in the header of a request, which may have 16 KiB.
+pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
+
+/// Room for the line of an id: positions with the largest numbers, 88 bytes each.
+pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
+
 /// Time for the first request of an admin connection to arrive, TLS included.
 pub const ADMIN_FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 

@@ -249,6 +249,13 @@ impl Busy {
     }
 }
 
+impl StreamPlace {
+    /// Closes the connection.
+    pub(crate) fn disconnect(&self) {
+        self.busy.place.end.notify_one();
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.admission.table.lock().places.remove(&self.id);

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// A response body.
 #[derive(Debug)]
@@ -15,7 +15,12 @@ pub(crate) enum ReplyBody {
     /// The whole body; `None` once it was sent.
     Whole(Option<Bytes>),
     /// Pieces until the sender is dropped.
-    Stream(mpsc::Receiver<Bytes>),
+    Stream {
+        /// The pieces.
+        pieces: mpsc::Receiver<Bytes>,
+        /// Kept until the last piece was handed on, by streams that the server's end waits for.
+        _open: Option<watch::Receiver<()>>,
+    },
 }
 
 impl Body for ReplyBody {
@@ -28,7 +33,7 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             ReplyBody::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            ReplyBody::Stream(pieces) => {
+            ReplyBody::Stream { pieces, .. } => {
                 pieces.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
             }
         }
@@ -43,7 +48,7 @@ impl Body for ReplyBody {
             ReplyBody::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            ReplyBody::Stream(_) => SizeHint::default(),
+            ReplyBody::Stream { .. } => SizeHint::default(),
         }
     }
 }

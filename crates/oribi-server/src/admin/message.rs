@@ -193,7 +193,7 @@ pub(crate) fn whole(status: StatusCode, content_type: &'static str, text: String
 }
 
 /// Resolves `%XX`, and `+` when it stands for a space.
-fn decode(text: &str, plus_is_space: bool) -> Option<String> {
+pub(crate) fn decode(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

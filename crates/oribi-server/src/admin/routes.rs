@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::AUTHORIZATION;
-use hyper::{Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 
 use super::asker::Asker;
 use super::audit::Client;
@@ -22,7 +22,7 @@ use super::message::{
     Form, Reply, busy, forbidden, host_of, path_not_found, segments, unauthorized,
 };
 use super::state::AdminState;
-use super::{buckets, collections, config_stream, node, origin, pools};
+use super::{buckets, changes, collections, config_stream, node, origin, pools};
 use crate::auth::Privilege;
 
 /// Answers any request.
@@ -87,7 +87,8 @@ async fn route(
         }
         (&Method::GET, _, Some(identity)) => {
             let asker = Asker::new(identity, host_of(headers), working);
-            let reply = read(state, parts, &asker).await;
+            let details = (request.uri().query().unwrap_or_default(), headers);
+            let reply = read(state, parts, details, &asker).await;
             if reply.status() == StatusCode::FORBIDDEN {
                 state.audit.refused(log, client, Some(&asker.identity), (method, parts));
             }
@@ -109,7 +110,12 @@ async fn route(
 }
 
 /// Routes that change nothing.
-async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
+async fn read(
+    state: &Arc<AdminState>,
+    parts: &[&str],
+    details: (&str, &HeaderMap),
+    asker: &Asker,
+) -> Reply {
     // Figures of all buckets need a right in all of them.
     let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
     match parts {
@@ -120,7 +126,7 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
         ["pools", "default", "nodeServices"] => pools::node_services(state),
         ["pools", "default", "buckets"] => buckets::list(state, asker).await,
         ["pools", "default", form, bucket, rest @ ..] => {
-            read_bucket(state, form, bucket, rest, asker).await
+            read_bucket(state, (form, bucket, rest), details, asker).await
         }
         _ => path_not_found(),
     }
@@ -130,9 +136,8 @@ async fn read(state: &Arc<AdminState>, parts: &[&str], asker: &Asker) -> Reply {
 /// in the bucket.
 async fn read_bucket(
     state: &Arc<AdminState>,
-    form: &str,
-    bucket: &str,
-    rest: &[&str],
+    (form, bucket, rest): (&str, &str, &[&str]),
+    details: (&str, &HeaderMap),
     asker: &Asker,
 ) -> Reply {
     if !asker.identity.access.reaches(bucket) {
@@ -140,6 +145,7 @@ async fn read_bucket(
     }
     match (form, rest) {
         ("buckets", []) => buckets::get(state, bucket, asker).await,
+        ("buckets", ["changes"]) => changes::stream(state, bucket, details, asker),
         ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
         ("b", []) => config_stream::terse(state, bucket),
         ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket, asker),

@@ -1,6 +1,7 @@
 //! The state that every request handler can reach.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
@@ -21,4 +22,20 @@ pub(crate) struct AdminState {
     pub(crate) health: Health,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
+    /// Has a receiver for each stream that tells its client why it ends.
+    pub(crate) open_streams: watch::Sender<()>,
+    /// Number of the last stream of changes.
+    pub(crate) last_stream: AtomicU64,
+}
+
+impl AdminState {
+    /// Something to keep until a stream has told its end.
+    pub(crate) fn open_stream(&self) -> watch::Receiver<()> {
+        self.open_streams.subscribe()
+    }
+
+    /// A number for a stream of changes.
+    pub(crate) fn next_stream(&self) -> u64 {
+        self.last_stream.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }

@@ -14,6 +14,7 @@ use crate::data_dir::DataDir;
 use crate::server::Server;
 
 mod auditing;
+mod changes;
 mod crowds;
 mod settings;
 

@@ -222,7 +222,10 @@ impl FrameWriter<'_> {
 }
 
 /// The attributes and the body of a stored value.
-fn parts<'d>(document: &ChangedDocument<'d>) -> Result<(&'d [u8], &'d [u8]), Damaged> {
+///
+/// # Errors
+/// [`Damaged`].
+pub(crate) fn parts<'d>(document: &ChangedDocument<'d>) -> Result<(&'d [u8], &'d [u8]), Damaged> {
     let value = document.record.value;
     if !document.record.datatype.contains(Datatype::XATTR) {
         return Ok((&[], value));

@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use oribi_client::ChangeToken;
+use oribi_client::{Bytes, ChangeToken, DurabilityLevel, WriteOptions};
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{PATIENCE, poll_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -100,4 +102,77 @@ async fn it_ends_when_nobody_reads() {
     drop(child.stdout.take());
     let status = poll_until(PATIENCE, || child.try_wait().expect("it can be waited for"));
     assert_eq!(status.expect("it ends").code(), Some(0));
+}
+
+/// What the admin port sends for the same query.
+fn events_until_now(fixture: &Fixture, query: &str) -> Vec<Value> {
+    let admin = HttpClient::new(fixture.server.admin_port())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let path = format!("/pools/default/buckets/default/changes?until-now&{query}");
+    let response = admin.get(&path).expect("an answer");
+    assert_eq!(response.status, 200, "{}", response.text());
+    let text = response.text();
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let mut lines: Vec<Value> = data.map(crate::parse).collect();
+    let end = lines.pop().expect("the last event is the end");
+    assert_eq!(end, json!({"type": "end", "reason": "complete"}));
+    lines
+}
+
+/// `oribi watch` and Server-Sent Events have the same lines and the same tokens.
+#[tokio::test]
+async fn events_over_http_are_the_same_lines() {
+    let fixture = Fixture::start();
+    fixture.create_collections("shop", &["orders", "carts", "gone"]);
+    fixture.create_collections("old", &["stock"]);
+    let client = fixture.client().await;
+    for path in ["shop.orders", "shop.carts", "shop.gone", "_default._default"] {
+        let collection = client.collection(path).await.expect("it exists");
+        for number in 0..20 {
+            write(&client, &collection, &format!("{path} {number} \"\u{e9}\u{7f}"), number).await;
+        }
+    }
+    let default = client.default_collection();
+    let durable = WriteOptions::new().durability(DurabilityLevel::PersistToMajority);
+    for (key, value) in [(&b"binary"[..], &b"\0\xff"[..]), (b"\xff", b"[1,\r\n2]"), (b"empty", b"")]
+    {
+        let value = Bytes::copy_from_slice(value);
+        client.upsert(default, key, value, &durable).await.expect("it is written");
+    }
+    // Compressed in the store.
+    let long = Bytes::from(format!("{{\"long\":\"{}\"}}", "abc".repeat(10_000)));
+    let options = WriteOptions::json().durability(DurabilityLevel::PersistToMajority);
+    client.upsert(default, b"long", long, &options).await.expect("it is written");
+    remove(&client, "_default._default 3 \"\u{e9}\u{7f}").await;
+    let admin = HttpClient::new(fixture.server.admin_port())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    for path in ["shop/collections/gone", "old"] {
+        let path = format!("/pools/default/buckets/default/scopes/{path}");
+        assert_eq!(admin.delete(&path).expect("an answer").status, 200);
+    }
+    for (options, query) in [
+        (&["--with-values"][..], "with-values"),
+        (&[], ""),
+        (&["--snapshots"], "snapshots"),
+        (&["--collection", "shop.orders"], "collection=shop.orders"),
+        (&["--scope", "shop"], "scope=shop"),
+    ] {
+        let options = [&["--from", "beginning"], options].concat();
+        // Vbuckets take turns in no certain order; one vbucket's lines are in order.
+        let in_order = |mut lines: Vec<Value>| {
+            lines.sort_by_key(|line| line["vbucket"].as_u64());
+            lines
+        };
+        // The history changes until it is flushed and dropped collections are gone from it, so
+        // what comes between two equal answers counts.
+        let settled = poll_until(PATIENCE, || {
+            let before = in_order(fixture.watched_until_now(&options));
+            let sent = in_order(events_until_now(&fixture, &format!("from=beginning&{query}")));
+            let after = in_order(fixture.watched_until_now(&options));
+            (before == after).then_some((sent, after))
+        });
+        let (sent, watched) = settled.expect("the history settles");
+        assert!(watched.len() > 20, "{query}");
+        assert_eq!(sent, watched, "{query}");
+    }
 }
