@@ -91,5 +91,6 @@ pub use timings::BucketTimings;
 pub use tombstone_purge::PurgeReport;
 pub use vbucket::{
     CollectionStats, Current, KeyStats, NextVersion, Stamp, VBucket, VbucketStats, VersionFields,
+    counter_value,
 };
 pub use warmup::{WarmupState, WarmupStats, WarmupStep};

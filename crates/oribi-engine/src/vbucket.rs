@@ -61,6 +61,7 @@ use event_list::EventList;
 pub(crate) use fetching::{FetchBegun, Installed};
 pub(crate) use flushing::FlushRead;
 pub use next_version::{Current, NextVersion, Stamp, VersionFields};
+pub use operations::counter_value;
 pub(crate) use operations::store_fields;
 pub(crate) use paging::SweepReport;
 pub use stats::{KeyStats, VbucketStats};

@@ -27,6 +27,7 @@ pub mod leb128;
 pub mod limits;
 pub mod magic;
 pub mod opcode;
+pub mod proxy_header;
 pub mod read_buffer;
 pub mod request;
 pub mod response;

@@ -24,7 +24,7 @@ mod user_store;
 mod verifier;
 
 pub use privilege::{Privilege, PrivilegeSet};
-pub use role::{Access, Identity, Place, Role, RoleError};
+pub use role::{Access, CollectionPath, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
 pub(crate) use user_file::NAME_BYTES_MAX;
 pub use user_file::{StoredUser, UserFile, UserFileError};

@@ -59,6 +59,7 @@ use error::io_error;
 pub use eviction::EVICTION_NAMES;
 pub(crate) use file::storage_in;
 pub use handle::BucketHandle;
+pub use memcached::MemcachedPlace;
 pub use options::{BucketOptions, Watermarks};
 pub use storage::BucketStorage;
 pub use store_place::StorePlace;

@@ -10,10 +10,12 @@ mod bucket_name;
 mod cluster_setting;
 mod form;
 mod machine_memory;
+mod memcached_setting;
 mod print;
 mod resolve;
 mod setting;
 mod settings;
+mod subnet;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -23,4 +25,5 @@ pub use bucket_name::is_bucket_name;
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 pub use settings::{Settings, SettingsError};
+pub use subnet::Subnet;
 pub(crate) use table::listed;

@@ -40,6 +40,7 @@ use oribi_protocol::text::Decoder;
 
 use crate::audit::Event;
 use crate::auth::{Identity, UserStore};
+use crate::buckets::MemcachedPlace;
 use crate::connection_registry::ConnectionRecord;
 use crate::connection_state::close_reason::CloseReason;
 use crate::connection_state::parked::{ParkToken, Parked};
@@ -156,6 +157,12 @@ impl Connection {
         (incoming.item.missing_bytes() > 0).then_some(&mut incoming.item)
     }
 
+    /// Where that item lies, also while it is complete and its request waits.
+    #[cfg(test)]
+    pub fn incoming_address(&self) -> Option<usize> {
+        self.incoming.as_ref().map(|incoming| incoming.item.value_address())
+    }
+
     /// Most bytes to receive at once while no item is being filled. After a large value another one
     /// is likely: then only its head is received here, and its whole value straight into its item.
     pub fn receive_bytes_max(&self) -> usize {
@@ -192,6 +199,11 @@ impl Connection {
     /// Updates the user's rights; false when the user no longer exists.
     pub fn refresh_user(&mut self, users: &UserStore) -> bool {
         self.state.refresh_user(users)
+    }
+
+    /// Follows collections that were created or dropped since.
+    pub fn refresh_collection(&mut self, place: &MemcachedPlace) {
+        self.state.find_collection(place);
     }
 
     /// True once the first byte has begun the text protocol.

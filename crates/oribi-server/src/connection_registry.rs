@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
@@ -45,8 +45,10 @@ pub(crate) struct ConnectionRecord {
     pub number: u64,
     /// Worker that serves it.
     pub worker: usize,
-    /// The client's address.
-    pub peer: Option<SocketAddr>,
+    /// Address of the other end of the socket: the client, or the balancer that passes it on.
+    socket_peer: Option<SocketAddr>,
+    /// The client's address, as its balancer says.
+    client: OnceLock<SocketAddr>,
     /// When the worker took it over.
     pub created: Timestamp,
     /// Bytes received.
@@ -63,6 +65,17 @@ pub(crate) struct ConnectionRecord {
 }
 
 impl ConnectionRecord {
+    /// The client's address.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.client.get().copied().or(self.socket_peer)
+    }
+
+    /// Takes over the client's address from its balancer, once.
+    pub fn set_client(&self, client: SocketAddr) {
+        // A second address is ignored; there is one header.
+        let _ = self.client.set(client);
+    }
+
     /// Changes the agreement.
     pub fn agree(&self, change: impl FnOnce(&mut Agreement)) {
         change(&mut self.agreement.lock());
@@ -92,7 +105,8 @@ impl ConnectionRegistry {
         let record = Arc::new(ConnectionRecord {
             number: self.last_number.fetch_add(1, Ordering::Relaxed) + 1,
             worker,
-            peer,
+            socket_peer: peer,
+            client: OnceLock::new(),
             created,
             bytes_received: Counter::default(),
             bytes_sent: Counter::default(),

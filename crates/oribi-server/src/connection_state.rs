@@ -4,7 +4,8 @@
 //! - rights belong to the pair of identity and bucket; they are computed when either changes or the
 //!   users do, never per operation;
 //! - during a wait, and while a STAT is being answered, no frame is served;
-//! - a client that said HELLO or selected a bucket is never treated as a memcached client.
+//! - a client that said HELLO or selected a bucket is never treated as a memcached client;
+//! - a memcached client whose collection does not exist uses no other one.
 //!
 //! The connection's record in the registry follows this state.
 
@@ -28,7 +29,7 @@ use oribi_types::{CollectionId, DocKey, Vbid};
 
 use crate::audit::Actor;
 use crate::auth::{Identity, SaslServer, UserStore};
-use crate::buckets::BucketHandle;
+use crate::buckets::{BucketHandle, MemcachedPlace};
 use crate::cluster_config::ConfigVersion;
 use crate::connection_registry::ConnectionRecord;
 use crate::counters::bucket::SelectedOperations;
@@ -43,6 +44,9 @@ use features::Features;
 use fetches::Fetches;
 use parked::ParkedWrites;
 use rights::Rights;
+
+/// Never the id of a collection: ids ascend, and none gets this far.
+const NO_COLLECTION: CollectionId = CollectionId(u32::MAX);
 
 /// What keeps a connection from serving its next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,6 +100,8 @@ pub(crate) struct ConnectionState {
     pub identity: Option<Arc<Identity>>,
     /// Selected bucket.
     pub bucket: Option<Arc<BucketHandle>>,
+    /// Collection of keys that name none.
+    collection: CollectionId,
     /// This worker's counters for the selected bucket.
     pub operations: Option<SelectedOperations>,
     /// The STAT that is being answered.
@@ -147,6 +153,7 @@ impl ConnectionState {
             rights: Rights::default(),
             identity: None,
             bucket: None,
+            collection: CollectionId::DEFAULT,
             operations: None,
             stat: None,
             range_scan: None,
@@ -223,7 +230,7 @@ impl ConnectionState {
         Actor {
             user: user.to_owned(),
             connection: Some(self.record.number),
-            peer: self.record.peer,
+            peer: self.record.peer(),
         }
     }
 
@@ -261,6 +268,7 @@ impl ConnectionState {
             (Some(identity), None) => Rights::outside(identity),
             (None, _) => Rights::default(),
         };
+        self.collection = CollectionId::DEFAULT;
         let worker = self.record.worker;
         let operations = bucket.as_ref().map(|bucket| bucket.operations().worker(worker));
         self.operations = operations.map(SelectedOperations::new);
@@ -291,10 +299,27 @@ impl ConnectionState {
                 identity
             }
         };
-        let bucket = server.buckets.of_memcached_client(&identity);
+        let bucket = server.buckets.of_memcached_client(&identity, &server.memcached);
         self.identity = Some(identity);
         self.kind = Kind::Memcached;
         self.select(bucket);
+        self.find_collection(&server.memcached);
+    }
+
+    /// Looks the collection of a memcached client up by its name. Collections come and go, so this
+    /// is repeated now and then.
+    pub fn find_collection(&mut self, place: &MemcachedPlace) {
+        if !self.is_memcached() {
+            return;
+        }
+        let path = self.identity.as_ref().and_then(|identity| place.collection_of(identity));
+        self.collection = match (path, &self.bucket) {
+            (Some(path), Some(bucket)) => {
+                let manifest = bucket.bucket().manifest();
+                manifest.collection_id(&path.scope, &path.collection).unwrap_or(NO_COLLECTION)
+            }
+            _ => CollectionId::DEFAULT,
+        };
     }
 
     /// Collection and logical key in a request's key field; `None` when it is not valid.
@@ -303,7 +328,7 @@ impl ConnectionState {
             return split_collection_key(field).ok();
         }
         let is_valid = (1..=KEY_BYTES_MAX).contains(&field.len());
-        is_valid.then_some(DocKey { collection: CollectionId::DEFAULT, key: field })
+        is_valid.then_some(DocKey { collection: self.collection, key: field })
     }
 
     /// Vbucket of a request, from its header field. A memcached client knows no vbuckets and leaves

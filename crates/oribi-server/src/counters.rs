@@ -93,6 +93,10 @@ counter_set! {
         bytes_written,
         /// Frames served, of any kind.
         cmd_total,
+        /// Of these, commands of memcached's text protocol; each key of a `get` is one.
+        cmd_text,
+        /// Of these, meta commands.
+        cmd_meta,
         /// SASL exchanges begun.
         auth_cmds,
         /// SASL exchanges that failed.
@@ -109,6 +113,16 @@ counter_set! {
         tls_handshakes,
         /// TLS handshakes that failed.
         tls_handshake_failures,
+    }
+}
+
+impl CounterTotals {
+    /// Commands by the protocol that their clients speak.
+    pub fn by_protocol(&self) -> [(&'static str, u64); 3] {
+        let (text, meta) = (self.cmd_text, self.cmd_meta);
+        // The sums are of several moments.
+        let binary = self.cmd_total.saturating_sub(text.saturating_add(meta));
+        [("binary", binary), ("text", text), ("meta", meta)]
     }
 }
 

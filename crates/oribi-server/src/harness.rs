@@ -277,6 +277,7 @@ impl ConnectionHarness {
         }
         let server = &self.environment.server;
         server.users.reload_if_changed();
+        self.connection.refresh_collection(&server.memcached);
         if !self.connection.refresh_user(&server.users) {
             self.connection.close(CloseReason::UserRemoved);
         }
@@ -286,6 +287,21 @@ impl ConnectionHarness {
             self.connection.close(reason);
         }
         self.feed(&[])
+    }
+
+    /// Lets writes that wait for room in their bucket try again, as a worker does now and then, and
+    /// returns the answers. The second value says whether one waited.
+    pub fn retry_writes(&mut self) -> (Vec<u8>, bool) {
+        let has_waited = !std::mem::take(&mut self.environment.room_waits).is_empty();
+        self.connection.retry_write();
+        (self.feed(&[]), has_waited)
+    }
+
+    /// Where the item lies that receives the value of a large store request; `None` when there is
+    /// none.
+    #[cfg(test)]
+    pub(crate) fn incoming_address(&self) -> Option<usize> {
+        self.connection.incoming_address()
     }
 
     /// Turns the flusher off, so that writes wait, or on again.

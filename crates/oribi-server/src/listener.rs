@@ -1,7 +1,8 @@
 //! The acceptor: one thread that accepts connections and hands them to workers in turn.
 //!
 //! Owns: the listening sockets, one without TLS and optionally one with. Invariants: a connection
-//! beyond the cap is closed before anything is allocated for it; every socket has TCP_NODELAY (the
+//! beyond the cap is closed before anything is allocated for it, and so is one from elsewhere where
+//! balancers are configured; every socket has TCP_NODELAY (the
 //! worker batches answers, not the kernel) and keepalive (which detects peers that vanished). When
 //! descriptors run out, the acceptor pauses instead of spinning.
 
@@ -161,13 +162,11 @@ impl Acceptor {
     }
 
     fn hand_over(&mut self, stream: TcpStream, peer: SocketAddr, kind: Kind) {
+        if !self.server.admits_address(peer.ip()) {
+            return self.log_refusal(peer, "its address is not in proxy_protocol");
+        }
         if !self.server.admit_connection() {
-            if self.refusal_logged.is_none_or(|logged| logged.elapsed() > REFUSAL_LOG_PAUSE) {
-                let refused = self.server.rejected_connections();
-                tracing::warn!(%peer, refused, "connection refused: too many connections");
-                self.refusal_logged = Some(Instant::now());
-            }
-            return;
+            return self.log_refusal(peer, "too many connections");
         }
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%peer, %error, "connection gone before it was served");
@@ -177,6 +176,14 @@ impl Acceptor {
         let worker = &self.workers[self.next % self.workers.len()];
         self.next = self.next.wrapping_add(1);
         worker.post(Message::Socket(kind(stream)));
+    }
+
+    fn log_refusal(&mut self, peer: SocketAddr, reason: &str) {
+        if self.refusal_logged.is_none_or(|logged| logged.elapsed() > REFUSAL_LOG_PAUSE) {
+            let refused = self.server.rejected_connections();
+            tracing::warn!(%peer, refused, "connection refused: {reason}");
+            self.refusal_logged = Some(Instant::now());
+        }
     }
 }
 

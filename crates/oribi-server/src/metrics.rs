@@ -218,7 +218,11 @@ impl ServerCollector {
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let operations = self.server.buckets.operation_totals().entries();
         let all = self.server.counters.totals().entries();
+        self.encode_protocols(encoder)?;
         for (name, value) in operations.into_iter().chain(all) {
+            if PROTOCOL_COUNTERS.contains(&name) {
+                continue;
+            }
             let name = counter_name(name);
             let help = format!("Sum over all workers of {name}");
             encode_counter(encoder, name, &help, value)?;
@@ -252,6 +256,19 @@ impl ServerCollector {
         let open = self.server.connections() as u64;
         let help = "Open connections of the memcached binary protocol";
         encode_gauge(encoder, "connections", help, open)
+    }
+
+    /// Commands by the protocol that the client speaks.
+    fn encode_protocols(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let totals = self.server.counters.totals();
+        let help = "Commands served, by the client's protocol";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("protocol_commands", help, None, kind)?;
+        for (protocol, value) in totals.by_protocol() {
+            let counter = ConstCounter::new(value);
+            counter.encode(family.encode_family(&[("protocol", protocol)])?)?;
+        }
+        Ok(())
     }
 
     fn encode_changes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -296,6 +313,9 @@ const CONNECTION_MEMORY: [(&str, &str, bool); 7] = [
     ("connection_memory_refused", "Requests refused because memory did not come in time", true),
     ("connection_memory_closed", "Connections closed for the memory they held", true),
 ];
+
+/// Counters that are one metric together, by protocol.
+const PROTOCOL_COUNTERS: [&str; 2] = ["cmd_text", "cmd_meta"];
 
 /// The Prometheus name of a worker counter. Prometheus appends `_total` itself.
 fn counter_name(name: &'static str) -> &'static str {

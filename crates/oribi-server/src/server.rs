@@ -21,7 +21,7 @@ use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThreads;
-use crate::buckets::{BucketError, BucketOptions, Buckets};
+use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
@@ -132,6 +132,9 @@ impl Server {
         let started = wall_clock();
         let data_dir = DataDir::open(&settings.data_dir)?;
         let users = Arc::new(UserStore::open(data_dir.path())?);
+        if let Some(bucket) = &settings.memcached_bucket {
+            users.admit_anonymous_to(bucket);
+        }
         settings.check_exposure(users.is_development())?;
         let tls = open_tls(settings)?;
         let sockets = Sockets::bind(settings)?;
@@ -141,6 +144,11 @@ impl Server {
         context.cluster.set_identity(ClusterIdentity::open(data_dir.path())?);
         context.data_dir = Mutex::new(Some(data_dir.path().to_owned()));
         context.tls = tls.clone();
+        context.proxies = settings.proxies()?;
+        context.memcached = MemcachedPlace {
+            bucket: settings.memcached_bucket.clone(),
+            collection: settings.memcached_collection.clone(),
+        };
         context.reference_seed = u64::from_ne_bytes(random_bytes());
         context.node = join_cluster(settings, addresses, &context)?;
         let audit = open_audit(settings, &mut context)?;

@@ -3,6 +3,7 @@
 //! Immutable after the start; the parts that change synchronise themselves. Operations write
 //! nothing here.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +15,12 @@ use parking_lot::Mutex;
 
 use crate::audit::AuditLog;
 use crate::auth::UserStore;
-use crate::buckets::{BucketHandle, BucketOptions, Buckets};
+use crate::buckets::{BucketHandle, BucketOptions, Buckets, MemcachedPlace};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, EtcdError};
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::cluster_identity::ClusterIdentity;
+use crate::config::Subnet;
 use crate::connection_memory::ConnectionMemory;
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
@@ -87,6 +89,11 @@ pub struct ServerContext {
     /// Random, so that references to log lines are unique across restarts. 0 in tests, which need
     /// equal answers to equal requests.
     pub(crate) reference_seed: u64,
+    /// Balancers whose connections begin with the PROXY protocol; nobody else may connect to the
+    /// ports of clients then. Empty: clients connect themselves.
+    pub(crate) proxies: Vec<Subnet>,
+    /// Bucket and collection of clients that can select neither.
+    pub(crate) memcached: MemcachedPlace,
     /// Logins and refusals, for the record.
     pub(crate) audit: AuditLog,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
@@ -132,6 +139,8 @@ impl ServerContext {
             bucket_defaults,
             started,
             reference_seed: 0,
+            proxies: Vec::new(),
+            memcached: MemcachedPlace::default(),
             audit: AuditLog::default(),
             data_dir: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -203,6 +212,16 @@ impl ServerContext {
         Ok(())
     }
 
+    /// True when connections from this address are served. Counts a refusal.
+    pub fn admits_address(&self, address: IpAddr) -> bool {
+        let is_admitted =
+            self.proxies.is_empty() || self.proxies.iter().any(|proxy| proxy.contains(address));
+        if !is_admitted {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
     /// Counts a new connection; false, without counting it, when there are too many.
     pub fn admit_connection(&self) -> bool {
         if self.connections.fetch_add(1, Ordering::AcqRel) >= self.limits.connections_max {
@@ -234,7 +253,8 @@ impl ServerContext {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Connections refused because of either limit: the one for users or the one for all.
+    /// Connections refused because of either limit, the one for users or the one for all, or
+    /// because they came from elsewhere than a balancer.
     pub fn rejected_connections(&self) -> usize {
         self.rejected.load(Ordering::Relaxed)
     }

@@ -15,6 +15,7 @@
 
 mod connections;
 mod handshake;
+mod proxied;
 mod slot;
 mod transfer;
 mod transport;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Subcommand};
-use oribi_server::auth::{Role, StoredUser, UserFile};
+use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -37,6 +37,9 @@ pub enum UserCommand {
         /// which the user has rights, else the bucket default.
         #[arg(long, value_name = "BUCKET")]
         bucket: Option<String>,
+        /// Collection in that bucket for the same clients; the default collection when not given.
+        #[arg(long, value_name = "SCOPE.COLLECTION")]
+        collection: Option<CollectionPath>,
         /// Read the password from the first line of standard input.
         #[arg(long)]
         password_stdin: bool,
@@ -63,17 +66,19 @@ pub fn data_dir_arguments() -> Vec<Arg> {
 pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = resolve_here(matches)?.settings.data_dir;
     match command {
-        UserCommand::Add { name, roles, bucket, password_stdin } => {
+        UserCommand::Add { name, roles, bucket, collection, password_stdin } => {
             DataDir::prepare(&data_dir)?;
             let password = read_password(password_stdin)?;
             let user = StoredUser::new(&name, &password, roles)?;
-            add(
-                &data_dir,
-                match bucket {
-                    Some(bucket) => user.with_bucket(&bucket)?,
-                    None => user,
-                },
-            )
+            let user = match bucket {
+                Some(bucket) => user.with_bucket(&bucket)?,
+                None => user,
+            };
+            let user = match collection {
+                Some(collection) => user.with_collection(collection),
+                None => user,
+            };
+            add(&data_dir, user)
         }
         UserCommand::List { json } => list(&data_dir, json),
         UserCommand::Rm { name } => remove(&data_dir, &name),
@@ -105,7 +110,13 @@ fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
             .users()
             .map(|user| {
                 let (name, bucket) = (&user.name, &user.bucket);
-                serde_json::json!({ "name": name, "roles": roles(user), "bucket": bucket })
+                let collection = user.collection.as_ref().map(CollectionPath::to_string);
+                serde_json::json!({
+                    "name": name,
+                    "roles": roles(user),
+                    "bucket": bucket,
+                    "collection": collection,
+                })
             })
             .collect();
         println!("{:#}", serde_json::Value::Array(users));
@@ -119,21 +130,25 @@ fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let rows = file.users().map(|user| {
-        [user.name.clone(), roles(user).join(", "), user.bucket.clone().unwrap_or_default()]
+        let bucket = user.bucket.clone().unwrap_or_default();
+        let collection = user.collection.as_ref().map(CollectionPath::to_string);
+        [user.name.clone(), roles(user).join(", "), bucket, collection.unwrap_or_default()]
     });
     print!("{}", table(rows));
     Ok(())
 }
 
 /// Users as lines, with columns as wide as what stands in them.
-fn table(rows: impl Iterator<Item = [String; 3]>) -> String {
-    let header = ["NAME", "ROLES", "BUCKET"].map(str::to_owned);
-    let rows: Vec<[String; 3]> = std::iter::once(header).chain(rows).collect();
+fn table(rows: impl Iterator<Item = [String; 4]>) -> String {
+    let header = ["NAME", "ROLES", "BUCKET", "COLLECTION"].map(str::to_owned);
+    let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let (names, roles) = (width(0), width(1));
+    let (names, roles, buckets) = (width(0), width(1), width(2));
     rows.iter()
-        .map(|[name, role, bucket]| format!(" {name:names$}  {role:roles$}  {bucket}"))
+        .map(|[name, role, bucket, collection]| {
+            format!(" {name:names$}  {role:roles$}  {bucket:buckets$}  {collection}")
+        })
         .map(|line| line.trim_end().to_owned() + "\n")
         .collect()
 }

@@ -56,19 +56,36 @@ fn users_are_added_listed_changed_and_removed() {
     assert!(table.contains("alice") && table.contains("admin"), "{table}");
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&user(&data_dir, &["list", "--json"], ""))).unwrap();
-    let alice = serde_json::json!({ "name": "alice", "roles": ["admin"], "bucket": null });
+    let alice = serde_json::json!({ "name": "alice", "roles": ["admin"], "bucket": null, "collection": null });
     assert_eq!(json, serde_json::json!([alice]));
 
-    let add = ["add", "alice", "--role", "read-write:cache", "--bucket", "cache"];
+    let add = [
+        "add",
+        "alice",
+        "--role",
+        "read-write:cache",
+        "--bucket",
+        "cache",
+        "--collection",
+        "web.pages",
+    ];
     let with_stdin: Vec<&str> = add.iter().copied().chain(["--password-stdin"]).collect();
     assert!(user(&data_dir, &with_stdin, "secret1\n").status.success());
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&user(&data_dir, &["list", "--json"], ""))).unwrap();
-    assert_eq!(json[0]["bucket"], "cache");
+    assert_eq!(
+        (&json[0]["bucket"], &json[0]["collection"]),
+        (&"cache".into(), &"web.pages".into())
+    );
     let table = stdout(&user(&data_dir, &["list"], ""));
     let columns: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(columns, [["NAME", "ROLES", "BUCKET"], ["alice", "read-write:cache", "cache"]]);
+    let header = ["NAME", "ROLES", "BUCKET", "COLLECTION"];
+    assert_eq!(columns, [header, ["alice", "read-write:cache", "cache", "web.pages"]]);
+    let bad = ["add", "alice", "--role", "admin", "--collection", "pages", "--password-stdin"];
+    let refused = user(&data_dir, &bad, "secret1\n");
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("SCOPE.COLLECTION"));
 
     stdout(&user(&data_dir, &["rm", "alice"], ""));
     assert_eq!(stdout(&user(&data_dir, &["list", "--json"], "")), "[]\n");

@@ -47,6 +47,11 @@ impl FillingItem {
         self.block.0.value_bytes() - self.filled_bytes
     }
 
+    /// Where the value lies in memory, which tells items apart.
+    pub fn value_address(&self) -> usize {
+        self.value.addr().get()
+    }
+
     /// Bytes of the whole value.
     pub fn value_bytes(&self) -> usize {
         self.block.0.value_bytes()

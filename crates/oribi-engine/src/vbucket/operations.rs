@@ -343,6 +343,12 @@ const DECIMAL_DIGITS_MAX: usize = 20;
 /// Longest text that is read as a counter: its digits and generous padding.
 const COUNTER_TEXT_BYTES_MAX: usize = 64;
 
+/// The number that [`crate::Bucket::counter`] would find in a document; `None` when it would find
+/// none.
+pub fn counter_value(item: &ItemRef) -> Option<u64> {
+    current_counter(item).ok()
+}
+
 /// The value of a counter. A longer text is not inflated only to be refused.
 fn current_counter(live: &ItemRef) -> Result<u64, CounterOutcome> {
     let mut scratch = Vec::new();

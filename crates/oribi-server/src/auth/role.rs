@@ -230,6 +230,36 @@ pub struct Identity {
     pub access: Access,
     /// The default bucket for clients that cannot select one, if an administrator has set it.
     pub bucket: Option<String>,
+    /// Their collection in their bucket, if an administrator has set it.
+    pub collection: Option<CollectionPath>,
+}
+
+/// A collection by its name: `SCOPE.COLLECTION`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CollectionPath {
+    /// Name of the scope.
+    pub scope: String,
+    /// Name of the collection in it.
+    pub collection: String,
+}
+
+impl FromStr for CollectionPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CollectionPath, String> {
+        match text.split_once('.').filter(|(scope, name)| is_name(scope) && is_name(name)) {
+            Some((scope, name)) => {
+                Ok(CollectionPath { scope: scope.to_owned(), collection: name.to_owned() })
+            }
+            None => Err(format!("{text:?} is not the name of a collection: SCOPE.COLLECTION")),
+        }
+    }
+}
+
+impl fmt::Display for CollectionPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.scope, self.collection)
+    }
 }
 
 #[cfg(test)]

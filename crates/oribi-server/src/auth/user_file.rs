@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::random_bytes;
-use super::role::{Access, Role};
+use super::role::{Access, CollectionPath, Role};
 use super::verifier::{ScramHash, StoredVerifier, Verifier};
 use crate::config::is_bucket_name;
 use crate::data_dir::write_atomically;
@@ -56,6 +56,8 @@ pub struct StoredUser {
     /// The default bucket for clients that cannot select one, where an administrator overrides the
     /// one that follows from the roles.
     pub bucket: Option<String>,
+    /// The collection of such clients in their bucket, where an administrator names one.
+    pub collection: Option<CollectionPath>,
     pub(super) verifiers: Vec<Verifier>,
 }
 
@@ -83,6 +85,8 @@ struct DocumentUser {
     roles: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bucket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    collection: Option<String>,
     verifiers: BTreeMap<String, StoredVerifier>,
 }
 
@@ -96,7 +100,8 @@ impl StoredUser {
         }
         let verifiers =
             ScramHash::ALL.map(|hash| Verifier::derive_new(hash, password)).into_iter().collect();
-        Ok(StoredUser { name: name.to_owned(), roles, bucket: None, verifiers })
+        let (bucket, collection) = (None, None);
+        Ok(StoredUser { name: name.to_owned(), roles, bucket, collection, verifiers })
     }
 
     /// The same user with a default bucket for clients that cannot select one.
@@ -108,6 +113,11 @@ impl StoredUser {
             return Err(UserFileError::Refused("the user's roles give no right in this bucket"));
         }
         Ok(StoredUser { bucket: Some(bucket.to_owned()), ..self })
+    }
+
+    /// The same user with a collection for clients that cannot select one.
+    pub fn with_collection(self, collection: CollectionPath) -> StoredUser {
+        StoredUser { collection: Some(collection), ..self }
     }
 }
 
@@ -198,6 +208,7 @@ impl UserFile {
             name: user.name.clone(),
             roles: user.roles.iter().map(Role::to_string).collect(),
             bucket: user.bucket.clone(),
+            collection: user.collection.as_ref().map(CollectionPath::to_string),
             verifiers: user
                 .verifiers
                 .iter()
@@ -232,7 +243,9 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
             .ok_or_else(|| format!("no verifier for {}", hash.mechanism()))?;
         verifiers.push(Verifier::from_stored(hash, stored)?);
     }
-    Ok(StoredUser { name: entry.name.clone(), roles, bucket: entry.bucket.clone(), verifiers })
+    let collection = entry.collection.as_deref().map(str::parse).transpose()?;
+    let (name, bucket) = (entry.name.clone(), entry.bucket.clone());
+    Ok(StoredUser { name, roles, bucket, collection, verifiers })
 }
 
 fn check_name(name: &str) -> Result<(), UserFileError> {

@@ -73,6 +73,7 @@ struct FailureLog {
     suppressed: u64,
 }
 
+#[derive(Clone)]
 struct UserTable {
     users: HashMap<String, Arc<User>>,
     unknown_user_key: Vec<u8>,
@@ -131,6 +132,16 @@ impl UserStore {
             self.record_failure("Basic", name);
         }
         identity
+    }
+
+    /// Lets clients that do not authenticate, in development mode, use this bucket instead of
+    /// `default`. Called before the server serves.
+    pub(crate) fn admit_anonymous_to(&self, bucket: &str) {
+        let table = self.table.load_full();
+        if table.anonymous.is_some() {
+            let anonymous = Some(Arc::new(anonymous_in(bucket)));
+            self.table.store(Arc::new(UserTable { anonymous, ..UserTable::clone(&table) }));
+        }
     }
 
     /// The part of [`UserStore::verify_basic`] that needs no key derivation. `None` means "call
@@ -256,8 +267,8 @@ impl UserTable {
     fn of_file(file: &UserFile) -> UserTable {
         let users = file.users().map(|stored| {
             let access = Access::new(stored.roles.clone());
-            let identity =
-                Identity { name: stored.name.clone(), access, bucket: stored.bucket.clone() };
+            let (bucket, collection) = (stored.bucket.clone(), stored.collection.clone());
+            let identity = Identity { name: stored.name.clone(), access, bucket, collection };
             let user = User::new(identity, true, Secret::Stored(stored.verifiers.clone()));
             (stored.name.clone(), Arc::new(user))
         });
@@ -276,13 +287,10 @@ impl UserTable {
             name: DEVELOPMENT_NAME.to_owned(),
             access: Access::new(vec![Role::Admin]),
             bucket: None,
+            collection: None,
         };
         let user = User::new(identity, true, Secret::Development(secret.into_iter().collect()));
-        let anonymous = Identity {
-            name: ANONYMOUS_NAME.to_owned(),
-            access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, Place::bucket("default"))]),
-            bucket: None,
-        };
+        let anonymous = anonymous_in("default");
         UserTable {
             users: HashMap::from([(DEVELOPMENT_NAME.to_owned(), Arc::new(user))]),
             unknown_user_key: random_bytes::<32>().to_vec(),
@@ -296,8 +304,23 @@ impl UserTable {
             let key = &self.unknown_user_key;
             Verifier::of_unknown_user(hash, key, name.as_bytes(), self.iterations)
         });
-        let identity = Identity { name: name.to_owned(), access: Access::default(), bucket: None };
+        let identity = Identity {
+            name: name.to_owned(),
+            access: Access::default(),
+            bucket: None,
+            collection: None,
+        };
         Arc::new(User::new(identity, false, Secret::Stored(verifiers.into_iter().collect())))
+    }
+}
+
+/// The identity of clients that do not authenticate, which may use one bucket.
+fn anonymous_in(bucket: &str) -> Identity {
+    Identity {
+        name: ANONYMOUS_NAME.to_owned(),
+        access: Access::new(vec![Role::Of(ANONYMOUS_PRIVILEGES, Place::bucket(bucket))]),
+        bucket: None,
+        collection: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The default bucket of clients that cannot select one, such as memcached clients.
+//! The default bucket and collection of clients that cannot select any, such as memcached clients.
 //!
 //! Owns: the rule. The connection knows which clients need it, and applies it when such a client
 //! first accesses a document.
@@ -6,18 +6,43 @@
 use std::sync::Arc;
 
 use super::{BucketHandle, Buckets};
-use crate::auth::Identity;
+use crate::auth::{CollectionPath, Identity};
 
 /// The fallback bucket.
 const DEFAULT_BUCKET: &str = "default";
 
+/// Bucket and collection of such clients by the settings, for users who have neither of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemcachedPlace {
+    /// The bucket, for users who have rights in it.
+    pub bucket: Option<String>,
+    /// The collection in the client's bucket.
+    pub collection: Option<CollectionPath>,
+}
+
+impl MemcachedPlace {
+    /// The collection of a user's clients; `None` for the default collection. A collection of the
+    /// settings is not looked for in the bucket that an administrator chose for one user.
+    pub fn collection_of<'a>(&'a self, user: &'a Identity) -> Option<&'a CollectionPath> {
+        let of_all = self.collection.as_ref().filter(|_| user.bucket.is_none());
+        user.collection.as_ref().or(of_all)
+    }
+}
+
 impl Buckets {
-    /// The bucket that is set for the user; else the only one in which the user has rights; else
-    /// `default`, if the user has rights there. A bucket that is set but unusable is not replaced
-    /// by another.
-    pub fn of_memcached_client(&self, user: &Identity) -> Option<Arc<BucketHandle>> {
+    /// The bucket that is set for the user; else the one of the settings, if the user has rights
+    /// there; else the only one in which the user has rights; else `default`, if the user has rights
+    /// there. A bucket that is set but unusable is not replaced by another.
+    pub fn of_memcached_client(
+        &self,
+        user: &Identity,
+        place: &MemcachedPlace,
+    ) -> Option<Arc<BucketHandle>> {
         if let Some(name) = &user.bucket {
             return self.get(name).filter(|bucket| user.access.reaches(bucket.name()));
+        }
+        if let Some(name) = place.bucket.as_ref().filter(|name| user.access.reaches(name)) {
+            return self.get(name);
         }
         let mut usable = self.list();
         usable.retain(|bucket| user.access.reaches(bucket.name()));

@@ -13,6 +13,8 @@ use oribi_tls::server::{ClientCertificates, ServerOptions};
 
 use super::bucket_name::is_bucket_name;
 use super::machine_memory;
+use super::subnet::Subnet;
+use crate::auth::CollectionPath;
 use crate::buckets::{BucketStorage, eviction};
 use crate::cluster::EtcdSettings;
 use crate::slow_operation_log::SlowThresholds;
@@ -69,6 +71,13 @@ pub struct Settings {
     pub tls_port: u16,
     /// Port of the admin HTTP with TLS; 0 takes a free one.
     pub tls_admin_port: u16,
+    /// Balancers whose connections begin with the PROXY protocol, as [`Subnet`] reads them; it is
+    /// not spoken when the list is empty.
+    pub proxy_protocol: Vec<String>,
+    /// Bucket of clients that select none, unless their user has one.
+    pub memcached_bucket: Option<String>,
+    /// Collection of clients that select none, unless their user has a bucket or a collection.
+    pub memcached_collection: Option<CollectionPath>,
     /// Minimum version of TLS.
     pub tls_minimum_version: MinimumVersion,
     /// Whether clients are asked for a certificate.
@@ -168,6 +177,9 @@ impl Default for Settings {
             port: 11210,
             admin_listen: None,
             admin_port: 8091,
+            proxy_protocol: Vec::new(),
+            memcached_bucket: None,
+            memcached_collection: None,
             tls_certificate: None,
             tls_key: None,
             tls_listen: None,
@@ -235,6 +247,9 @@ pub enum SettingsError {
         "tls_client_certificates is {0}, so tls_client_ca has to name the clients' authorities"
     )]
     TlsClientAuthority(&'static str),
+    /// What names no balancer.
+    #[error("proxy_protocol: {0}")]
+    ProxyProtocol(String),
     /// An invalid rule for names.
     #[error("tls_client_names: {0}")]
     TlsClientName(#[from] NameRuleError),
@@ -309,6 +324,12 @@ impl Settings {
         self.tls_client_names.iter().map(|rule| rule.parse()).collect()
     }
 
+    /// The balancers that pass on clients.
+    pub(crate) fn proxies(&self) -> Result<Vec<Subnet>, SettingsError> {
+        let networks = self.proxy_protocol.iter().map(|text| text.parse::<Subnet>());
+        networks.collect::<Result<_, _>>().map_err(SettingsError::ProxyProtocol)
+    }
+
     /// Connections that only administrators may use.
     pub fn reserved_connections(&self) -> usize {
         self.connections_reserved.unwrap_or(self.connections_max / 100)
@@ -343,6 +364,10 @@ impl Settings {
                 return Err(SettingsError::BucketTwice(name.clone()));
             }
         }
+        if let Some(bad) = self.memcached_bucket.as_ref().filter(|name| !is_bucket_name(name)) {
+            return Err(SettingsError::BucketName(bad.clone()));
+        }
+        self.proxies()?;
         let misfit = self.eviction.filter(|policy| !policy.fits(self.storage.of_engine()));
         if let Some(policy) = misfit {
             let (policy, storage) = (eviction::setting_name(policy), self.storage.name());

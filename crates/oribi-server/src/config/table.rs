@@ -6,7 +6,7 @@
 use super::form::{Form, Value, path_value};
 use super::setting::{PORT, Setting};
 use super::settings::Settings;
-use super::{cluster_setting, tls_setting};
+use super::{cluster_setting, memcached_setting, tls_setting};
 use crate::buckets::{
     BucketStorage, COMPRESSION_NAMES, CONFLICT_RESOLUTION_NAMES, EVICTION_NAMES, compression,
     conflict, eviction,
@@ -123,6 +123,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(Value::Flag(s.flush_enabled)),
         set: |s, value| s.flush_enabled = value.flag(),
     },
+    memcached_setting::BUCKET,
+    memcached_setting::COLLECTION,
     Setting {
         name: "accept_damaged_log",
         heading: DATA,
@@ -196,6 +198,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(Value::Integer(s.admin_port.into())),
         set: |s, value| s.admin_port = value.integer(),
     },
+    memcached_setting::PROXY_PROTOCOL,
     tls_setting::CERTIFICATE,
     tls_setting::KEY,
     tls_setting::LISTEN,

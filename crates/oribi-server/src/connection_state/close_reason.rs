@@ -34,6 +34,8 @@ pub enum CloseReason {
     },
     /// A line of the text protocol that is too long, or too many bytes before a login.
     LineTooLong,
+    /// What the balancer sent is not the header of the PROXY protocol, or is not acceptable.
+    ProxyHeader(&'static str),
     /// The bytes are not TLS, or the client has no acceptable certificate.
     Tls,
     /// The TLS handshake was not finished in time.
@@ -109,6 +111,7 @@ impl fmt::Display for CloseReason {
                 write!(f, "frame of {frame_bytes} bytes before authentication")
             }
             Self::LineTooLong => f.write_str("a line of the text protocol is too long"),
+            Self::ProxyHeader(detail) => write!(f, "PROXY protocol: {detail}"),
             Self::Tls => f.write_str("TLS failed"),
             Self::TlsDeadline => f.write_str("the TLS handshake was not finished in time"),
             Self::ClientCertificate => f.write_str("the client's certificate names no user"),

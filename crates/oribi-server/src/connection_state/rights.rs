@@ -141,7 +141,12 @@ mod tests {
 
     fn identity(roles: &[&str]) -> Arc<Identity> {
         let roles = roles.iter().map(|text| text.parse().unwrap()).collect();
-        Arc::new(Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None })
+        Arc::new(Identity {
+            name: "ann".to_owned(),
+            access: Access::new(roles),
+            bucket: None,
+            collection: None,
+        })
     }
 
     fn with_collection(manifest: &Manifest, scope: &str, name: &str) -> Manifest {

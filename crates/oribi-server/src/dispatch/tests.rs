@@ -137,8 +137,12 @@ impl Client {
         let mut client = Client { harness: self.harness.beside() };
         client.hello(features);
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-        let identity =
-            Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
+        let identity = Identity {
+            name: "ann".to_owned(),
+            access: Access::new(roles),
+            bucket: None,
+            collection: None,
+        };
         client.harness.log_in(Arc::new(identity));
         let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
         assert_eq!(client.ask(&select).status, Status::Success);

@@ -11,7 +11,9 @@
 //! The connection calls this for each command.
 
 mod answer;
+mod handling;
 mod late;
+mod marks;
 mod meant;
 mod meta;
 mod serving;
@@ -27,7 +29,7 @@ use crate::mailbox::ConnectionId;
 use crate::write_buffer::WriteBuffer;
 use answer::{Form, Verb};
 use meant::Meant;
-use serving::{DONE, run};
+use serving::{DONE, Language, run};
 
 pub(crate) use late::{begin_login, continue_stat, finish, refuse_line};
 pub(crate) use meant::meant_by;
@@ -97,6 +99,17 @@ pub(crate) fn serve_command(
             meta::serve_other(id, state, out, env, (command, meta), offer)
         }
         _ => {
+            let language = match command {
+                Command::Version | Command::Verbosity { .. } | Command::Quit => {
+                    Some(Language::Text)
+                }
+                Command::MetaNoop => Some(Language::Meta),
+                _ => None,
+            };
+            if let Some(language) = language {
+                env.counters.cmd_total.add(1);
+                language.counter(&env.counters).add(1);
+            }
             tell(state, out, command);
             DONE
         }

@@ -9,6 +9,7 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
 
+use super::proxied::HEADER_LATE;
 use super::slot::{Slot, Turn};
 use super::transport::{TlsTransport, Transport};
 use super::turn::Pools;
@@ -23,7 +24,8 @@ use crate::mailbox::{Accepted, ConnectionId};
 pub(super) struct Connections {
     slots: Slab<Slot>,
     run_queue: VecDeque<usize>,
-    /// Connections in their TLS handshake, which is too expensive for the main queue.
+    /// Connections in their TLS handshake, which is too expensive for the main queue, and those
+    /// before it whose balancer has not named their client yet.
     handshake_queue: VecDeque<usize>,
     pools: Pools,
     next_generation: u32,
@@ -74,7 +76,8 @@ impl Connections {
         let peer = transport.stream().peer_addr().ok();
         let record = env.server.registry.add(env.worker, peer, env.now);
         let connection = Connection::new(id, record, env.now_ms, &env.server.limits);
-        entry.insert(Slot::new(transport, connection));
+        let awaits_header = !env.server.proxies.is_empty();
+        entry.insert(Slot::new(transport, connection, awaits_header.then_some(env.now_ms)));
         env.counters.total_connections.add(1);
         self.enqueue(key);
     }
@@ -242,6 +245,7 @@ impl Connections {
                 overdue.push((key, CloseReason::UserRemoved));
                 continue;
             }
+            slot.connection.refresh_collection(&env.server.memcached);
             slot.connection.publish_streams();
             let has_answered = slot.connection.expire_parked(env);
             let has_expired = slot.connection.expire_memory_wait(env);
@@ -253,9 +257,11 @@ impl Connections {
                 continue;
             }
             let deadline_ms = env.server.limits.auth_deadline_ms;
-            let handshake_since_ms = slot.transport.handshake_since_ms();
-            if handshake_since_ms.is_some_and(|since| since + deadline_ms < env.now_ms) {
-                overdue.push((key, CloseReason::TlsDeadline));
+            let is_over = |since_ms: u64| since_ms + deadline_ms < env.now_ms;
+            if slot.opening_since_ms().is_some_and(is_over) {
+                let is_headed = slot.header_since_ms.is_none();
+                let reason = if is_headed { CloseReason::TlsDeadline } else { HEADER_LATE };
+                overdue.push((key, reason));
                 continue;
             }
             if let Some(reason) =
@@ -301,7 +307,7 @@ impl Connections {
             && !slot.queued
         {
             slot.queued = true;
-            match slot.transport.handshake_since_ms() {
+            match slot.opening_since_ms() {
                 None => self.run_queue.push_back(key),
                 Some(_) => self.handshake_queue.push_back(key),
             }
@@ -334,7 +340,7 @@ fn transport_of(accepted: Accepted, env: &Environment) -> Result<Transport, orib
 
 /// Logs and counts the end of a connection, once.
 fn report(slot: &Slot, env: &Environment, reason: CloseReason) {
-    let peer = slot.connection.record().peer;
+    let peer = slot.connection.record().peer();
     if reason.is_for_cause() {
         env.counters.closed_for_cause.add(1);
     }

@@ -2,11 +2,13 @@
 //!
 //! A handshake costs 0.1 to 1 ms, a thousand times as much as a request. So connections in a
 //! handshake have their own queue, and the worker serves one of that queue per round. A flood of
-//! new clients delays connected ones by one step of one handshake at a time.
+//! new clients delays connected ones by one step of one handshake at a time. The header of a
+//! balancer, where there is one, comes before ([`proxied`]).
 //!
 //! Invariants: during the handshake a connection holds no block and serves no frame; the
 //! certificate's user is settled before the first frame is parsed.
 
+use super::proxied;
 use super::slot::{Slot, Turn};
 use super::transfer::{reason_of, receive_tls};
 use super::transport::{TlsBlocks, Transport};
@@ -22,6 +24,9 @@ pub(super) fn turn(
 ) -> Result<Turn, CloseReason> {
     if let Some(reason) = slot.connection.closing() {
         return Err(reason);
+    }
+    if slot.header_since_ms.is_some() {
+        return proxied::turn(slot, env);
     }
     if slot.readable {
         receive_tls(slot, env, blocks)?;

@@ -8,6 +8,9 @@ use crate::connection_state::close_reason::CloseReason;
 pub(super) struct Slot {
     pub transport: Transport,
     pub connection: Connection,
+    /// When the connection was accepted, on the worker's clock, while the header of its balancer is
+    /// not complete.
+    pub header_since_ms: Option<u64>,
     /// The socket may have more to read.
     pub readable: bool,
     /// The socket may accept more output.
@@ -31,10 +34,11 @@ pub(super) struct Slot {
 impl Slot {
     /// A connection that was just accepted. The state of its socket is unknown, so the worker tries
     /// both directions.
-    pub fn new(transport: Transport, connection: Connection) -> Slot {
+    pub fn new(transport: Transport, connection: Connection, header_since_ms: Option<u64>) -> Slot {
         Slot {
             transport,
             connection,
+            header_since_ms,
             readable: true,
             writable: true,
             read_closed: false,
@@ -45,6 +49,12 @@ impl Slot {
             was_scanned_lingering: false,
             queued: false,
         }
+    }
+
+    /// When the connection was accepted, while it is not ready for a frame: the header of its
+    /// balancer is not complete, or its TLS handshake.
+    pub fn opening_since_ms(&self) -> Option<u64> {
+        self.header_since_ms.or_else(|| self.transport.handshake_since_ms())
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn receive_tls(
         }
         Err(TlsFault::Io(error)) if error.kind() == ErrorKind::WouldBlock => slot.readable = false,
         Err(TlsFault::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
-        Err(fault) => return Err(reason_of_fault(&fault, tls, env)),
+        Err(fault) => return Err(reason_of_fault(&fault, connection, tls, env)),
     }
     Ok(0)
 }
@@ -180,7 +180,7 @@ fn send_tls(
         make_ready(connection)?;
         match tls.send(connection, blocks, left) {
             Ok(took_all) => *writable = took_all,
-            Err(fault) => return Err(reason_of_fault(&fault, tls, env)),
+            Err(fault) => return Err(reason_of_fault(&fault, connection, tls, env)),
         }
     }
     if !connection.writer().is_empty() {
@@ -201,10 +201,15 @@ fn make_ready(connection: &mut Connection) -> Result<(), CloseReason> {
 
 /// Maps a fault to a close reason. Details of TLS are logged here, because only this place has
 /// them.
-fn reason_of_fault(fault: &TlsFault, tls: &TlsTransport, env: &Environment) -> CloseReason {
+fn reason_of_fault(
+    fault: &TlsFault,
+    connection: &Connection,
+    tls: &TlsTransport,
+    env: &Environment,
+) -> CloseReason {
     match fault {
         TlsFault::Io(error) => reason_of(error),
-        TlsFault::Tls(error) => report(error, tls, env),
+        TlsFault::Tls(error) => report(error, connection, tls, env),
     }
 }
 
@@ -216,7 +221,12 @@ pub(super) fn reason_of(error: &io::Error) -> CloseReason {
 }
 
 /// Logs and counts a TLS error.
-fn report(error: &oribi_tls::Error, tls: &TlsTransport, env: &Environment) -> CloseReason {
+fn report(
+    error: &oribi_tls::Error,
+    connection: &Connection,
+    tls: &TlsTransport,
+    env: &Environment,
+) -> CloseReason {
     let during_handshake = tls.is_handshaking();
     if during_handshake {
         env.counters.tls_handshake_failures.add(1);
@@ -224,7 +234,7 @@ fn report(error: &oribi_tls::Error, tls: &TlsTransport, env: &Environment) -> Cl
     if let Some(server_tls) = &env.server.tls
         && let Some(suppressed) = server_tls.may_log_failure()
     {
-        let peer = tls.peer();
+        let peer = connection.record().peer();
         tracing::info!(?peer, %error, during_handshake, suppressed, "TLS failed");
     }
     CloseReason::Tls

@@ -11,7 +11,6 @@
 //! - all received bytes are decrypted in the same turn, so readiness means the socket's.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use oribi_protocol::write_buffer::SLICES_MAX;
@@ -123,11 +122,6 @@ impl TlsTransport {
             sealed_output: 0,
             opened_ms: now_ms,
         }
-    }
-
-    /// The client's address.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.stream.peer_addr().ok()
     }
 
     /// The TLS session.

@@ -2,8 +2,10 @@
 //!
 //! Owns: the list of it. In answers to `gets`, CAS values become numbers in the order of their
 //! first appearance, document by document: Oribi's are unique for a document, memcached's for the
-//! server. A meta answer need not name its document, so its CAS is only known to be there. Times that pass become rounded
-//! ones. The debug line of `me` and the version describe the server.
+//! server. A meta answer need not name its document, so its CAS is only known to be there. Times that
+//! pass become rounded ones. Whether a document was read before (`h`, `fetch`) begins anew with each
+//! version of memcached's, and not of Oribi's. The debug line of `me` and the version describe the
+//! server.
 
 use std::collections::BTreeMap;
 
@@ -112,6 +114,7 @@ fn comparable_line(line: &[u8], cas_values: &mut CasValues) -> Vec<u8> {
                 b't' => {
                     number(value).filter(|ttl| *ttl > 0).map(|ttl| format!("t{}", rounded(ttl)))
                 }
+                b'h' => number(value).map(|_| "h#".to_owned()),
                 b'l' => number(value).map(|seconds| format!("l{}", accessed(seconds))),
                 _ => None,
             }
@@ -119,7 +122,7 @@ fn comparable_line(line: &[u8], cas_values: &mut CasValues) -> Vec<u8> {
         b"ME" => each_token(line, |_, token| {
             let name = token.split(|byte| *byte == b'=').next()?;
             // What they hold is for those who debug memcached.
-            [b"exp".as_slice(), b"la", b"cas", b"cls", b"size"]
+            [b"exp".as_slice(), b"la", b"cas", b"fetch", b"cls", b"size"]
                 .contains(&name)
                 .then(|| String::from_utf8_lossy(name).into_owned())
         }),
@@ -145,7 +148,9 @@ fn shown(token: &[u8]) -> Option<u64> {
     std::str::from_utf8(token).ok()?.parse().ok().filter(|cas| *cas != 0)
 }
 
+/// A time that has passed is negative, and memcached shows it without its sign.
 fn rounded(ttl: i64) -> i64 {
+    let ttl = if ttl > i64::from(i32::MAX) { 0 } else { ttl };
     (ttl + TTL_STEP / 2) / TTL_STEP * TTL_STEP
 }
 

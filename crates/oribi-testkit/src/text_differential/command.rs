@@ -2,8 +2,9 @@
 //!
 //! Owns: its rendering. Keys get the prefix of the run, and CAS values come from earlier answers.
 
-/// A CAS that no document has.
-pub(super) const WRONG_CAS: &[u8] = b"999999999999";
+/// A CAS that no document has, above all that either server gives: with flag I a lower one stores a
+/// stale document.
+pub(super) const WRONG_CAS: &[u8] = b"9223372036854775807";
 
 /// A part of a command.
 #[derive(Clone, Debug)]

@@ -15,6 +15,9 @@ use super::command::Command;
 use super::parts::MISSING_BYTES_MAX;
 use crate::random::Random;
 
+/// Stands for the answers that did not come in time.
+pub(super) const NO_END: &str = "[no end of the answers]";
+
 pub(super) struct Session {
     stream: TcpStream,
     prefix: String,
@@ -89,7 +92,7 @@ impl Session {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
                     break "[closed]";
                 }
-                Err(_) => break "[no end of the answers]",
+                Err(_) => break NO_END,
             }
         };
         let mut comparable = answer::comparable(&received, &mut self.cas_values);

@@ -126,6 +126,8 @@ pub struct Model {
     pub received_rate: f64,
     /// Bytes sent a second.
     pub sent_rate: f64,
+    /// Commands a second in the binary, the text and the meta protocol.
+    pub protocol_rates: [f64; 3],
     /// Operations a second on all buckets.
     pub rates: Rates,
     /// Part of the reads of all buckets that found their document.
@@ -174,6 +176,7 @@ impl Model {
         self.received_rate =
             per_second(before.server.received_bytes, sample.server.received_bytes, seconds);
         self.sent_rate = per_second(before.server.sent_bytes, sample.server.sent_bytes, seconds);
+        self.protocol_rates = protocol_rates(&before.server, &sample.server, seconds);
         self.hit_ratio = ratio(hits, misses);
         self.rates = self.buckets.iter().fold(Rates::default(), |sum, row| Rates {
             gets: sum.gets + row.rates.gets,
@@ -261,6 +264,13 @@ impl Model {
             order.then_with(|| (&a.bucket, &a.sample.path).cmp(&(&b.bucket, &b.sample.path)))
         });
     }
+}
+
+fn protocol_rates(before: &ServerSample, after: &ServerSample, seconds: f64) -> [f64; 3] {
+    let text = per_second(before.text_commands, after.text_commands, seconds);
+    let meta = per_second(before.meta_commands, after.meta_commands, seconds);
+    let all = per_second(before.commands, after.commands, seconds);
+    [(all - text - meta).max(0.0), text, meta]
 }
 
 fn bucket_row(

@@ -82,6 +82,12 @@ pub struct ServerSample {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
+    /// Commands of any protocol; those without a document too.
+    pub commands: u64,
+    /// Of these, commands of memcached's text protocol.
+    pub text_commands: u64,
+    /// Of these, meta commands.
+    pub meta_commands: u64,
 }
 
 /// One look.
@@ -108,6 +114,9 @@ impl ServerSample {
             b"curr_connections" => &mut self.connections,
             b"bytes_read" => &mut self.received_bytes,
             b"bytes_written" => &mut self.sent_bytes,
+            b"cmd_total" => &mut self.commands,
+            b"cmd_text" => &mut self.text_commands,
+            b"cmd_meta" => &mut self.meta_commands,
             _ => return,
         };
         *place = number(stat);

@@ -20,7 +20,7 @@ const PLAIN_WIDTH: u16 = 120;
 const PLAIN_LINES_MAX: usize = 5000;
 
 /// Lines of the part with rates and sums.
-const SUMMARY_LINES: u16 = 7;
+const SUMMARY_LINES: u16 = 8;
 
 /// From this width on, the table of buckets has columns for change streams too.
 const STREAMS_WIDTH_MIN: u16 = 138;
@@ -117,6 +117,7 @@ fn draw_summary(model: &Model, area: Rect, buffer: &mut Buffer) {
 
 fn sum_lines(model: &Model) -> Vec<Line<'static>> {
     let Rates { gets, sets, deletes, touches } = model.rates;
+    let [binary, text, meta] = model.protocol_rates;
     let [items, memory, quota, queue, streams, lag] = model.sums();
     let persisted: f64 = model.buckets.iter().map(|row| row.persisted_rate).sum();
     let fetched: f64 = model.buckets.iter().map(|row| row.fetched_rate).sum();
@@ -134,6 +135,12 @@ fn sum_lines(model: &Model) -> Vec<Line<'static>> {
         pair("delete/s", count(deletes), "of quota", share(memory, quota)),
         pair("touch/s", count(touches), "flush queue", HumanCount(queue).to_string()),
         pair("fetched/s", count(fetched), "persisted/s", count(persisted)),
+        pair(
+            "binary/s",
+            count(binary),
+            "text + meta/s",
+            format!("{} + {}", count(text), count(meta)),
+        ),
         pair("streams", HumanCount(streams).to_string(), "stream lag", HumanCount(lag).to_string()),
     ]
 }

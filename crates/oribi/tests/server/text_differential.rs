@@ -1,4 +1,4 @@
-//! Oribi and memcached answer the same random text commands alike.
+//! Oribi and memcached answer the same random text and meta commands alike.
 
 use oribi_testkit::MemcachedServer;
 use oribi_testkit::text_differential::{Commands, TextDifferential};
@@ -13,7 +13,8 @@ const SEED: u64 = 1;
 fn compare(kinds: Commands, configure: &[&str]) {
     let Some(memcached) = MemcachedServer::start_for_test(&[]) else { return };
     let fixture = Fixture::start_with(|options| {
-        let options = options.setting("flush-enabled", true);
+        // Each `flush_all` waits for the disk, once for every vbucket.
+        let options = options.setting("flush-enabled", true).setting("vbuckets", 2);
         configure.iter().fold(options, |options, argument| options.argument(*argument))
     });
     let run = TextDifferential {
@@ -31,4 +32,14 @@ fn compare(kinds: Commands, configure: &[&str]) {
 #[test]
 fn text_commands_are_answered_as_by_memcached() {
     compare(Commands::Text, &["--cache"]);
+}
+
+#[test]
+fn meta_commands_are_answered_as_by_memcached() {
+    compare(Commands::Meta, &["--cache"]);
+}
+
+#[test]
+fn both_kinds_of_commands_share_the_documents() {
+    compare(Commands::Both, &["--cache"]);
 }

@@ -17,7 +17,7 @@ fn address(number: usize) -> IpAddr {
 
 fn user(name: &str, role: &str) -> Identity {
     let roles = vec![role.parse::<Role>().unwrap()];
-    Identity { name: name.to_owned(), access: Access::new(roles), bucket: None }
+    Identity { name: name.to_owned(), access: Access::new(roles), bucket: None, collection: None }
 }
 
 fn admin() -> Identity {

@@ -91,7 +91,7 @@ fn describe(record: &ConnectionRecord, now: Timestamp) -> Value {
         "ssl": agreement.tls.is_some(),
         "tls_version": agreement.tls.map_or("", |(version, _)| version),
         "tls_cipher": agreement.tls.map_or("", |(_, cipher)| cipher),
-        "peername": record.peer.map(address),
+        "peername": record.peer().map(address),
         "thread": record.worker,
         "agent_name": agreement.agent.as_deref().unwrap_or(""),
         "username": agreement.user.as_ref().map_or("", |user| user.name.as_str()),

@@ -89,9 +89,12 @@ fn write_server(writer: &mut StatWriter<'_>, server: &Arc<ServerContext>, now: T
     writer.number("max_connections", server.limits.connections_max);
     writer.number("rejected_conns", server.rejected_connections());
     writer.number("connection_buffer_bytes", server.registry.buffer_bytes());
-    for (name, value) in server.counters.totals_since_reset().entries() {
+    let totals = server.counters.totals_since_reset();
+    for (name, value) in totals.entries() {
         writer.number(name, value);
     }
+    let [(_, binary), ..] = totals.by_protocol();
+    writer.number("cmd_binary", binary);
 }
 
 fn write_documents(writer: &mut StatWriter<'_>, handle: &BucketHandle, figures: &BucketFigures) {

@@ -40,8 +40,12 @@ impl Client {
     /// Logs in as a user with these roles, and selects the bucket.
     fn log_in(&mut self, roles: &[&str]) {
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
-        let identity =
-            Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
+        let identity = Identity {
+            name: "ann".to_owned(),
+            access: Access::new(roles),
+            bucket: None,
+            collection: None,
+        };
         self.harness.log_in(Arc::new(identity));
         let select = RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) };
         assert_eq!(self.ask(&select).status, Status::Success);

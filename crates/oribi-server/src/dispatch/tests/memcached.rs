@@ -3,18 +3,20 @@
 
 use std::sync::Arc;
 
-use oribi_engine::BucketConfig;
+use oribi_engine::collections::ManifestChange;
+use oribi_engine::{BucketConfig, GetOutcome};
+use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, RequestParts};
 use oribi_protocol::status::Status;
 use oribi_storage::MemoryStore;
-use oribi_types::Vbid;
+use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
 use tempfile::TempDir;
 
 use super::{Client, Reply, SET_EXTRAS, about, bytes, counter_extras, replies};
 use crate::auth::{StoredUser, UserFile, UserStore};
-use crate::harness::ConnectionHarness;
+use crate::harness::{ConnectionHarness, HARNESS_START_S, HARNESS_VBUCKETS};
 
 /// A server, and the directory with its users.
 struct Server {
@@ -74,6 +76,7 @@ fn places(harness: &ConnectionHarness, key: &[u8]) -> Vec<String> {
             name: "root".to_owned(),
             access: crate::auth::Access::new(vec![crate::auth::Role::Admin]),
             bucket: None,
+            collection: None,
         };
         admin.harness.log_in(Arc::new(identity));
         let select = RequestParts::new(Opcode::SelectBucket);
@@ -263,4 +266,63 @@ fn clients_that_said_hello_get_no_such_text() {
         let reply = client.get(b"none");
         assert_eq!((reply.status, reply.value.len()), (Status::KeyEnoent, 0), "{features:?}");
     }
+}
+
+/// The collection that an administrator names holds the keys of the user's clients, in both
+/// protocols; without it they have no other one.
+#[test]
+fn a_user_may_have_a_collection() {
+    let directory = tempfile::tempdir().unwrap();
+    let roles = vec!["read-write:default".parse().unwrap()];
+    let user = StoredUser::new("ann", b"secret", roles).unwrap();
+    let user = user.with_collection("web.pages".parse().unwrap());
+    UserFile::edit(directory.path(), |file| file.put(user)).unwrap();
+    let users = UserStore::open(directory.path()).unwrap();
+    let harness = ConnectionHarness::over(users, Arc::new(MemoryStore::new()));
+
+    let mut text = harness.beside();
+    assert_eq!(text.feed(b"set login 0 0 10\r\nann secret\r\n"), b"STORED\r\n");
+    let refused = String::from_utf8(text.feed(b"set k 0 0 1\r\nx\r\nget k\r\nmg k v\r\n")).unwrap();
+    let lines: Vec<&str> = refused.lines().collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.contains("_ERROR ")), "{refused}");
+
+    let bucket = harness.bucket().bucket();
+    bucket.update_manifest(&ManifestChange::CreateScope { name: "web".to_owned() }).unwrap();
+    let (scope, name) = ("web".to_owned(), "pages".to_owned());
+    let change = ManifestChange::CreateCollection { scope, name, max_ttl_s: None };
+    bucket.update_manifest(&change).unwrap();
+    let pages = bucket.manifest().collection_id("web", "pages").unwrap();
+    // A worker looks for it when it checks deadlines.
+    text.advance_ms(1_000);
+    assert_eq!(text.feed(b"set k 0 0 1\r\nx\r\nmg k v\r\n"), b"STORED\r\nVA 1\r\nx\r\n");
+    let mut binary = logged_in(&harness);
+    assert_eq!(binary.ask(&plain(Opcode::Get, b"k")).value, b"x");
+
+    let vbid = vbucket_of(b"k", HARNESS_VBUCKETS);
+    let now = Timestamp::from_unix_s(HARNESS_START_S);
+    for (collection, is_there) in [(pages, true), (CollectionId::DEFAULT, false)] {
+        let found = bucket.get(vbid, DocKey { collection, key: b"k" }, now);
+        assert_eq!(matches!(found, GetOutcome::Hit(_)), is_there, "{collection:?}");
+    }
+    // A client that can name a collection has the default one.
+    let mut sdk = Client { harness: harness.beside() };
+    sdk.hello(&[7]);
+    assert_eq!(log_in(&mut sdk, b"\0ann\0secret").status, Status::Success);
+    sdk.ask(&RequestParts { key: b"default", ..RequestParts::new(Opcode::SelectBucket) });
+    let get = RequestParts { vbid, ..about(Opcode::Get, b"k") };
+    assert_eq!(sdk.ask(&get).status, Status::KeyEnoent);
+}
+
+#[test]
+fn protocols_are_counted() {
+    let mut client = Client::modern();
+    let counters = Arc::clone(&client.harness.server().counters);
+    let before = counters.totals().by_protocol();
+    let mut text = client.harness.beside();
+    text.feed(b"set a 0 0 1\r\nx\r\nget a b\r\nversion\r\nnonsense\r\n");
+    text.feed(b"mg a v\r\nms b 1\r\ny\r\nmn\r\n");
+    client.set(b"k", b"v");
+    let after = counters.totals().by_protocol();
+    let grown: Vec<_> = after.iter().zip(before).map(|(a, b)| (a.0, a.1 - b.1)).collect();
+    assert_eq!(grown, [("binary", 1), ("text", 4), ("meta", 3)]);
 }

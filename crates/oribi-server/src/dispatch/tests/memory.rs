@@ -1,5 +1,5 @@
-//! Large requests and answers while the memory for connections is taken: they wait, run once, and
-//! report a wait that takes too long.
+//! Large requests and answers while the memory for connections is taken, or that of their bucket:
+//! they wait, run once, and report a wait that takes too long.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use oribi_protocol::status::Status;
 use super::{Client, SET_EXTRAS, about, bytes, replies};
 use crate::connection_memory::ConnectionMemory;
 use crate::connection_state::close_reason::CloseReason;
-use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS};
+use crate::harness::ConnectionHarness;
+use crate::limits::{HOLDER_LAG_MAX_MS, MEMORY_WAIT_MS, ROOM_WAIT_MS};
 use crate::mailbox::{ConnectionId, Mailbox};
 
 const LARGE: usize = 1 << 20;
@@ -106,4 +107,61 @@ fn a_large_request_that_cannot_be_served_is_not_received() {
         assert_eq!(client.ask(&RequestParts::new(Opcode::Noop)).status, Status::Success);
     }
     memory.release(all);
+}
+
+/// A value that was received into its item stays there while its write waits for room: it is neither
+/// copied nor received again, and it is stored when there is room.
+#[test]
+fn a_received_value_is_kept_while_its_write_waits_for_room() {
+    let value: String = (0..LARGE).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+    let commands = [
+        (format!("set k 7 0 {LARGE}\r\n{value}\r\n"), "STORED\r\n"),
+        (format!("ms k {LARGE} F7 k\r\n{value}\r\n"), "HD kk\r\n"),
+        (format!("add k 7 0 {LARGE}\r\n{value}\r\n"), "STORED\r\n"),
+    ];
+    for (command, stored) in commands {
+        let mut client = ConnectionHarness::new();
+        let bucket = Arc::clone(client.bucket());
+        let quota = bucket.bucket().memory_quota_bytes();
+        // Something that could be evicted, so that there may be room later.
+        client.feed(b"set other 0 0 4\r\nroom\r\n");
+        let (line, rest) = command.split_at(command.find('\n').unwrap() + 1);
+        assert!(client.feed(line.as_bytes()).is_empty());
+        let (begin, end) = rest.split_at(LARGE / 2);
+        assert!(client.feed(begin.as_bytes()).is_empty());
+        let address = client.incoming_address().expect("the value is received into its item");
+        bucket.bucket().set_memory_quota(1);
+        // The command behind it is not served before it.
+        assert!(client.feed(end.as_bytes()).is_empty(), "{line}");
+        assert!(client.feed(b"get other\r\n").is_empty(), "{line}");
+        for _ in 0..3 {
+            let (answers, has_waited) = client.retry_writes();
+            assert!(has_waited && answers.is_empty(), "{line}");
+            assert_eq!(client.incoming_address(), Some(address), "{line}");
+        }
+        bucket.bucket().set_memory_quota(quota);
+        let (answers, _) = client.retry_writes();
+        let expected = format!("{stored}VALUE other 0 4\r\nroom\r\nEND\r\n");
+        assert_eq!(String::from_utf8(answers).unwrap(), expected, "{line}");
+        assert_eq!(client.incoming_address(), None);
+        let got = client.feed(b"get k\r\n");
+        assert!(got == format!("VALUE k 7 {LARGE}\r\n{value}\r\nEND\r\n").as_bytes(), "{line}");
+    }
+}
+
+/// A write that waits for too long is refused, and its value is given back.
+#[test]
+fn a_write_that_waits_for_room_for_too_long_is_refused() {
+    let mut client = ConnectionHarness::new();
+    let bucket = Arc::clone(client.bucket());
+    client.feed(b"set other 0 0 4\r\nroom\r\n");
+    bucket.bucket().set_memory_quota(1);
+    let command = format!("set k 0 0 {LARGE}\r\n{}\r\n", "v".repeat(LARGE));
+    assert!(client.feed(command.as_bytes()).is_empty());
+    client.advance_ms(ROOM_WAIT_MS + 1);
+    let (answers, _) = client.retry_writes();
+    let answers = String::from_utf8(answers).unwrap();
+    assert!(answers.starts_with("SERVER_ERROR ") && answers.lines().count() == 1, "{answers}");
+    assert_eq!(client.incoming_address(), None);
+    assert_eq!(client.feed(b"get k\r\n"), b"END\r\n");
 }

@@ -58,6 +58,7 @@ fn a_cas_is_compared_and_may_be_chosen() {
         "HD\r\nEX\r\nVA 1\r\n2\r\n",
     );
     expect(&mut client, "ms a 1 C0\r\ny\r\nms b 1 C5\r\ny\r\nmd a C5\r\n", "EX\r\nNF\r\nEX\r\n");
+    expect(&mut client, "ms i 1 C0 MA\r\n3\r\nms i 1 C5 MP\r\n1\r\n", "HD\r\nEX\r\n");
     let next = cas_in(&say(&mut client, &format!("ms a 1 C{cas} c\r\ny\r\n")));
     assert_ne!(next, cas);
     expect(&mut client, &format!("mg a c\r\nmd a C{next}\r\n"), &format!("HD c{next}\r\nHD\r\n"));
@@ -110,8 +111,35 @@ fn a_stale_document_is_served_until_it_is_stored_anew() {
     // A write that is too late replaces the value, but not the mark.
     expect(&mut client, &format!("ms a 1 C{old} I\r\ny\r\nmg a v\r\n"), "HD\r\nVA 1 Z X\r\ny\r\n");
     expect(&mut client, &format!("ms a 1 C{} I\r\ny\r\n", u64::MAX), "EX\r\n");
+    expect(&mut client, "ms a 1 C0 I\r\ny\r\n", "EX\r\n");
     expect(&mut client, "ms a 1\r\nz\r\nmg a v\r\n", "HD\r\nVA 1\r\nz\r\n");
     expect(&mut client, "md a x\r\nmg a v s\r\n", "HD\r\nVA 0 s0\r\n\r\n");
+}
+
+#[test]
+fn touches_and_counts_keep_the_marks() {
+    let mut client = ConnectionHarness::new();
+    for (command, answer) in [
+        ("touch n 60", "TOUCHED\r\n"),
+        ("gat 60 n", "VALUE n 3 1\r\n9\r\nEND\r\n"),
+        ("mg n T60", "HD X W\r\n"),
+        ("incr n 1", "10\r\n"),
+        ("decr n 10", "0\r\n"),
+        ("ma n", "HD\r\n"),
+        ("ma n T60 v", "VA 2\r\n10\r\n"),
+    ] {
+        expect(&mut client, "ms n 1 F3 T30\r\n9\r\nmd n I\r\n", "HD\r\nHD\r\n");
+        expect(&mut client, &format!("{command}\r\n"), answer);
+        let ttl = if command.contains("60") { 60 } else { 30 };
+        let first = if answer.ends_with("W\r\n") { "Z X" } else { "X W" };
+        let marks = format!("HD f3 t{ttl} {first}\r\nHD f3 t{ttl} Z X\r\n");
+        expect(&mut client, "mg n f t\r\nmg n f t\r\n", &marks);
+        // Now a client has won.
+        say(&mut client, &format!("{command}\r\n"));
+        expect(&mut client, "mg n f t\r\n", &format!("HD f3 t{ttl} Z X\r\n"));
+    }
+    // A touch may be the end of the document.
+    expect(&mut client, "gat -1 n n\r\n", "VALUE n 3 2\r\n11\r\nEND\r\n");
 }
 
 #[test]

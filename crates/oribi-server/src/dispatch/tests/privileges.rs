@@ -155,7 +155,12 @@ fn all_rights() -> Vec<Rights> {
 fn client(first: &ConnectionHarness, role: &str) -> ConnectionHarness {
     let mut harness = first.beside();
     let roles: Vec<Role> = vec![role.parse().unwrap()];
-    let identity = Identity { name: "ann".to_owned(), access: Access::new(roles), bucket: None };
+    let identity = Identity {
+        name: "ann".to_owned(),
+        access: Access::new(roles),
+        bucket: None,
+        collection: None,
+    };
     hello(&mut harness);
     harness.log_in(Arc::new(identity));
     harness

@@ -244,7 +244,12 @@ fn pages_stop_when_the_vbucket_the_collection_or_the_right_is_gone() {
 
     let (mut client, _) = client_between_pages();
     let access = Access::new(vec!["read-only:elsewhere".parse().unwrap()]);
-    client.harness.log_in(Arc::new(Identity { name: "ann".to_owned(), access, bucket: None }));
+    client.harness.log_in(Arc::new(Identity {
+        name: "ann".to_owned(),
+        access,
+        bucket: None,
+        collection: None,
+    }));
     assert_eq!(rest_of(&mut client), [Status::Success, Status::NoBucket]);
 }
 

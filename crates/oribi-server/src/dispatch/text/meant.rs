@@ -68,8 +68,13 @@ impl<'a> Meant<'a> {
             StoreMode::Replace => Meant::new(Opcode::Replace, key).with_extras(extras),
         };
         // No version has the CAS 0, and in the binary protocol it means any.
-        // A document that is added has no CAS to compare.
-        let compared = store.cas.filter(|_| store.mode != StoreMode::Add);
+        // A document that is added has no CAS to compare, and an `ms` that appends with the CAS 0
+        // wants none compared.
+        let compared = store.cas.filter(|cas| match store.mode {
+            StoreMode::Add => false,
+            StoreMode::Append | StoreMode::Prepend => *cas != 0,
+            _ => true,
+        });
         let cas = compared.map_or(0, |cas| if cas == 0 { u64::MAX } else { cas });
         Meant { value: store.value, cas, ..meant }
     }

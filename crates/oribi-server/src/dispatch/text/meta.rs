@@ -1,11 +1,10 @@
 //! Serves the meta commands.
 //!
 //! Owns: the right that each command needs, and which steps it takes. Reads are in [`reading`],
-//! writes in [`writing`], the marks for stale documents in [`marks`], and the lines of answers in
+//! writes in [`writing`], the marks for stale documents in `marks.rs`, and the lines of answers in
 //! [`reply`]. A meta command that the binary protocol can express runs the binary request's
 //! handler.
 
-mod marks;
 mod reading;
 mod reply;
 mod writing;
@@ -19,7 +18,7 @@ use super::super::outcome::NotDone;
 use super::super::request::Request;
 use super::super::rules::{self, INSERT, READ, REMOVE, UPSERT, Who};
 use super::meant::{Meant, key_of};
-use super::serving::{Ended, Offer, offered_again, serve};
+use super::serving::{Ended, Language, Offer, offered_again, serve};
 use crate::auth::PrivilegeSet;
 use crate::connection_state::ConnectionState;
 use crate::environment::Environment;
@@ -94,7 +93,8 @@ fn run(
     (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
     x.has_output = !out.is_empty();
     let timed = rules::rule(meant.opcode).and_then(|rule| rule.timed);
-    let served = serve(&mut x, out, (Who::InCollection(needed), timed), |x, out, permitted| {
+    let how = (Who::InCollection(needed), timed, Language::Meta);
+    let served = serve(&mut x, out, how, |x, out, permitted| {
         let done = permitted.and_then(|()| action(x, out));
         let Err(not_done) = done else { return End::Done };
         offered_again(x, not_done).unwrap_or_else(|| {

@@ -3,18 +3,19 @@
 //! Owns: rights, counters, times and retries, as `dispatch.rs` has them for binary requests.
 
 use oribi_engine::{FillingItem, KeyAhead, Refused};
-use oribi_protocol::opcode::Opcode;
 
 use super::super::answer::End;
 use super::super::outcome::{NotDone, Outcome};
 use super::super::request::Request;
 use super::super::rules::{self, Who};
-use super::super::{Served, access, call_other, reads, room, sample, timing, writes};
+use super::super::{Served, access, room, sample, timing};
 use super::answer::{self, Form};
+use super::handling::handle;
 use super::meant::Meant;
 use crate::connection_state::ConnectionState;
 use crate::connection_state::fetches::Tries;
 use crate::counters::timings::CommandKind;
+use crate::counters::{Counter, WorkerCounters};
 use crate::environment::Environment;
 use crate::mailbox::ConnectionId;
 use crate::write_buffer::WriteBuffer;
@@ -40,6 +41,25 @@ pub(crate) struct Ended {
     pub abandons_keys: bool,
 }
 
+/// The half of the protocol that a command belongs to.
+#[derive(Clone, Copy)]
+pub(super) enum Language {
+    /// `get`, `set` and their like.
+    Text,
+    /// `mg`, `ms` and their like.
+    Meta,
+}
+
+impl Language {
+    /// The counter of its commands.
+    pub fn counter(self, counters: &WorkerCounters) -> &Counter {
+        match self {
+            Language::Text => &counters.cmd_text,
+            Language::Meta => &counters.cmd_meta,
+        }
+    }
+}
+
 /// A command that is answered.
 pub(super) const DONE: Ended = Ended { served: Served::Done, received: None, abandons_keys: false };
 
@@ -59,7 +79,8 @@ pub(super) fn run(
     (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
     x.has_output = !out.is_empty();
     let mut abandons_keys = false;
-    let served = serve(&mut x, out, (rule.who, rule.timed), |x, out, permitted| {
+    let how = (rule.who, rule.timed, Language::Text);
+    let served = serve(&mut x, out, how, |x, out, permitted| {
         let outcome = permitted.and_then(|()| handle(x));
         let (end, failed) = conclude(x, out, form, outcome);
         abandons_keys = failed && matches!(form, Form::Value { is_last: false, .. });
@@ -69,28 +90,19 @@ pub(super) fn run(
     Ended { served, received, abandons_keys }
 }
 
-/// Calls the handler of a binary request.
-#[inline]
-pub(super) fn handle<'a>(x: &mut Request<'a>) -> Outcome<'a> {
-    match x.opcode {
-        Opcode::Get => reads::get(x),
-        Opcode::Set => writes::set(x),
-        _ => call_other(x),
-    }
-}
-
 /// Does for a command what every request needs: rights, counters and times around `action`, which
 /// serves and answers it.
 pub(super) fn serve<'a>(
     x: &mut Request<'a>,
     out: &mut WriteBuffer,
-    (who, timed): (Who, Option<CommandKind>),
+    (who, timed, language): (Who, Option<CommandKind>, Language),
     action: impl FnOnce(&mut Request<'a>, &mut WriteBuffer, Result<(), NotDone>) -> End,
 ) -> Served {
     let permitted = access::check(x, who).map_err(NotDone::from);
     let is_first = x.tries.is_first();
     if is_first {
         timing::begin(x);
+        language.counter(&x.env.counters).add(1);
         x.tries.weight = timed.and_then(|kind| sample(x, kind)).unwrap_or(0);
     }
     let begun_ns = if x.tries.weight == 0 { 0 } else { x.env.latency_clock.now_ns() };

@@ -142,3 +142,31 @@ fn a_thousand_connections_are_served_side_by_side() {
         std::thread::yield_now();
     }
 }
+
+/// The header of a balancer comes before the first byte of TLS, however it is torn, and takes none of
+/// the handshake's bytes.
+#[test]
+fn tls_begins_behind_the_header_of_a_balancer() {
+    let fixture = Fixture::start(|settings| settings.proxy_protocol = vec!["127.0.0.1".to_owned()]);
+    let header = b"PROXY TCP4 127.0.0.9 127.0.0.1 4242 11207\r\n";
+    for cut in [0, 1, 20, header.len()] {
+        let mut socket = TcpStream::connect(fixture.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.write_all(&header[..cut]).unwrap();
+        socket.write_all(&header[cut..]).unwrap();
+        let name = ServerName::try_from("db.test").unwrap();
+        let session = ClientConnection::new(Arc::new(fixture.config(None)), name).unwrap();
+        let mut client = rustls::StreamOwned::new(session, socket);
+        assert_eq!(ask(&mut client, &set(b"k", b"v")).0, 0);
+        assert_eq!(ask(&mut client, &get(b"k")).1, b"v");
+        let records = fixture.server().context().registry.after(0, 100);
+        let peers: Vec<_> = records.iter().filter_map(|record| record.peer()).collect();
+        assert!(peers.contains(&"127.0.0.9:4242".parse().unwrap()), "{peers:?}");
+    }
+    // A client that begins with TLS at once is no balancer.
+    let mut socket = TcpStream::connect(fixture.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(b"\x16\x03\x01\x02\x00").unwrap();
+    assert!(matches!(socket.read(&mut [0; 16]), Ok(0) | Err(_)));
+}

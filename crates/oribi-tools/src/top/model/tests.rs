@@ -38,6 +38,9 @@ pub fn sample(start: Instant, seconds: u64) -> Sample {
             connections: 12,
             received_bytes: 2_000_000 * seconds,
             sent_bytes: 40_000_000 * seconds,
+            commands: 13_000 * seconds,
+            text_commands: 500 * seconds,
+            meta_commands: 20 * seconds,
         },
         buckets: vec![bucket("alpha", 1), bucket("beta", 2)],
     }

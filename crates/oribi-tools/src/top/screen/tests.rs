@@ -37,6 +37,7 @@ fn everything_is_on_one_screen() {
         "delete/s                 0    of quota                   4.7%                                                        ███",
         "touch/s                 10    flush queue                  34                                                        ███",
         "fetched/s               90    persisted/s               2,700                                                        ███",
+        "binary/s            12,480    text + meta/s            500 + 20                                                        ███",
         "streams                192    stream lag                   15                                                        ███",
         "",
         "bucket              op/s     get/s     set/s   hits         items     memory  quota in mem  fetch/s     queue persist/s",
@@ -52,15 +53,15 @@ fn everything_is_on_one_screen() {
     for (line, expected) in lines.iter().zip(expected) {
         assert_eq!(line, expected);
     }
-    assert!(lines[19..23].iter().all(String::is_empty));
+    assert!(lines[20..23].iter().all(String::is_empty));
     assert!(lines[23].starts_with("q quit   s sort (op/s)"), "{}", lines[23]);
 }
 
 #[test]
 fn a_wide_screen_has_the_streams_of_each_bucket() {
     let lines = drawn(&model(), 140, 24);
-    assert!(lines[10].ends_with("persist/s streams       lag"), "{}", lines[10]);
-    assert!(lines[11].ends_with("1,800     128        10"), "{}", lines[11]);
+    assert!(lines[11].ends_with("persist/s streams       lag"), "{}", lines[11]);
+    assert!(lines[12].ends_with("1,800     128        10"), "{}", lines[12]);
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_lost_server_is_told_over_the_last_figures() {
     model.lose("connection refused".to_owned());
     let lines = drawn(&model, 120, 24);
     assert_eq!(lines[0], "db:11210  reconnecting: connection refused");
-    assert!(lines[11].starts_with("beta "), "{lines:?}");
+    assert!(lines[12].starts_with("beta "), "{lines:?}");
 }
 
 #[test]
@@ -77,16 +78,16 @@ fn scrolling_moves_the_lower_table() {
     let mut model = model();
     model.scroll(2);
     let lines = drawn(&model, 120, 24);
-    assert!(lines[15].starts_with("alpha            _default"), "{lines:?}");
+    assert!(lines[16].starts_with("alpha            _default"), "{lines:?}");
 }
 
 #[test]
 fn plain_text_has_everything_and_no_keys() {
     let text = plain(&model());
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 19);
+    assert_eq!(lines.len(), 20);
     assert!(lines[0].starts_with("db:11210  1.6.0-oribi"));
-    assert!(lines[18].starts_with("beta             _default._default"));
+    assert!(lines[19].starts_with("beta             _default._default"));
     assert!(!text.contains("quit"));
 }
 

@@ -10,14 +10,10 @@ use super::super::super::outcome::NotDone;
 use super::super::super::request::{Located, Request};
 use super::super::super::rules::UPSERT;
 use super::super::answer::document;
-use super::marks::{Change, Marks, rewrite};
+use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, rewrite};
 use super::reply::{Shown, write_code};
 use crate::write_buffer::WriteBuffer;
 
-/// How often a read that writes starts again because the document changed meanwhile.
-const ATTEMPTS_MAX: usize = 64;
-
-const BUSY: NotDone = NotDone::Because(Status::Etmpfail, "the document changes too often");
 const DAMAGED: NotDone =
     NotDone::Because(Status::Etmpfail, "the document could not be read from the store");
 

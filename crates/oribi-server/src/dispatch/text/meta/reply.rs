@@ -10,7 +10,7 @@ use super::super::super::answer::describe;
 use super::super::super::outcome::NotDone;
 use super::super::super::request::Request;
 use super::super::answer::{Verb, write_failure};
-use super::marks::Marks;
+use super::super::marks::Marks;
 use crate::write_buffer::WriteBuffer;
 
 /// What an answer shows of a document.

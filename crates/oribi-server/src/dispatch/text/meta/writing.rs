@@ -1,8 +1,7 @@
 //! `ms`, `md` and `ma`.
 
 use oribi_engine::{
-    FillingItem, GIVEN_CAS_END, ItemRef, MetaOutcome, MutationOutcome, Sought, VersionOutcome,
-    WithMetaMode, WithMetaRequest,
+    FillingItem, GIVEN_CAS_END, MetaOutcome, MutationOutcome, WithMetaMode, WithMetaRequest,
 };
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras};
@@ -13,18 +12,13 @@ use oribi_types::{Cas, Datatype, RevSeqno};
 
 use super::super::super::outcome::{NotDone, Reply};
 use super::super::super::request::{Located, Request};
+use super::super::handling::{handle, touch_marked};
+use super::super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
 use super::super::meant::Meant;
-use super::super::serving::handle;
-use super::marks::{Change, Marks, rewrite};
 use super::reading::{absolute, last_expiry};
 use super::reply::{Shown, write_code};
 use crate::connection_state::parked::Answer;
 use crate::write_buffer::WriteBuffer;
-
-/// How often a write starts again because the document changed meanwhile.
-const ATTEMPTS_MAX: usize = 64;
-
-const BUSY: NotDone = NotDone::Because(Status::Etmpfail, "the document changes too often");
 
 /// The CAS that a command demands, as in the binary protocol, where 0 demands none.
 pub(super) fn demanded(meta: &Meta<'_>) -> u64 {
@@ -69,8 +63,9 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
     let located = x.locate()?;
     for _ in 0..ATTEMPTS_MAX {
         let item = current(x, located)?.ok_or(Status::KeyEnoent)?;
+        // No version has the CAS 0, so it is not one that is only too old.
         let asked = Cas(meta.cas.unwrap_or(0));
-        if asked > item.cas() {
+        if asked == Cas(0) || asked > item.cas() {
             return Err(Status::KeyEexists.into());
         }
         let is_old = asked < item.cas();
@@ -90,17 +85,6 @@ fn set_stale(x: &mut Request<'_>, store: &Store<'_>, meta: &Meta<'_>) -> Result<
         }
     }
     Err(BUSY)
-}
-
-/// The document, with its value.
-fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, NotDone> {
-    let outcome =
-        x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
-    match outcome {
-        VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
-        VersionOutcome::Miss => Ok(None),
-        VersionOutcome::Refused(refused) => Err(refused.into()),
-    }
 }
 
 /// Appends or prepends, and stores the value where there is no document.
@@ -312,6 +296,9 @@ fn touched(
     let item = if shows_expiry { current(x, located)? } else { None };
     let before = item.map_or(0, |item| item.expiry());
     let Some(expiry) = meta.expiry else { return Ok((cas, before)) };
+    if let Some((_, mutation)) = touch_marked(x, located, expiry)? {
+        return Ok((mutation.cas, before));
+    }
     match x.bucket().touch(located.vbid(x), located.key, expiry, x.env.now) {
         MutationOutcome::Done(mutation) => Ok((mutation.cas, before)),
         // Somebody deleted it behind the count, which is done.

@@ -3,17 +3,20 @@
 //! Owns: where the marks are. They are an extended attribute of the document, so a document without
 //! marks costs nothing, and marks are persisted and evicted with their document. The attribute
 //! names the CAS of the version that it was made for. Every write that knows nothing of marks keeps
-//! attributes but changes the CAS, so it clears them.
+//! attributes but changes the CAS, so it clears them. Touches and counts of this protocol know them
+//! (`handling.rs`).
 
-use oribi_engine::{Current, ItemRef, NextVersion, RewriteOutcome, Sought, VersionFields};
-use oribi_engine::{Mutation, Stamp};
+use oribi_engine::{
+    Current, ItemRef, Mutation, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields,
+    VersionOutcome,
+};
 use oribi_protocol::status::Status;
 use oribi_subdoc::json;
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{Cas, Datatype};
 
-use super::super::super::outcome::NotDone;
-use super::super::super::request::{Located, Request};
+use super::super::outcome::NotDone;
+use super::super::request::{Located, Request};
 
 /// The attribute that holds the marks.
 const ATTRIBUTE: &[u8] = b"memcached";
@@ -26,6 +29,13 @@ const CAS_DIGITS: usize = 16;
 
 const STALE: &[u8] = b"\",\"stale\":true";
 const WON: &[u8] = b"\",\"won\":true";
+
+/// How often a change that depends on the marks starts again because the document changed meanwhile.
+pub(super) const ATTEMPTS_MAX: usize = 64;
+
+/// The answer after these attempts.
+pub(super) const BUSY: NotDone =
+    NotDone::Because(Status::Etmpfail, "the document changes too often");
 
 /// See the module text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,6 +87,17 @@ pub(super) struct Change<'a> {
     pub value: Option<(&'a [u8], u32)>,
     /// Creates the document if there is none.
     pub creates: bool,
+}
+
+/// The document, with its value.
+pub(super) fn current(x: &Request<'_>, located: Located<'_>) -> Result<Option<ItemRef>, NotDone> {
+    let outcome =
+        x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
+    match outcome {
+        VersionOutcome::Found(item, _) => Ok(Some(item).filter(|item| !item.is_deleted())),
+        VersionOutcome::Miss => Ok(None),
+        VersionOutcome::Refused(refused) => Err(refused.into()),
+    }
 }
 
 /// Writes a version that differs from the one with this CAS by `change`. With `creates`, writes a

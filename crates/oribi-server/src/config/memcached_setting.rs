@@ -1,0 +1,40 @@
+//! The rows of the table of settings for memcached's clients and the balancers before them.
+
+use super::form::{Form, Value};
+use super::setting::Setting;
+use crate::auth::CollectionPath;
+
+pub(super) const PROXY_PROTOCOL: Setting = Setting {
+    name: "proxy_protocol",
+    heading: "Network",
+    value_name: "ADDRESS[/BITS],...",
+    help: "Balancers whose connections to the ports of clients begin with the PROXY protocol, version 1 or 2; \
+           nobody else may connect to these ports then. Not spoken when not given",
+    form: Form::Names,
+    get: |s| Some(Value::Names(s.proxy_protocol.clone())),
+    set: |s, value| s.proxy_protocol = value.names(),
+};
+
+pub(super) const BUCKET: Setting = Setting {
+    name: "memcached_bucket",
+    heading: "Data",
+    value_name: "NAME",
+    help: "Bucket of memcached's clients, which select none, unless their user has one; when not given, the \
+           only one in which the user has rights, else default",
+    form: Form::Text,
+    get: |s| s.memcached_bucket.clone().map(Value::Text),
+    set: |s, value| s.memcached_bucket = Some(value.text()),
+};
+
+pub(super) const COLLECTION: Setting = Setting {
+    name: "memcached_collection",
+    heading: "Data",
+    value_name: "SCOPE.COLLECTION",
+    help: "Collection of memcached's clients in their bucket, unless their user has one; when not given, the \
+           default collection",
+    form: Form::Checked(|text| text.parse::<CollectionPath>().map(|_| ())),
+    get: |s| s.memcached_collection.as_ref().map(|path| Value::Text(path.to_string())),
+    set: |s, value| {
+        s.memcached_collection = Some(value.text().parse().expect("the form has checked it"));
+    },
+};

@@ -1,0 +1,110 @@
+//! Calls the handler of the binary request that a command means.
+//!
+//! Owns: the handlers that the text protocol has of its own: touches and counts keep the marks of a
+//! document ([`Marks`]), as in memcached. Only a document with marks takes their path; any other one
+//! takes that of the binary protocol.
+
+use oribi_engine::{ItemRef, Mutation, counter_value};
+use oribi_protocol::opcode::Opcode;
+use oribi_protocol::request::{CounterExtras, ExpiryExtras};
+use oribi_protocol::status::Status;
+use oribi_protocol::text::answer::write_number;
+use oribi_types::Cas;
+
+use super::super::outcome::{NotDone, Outcome, Reply};
+use super::super::request::{Located, Request};
+use super::super::{call_other, reads, writes};
+use super::marks::{ATTEMPTS_MAX, BUSY, Change, Marks, current, rewrite};
+use crate::connection_state::parked::Answer;
+
+/// Calls the handler of a request.
+#[inline]
+pub(super) fn handle<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    match x.opcode {
+        Opcode::Get => reads::get(x),
+        Opcode::Set => writes::set(x),
+        Opcode::Touch => touch(x),
+        Opcode::Gat => get_and_touch(x),
+        Opcode::Increment | Opcode::Decrement => count(x),
+        _ => call_other(x),
+    }
+}
+
+fn touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let located = x.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    let Some((_, mutation)) = touch_marked(x, located, expiry)? else { return call_other(x) };
+    x.count(|counters| &counters.cmd_touch);
+    x.counters().touch_hits.add(1);
+    Ok(Reply::Written(Answer::Touched(mutation)))
+}
+
+fn get_and_touch<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let located = x.locate()?;
+    let ExpiryExtras { expiry } = ExpiryExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    x.make_room_for(located)?;
+    let Some((item, mutation)) = touch_marked(x, located, expiry)? else { return call_other(x) };
+    x.count(|counters| &counters.cmd_touch);
+    x.count(|counters| &counters.cmd_get);
+    x.counters().get_hits.add(1);
+    x.counters().touch_hits.add(1);
+    x.collection_counters(located.key.collection).gets.add(1);
+    Ok(Reply::Document { item, cas: mutation.cas, key: &[] })
+}
+
+/// Changes the expiry of a document that has marks; `expiry` as on the binary wire. Returns the
+/// document as it was before, which may have expired by now. `None`, without a change, when there is
+/// no document or it has no marks.
+pub(super) fn touch_marked(
+    x: &Request<'_>,
+    located: Located<'_>,
+    expiry: u32,
+) -> Result<Option<(ItemRef, Mutation)>, NotDone> {
+    for _ in 0..ATTEMPTS_MAX {
+        let Some((item, marks)) = marked(x, located)? else { return Ok(None) };
+        let change = Change { marks, expiry: Some(expiry), ..Change::default() };
+        match rewrite(x, located, item.cas(), &change) {
+            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => {}
+            written => return written.map(|mutation| Some((item, mutation))),
+        }
+    }
+    Err(BUSY)
+}
+
+fn count<'a>(x: &mut Request<'a>) -> Outcome<'a> {
+    let located = x.locate()?;
+    let extras = CounterExtras::decode(x.frame.extras).ok_or(Status::Einval)?;
+    let is_decrement = x.opcode == Opcode::Decrement;
+    for _ in 0..ATTEMPTS_MAX {
+        let found = marked(x, located)?;
+        // What is refused is refused there.
+        let found = found.filter(|(item, _)| x.cas() == Cas(0) || x.cas() == item.cas());
+        let counter = found.and_then(|(item, marks)| Some((counter_value(&item)?, item, marks)));
+        let Some((before, item, marks)) = counter else { return call_other(x) };
+        let value = match is_decrement {
+            true => before.saturating_sub(extras.delta),
+            false => before.wrapping_add(extras.delta),
+        };
+        let mut digits = Vec::with_capacity(20);
+        write_number(&mut digits, value);
+        let next = Some((&digits[..], item.flags()));
+        let change = Change { marks, value: next, ..Change::default() };
+        let mutation = match rewrite(x, located, item.cas(), &change) {
+            Err(NotDone::Status(Status::KeyEexists | Status::KeyEnoent)) => continue,
+            written => written?,
+        };
+        x.count(|counters| &counters.cmd_set);
+        let counters = x.counters();
+        if is_decrement { &counters.decr_hits } else { &counters.incr_hits }.add(1);
+        x.collection_counters(located.key.collection).stores.add(1);
+        return Ok(Reply::Written(Answer::Counter { mutation, value }));
+    }
+    Err(BUSY)
+}
+
+/// The document and its marks, if it has any.
+fn marked(x: &Request<'_>, located: Located<'_>) -> Result<Option<(ItemRef, Marks)>, NotDone> {
+    let Some(item) = current(x, located)? else { return Ok(None) };
+    let marks = Marks::of(&item);
+    Ok(Some((item, marks)).filter(|(_, marks)| *marks != Marks::default()))
+}
