@@ -24,7 +24,8 @@ pub(super) struct Command {
     pub(super) pieces: Vec<Piece>,
     /// The server closes the connection.
     pub(super) is_last: bool,
-    /// It changes a time to live. Oribi's document then has another CAS, memcached's has not.
+    /// It changes a time to live, or may let a reader win. Oribi's document then has another CAS,
+    /// memcached's has not.
     pub(super) touches: bool,
     /// The announced length is not that of the data.
     pub(super) may_swallow: bool,

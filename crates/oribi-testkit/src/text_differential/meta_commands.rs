@@ -91,7 +91,11 @@ fn delete(random: &mut Random) -> Command {
         }
         _ => Command::new("md").piece(text_key(random)),
     };
-    with_flags(random, command, b"CIIkOqT")
+    let command = with_flags(random, command, b"CIIkOqT");
+    // A reader may win the stale document. That of an `ms` with flag I is as stale, but a case whose
+    // CAS values are not compared would have none to be too old.
+    let marks = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes == b"I");
+    if command.pieces.iter().any(marks) { command.touching() } else { command }
 }
 
 fn arithmetic(random: &mut Random) -> Command {
@@ -137,7 +141,8 @@ fn flagged(random: &mut Random, command: Command, flag: u8, may_have_long_opaque
         _ => String::new(),
     };
     let command = command.token([&[flag], token.as_bytes()].concat());
-    if flag == b'T' { command.touching() } else { command }
+    // A reader who wins changes the CAS in Oribi.
+    if matches!(flag, b'T' | b'R') { command.touching() } else { command }
 }
 
 /// With its letter, 32 bytes are the longest.

@@ -86,8 +86,11 @@ fn update(
     shown: &mut Shown,
 ) -> Result<bool, NotDone> {
     let marks = shown.marks;
-    let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, x.env.now.unix_s()));
-    let is_due = shown.expiry != 0 && shown.expiry < recache_s;
+    let now_s = x.env.now.unix_s();
+    let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, now_s));
+    // The expiry that the command gives the document counts, as in memcached.
+    let expiry = meta.expiry.map_or(shown.expiry, |expiry| absolute(expiry, now_s));
+    let is_due = expiry != 0 && expiry < recache_s;
     let may_mark = x.holds(located.key.collection, UPSERT);
     shown.wins = !marks.won && (marks.stale || is_due) && may_mark;
     if meta.expiry.is_none() && !shown.wins {
