@@ -363,6 +363,7 @@ mod socket;
 mod stats;
 mod subdocument;
 mod tls;
+mod version;
 mod write_options;
 
 pub use bytes::Bytes;
@@ -399,6 +400,7 @@ pub use subdocument::{
     PATH_BYTES_MAX, PATHS_MAX, PathMutation, PathValue,
 };
 pub use tls::{Tls, TlsError, TlsOptions};
+pub use version::{Resolution, Version, VersionKind};
 pub use write_options::{CounterOptions, FLAGS_JSON, WriteOptions};
 
 /// The README's example compiles.

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::{COUNTER_DO_NOT_CREATE, CounterExtras, ExpiryExtras, SetExtras};
-use oribi_types::{Cas, CollectionId};
+use oribi_types::{Cas, CollectionId, Datatype};
 
 pub(crate) use encoder::{Encoder, Terms};
 
 use crate::error::ClientError;
 use crate::subdocument::{self, Lookup, LookupInOptions, MutateInOptions, PathMutation};
+use crate::version::{self, Version};
 use crate::write_options::{CounterOptions, WriteOptions};
 
 /// What kind of operation it is, with its own fields.
@@ -39,6 +40,7 @@ enum Kind {
     },
     Counter(CounterOptions),
     Subdocument(subdocument::Head),
+    WithMeta(Version),
 }
 
 /// One operation on one document, ready to be sent.
@@ -143,6 +145,12 @@ impl<'a> Operation<'a> {
         Operation { options: write, ..Operation::new(Kind::Counter(*options), key) }
     }
 
+    /// Stores a version that was made elsewhere, with its metadata; `value` is its attributes and
+    /// body as [`Version::datatype`] says, for a removal at most attributes.
+    pub fn with_meta(key: &'a [u8], value: Bytes, version: &Version) -> Operation<'a> {
+        Operation { value, ..Operation::new(Kind::WithMeta(*version), key) }
+    }
+
     fn new(kind: Kind, key: &'a [u8]) -> Operation<'a> {
         Operation { kind, key, value: Bytes::new(), options: WriteOptions::default() }
     }
@@ -184,8 +192,13 @@ impl<'a> Operation<'a> {
         if self.key.is_empty() || self.key.len() > max {
             return Err(ClientError::InvalidKey { len: self.key.len(), max });
         }
-        if self.value.len() > VALUE_BYTES_MAX {
-            return Err(ClientError::ValueTooLarge { len: self.value.len(), max: VALUE_BYTES_MAX });
+        let max = match self.kind {
+            // Attributes have a limit of their own.
+            Kind::WithMeta(_) => VALUE_BYTES_MAX + version::ATTRIBUTE_BYTES_MAX,
+            _ => VALUE_BYTES_MAX,
+        };
+        if self.value.len() > max {
+            return Err(ClientError::ValueTooLarge { len: self.value.len(), max });
         }
         Ok(())
     }
@@ -197,6 +210,14 @@ impl<'a> Operation<'a> {
             Kind::Get | Kind::GetMeta => true,
             Kind::Subdocument(head) => head.is_read,
             _ => false,
+        }
+    }
+
+    /// Type of the value as it is given.
+    pub(crate) fn datatype(&self) -> Datatype {
+        match self.kind {
+            Kind::WithMeta(version) => version.datatype,
+            _ => Datatype::RAW,
         }
     }
 
@@ -218,6 +239,7 @@ impl<'a> Operation<'a> {
             Kind::Touch { .. } => Opcode::Touch,
             Kind::Counter(CounterOptions { is_decrement: false, .. }) => Opcode::Increment,
             Kind::Counter(_) => Opcode::Decrement,
+            Kind::WithMeta(version) => version.opcode(),
         }
     }
 
@@ -238,6 +260,7 @@ impl<'a> Operation<'a> {
             Kind::Touch { expiry } | Kind::GetAndTouch { expiry } => {
                 out.extend_from_slice(&ExpiryExtras { expiry }.encode());
             }
+            Kind::WithMeta(version) => version.write_extras(out),
             Kind::Counter(counter) => {
                 let extras = CounterExtras {
                     delta: counter.delta,

@@ -1,6 +1,6 @@
 //! The tools of the `oribi` binary: every subcommand that is not part of running a server.
 //!
-//! It owns `doc`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
+//! It owns `doc`, `backup`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
 //! dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
 //! built without its feature `tools`; the server never does. Standard output has only a tool's
 //! output for programs.
@@ -8,6 +8,7 @@
 // The virtual tables of `sql` implement unsafe traits; no other module may use `unsafe`.
 #![deny(unsafe_code)]
 
+mod backup;
 mod doc;
 mod duration;
 mod perf;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use crate::backup::BackupCommand;
 use crate::doc::DocCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
@@ -31,13 +33,15 @@ use crate::top::TopArgs;
 use crate::watch::WatchArgs;
 
 /// The subcommands, in the order in which the help lists them.
-pub fn commands() -> [Command; 7] {
+pub fn commands() -> [Command; 8] {
     let group = |name: &'static str| {
         Command::new(name).subcommand_required(true).arg_required_else_help(true)
     };
     [
         DocCommand::augment_subcommands(group("doc"))
             .about("Read and write documents of a running server"),
+        BackupCommand::augment_subcommands(group("backup"))
+            .about("Back buckets up, and restore them"),
         StatsArgs::augment_args(Command::new("stats"))
             .about("Show the figures of a running server"),
         PerfCommand::augment_subcommands(group("perf"))
@@ -56,6 +60,7 @@ pub fn commands() -> [Command; 7] {
 pub fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name {
         "doc" => DocCommand::from_arg_matches(matches)?.run(),
+        "backup" => BackupCommand::from_arg_matches(matches)?.run(),
         "stats" => stats::run(StatsArgs::from_arg_matches(matches)?),
         "perf" => PerfCommand::from_arg_matches(matches)?.run(),
         "ping" => ping::run(PingArgs::from_arg_matches(matches)?),

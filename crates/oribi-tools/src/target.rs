@@ -4,6 +4,7 @@
 
 mod tls;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -149,13 +150,24 @@ impl Target {
     }
 
     /// The user to authenticate as.
-    fn user(&self) -> &str {
+    pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(USER)
     }
 
     /// True when TLS is asked for.
     pub fn with_tls(&self) -> bool {
         self.host.with_tls || self.tls.is_wanted()
+    }
+
+    /// TLS for connections that are not the client library's; `None` without.
+    ///
+    /// # Errors
+    /// When it cannot be set up.
+    pub fn tls_config(&self) -> anyhow::Result<Option<Arc<oribi_tls::client::Config>>> {
+        match self.with_tls() {
+            true => self.tls.config().map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Options for connecting, which a subcommand may change first.

@@ -74,7 +74,7 @@ impl Encoder {
             return Err(ClientError::NotOffered("collections"));
         }
         self.key.extend_from_slice(operation.key);
-        let mut datatype = Datatype::RAW;
+        let mut datatype = operation.datatype();
         let mut value = &operation.value;
         if terms.compress
             && operation.has_document_value()

@@ -1,10 +1,12 @@
 //! TLS as the client subcommands' arguments ask for it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use oribi_client::{Tls, TlsOptions};
+use oribi_tls::client::{ClientOptions, Config};
 
 /// What the help lists these options under.
 const HEADING: &str = "TLS";
@@ -35,6 +37,18 @@ impl TlsArgs {
     pub fn is_wanted(&self) -> bool {
         let TlsArgs { tls, tls_ca, tls_insecure, tls_certificate, .. } = self;
         *tls || *tls_insecure || tls_ca.is_some() || tls_certificate.is_some()
+    }
+
+    /// The same for connections that are not the client library's.
+    pub fn config(&self) -> anyhow::Result<Arc<Config>> {
+        let identity = self.tls_certificate.clone().zip(self.tls_key.clone());
+        let options = ClientOptions {
+            ca: self.tls_ca.clone(),
+            is_insecure: self.tls_insecure,
+            identity,
+            ..ClientOptions::default()
+        };
+        options.load().context("cannot set TLS up")
     }
 
     /// Reads the files.

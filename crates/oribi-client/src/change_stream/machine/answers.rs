@@ -6,7 +6,7 @@ use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::stream_request::{FailoverLog, decode_rollback};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::status::Status;
-use oribi_types::{VbUuid, Vbid};
+use oribi_types::{Seqno, VbUuid, Vbid};
 
 use super::{FeedId, Machine, Phase, Position, Question, RequestId, Then};
 use crate::error::{Malformed, Refused};
@@ -46,7 +46,16 @@ impl Machine {
                 let vbucket = &mut self.vbuckets[usize::from(vbid.0)];
                 let now = Position::at(vbid, observed.vb_uuid, observed.current);
                 let cursor = *vbucket.cursor.get_or_insert(ChangeCursor::new(now));
-                vbucket.end = self.until_now.then_some(observed.current);
+                let position = cursor.position();
+                // A position of another history may be lost, which only the answer to a stream
+                // request tells.
+                let is_shared = position.vb_uuid == observed.vb_uuid || position.seqno == Seqno(0);
+                if self.until_now && is_shared && position.seqno >= observed.current {
+                    self.finish(vbid);
+                    return Ok(Then::GoOn);
+                }
+                let end = observed.current.max(position.seqno);
+                vbucket.end = self.until_now.then_some(end);
                 self.ask_for_stream(feed, cursor, has_collections, out);
             }
             Question::Stream => {

@@ -37,7 +37,7 @@ impl Machine {
         self.ask(feed, vbid, Question::LastSeqno, out, |parts| parts.value = &value);
     }
 
-    /// Asks for the stream, unless its end is reached.
+    /// Asks for the stream.
     pub(super) fn ask_for_stream(
         &mut self,
         feed: FeedId,
@@ -48,9 +48,6 @@ impl Machine {
         let position = cursor.position();
         let vbid = position.vbid;
         let end = self.vbuckets[usize::from(vbid.0)].end;
-        if end.is_some_and(|end| position.seqno >= end) {
-            return self.finish(vbid);
-        }
         let extras = StreamRequestExtras {
             flags: StreamFlags::ACTIVE_ONLY,
             start: position.seqno,

@@ -194,6 +194,28 @@ proptest! {
     }
 }
 
+/// A stream that ended now, resumed in a history that the server had lost, was over at once if the
+/// lost history was not shorter than the present one. The consumer kept what was gone.
+#[test]
+fn a_stream_that_ends_now_is_told_of_a_lost_history() {
+    let mut run = Run::from_beginning();
+    run.begin();
+    run.producer.write(1, Some(1));
+    run.producer.persist();
+    run.producer.write(9, Some(1));
+    run.settle();
+    let (token, copy) = (run.machine.token(), run.copy);
+    run.copy = Copy::default();
+    run.step(&Step::Crash);
+    let producer = run.producer;
+    let mut run = Run::new(Machine::new(1, &token, Wanted::All, true, Names::new()));
+    (run.producer, run.copy) = (producer, copy);
+    run.begin();
+    run.settle();
+    assert!(run.machine.is_finished());
+    assert_eq!((run.rollbacks, run.copy.state().len()), (1, 1));
+}
+
 /// An unclean end that loses what the consumer had is told, with both places.
 #[test]
 fn a_rollback_is_told_once_and_leads_back_to_what_is_shared() {

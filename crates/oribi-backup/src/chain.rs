@@ -1,0 +1,148 @@
+//! A full backup with the incremental ones up to the wanted one: what a restore reads.
+//!
+//! Records come in the order in which they were backed up, so that of each key the newest version
+//! comes last. Left out are records that a vbucket's new beginning voids, and those of collections
+//! that are not in the wanted backup.
+
+use std::collections::HashSet;
+
+use crate::archive::{Archive, segment_name};
+use crate::checked_text::sha256;
+use crate::error::ArchiveError;
+use crate::limits::SEGMENT_BYTES_MAX;
+use crate::manifest::{Kind, Manifest, SegmentEntry};
+use crate::record::Record;
+use crate::segment::Segment;
+use crate::store::Files;
+
+/// Longest chain; a longer one names a backup twice.
+const LENGTH_MAX: usize = 100_000;
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Chain {
+    /// The full one first.
+    manifests: Vec<Manifest>,
+    segments: Vec<Position>,
+    /// Per vbucket, how many of the first segments are void for it.
+    void: Vec<usize>,
+    collections: HashSet<u32>,
+}
+
+/// A segment of a chain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Position {
+    name: String,
+    entry: SegmentEntry,
+}
+
+impl Archive {
+    /// What restoring the backup `id` reads.
+    ///
+    /// # Errors
+    /// When one of them is missing, unfinished or damaged.
+    pub fn chain(&self, id: &str) -> Result<Chain, ArchiveError> {
+        let mut manifests = vec![self.manifest(id)?];
+        while let Some(child) = manifests.last()
+            && child.begin.kind == Kind::Incremental
+            && let Some(parent) = &child.begin.parent
+        {
+            let name = crate::archive::path(&child.begin.id, "manifest.json");
+            let parent = self.manifest(parent)?;
+            if parent.token != child.begin.from || parent.begin.bucket != child.begin.bucket {
+                return Err(ArchiveError::damaged(
+                    &name,
+                    "it does not begin where its parent ends",
+                ));
+            }
+            if manifests.len() >= LENGTH_MAX {
+                return Err(ArchiveError::damaged(&name, "it is its own ancestor"));
+            }
+            manifests.push(parent);
+        }
+        manifests.reverse();
+        Ok(Chain::new(manifests))
+    }
+}
+
+impl Chain {
+    fn new(manifests: Vec<Manifest>) -> Chain {
+        let mut segments = Vec::new();
+        let mut void = Vec::new();
+        for manifest in &manifests {
+            for (number, entry) in manifest.segments.iter().enumerate() {
+                let name = segment_name(&manifest.begin.id, number);
+                segments.push(Position { name, entry: entry.clone() });
+                for &vbucket in &entry.resets {
+                    let vbucket = usize::from(vbucket);
+                    if void.len() <= vbucket {
+                        void.resize(vbucket + 1, 0);
+                    }
+                    void[vbucket] = segments.len();
+                }
+            }
+        }
+        let last = manifests.last().map(|manifest| &manifest.begin.places);
+        let collections = last.into_iter().flatten().map(|place| place.id).collect();
+        Chain { manifests, segments, void, collections }
+    }
+
+    /// The backups, the full one first.
+    pub fn manifests(&self) -> &[Manifest] {
+        &self.manifests
+    }
+
+    /// The backup that is wanted.
+    pub fn wanted(&self) -> &Manifest {
+        self.manifests.last().expect("a chain has the backup that it was asked for")
+    }
+
+    /// Segments of all its backups.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Records of all its segments, void ones included.
+    pub fn records(&self) -> u64 {
+        self.segments.iter().map(|position| position.entry.records).sum()
+    }
+
+    /// Reads a segment and checks it by its manifest.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn read(&self, archive: &Archive, segment: usize) -> Result<Vec<u8>, ArchiveError> {
+        let Position { name, entry } = &self.segments[segment];
+        let bytes = archive.store().read(name, SEGMENT_BYTES_MAX)?;
+        let bytes = bytes.ok_or_else(|| ArchiveError::Missing { name: name.clone() })?;
+        if bytes.len() as u64 != entry.bytes {
+            let reason = format!("it has {} bytes, not {}", bytes.len(), entry.bytes);
+            return Err(ArchiveError::damaged(name, reason));
+        }
+        match sha256(&bytes) == entry.sha256 {
+            true => Ok(bytes),
+            false => Err(ArchiveError::damaged(name, "its checksum is not the manifest's")),
+        }
+    }
+
+    /// Calls `visit` for each record of a segment that counts.
+    ///
+    /// # Errors
+    /// When it is damaged, or what `visit` returns.
+    pub fn visit<E: From<ArchiveError>>(
+        &self,
+        segment: usize,
+        bytes: &[u8],
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let name = &self.segments[segment].name;
+        Segment::open(name, bytes)?.for_each(|record| {
+            let void = self.void.get(usize::from(record.vbid.0)).copied().unwrap_or_default();
+            let counts = segment >= void && self.collections.contains(&record.collection.0);
+            match counts {
+                true => visit(record),
+                false => Ok(()),
+            }
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Which backups are kept, and the removal of the others.
+//!
+//! Invariant: what a kept backup builds on is kept as well. A backup loses its manifest before its
+//! segments, and a child goes before its parent, so an interruption leaves no backup that seems
+//! whole and is not.
+
+use std::collections::HashSet;
+
+use crate::archive::{Archive, Entry, EntryState};
+use crate::error::ArchiveError;
+use crate::manifest::{Begin, Manifest};
+
+/// Which backups of each bucket are kept: those that any of the rules names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Retention {
+    /// As many of the newest.
+    pub last: Option<usize>,
+    /// Those that were finished at this UNIX time or later.
+    pub since: Option<u64>,
+}
+
+impl Archive {
+    /// Ids of the backups that would be removed, newest first. Unfinished backups that are older
+    /// than the newest finished one of the bucket are among them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn superfluous(&self, retention: Retention) -> Result<Vec<String>, ArchiveError> {
+        let entries = self.entries()?;
+        let kept = kept(&entries, retention);
+        let is_superfluous = |entry: &&Entry| match &entry.state {
+            EntryState::Finished(_) => !kept.contains(entry.id.as_str()),
+            EntryState::Unfinished(begin) => is_outdated(&entries, begin),
+            // Somebody should look at it first.
+            EntryState::Damaged(_) => false,
+        };
+        Ok(entries.iter().filter(is_superfluous).map(|entry| entry.id.clone()).rev().collect())
+    }
+
+    /// Removes one of [`Archive::superfluous`].
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn remove_backup(&self, id: &str) -> Result<(), ArchiveError> {
+        self.remove(id)
+    }
+}
+
+/// True for an unfinished backup that will not be resumed: a newer one is finished.
+fn is_outdated(entries: &[Entry], begin: &Begin) -> bool {
+    let mut finished = entries.iter().filter_map(Entry::manifest);
+    finished.any(|other| other.begin.bucket == begin.bucket && other.begin.id > begin.id)
+}
+
+fn kept(entries: &[Entry], retention: Retention) -> HashSet<&str> {
+    let manifests: Vec<&Manifest> = entries.iter().filter_map(Entry::manifest).collect();
+    let mut kept = HashSet::new();
+    for (index, manifest) in manifests.iter().enumerate() {
+        let bucket = &manifest.begin.bucket;
+        let newer = manifests[index + 1..].iter().filter(|other| other.begin.bucket == *bucket);
+        let by_count = retention.last.is_some_and(|last| newer.count() < last);
+        let by_age = retention.since.is_some_and(|since| manifest.finished_at >= since);
+        if by_count || by_age {
+            keep(&manifests, Some(&manifest.begin.id), &mut kept);
+        }
+    }
+    for entry in entries {
+        // It may still be resumed.
+        if let EntryState::Unfinished(begin) = &entry.state
+            && !is_outdated(entries, begin)
+        {
+            keep(&manifests, begin.parent.as_deref(), &mut kept);
+        }
+    }
+    kept
+}
+
+/// Keeps a backup and what it builds on.
+fn keep<'m>(manifests: &[&'m Manifest], id: Option<&str>, kept: &mut HashSet<&'m str>) {
+    let mut wanted = id;
+    while let Some(manifest) =
+        manifests.iter().find(|other| Some(other.begin.id.as_str()) == wanted)
+    {
+        // Its ancestors are kept already.
+        if !kept.insert(manifest.begin.id.as_str()) {
+            break;
+        }
+        wanted = manifest.begin.parent.as_deref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is kept can be restored.
+
+    use super::*;
+    use crate::store::MemoryStore;
+    use crate::testing::{archive_of, begin};
+    use crate::writer::BackupWriter;
+
+    #[test]
+    fn what_a_kept_backup_builds_on_is_kept() {
+        let store = MemoryStore::default();
+        let archive = archive_of(&store);
+        let parents =
+            [("1", None), ("2", Some("1")), ("3", None), ("4", Some("3")), ("5", Some("4"))];
+        for (id, parent) in parents {
+            let number: u64 = id.parse().unwrap();
+            BackupWriter::begin(&archive, begin(id, parent, ""), 1)
+                .unwrap()
+                .finish("", number)
+                .unwrap();
+        }
+        BackupWriter::begin(&archive, begin("25", None, ""), 1).unwrap();
+        let superfluous = |last, since| archive.superfluous(Retention { last, since }).unwrap();
+        assert_eq!(superfluous(Some(1), None), ["25", "2", "1"]);
+        assert_eq!(superfluous(Some(4), None), ["25"]);
+        assert_eq!(superfluous(Some(0), Some(4)), ["25", "2", "1"]);
+        assert_eq!(superfluous(Some(1), Some(2)), ["25"]);
+        assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25", "2", "1"]);
+        BackupWriter::begin(&archive, begin("6", Some("2"), ""), 1).unwrap();
+        assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25"], "6 may be resumed");
+        for id in superfluous(Some(1), None) {
+            archive.remove_backup(&id).unwrap();
+        }
+        let ids: Vec<String> =
+            archive.entries().unwrap().into_iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, ["1", "2", "3", "4", "5", "6"]);
+        archive.chain("5").unwrap();
+    }
+}

@@ -1,0 +1,222 @@
+//! One version of a document as bytes.
+//!
+//! Layout, all numbers big-endian:
+//!
+//! | offset | | |
+//! |---|---|---|
+//! | 0 | u32 | bytes of the record behind this field |
+//! | 4 | u8 | kind: 1 mutation, 2 deletion, 3 expiration |
+//! | 5 | u8 | datatype as in the protocol: 1 JSON, 2 Snappy, 4 attributes |
+//! | 6 | u16 | vbucket |
+//! | 8 | u64 | seqno |
+//! | 16 | u64 | CAS |
+//! | 24 | u64 | revision |
+//! | 32 | u32 | flags |
+//! | 36 | u32 | expiry; of a deletion, when it happened; UNIX seconds, 0 for none |
+//! | 40 | u32 | collection id |
+//! | 44 | u16 | bytes of the key |
+//! | 46 | | key, then attributes and value exactly as they were stored |
+
+use oribi_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, Vbid};
+
+use crate::limits::RECORD_BYTES_MAX;
+
+/// Bytes of a record before its key.
+pub const HEAD_BYTES: usize = 46;
+
+/// Bytes of the length in front.
+const LENGTH_BYTES: usize = 4;
+
+/// What happened to the document.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// It was written.
+    Mutation = 1,
+    /// It was deleted.
+    Deletion = 2,
+    /// Its time was over.
+    Expiration = 3,
+}
+
+/// One version of a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// What happened.
+    pub kind: RecordKind,
+    /// Its vbucket.
+    pub vbid: Vbid,
+    /// Its place in the vbucket's history.
+    pub seqno: Seqno,
+    /// CAS of the version.
+    pub cas: Cas,
+    /// How often the document was changed.
+    pub rev: RevSeqno,
+    /// Flags that the writer set.
+    pub flags: u32,
+    /// Expiry as UNIX seconds, 0 for none; of a removed document, when that happened.
+    pub expiry: u32,
+    /// The collection's id in the bucket that was backed up.
+    pub collection: CollectionId,
+    /// Type of the value.
+    pub datatype: Datatype,
+    /// The document's key.
+    pub key: &'a [u8],
+    /// Attributes and value as they were stored.
+    pub value: &'a [u8],
+}
+
+/// Bytes that are no record; the text says why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoRecord(&'static str);
+
+impl<'a> Record<'a> {
+    /// Bytes that [`Record::encode`] appends.
+    pub fn encoded_bytes(&self) -> usize {
+        HEAD_BYTES + self.key.len() + self.value.len()
+    }
+
+    /// Appends the record.
+    ///
+    /// # Errors
+    /// When the key or the whole record is longer than any server's; nothing is appended then.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), NoRecord> {
+        let key_bytes = u16::try_from(self.key.len()).map_err(|_| NoRecord("the key is long"))?;
+        let bytes = self.encoded_bytes();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(NoRecord("the document is too long"));
+        }
+        let behind = u32::try_from(bytes - LENGTH_BYTES).map_err(|_| NoRecord("too long"))?;
+        out.reserve(bytes);
+        out.extend_from_slice(&behind.to_be_bytes());
+        out.push(self.kind as u8);
+        out.push(self.datatype.0);
+        out.extend_from_slice(&self.vbid.0.to_be_bytes());
+        out.extend_from_slice(&self.seqno.0.to_be_bytes());
+        out.extend_from_slice(&self.cas.0.to_be_bytes());
+        out.extend_from_slice(&self.rev.0.to_be_bytes());
+        out.extend_from_slice(&self.flags.to_be_bytes());
+        out.extend_from_slice(&self.expiry.to_be_bytes());
+        out.extend_from_slice(&self.collection.0.to_be_bytes());
+        out.extend_from_slice(&key_bytes.to_be_bytes());
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+        Ok(())
+    }
+
+    /// Takes the record in front of `bytes` off.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn decode(bytes: &mut &'a [u8]) -> Result<Record<'a>, NoRecord> {
+        const CUT_OFF: NoRecord = NoRecord("a record is cut off");
+        let head: &[u8; HEAD_BYTES] = bytes.first_chunk().ok_or(CUT_OFF)?;
+        let behind = number(head, 0, LENGTH_BYTES) as usize;
+        let (record, rest) = bytes.split_at_checked(LENGTH_BYTES + behind).ok_or(CUT_OFF)?;
+        let key_and_value = record.get(HEAD_BYTES..).ok_or(CUT_OFF)?;
+        let key_bytes = number(head, 44, 2) as usize;
+        let (key, value) = key_and_value.split_at_checked(key_bytes).ok_or(CUT_OFF)?;
+        let kind = match head[4] {
+            1 => RecordKind::Mutation,
+            2 => RecordKind::Deletion,
+            3 => RecordKind::Expiration,
+            _ => return Err(NoRecord("a record of an unknown kind")),
+        };
+        *bytes = rest;
+        Ok(Record {
+            kind,
+            vbid: Vbid(number(head, 6, 2) as u16),
+            seqno: Seqno(number(head, 8, 8)),
+            cas: Cas(number(head, 16, 8)),
+            rev: RevSeqno(number(head, 24, 8)),
+            flags: number(head, 32, 4) as u32,
+            expiry: number(head, 36, 4) as u32,
+            collection: CollectionId(number(head, 40, 4) as u32),
+            datatype: Datatype(head[5]),
+            key,
+            value,
+        })
+    }
+}
+
+fn number(head: &[u8; HEAD_BYTES], at: usize, bytes: usize) -> u64 {
+    head[at..at + bytes].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    //! There and back; other bytes are refused.
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{Document, any_document};
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let record = Record {
+            kind: RecordKind::Deletion,
+            vbid: Vbid(0x0102),
+            seqno: Seqno(3),
+            cas: Cas(4),
+            rev: RevSeqno(5),
+            flags: 6,
+            expiry: 7,
+            collection: CollectionId(8),
+            datatype: Datatype(4),
+            key: b"key",
+            value: b"xattr",
+        };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), HEAD_BYTES + 8);
+        assert_eq!(bytes[..8], [0, 0, 0, 50, 2, 4, 1, 2]);
+        assert_eq!((bytes[15], bytes[23], bytes[31]), (3, 4, 5));
+        assert_eq!((bytes[35], bytes[39], bytes[43], &bytes[44..46]), (6, 7, 8, &[0, 3][..]));
+        assert_eq!(&bytes[HEAD_BYTES..], b"keyxattr");
+    }
+
+    #[test]
+    fn what_no_server_has_is_refused() {
+        let value = vec![0; RECORD_BYTES_MAX];
+        let document = Document::default();
+        let record = Record { value: &value, ..document.as_record() };
+        let mut out = Vec::new();
+        record.encode(&mut out).unwrap_err();
+        let key = vec![0; usize::from(u16::MAX) + 1];
+        Record { key: &key, ..record }.encode(&mut out).unwrap_err();
+        assert!(out.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back(documents in prop::collection::vec(any_document(), 0..5), cut in 1..40_usize) {
+            let mut bytes = Vec::new();
+            for document in &documents {
+                document.as_record().encode(&mut bytes).unwrap();
+            }
+            let mut rest = &bytes[..];
+            for document in &documents {
+                prop_assert_eq!(Record::decode(&mut rest).unwrap(), document.as_record());
+            }
+            prop_assert!(rest.is_empty());
+            let mut torn = &bytes[..bytes.len().saturating_sub(cut)];
+            while !torn.is_empty() {
+                let before = torn.len();
+                match Record::decode(&mut torn) {
+                    Ok(_) => prop_assert!(torn.len() < before),
+                    Err(_) => break,
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while let Ok(record) = Record::decode(&mut rest) {
+                prop_assert!(record.encoded_bytes() <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Segments come back whole; damaged ones are refused and never cause a panic.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Document, any_document};
+
+fn segment_of(documents: &[Document]) -> (Vec<u8>, Footer) {
+    let mut writer = SegmentWriter::new(1).unwrap();
+    for document in documents {
+        writer.push(&document.as_record()).unwrap();
+    }
+    writer.finish("b", 3, "0:1:2".to_owned()).unwrap()
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<Document>, ArchiveError> {
+    let segment = Segment::open("s", bytes)?;
+    let mut documents = Vec::new();
+    segment.for_each(|record| {
+        documents.push(Document::of(record));
+        Ok::<(), ArchiveError>(())
+    })?;
+    Ok(documents)
+}
+
+#[test]
+fn long_segments_have_several_blocks() {
+    let value = vec![b'v'; 100_000];
+    let documents: Vec<Document> = (1..30)
+        .map(|seqno| Document {
+            vbid: (seqno % 2) as u16,
+            seqno,
+            value: value.clone(),
+            ..Default::default()
+        })
+        .collect();
+    let (bytes, footer) = segment_of(&documents);
+    assert!(footer.blocks.len() > 3 && bytes.len() < 100_000, "{} bytes", bytes.len());
+    assert_eq!(read(&bytes).unwrap(), documents);
+    let range = |vbucket, first, last, records| Range { vbucket, first, last, records };
+    assert_eq!(footer.vbuckets, [range(0, 2, 28, 14), range(1, 1, 29, 15)]);
+    assert_eq!((footer.mutations, footer.removals, footer.number), (29, 0, 3));
+    assert_eq!(Segment::open("s", &bytes).unwrap().into_footer(), footer);
+}
+
+#[test]
+fn a_block_that_announces_more_than_any_has_takes_no_memory() {
+    let (mut bytes, footer) = segment_of(&[Document::default()]);
+    let at = footer.blocks[0].offset as usize + 4;
+    bytes[at..at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+    let error = read(&bytes).unwrap_err().to_string();
+    assert!(error.contains("4294967295"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn segments_come_back(documents in prop::collection::vec(any_document(), 0..30)) {
+        let (bytes, footer) = segment_of(&documents);
+        prop_assert_eq!(footer.mutations + footer.removals, documents.len() as u64);
+        prop_assert_eq!(read(&bytes).unwrap(), documents);
+    }
+
+    /// Any one byte that changes, and any cut, is noticed.
+    #[test]
+    fn damage_is_noticed(
+        documents in prop::collection::vec(any_document(), 1..10),
+        at in any::<prop::sample::Index>(),
+        flip in 1..=255_u8,
+    ) {
+        let (bytes, _) = segment_of(&documents);
+        let at = at.index(bytes.len());
+        let mut damaged = bytes.clone();
+        damaged[at] ^= flip;
+        // A length of a block's inflated bytes may grow without harm only to what it is.
+        prop_assert!(read(&damaged).is_err(), "byte {} of {}", at, bytes.len());
+        prop_assert!(read(&bytes[..at]).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_refused(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        bytes.extend_from_slice(&noise);
+        bytes.extend_from_slice(END);
+        prop_assert!(read(&noise).is_err());
+        prop_assert!(read(&bytes).is_err());
+    }
+}

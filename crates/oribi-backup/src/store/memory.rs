@@ -1,0 +1,61 @@
+//! A store in memory, whose files tests damage, and which fails when they want it to.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use super::{ArchiveStore, FileEntry};
+
+/// Clones share the files, so they outlive a writer that is "killed".
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    /// Content by name.
+    pub files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    /// Changes until every further one fails; `None` for never.
+    pub changes_left: Arc<Mutex<Option<usize>>>,
+}
+
+impl MemoryStore {
+    fn change(&self) -> io::Result<()> {
+        match &mut *self.changes_left.lock().unwrap() {
+            Some(0) => Err(io::Error::other("the store is gone")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl ArchiveStore for MemoryStore {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.change()?;
+        self.files.lock().unwrap().insert(name.to_owned(), bytes.to_vec());
+        Ok(())
+    }
+
+    fn get(&self, name: &str, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+        let file = self.files.lock().unwrap().get(name).cloned();
+        match file.as_ref().is_some_and(|bytes| bytes.len() > bytes_max) {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "too long")),
+            false => Ok(file),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> io::Result<Vec<FileEntry>> {
+        let files = self.files.lock().unwrap();
+        let matching = files.iter().filter(|(name, _)| name.starts_with(prefix));
+        let entry = |(name, bytes): (&String, &Vec<u8>)| FileEntry {
+            name: name.clone(),
+            bytes: bytes.len() as u64,
+        };
+        Ok(matching.map(entry).collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change()?;
+        self.files.lock().unwrap().remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! A small bucket is backed up again and again, by programs that are killed, while its history
+//! grows and is lost; what a restore reads equals the bucket. Then every file is damaged.
+
+use std::collections::BTreeMap;
+
+use oribi_protocol::change_token::{ChangeToken, Position};
+use oribi_types::{Seqno, VbUuid};
+use proptest::prelude::*;
+
+use super::*;
+use crate::chain::Chain;
+use crate::record::RecordKind;
+use crate::store::MemoryStore;
+use crate::testing::{Document, archive_of, begin};
+use crate::verify::verify;
+
+const VBUCKETS: u16 = 4;
+
+/// Newest version of each key, deletions included: one vbucket.
+#[derive(Clone, Default)]
+struct Vbucket {
+    history: u64,
+    high: u64,
+    documents: BTreeMap<Vec<u8>, Document>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Vbucket, key, collection, kind, value.
+    Write(u16, u8, u32, RecordKind, Vec<u8>),
+    /// The vbucket loses what it has behind a part of its history.
+    Crash(u16),
+    /// A backup, full or incremental, killed after some changes of the store.
+    Backup { full: bool, killed: Vec<usize>, cut_every: usize },
+    /// A collection is dropped.
+    Drop(u32),
+}
+
+struct Source {
+    vbuckets: Vec<Vbucket>,
+    dropped: Vec<u32>,
+    manifest_uid: u64,
+}
+
+impl Source {
+    fn begin(&self, id: String, parent: Option<&Manifest>) -> Begin {
+        let from = parent.map_or(String::new(), |parent| parent.token.clone());
+        let mut begin = begin(&id, parent.map(|parent| &*parent.begin.id), &from);
+        begin.manifest_uid = self.manifest_uid;
+        begin.places.retain(|place| !self.dropped.contains(&place.id));
+        begin
+    }
+
+    /// Streams from where the writer is until now; returns the token there.
+    fn stream(
+        &self,
+        writer: &mut BackupWriter<'_>,
+        cut_every: usize,
+    ) -> Result<String, ArchiveError> {
+        let mut token: ChangeToken = writer.token().parse().expect("a token");
+        for (vbid, vbucket) in (0..).map(Vbid).zip(&self.vbuckets) {
+            let position = token.position(vbid).copied().unwrap_or(Position::beginning(vbid));
+            let mut seqno = position.seqno.0;
+            if seqno > 0 && position.vb_uuid != VbUuid(vbucket.history) {
+                seqno = 0;
+                token.set(Position::beginning(vbid));
+                writer.reset(vbid, &token.to_string())?;
+            }
+            let mut documents: Vec<&Document> = vbucket.documents.values().collect();
+            documents.sort_by_key(|document| document.seqno);
+            let mut pushed = 0;
+            for document in documents.into_iter().filter(|document| document.seqno > seqno) {
+                writer.push(&document.as_record())?;
+                token.set(Position::at(vbid, VbUuid(vbucket.history), Seqno(document.seqno)));
+                pushed += 1;
+                if pushed % cut_every == 0 {
+                    writer.cut(&token.to_string())?;
+                }
+            }
+            token.set(Position::at(vbid, VbUuid(vbucket.history), Seqno(vbucket.high)));
+        }
+        Ok(token.to_string())
+    }
+
+    fn table(&self) -> BTreeMap<(u32, Vec<u8>), Document> {
+        let all = self.vbuckets.iter().flat_map(|vbucket| vbucket.documents.values());
+        let alive = all.filter(|document| !self.dropped.contains(&document.collection));
+        alive
+            .map(|document| ((document.collection, document.key.clone()), document.clone()))
+            .collect()
+    }
+}
+
+/// One run of the program; it dies when the store does.
+fn run(
+    source: &Source,
+    store: &MemoryStore,
+    full: bool,
+    cut_every: usize,
+) -> Result<(), ArchiveError> {
+    let archive = archive_of(store);
+    let plain = source.begin("0".to_owned(), None);
+    let mut writer = match archive.unfinished_for(&plain)? {
+        Some(begin) => BackupWriter::resume(&archive, begin, 1)?,
+        None => {
+            let parent = if full { None } else { archive.parent_for(&plain)? };
+            let id = format!("{:04}", archive.entries()?.len() + 1);
+            BackupWriter::begin(&archive, source.begin(id, parent.as_ref()), 1)?
+        }
+    };
+    // What the stream tells of lists that are newer than the backup's beginning.
+    for (&id, manifest_uid) in source.dropped.iter().zip(2..) {
+        let change = crate::manifest::CollectionChange::Dropped { id };
+        writer.event(CollectionEvent { manifest_uid, change });
+    }
+    let token = source.stream(&mut writer, cut_every)?;
+    writer.finish(&token, 2_000)?;
+    Ok(())
+}
+
+fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), Document> {
+    let mut table = BTreeMap::new();
+    for segment in 0..chain.segments() {
+        let bytes = chain.read(archive, segment).unwrap();
+        let visited = chain.visit(segment, &bytes, |record| {
+            table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
+            Ok::<(), ArchiveError>(())
+        });
+        visited.unwrap();
+    }
+    table
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![
+        3 => Just(RecordKind::Mutation),
+        1 => Just(RecordKind::Deletion),
+        1 => Just(RecordKind::Expiration)
+    ];
+    let value = prop::collection::vec(any::<u8>(), 0..30);
+    prop_oneof![
+        12 => (0..VBUCKETS, 0..6_u8, 0..3_u32, kind, value)
+            .prop_map(|(vbid, key, collection, kind, value)| Step::Write(vbid, key, collection, kind, value)),
+        1 => (0..VBUCKETS).prop_map(Step::Crash),
+        4 => (prop::bool::weighted(0.2), prop::collection::vec(0..5_usize, 0..3), 1..6_usize)
+            .prop_map(|(full, killed, cut_every)| Step::Backup { full, killed, cut_every }),
+        1 => (1..3_u32).prop_map(Step::Drop),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_happens_a_restore_reads_the_bucket(steps in prop::collection::vec(any_step(), 1..60)) {
+        let store = MemoryStore::default();
+        archive_of(&store);
+        let vbuckets = vec![Vbucket { history: 1, ..Default::default() }; usize::from(VBUCKETS)];
+        let mut source = Source { vbuckets, dropped: Vec::new(), manifest_uid: 1 };
+        for step in steps {
+            match step {
+                Step::Write(vbid, key, collection, kind, value) => {
+                    let vbucket = &mut source.vbuckets[usize::from(vbid)];
+                    vbucket.high += 1;
+                    let key = vec![collection as u8, vbid as u8, key];
+                    let document = Document { kind, vbid, seqno: vbucket.high, collection, key, value, ..Default::default() };
+                    // Nothing is written to a collection that is gone.
+                    if !source.dropped.contains(&collection) {
+                        vbucket.documents.insert(document.key.clone(), document);
+                    }
+                }
+                Step::Crash(vbid) => {
+                    let vbucket = &mut source.vbuckets[usize::from(vbid)];
+                    vbucket.history += 1;
+                    vbucket.high /= 2;
+                    let high = vbucket.high;
+                    vbucket.documents.retain(|_, document| document.seqno <= high);
+                }
+                Step::Drop(id) => {
+                    if !source.dropped.contains(&id) {
+                        source.dropped.push(id);
+                        source.manifest_uid += 1;
+                    }
+                }
+                Step::Backup { full, killed, cut_every } => {
+                    for changes in killed {
+                        *store.changes_left.lock().unwrap() = Some(changes);
+                        let _ = run(&source, &store, full, cut_every);
+                        *store.changes_left.lock().unwrap() = None;
+                        let archive = archive_of(&store);
+                        prop_assert_eq!(verify(&archive, None, |_| {}).unwrap().problems, Vec::<String>::new());
+                    }
+                    run(&source, &store, full, cut_every).unwrap();
+                    let archive = archive_of(&store);
+                    let report = verify(&archive, None, |_| {}).unwrap();
+                    prop_assert_eq!((report.problems, report.notices), (vec![], vec![]));
+                    let last = archive.find(Some("default"), None).unwrap();
+                    let chain = archive.chain(&last.begin.id).unwrap();
+                    prop_assert_eq!(restored(&archive, &chain), source.table());
+                }
+            }
+        }
+    }
+}
+
+/// A full backup and an incremental one, each with two segments.
+fn two_backups() -> MemoryStore {
+    let store = MemoryStore::default();
+    let mut source = Source { vbuckets: Vec::new(), dropped: Vec::new(), manifest_uid: 1 };
+    source.vbuckets = vec![Vbucket { history: 1, ..Default::default() }; usize::from(VBUCKETS)];
+    for round in 0..2 {
+        for seqno in round * 4 + 1..round * 4 + 5 {
+            let document = Document { seqno, key: vec![seqno as u8], ..Default::default() };
+            source.vbuckets[0].high = seqno;
+            source.vbuckets[0].documents.insert(document.key.clone(), document);
+        }
+        run(&source, &store, false, 2).unwrap();
+    }
+    store
+}
+
+#[test]
+fn every_damage_of_every_file_is_named_and_refused() {
+    let whole = two_backups();
+    let files = whole.files.lock().unwrap().clone();
+    assert_eq!(files.len(), 1 + 2 * 3, "{:?}", files.keys());
+    let damages: [fn(&mut Vec<u8>); 3] = [
+        |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x20;
+        },
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+    ];
+    for name in files.keys() {
+        for damage in damages.iter().map(Some).chain([None]) {
+            let store = MemoryStore::default();
+            *store.files.lock().unwrap() = files.clone();
+            match damage {
+                Some(damage) => damage(store.files.lock().unwrap().get_mut(name).unwrap()),
+                None => drop(store.files.lock().unwrap().remove(name)),
+            }
+            let archive = match Archive::open(Box::new(store.clone()), None) {
+                Ok(archive) => archive,
+                Err(error) => {
+                    assert!(name == "archive.json" && error.to_string().contains(name), "{error}");
+                    Archive::open_or_create(Box::new(store.clone()), None).err().expect("refused");
+                    continue;
+                }
+            };
+            assert_ne!(name, "archive.json");
+            let report = verify(&archive, None, |_| {}).unwrap();
+            let id = name.split('/').nth(1).unwrap();
+            assert!(
+                report.problems.iter().any(|problem| problem.contains(id)),
+                "{name}: {report:?}"
+            );
+            let names_it = report.problems.iter().any(|problem| problem.contains(name.as_str()));
+            assert!(names_it, "{name}: {report:?}");
+            let readable = archive.chain("0002").and_then(|chain| {
+                (0..chain.segments()).try_for_each(|at| chain.read(&archive, at).map(drop))
+            });
+            readable.expect_err("a restore is refused");
+        }
+    }
+}
+
+#[test]
+fn an_incremental_backup_without_its_parent_is_no_parent_either() {
+    let store = two_backups();
+    store.files.lock().unwrap().retain(|name, _| !name.starts_with("backups/0001/"));
+    let archive = archive_of(&store);
+    assert_eq!(archive.parent_for(&begin("x", None, "")).unwrap(), None);
+    let report = verify(&archive, None, |_| {}).unwrap();
+    assert!(report.problems[0].contains("0002 cannot be restored, it needs 0001"), "{report:?}");
+}
+
+#[test]
+fn a_time_or_an_id_names_a_backup() {
+    let archive = archive_of(&two_backups());
+    let found =
+        |at: Option<&str>| archive.find(Some("default"), at).map(|manifest| manifest.begin.id);
+    assert_eq!(found(None).unwrap(), "0002");
+    assert_eq!(found(Some("0001")).unwrap(), "0001");
+    assert_eq!(found(Some("1970-01-01T00:33:20Z")).unwrap(), "0002");
+    found(Some("1970-01-01T00:33:19Z")).expect_err("none was finished by then");
+    archive.find(Some("other"), None).expect_err("of another bucket");
+    assert_eq!(archive.find(None, None).unwrap().begin.id, "0002");
+    assert_eq!(
+        archive.find(None, Some("../x")).unwrap_err().to_string(),
+        "there is no backup ../x"
+    );
+}

@@ -1,0 +1,367 @@
+//! `oribi backup restore`: a backup's documents into a bucket.
+//!
+//! First every file that is needed is read and checked; a damaged archive restores nothing. Then
+//! missing scopes and collections are created, by name: ids are the target's own. The records
+//! follow in their order ([`writes`]), as versions with their metadata. Limits of time come last,
+//! because a server would cut the expiry of documents that are older than the limit.
+//!
+//! A restore that was interrupted is repeated: versions that are there already are left alone.
+
+mod collections;
+mod writes;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::HumanCount;
+use oribi_backup::chain::Chain;
+use oribi_backup::manifest::Manifest;
+use oribi_backup::{Archive, ArchiveError, Record, RecordKind, time};
+use oribi_client::{Bytes, Client, Persistence, Vbid, Version, VersionKind};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use self::collections::{Mapping, missing};
+use self::writes::{Stored, Totals, Writes};
+use super::admin::{Admin, AdminArgs};
+use super::filter::{Filter, FilterArgs};
+use super::place::ArchivePlace;
+use super::{list, progress};
+use crate::target::{INTERRUPTED, Target};
+
+/// Bytes of documents that go to the writing side together.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Batches between reading and writing.
+const QUEUE: usize = 8;
+
+/// Pause between two looks whether something has happened.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Longest wait for a new bucket to be served.
+const BUCKET_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Write a backup's documents into a bucket.
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    archive: ArchivePlace,
+    /// Bucket to write to [default: that of --bucket].
+    #[arg(long, value_name = "BUCKET")]
+    into: Option<String>,
+    /// Which backup: an id, or a UTC time such as 2026-11-23T02:30 for the last one finished by then
+    /// [default: the last one].
+    #[arg(long, value_name = "TIME|ID")]
+    at: Option<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Create the bucket if there is none, with the settings in the backup and this quota of memory.
+    #[arg(long, value_name = "MIB")]
+    create_bucket: Option<u32>,
+    /// Write each version whatever the bucket has. Without it, a version stays that is the same or newer
+    /// by the bucket's conflict resolution.
+    #[arg(long)]
+    overwrite: bool,
+    /// Leave versions alone that are the same or newer: the default.
+    #[arg(long, conflicts_with = "overwrite")]
+    skip_newer: bool,
+    /// Check the archive and say what would be written.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not wait until everything is on the server's disk.
+    #[arg(long)]
+    no_persist: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Its --bucket is the one that was backed up.
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Restores and prints the summary.
+pub async fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+    let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
+    let restore = tokio::spawn(args.restore());
+    let abort = restore.abort_handle();
+    let outcome = tokio::select! {
+        outcome = restore => outcome.context("the restore")?,
+        _ = interrupts.recv() => Ok(ExitCode::from(INTERRUPTED)),
+        _ = ends.recv() => Ok(ExitCode::from(INTERRUPTED)),
+    };
+    abort.abort();
+    if matches!(outcome, Ok(status) if status == ExitCode::from(INTERRUPTED)) {
+        eprintln!(
+            "oribi: interrupted: a part of the backup may be in the bucket; restore it again"
+        );
+    }
+    outcome
+}
+
+impl RestoreArgs {
+    async fn restore(self) -> anyhow::Result<ExitCode> {
+        let started = Instant::now();
+        let filter = Arc::new(self.filter.filter()?);
+        let archive = Arc::new(self.archive.open()?);
+        let manifest = archive.find(Some(&self.target.bucket), self.at.as_deref())?;
+        let chain = Arc::new(archive.chain(&manifest.begin.id)?);
+        self.check(&archive, &chain).await?;
+        check_filter(&filter, &manifest)?;
+        let totals = match self.dry_run {
+            true => self.rehearse(&archive, &chain, &filter).await?,
+            false => self.write(&archive, &chain, &filter).await?,
+        };
+        self.print_summary(&manifest, &totals, started.elapsed());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reads all files that are needed.
+    async fn check(&self, archive: &Arc<Archive>, chain: &Arc<Chain>) -> anyhow::Result<()> {
+        let (archive, chain) = (archive.clone(), chain.clone());
+        let bar = progress::bar(Some(chain.segments() as u64), "checking");
+        let checked = tokio::task::spawn_blocking(move || {
+            for segment in 0..chain.segments() {
+                let bytes = chain.read(&archive, segment)?;
+                chain.visit(segment, &bytes, |_| Ok::<(), ArchiveError>(()))?;
+                bar.inc(1);
+            }
+            bar.finish_and_clear();
+            Ok::<(), ArchiveError>(())
+        });
+        checked.await?.with_context(|| format!("{}: nothing was restored", self.archive.describe()))
+    }
+
+    async fn rehearse(
+        &self,
+        archive: &Arc<Archive>,
+        chain: &Arc<Chain>,
+        filter: &Arc<Filter>,
+    ) -> anyhow::Result<Totals> {
+        let mut totals = Totals::default();
+        let mut batches = read(archive, chain, filter);
+        while let Some(batch) = batches.recv().await {
+            for stored in batch? {
+                totals.count(&stored);
+            }
+        }
+        Ok(totals)
+    }
+
+    async fn write(
+        &self,
+        archive: &Arc<Archive>,
+        chain: &Arc<Chain>,
+        filter: &Arc<Filter>,
+    ) -> anyhow::Result<Totals> {
+        let wanted = chain.wanted();
+        let mut target = self.target.clone();
+        target.bucket = self.into.clone().unwrap_or(target.bucket);
+        if let Some(quota_mib) = self.create_bucket {
+            self.create_bucket(&target, wanted, quota_mib).await?;
+        }
+        let client = target.client(target.options()?).await?;
+        let admin = Admin::find(&self.admin, &self.target, &client).await;
+        let missing = missing(&client, wanted, filter).await?;
+        if !missing.is_empty() {
+            let admin = admin.as_ref().map_err(|error| {
+                anyhow::anyhow!("{missing} must be created, which the admin HTTP does: {error:#}")
+            })?;
+            missing.create(admin, &target.bucket).await?;
+        }
+        let mapping = Mapping::of(&client, wanted, filter).await?;
+        let bar = progress::bar(Some(chain.records()), "restoring");
+        let mut writes = Writes::new(&client, &mapping, self.overwrite, bar.clone());
+        let mut batches = read(archive, chain, filter);
+        let outcome = async {
+            while let Some(batch) = batches.recv().await {
+                for stored in batch? {
+                    writes.take(stored).await?;
+                }
+            }
+            writes.settle().await
+        };
+        let outcome = outcome.await;
+        bar.finish_and_clear();
+        let totals = writes.totals;
+        outcome.with_context(|| {
+            let written = HumanCount(totals.written);
+            format!("the restore stopped: {written} versions were written, others are missing")
+        })?;
+        mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
+        if !self.no_persist {
+            wait_for_disk(&client, admin.as_ref().ok(), &target.bucket).await?;
+        }
+        Ok(totals)
+    }
+
+    async fn create_bucket(
+        &self,
+        target: &Target,
+        manifest: &Manifest,
+        quota_mib: u32,
+    ) -> anyhow::Result<()> {
+        if target.client(target.options()?).await.is_ok() {
+            return Ok(());
+        }
+        // There is no bucket yet whose map would say where the admin HTTP is.
+        let admin = Admin::at(&self.admin, target)?;
+        let mut form = vec![
+            ("name", target.bucket.clone()),
+            ("ramQuotaMB", quota_mib.to_string()),
+            ("numVBuckets", manifest.begin.vbuckets.to_string()),
+        ];
+        let settings = manifest.begin.bucket_settings.as_ref();
+        let setting = |name: &str| settings?.get(name)?.as_str().map(str::to_owned);
+        for name in [
+            "bucketType",
+            "evictionPolicy",
+            "compressionMode",
+            "conflictResolutionType",
+            "durabilityMinLevel",
+        ] {
+            form.extend(setting(name).map(|value| (name, value)));
+        }
+        if settings.is_some_and(|settings| settings["controllers"].get("flush").is_some()) {
+            form.push(("flushEnabled", "1".to_owned()));
+        }
+        if let Err(error) = admin.create_bucket(&form).await {
+            bail!("bucket \"{}\" cannot be created: {error:#}", target.bucket);
+        }
+        // A server may need a moment until it serves it.
+        let deadline = Instant::now() + BUCKET_PATIENCE;
+        loop {
+            match target.client(target.options()?).await {
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+                opened => return opened.map(drop),
+            }
+        }
+    }
+
+    fn print_summary(&self, manifest: &Manifest, totals: &Totals, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64();
+        if self.json {
+            let summary = json!({
+                "id": manifest.begin.id,
+                "kind": list::kind(manifest.begin.kind),
+                "dry_run": self.dry_run,
+                "documents": totals.documents,
+                "removals": totals.removals,
+                "bytes": totals.bytes,
+                "written": totals.written,
+                "skipped": totals.skipped,
+                "seconds": (seconds * 1000.0).round() / 1000.0,
+            });
+            println!("{summary}");
+            return;
+        }
+        let amount = progress::amount(totals.documents, totals.bytes);
+        let (id, at) = (&manifest.begin.id, time::readable(manifest.finished_at));
+        let removals = HumanCount(totals.removals);
+        match self.dry_run {
+            true => println!("{id} of {at} UTC would restore {amount} and {removals} removals"),
+            false => println!(
+                "restored {amount} and {removals} removals of {id} ({at} UTC) in {seconds:.2} s: {} versions written, {} left alone",
+                HumanCount(totals.written),
+                HumanCount(totals.skipped),
+            ),
+        }
+    }
+}
+
+/// A collection that the backup does not have is more likely a typing error than wanted.
+fn check_filter(filter: &Filter, manifest: &Manifest) -> anyhow::Result<()> {
+    let places = &manifest.begin.places;
+    let unknown =
+        filter.collections.iter().find(|path| places.iter().all(|place| place.path() != **path));
+    match unknown {
+        Some(path) => bail!("backup {} has no collection {path}", manifest.begin.id),
+        None => Ok(()),
+    }
+}
+
+/// Reads the records that are wanted, on a thread.
+fn read(
+    archive: &Arc<Archive>,
+    chain: &Arc<Chain>,
+    filter: &Arc<Filter>,
+) -> mpsc::Receiver<anyhow::Result<Vec<Stored>>> {
+    let (sender, batches) = mpsc::channel(QUEUE);
+    let (archive, chain, filter) = (archive.clone(), chain.clone(), filter.clone());
+    tokio::task::spawn_blocking(move || {
+        let places = &chain.wanted().begin.places;
+        let wanted = places.iter().filter(|place| filter.has_collection(&place.path()));
+        let wanted: std::collections::HashSet<u32> = wanted.map(|place| place.id).collect();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let outcome = (0..chain.segments()).try_for_each(|segment| {
+            let file = chain.read(&archive, segment)?;
+            chain.visit(segment, &file, |record| {
+                if wanted.contains(&record.collection.0) && filter.has_key(record.key) {
+                    batch.push(stored(record));
+                    bytes += record.encoded_bytes();
+                }
+                if bytes >= BATCH_BYTES {
+                    bytes = 0;
+                    let batch = std::mem::take(&mut batch);
+                    sender.blocking_send(Ok(batch)).map_err(|_| anyhow::anyhow!("stopped"))?;
+                }
+                Ok::<(), anyhow::Error>(())
+            })
+        });
+        // Without a receiver the restore has ended.
+        let _ = match outcome {
+            Ok(()) => sender.blocking_send(Ok(batch)),
+            Err(error) => sender.blocking_send(Err(error)),
+        };
+    });
+    batches
+}
+
+fn stored(record: &Record<'_>) -> Stored {
+    let kind = match record.kind {
+        RecordKind::Mutation => VersionKind::Mutation,
+        RecordKind::Deletion => VersionKind::Deletion,
+        RecordKind::Expiration => VersionKind::Expiration,
+    };
+    let version = Version::new(kind, record.cas, record.rev)
+        .flags(record.flags)
+        .expiry(record.expiry)
+        .datatype(record.datatype);
+    Stored {
+        collection: record.collection,
+        version,
+        key: record.key.into(),
+        value: Bytes::copy_from_slice(record.value),
+    }
+}
+
+/// Waits until everything that the bucket has is on disk, if it has one.
+async fn wait_for_disk(client: &Client, admin: Option<&Admin>, bucket: &str) -> anyhow::Result<()> {
+    if let Some(admin) = admin
+        && let Ok(settings) = admin.bucket(bucket).await
+        && settings["bucketType"] == "ephemeral"
+    {
+        return Ok(());
+    }
+    for vbid in (0..client.config().vbucket_count()).map(Vbid) {
+        let last = client.last_mutation(vbid).await.context("asking what is on disk")?;
+        if last.seqno.0 == 0 {
+            continue;
+        }
+        loop {
+            match client.persistence(&last).await.context("asking what is on disk")? {
+                Persistence::Persisted => break,
+                Persistence::Pending => tokio::time::sleep(POLL).await,
+                _ => bail!("the server lost what was restored: restore it again"),
+            }
+        }
+    }
+    Ok(())
+}
