@@ -200,10 +200,16 @@ impl NewItem {
         new
     }
 
-    /// Begins with the frequency of the version before.
+    /// Begins with the frequency of the version before, and at least with one use.
     pub(crate) fn inherit_frequency(&mut self, from: &ItemRef) {
         debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
         self.0.header().refcount.inherit(&from.header().refcount);
+    }
+
+    /// Is used as often as the block that it is a copy of.
+    pub(crate) fn copy_frequency(&mut self, of: &ItemRef) {
+        debug_assert_eq!(self.0.references(), 1, "a new block is not shared (3)");
+        self.0.header().refcount.copy_frequency(&of.header().refcount);
     }
 
     /// A block with everything but its value, and where the value goes.

@@ -2,9 +2,10 @@
 //!
 //! Owns: the position of its hand, and one bounded step of its work. It is a generalised CLOCK: the
 //! hand goes round over the groups of every vbucket's table, lowers the frequency of each document
-//! that it passes, and evicts those at zero. A read raises the document's frequency, so a popular
-//! document survives several rounds and one that was read once survives one. There is no list to
-//! keep in order and nothing to lock on a read.
+//! that it passes, and evicts those at zero. A new document begins at zero and a read raises its
+//! frequency, so a popular document survives several rounds, one that was read once survives one,
+//! and one that was never used none. There is no list to keep in order and nothing to lock on a
+//! read.
 //!
 //! Eviction begins when memory is above the high watermark and goes on until it is at the low one.
 //! When a whole round has met no document that can ever be evicted, writes get "no memory" instead

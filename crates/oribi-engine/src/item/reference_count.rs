@@ -7,7 +7,8 @@
 //! file again and tries every interleaving and ordering.
 //!
 //! The top three bits of the word are the frequency of use, which a reader raises by the same
-//! instruction that counts its reference. The frequency changes only under the lock of the item's
+//! instruction that counts its reference. It begins at zero: a document that is written and never
+//! used again leaves memory before any that was used. The frequency changes only under the lock of the item's
 //! table, so raising and ageing never meet; references come and go at the same time and leave the
 //! bits alone.
 
@@ -22,9 +23,9 @@ const FREQUENCY_MAX: u32 = 7;
 pub(super) struct ReferenceCount(AtomicU32);
 
 impl ReferenceCount {
-    /// The count of a block that has one reference and was used once, to make it.
+    /// The count of a block that has one reference and was not used yet.
     pub(super) fn one() -> ReferenceCount {
-        ReferenceCount(AtomicU32::new(USE | 1))
+        ReferenceCount(AtomicU32::new(1))
     }
 
     /// Counts another reference. The caller holds one.
@@ -78,11 +79,14 @@ impl ReferenceCount {
         }
     }
 
-    /// Takes the frequency of the version before, for a block that nobody else can see yet.
+    /// Takes the frequency of the version before, for a block that nobody else can see yet. To be
+    /// written again is a use: at least one is left.
     pub(super) fn inherit(&self, before: &ReferenceCount) {
-        let frequency = before.frequency();
-        if frequency > 1 {
-            self.0.store((frequency * USE) | 1, Ordering::Relaxed);
-        }
+        self.0.store((before.frequency().max(1) * USE) | 1, Ordering::Relaxed);
+    }
+
+    /// Takes the frequency of the block that this one is a copy of; nobody else can see it yet.
+    pub(super) fn copy_frequency(&self, of: &ReferenceCount) {
+        self.0.store((of.frequency() * USE) | 1, Ordering::Relaxed);
     }
 }

@@ -159,7 +159,7 @@ fn a_value_is_received_straight_into_its_block() {
 #[test]
 fn the_frequency_saturates_ages_and_is_inherited() {
     let item = NewItem::new(key(b"k"), ItemFields::default(), &[b"v"]).publish();
-    assert_eq!((item.frequency(), item.references()), (1, 1));
+    assert_eq!((item.frequency(), item.references()), (0, 1));
     let readers: Vec<ItemRef> = (0..20).map(|_| item.clone_for_use()).collect();
     assert_eq!((item.frequency(), item.references()), (7, 21));
     let mut next = NewItem::new(key(b"k"), ItemFields::default(), &[b"w"]);
@@ -168,10 +168,12 @@ fn the_frequency_saturates_ages_and_is_inherited() {
     drop(readers);
     (0..9).for_each(|_| item.age());
     assert_eq!((item.frequency(), item.references()), (0, 1));
-    // One that is not used at all leaves a new version as used as any new one.
+    // To be written again is a use. A copy changes nothing.
     let mut next = NewItem::new(key(b"k"), ItemFields::default(), &[b"x"]);
     next.inherit_frequency(&item);
-    assert_eq!(next.as_item().frequency(), 1);
+    assert_eq!((next.as_item().frequency(), next.as_item().references()), (1, 1));
+    next.copy_frequency(&item);
+    assert_eq!((next.as_item().frequency(), next.as_item().references()), (0, 1));
 }
 
 #[test]

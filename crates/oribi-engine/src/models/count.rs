@@ -32,7 +32,7 @@ trait Count: Send + Sync + 'static {
     /// What the pager does under the table's lock.
     fn age(&self) {}
 
-    /// What a block begins with, one use and one round of the pager later in either order.
+    /// One use is left of two and one round of the pager.
     fn assert_settled(&self) {}
 }
 
@@ -50,6 +50,8 @@ impl Count for ReferenceCount {
         let next = ReferenceCount::one();
         next.inherit(self);
         assert_eq!((next.references(), next.frequency()), (1, 1));
+        next.copy_frequency(&ReferenceCount::one());
+        assert_eq!((next.references(), next.frequency()), (1, 0));
     }
 
     fn one() -> ReferenceCount {
@@ -165,6 +167,8 @@ fn get_while_set<C: Count>() {
 /// lock meanwhile.
 fn get_while_ageing<C: Count>() {
     let (item, block) = Reference::<C>::new(3);
+    // The pager finds a use whoever comes first.
+    drop(item.clone_for_use());
     let outside = item.clone();
     let slot = Arc::new(Mutex::new(item));
     let reader = {

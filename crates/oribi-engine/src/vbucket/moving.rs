@@ -63,6 +63,6 @@ fn is_movable(item: &ItemRef, round: &Round) -> bool {
 
 fn copy_of(item: &ItemRef) -> ItemRef {
     let mut copy = NewItem::copy_of(item, item.is_evicted());
-    copy.inherit_frequency(item);
+    copy.copy_frequency(item);
     copy.publish()
 }

@@ -169,6 +169,8 @@ fn reads_tell_of_reads_before() {
         "ms a 1\r\nx\r\nmg a h u\r\nmg a h l\r\nmg a h\r\n",
         "HD\r\nHD h0\r\nHD h0 l0\r\nHD h1\r\n",
     );
+    // To be stored again is a use, too.
+    expect(&mut client, "ms b 1\r\nx\r\nms b 1\r\ny\r\nmg b h\r\n", "HD\r\nHD\r\nHD h1\r\n");
     client.advance_ms(5_000);
     expect(&mut client, "mg a l\r\n", "HD l5\r\n");
 }

@@ -46,7 +46,7 @@ impl Shown {
             touched: None,
             vivified: None,
             value_bytes: item.plain_body_bytes().ok()?,
-            is_read: item.frequency() > 1 + uses,
+            is_read: item.frequency() > uses,
             age_s: u64::from(now_s).saturating_sub(written_s),
             marks: Marks::of(item),
             wins: false,
