@@ -1,6 +1,7 @@
 //! Change streams of a bucket, over a store and in memory only. `simulation/streams.rs` has the
 //! random lives.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use oribi_engine::change_stream::{
     Change, ChangeStream, EndReason, SnapshotSource, StreamFilter, StreamFlags, StreamPhase,
     StreamRefused, StreamRequest, StreamSink, StreamStep,
 };
-use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage};
+use oribi_engine::{Bucket, BucketConfig, BucketThreads, EvictionPolicy, Storage, WarmupStep};
 use oribi_storage::{FaultPlan, FaultStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, Seqno, VbUuid};
 
@@ -54,6 +55,8 @@ fn from(start: u64, uuid: VbUuid, filter: StreamFilter) -> StreamRequest {
 struct Heard {
     table: BTreeMap<Vec<u8>, Vec<u8>>,
     seqno: u64,
+    /// First and last seqno of each snapshot.
+    snapshots: Vec<(Seqno, Seqno)>,
     sources: Vec<SnapshotSource>,
     end: Option<EndReason>,
 }
@@ -64,7 +67,10 @@ impl Heard {
         loop {
             match stream.next() {
                 StreamStep::Idle => return,
-                StreamStep::Snapshot(marker) => self.sources.push(marker.source),
+                StreamStep::Snapshot(marker) => {
+                    self.snapshots.push((marker.start, marker.end));
+                    self.sources.push(marker.source);
+                }
                 StreamStep::SeqnoAdvanced(seqno) => self.seqno = seqno.0,
                 StreamStep::Change(Change::Event(event)) => self.seqno = event.seqno.0,
                 StreamStep::Change(Change::Document(found)) => {
@@ -121,6 +127,11 @@ fn a_stream_goes_from_a_backfill_to_memory_without_a_gap() {
         assert_eq!(heard.table[&b"k1"[..]], b"old");
         assert_eq!(heard.sources[0], SnapshotSource::Disk);
         assert_eq!(heard.sources.last(), Some(&SnapshotSource::Memory));
+        // A reader that goes back to the start of its snapshot lacks nothing of the one before.
+        assert!(heard.snapshots.len() >= 2, "{:?}", heard.snapshots);
+        for pair in heard.snapshots.windows(2) {
+            assert_eq!(pair[1].0, pair[0].1, "{:?}", heard.snapshots);
+        }
         let high = bucket.vbucket(VB).unwrap().stats().high_seqno;
         assert_eq!((Seqno(heard.seqno), stream.stats().items_remaining), (high, 0));
     }
@@ -187,6 +198,75 @@ fn a_reader_in_memory_that_misses_deletions_begins_anew() {
     let request = from(10, uuid, StreamFilter::All);
     let refused = bucket.open_stream(&request, Arc::<Woken>::default(), 1).err();
     assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+}
+
+#[test]
+fn a_vbucket_that_loads_opens_no_stream_yet() {
+    let disk = Arc::new(MemoryMedium::default());
+    let bucket = open(Arc::new(MemoryStore::on(Arc::clone(&disk))));
+    write(&bucket, 0..10, "value");
+    bucket.flush_step().expect("the store is sound");
+    drop(bucket);
+    let store = Arc::new(MemoryStore::on(disk));
+    let bucket = Bucket::open(config(), store, entropy(), false).expect("the bucket opens");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let open_stream = || bucket.open_stream(&request, Arc::<Woken>::default(), 1);
+    assert_eq!(open_stream().err(), Some(StreamRefused::TryLater));
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    let mut stream = open_stream().expect("it opens");
+    let mut heard = Heard::default();
+    heard.read(&mut stream);
+    backfill(&bucket);
+    heard.read(&mut stream);
+    assert_eq!(heard.table.len(), 10);
+}
+
+/// Between two steps of a scan whose reader takes one chunk and then nothing.
+#[test]
+fn a_reader_that_stands_still_holds_one_chunk_no_scan_and_no_writer() {
+    const CHUNK_BYTES: u64 = 64 << 10;
+    let bucket = over_a_store();
+    // Several times what an inbox takes.
+    let value = "x".repeat(1000);
+    write(&bucket, 0..3000, &value);
+    bucket.flush_step().expect("the store is sound");
+    let request = from(0, VbUuid(0), StreamFilter::All);
+    let sink = Arc::<Woken>::default();
+    let stream = RefCell::new(bucket.open_stream(&request, sink, 1).expect("it opens"));
+    let held = || bucket.stats().memory.backfill_bytes;
+    // It asks for the scan.
+    assert!(matches!(stream.borrow_mut().next(), StreamStep::Idle));
+    let writes = Cell::new(0);
+    let pace = |_| {
+        if writes.get() == 0 {
+            let mut stream = stream.borrow_mut();
+            while !matches!(stream.next(), StreamStep::Change(Change::Document(_))) {}
+        }
+        assert!(held() > CHUNK_BYTES, "the scan is ahead of its reader");
+        // A write waits neither for the scan nor for its reader.
+        let name = format!("written {}", writes.replace(writes.get() + 1));
+        done(bucket.store(VB, key(&name), &set("new"), NOW));
+        writes.get() < 5
+    };
+    bucket.backfill_step(&pace, &|| NOW).expect("the store is sound");
+    let stats = bucket.backfill_stats();
+    assert_eq!((stats.running, stats.scans, stats.left_behind), (0, 1, 1));
+    // Records carry more than their values.
+    assert!((1..2 * CHUNK_BYTES).contains(&held()), "{}", held());
+    // It comes back, keeps up, and gets all.
+    let heard = RefCell::new(Heard::default());
+    let read = || heard.borrow_mut().read(&mut stream.borrow_mut());
+    let keep_up = |_| {
+        read();
+        true
+    };
+    bucket.flush_step().expect("the store is sound");
+    read();
+    bucket.backfill_step(&keep_up, &|| NOW).expect("the store is sound");
+    read();
+    // The first document was read while the scan went on.
+    assert_eq!(heard.borrow().table.len(), 3000 - 1 + writes.get());
+    assert_eq!(held(), 0);
 }
 
 #[test]

@@ -40,6 +40,26 @@ fn single_look_ups() {
 }
 
 #[test]
+fn operations_that_create_nothing_may_come_with_the_flag_that_creates() {
+    const CREATE: &[u8] = &[0x01];
+    let mut client = client_with(DOCUMENT);
+    let specs = [
+        (SubdocReplace, 0, "n", "42"),
+        (SubdocArrayInsert, 0, "a.b[0]", "0"),
+        (SubdocDelete, 0, "s", ""),
+    ];
+    assert_eq!(mutate(&mut client, CREATE, 0, &specs).status, Status::Success);
+    assert_eq!(client.get(b"k").value, br#"{"a" : {"b":[0,1, 2]}, "n":42}"#);
+    // Where there is no document, they find nothing in the new one, which is not stored.
+    client.ask(&about(Delete, b"k"));
+    for spec in specs {
+        let reply = mutate(&mut client, CREATE, 0, &[spec]);
+        assert_eq!(reply.status, Status::SubdocMultiPathFailure, "{}", spec.2);
+        assert_eq!(client.get(b"k").status, Status::KeyEnoent);
+    }
+}
+
+#[test]
 fn single_mutations_splice_the_stored_text() {
     let mut client = client_with(DOCUMENT);
     let steps: [(Opcode, u8, &str, &str); 9] = [

@@ -1,5 +1,6 @@
 //! Documents on their way from a write to a consumer: order, form, and flow control.
 
+use oribi_engine::collections::ManifestChange;
 use oribi_types::Datatype;
 
 use super::*;
@@ -74,6 +75,34 @@ fn writes_come_in_order_before_and_after_the_request() {
     let expected =
         [&mutation(1, b"a", b"1"), &mutation(2, b"b", b"2"), &mutation(3, b"c", b"3"), &gone];
     assert_eq!(changes, expected);
+}
+
+#[test]
+fn a_changed_max_ttl_is_another_creation() {
+    let writer = Client::modern();
+    let mut consumer = writer.consumer(&CONSUMER, 1);
+    let (reply, _) = consumer.stream(0, &EVERYTHING, "");
+    assert_eq!(reply.status, Status::Success);
+    let (scope, name) = (String::from("_default"), String::from("c"));
+    let create = ManifestChange::CreateCollection {
+        scope: scope.clone(),
+        name: name.clone(),
+        max_ttl_s: None,
+    };
+    let change = ManifestChange::SetMaxTtl { scope, name, max_ttl_s: Some(60) };
+    let bucket = writer.harness.bucket().bucket();
+    for change in [create, change] {
+        bucket.update_manifest(&change).unwrap();
+    }
+    let told = consumer.messages();
+    let events: Vec<&String> = told
+        .iter()
+        .filter_map(|told| if let Told::Event(event) = told { Some(event) } else { None })
+        .collect();
+    assert_eq!(events.len(), 2, "{told:?}");
+    assert!(events.iter().all(|event| event.starts_with("CollectionBegin")), "{events:?}");
+    assert!(events[0].contains("max_ttl: None"), "{events:?}");
+    assert!(events[1].contains("max_ttl: Some(60)"), "{events:?}");
 }
 
 #[test]
