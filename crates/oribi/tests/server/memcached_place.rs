@@ -58,5 +58,16 @@ fn clients_without_a_choice_use_the_place_of_the_settings() {
     let response = expect(sdk.call(&request).unwrap(), Status::Success);
     let pages = CollectionIdExtras::decode(&response.extras).expect("twelve bytes").collection;
     assert_eq!(sdk.call(&Request::get("k").collection(pages)).unwrap().text(), "x");
+
+    // Each protocol is counted on its own.
+    assert_eq!(say(&mut text, "mn\r\n"), "MN\r\n");
+    let metrics = admin.get("/metrics").unwrap().text();
+    let counted = |protocol: &str| {
+        let name = format!("oribi_protocol_commands_total{{protocol=\"{protocol}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{metrics}"))
+    };
+    assert!(counted("binary") > 0 && counted("text") >= 2, "{metrics}");
+    assert_eq!(counted("meta"), 1);
     fixture.finish(&[]);
 }

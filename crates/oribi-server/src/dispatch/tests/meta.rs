@@ -86,7 +86,9 @@ fn one_client_wins_a_missing_document() {
             "HD t90\r\nHD t90 W\r\nHD t90 Z\r\nVA 1 Z\r\nx\r\n",
         ),
         ("ms a 1 T90\r\ny\r\nmg a v\r\n", "HD\r\nVA 1\r\ny\r\n"),
-        // The time that the command itself gives is the one that is left.
+        // The time that the command itself gives is the one that is left, if it gives it before.
+        ("ms a 1 T30\r\ny\r\nmg a R100 T0 t\r\nmg a\r\n", "HD\r\nHD t-1 W\r\nHD Z\r\n"),
+        ("ms a 1 T90\r\ny\r\n", "HD\r\n"),
         ("mg a T0 R100\r\nmg a T30 R100 t\r\nmg a T0\r\n", "HD\r\nHD t30 W\r\nHD Z\r\n"),
         ("mg a T-1 R100\r\nmg a\r\n", "HD Z\r\nEN\r\n"),
         ("ms a 1\r\ny\r\nmg a T-1 R100\r\n", "HD\r\nHD W\r\n"),

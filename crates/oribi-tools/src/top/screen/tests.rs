@@ -37,7 +37,7 @@ fn everything_is_on_one_screen() {
         "delete/s                 0    of quota                   4.7%                                                        ███",
         "touch/s                 10    flush queue                  34                                                        ███",
         "fetched/s               90    persisted/s               2,700                                                        ███",
-        "binary/s            12,480    text + meta/s            500 + 20                                                        ███",
+        "binary/s            12,480    text + meta/s          500 + 20                                                        ███",
         "streams                192    stream lag                   15                                                        ███",
         "",
         "bucket              op/s     get/s     set/s   hits         items     memory  quota in mem  fetch/s     queue persist/s",

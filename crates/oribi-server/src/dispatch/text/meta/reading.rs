@@ -88,8 +88,11 @@ fn update(
     let marks = shown.marks;
     let now_s = x.env.now.unix_s();
     let recache_s = meta.recache.map_or(0, |expiry| absolute(expiry, now_s));
-    // The expiry that the command gives the document counts, as in memcached.
-    let expiry = meta.expiry.map_or(shown.expiry, |expiry| absolute(expiry, now_s));
+    // Flags take effect in their order, as in memcached: behind T, R sees the new expiry.
+    let mut letters = meta.flags.iter().map(|flag| flag[0]);
+    let is_touched = letters.find(|letter| matches!(letter, b'T' | b'R')) == Some(b'T');
+    let touched = meta.expiry.filter(|_| is_touched);
+    let expiry = touched.map_or(shown.expiry, |expiry| absolute(expiry, now_s));
     let is_due = expiry != 0 && expiry < recache_s;
     let may_mark = x.holds(located.key.collection, UPSERT);
     shown.wins = !marks.won && (marks.stale || is_due) && may_mark;
