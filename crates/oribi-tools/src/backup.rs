@@ -1,4 +1,5 @@
-//! `oribi backup`: backups of buckets over change streams, and their restoration.
+//! `oribi backup`: backups of buckets over change streams, and their restoration; `oribi copy`, which
+//! needs no archive in between.
 //!
 //! It owns the command line, the flow of documents between a server and an archive, and progress.
 //! The archive's format is `oribi-backup`'s. Invariants: a backup counts once its manifest is
@@ -7,6 +8,7 @@
 
 mod admin;
 mod clock;
+mod copy;
 mod create;
 mod filter;
 mod list;
@@ -20,6 +22,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
+
+pub use copy::{CopyArgs, run as run_copy};
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]

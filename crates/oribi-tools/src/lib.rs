@@ -1,6 +1,6 @@
 //! The tools of the `oribi` binary: every subcommand that is not part of running a server.
 //!
-//! It owns `doc`, `backup`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
+//! It owns `doc`, `backup`, `copy`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
 //! dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
 //! built without its feature `tools`; the server never does. Standard output has only a tool's
 //! output for programs.
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use crate::backup::BackupCommand;
+use crate::backup::{BackupCommand, CopyArgs};
 use crate::doc::DocCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
@@ -33,7 +33,7 @@ use crate::top::TopArgs;
 use crate::watch::WatchArgs;
 
 /// The subcommands, in the order in which the help lists them.
-pub fn commands() -> [Command; 8] {
+pub fn commands() -> [Command; 9] {
     let group = |name: &'static str| {
         Command::new(name).subcommand_required(true).arg_required_else_help(true)
     };
@@ -42,6 +42,8 @@ pub fn commands() -> [Command; 8] {
             .about("Read and write documents of a running server"),
         BackupCommand::augment_subcommands(group("backup"))
             .about("Back buckets up, and restore them"),
+        CopyArgs::augment_args(Command::new("copy"))
+            .about("Copy a bucket to another server, or keep the copy in step"),
         StatsArgs::augment_args(Command::new("stats"))
             .about("Show the figures of a running server"),
         PerfCommand::augment_subcommands(group("perf"))
@@ -61,6 +63,7 @@ pub fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name {
         "doc" => DocCommand::from_arg_matches(matches)?.run(),
         "backup" => BackupCommand::from_arg_matches(matches)?.run(),
+        "copy" => backup::run_copy(CopyArgs::from_arg_matches(matches)?),
         "stats" => stats::run(StatsArgs::from_arg_matches(matches)?),
         "perf" => PerfCommand::from_arg_matches(matches)?.run(),
         "ping" => ping::run(PingArgs::from_arg_matches(matches)?),

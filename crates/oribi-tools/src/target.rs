@@ -159,6 +159,29 @@ impl Target {
         self.host.with_tls || self.tls.is_wanted()
     }
 
+    /// Another server with the same options: `couchbase[s]://[USER@]HOST[:PORT]/BUCKET`.
+    ///
+    /// # Errors
+    /// When the text is something else.
+    pub fn at(&self, url: &str, password: Option<&str>) -> Result<Target, String> {
+        let form = || "couchbase://[USER@]HOST[:PORT]/BUCKET is needed".to_owned();
+        let (address, bucket) = url.rsplit_once('/').ok_or_else(form)?;
+        let (scheme, address) = address.split_once("://").ok_or_else(form)?;
+        let (user, address) = match address.rsplit_once('@') {
+            Some((user, address)) => (Some(user.to_owned()), address),
+            None => (self.user.clone(), address),
+        };
+        let host = parse_host(&format!("{scheme}://{address}"))?;
+        if bucket.is_empty() || !matches!(scheme, "couchbase" | "couchbases") {
+            return Err(form());
+        }
+        // Options of TLS that only make sense with it must not turn it on for this server.
+        let tls = if host.with_tls { self.tls.clone() } else { TlsArgs::default() };
+        let password = password.unwrap_or(&self.password).to_owned();
+        let bucket = bucket.to_owned();
+        Ok(Target { host, port: None, tls, user, password, bucket, ..self.clone() })
+    }
+
     /// TLS for connections that are not the client library's; `None` without.
     ///
     /// # Errors
@@ -246,6 +269,25 @@ mod tests {
         }
         for text in ["couchbases://", "couchbases://a,b", "couchbases://a:b", "couchbases://a/b"] {
             parse_host(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn another_server_is_named_by_one_text() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            target: Target,
+        }
+        let line = <Line as clap::Parser>::parse_from(["x", "--user", "u", "--password", "p"]);
+        let found = line.target.at("couchbase://me@db:7/b", Some("q")).expect("a server");
+        assert_eq!((found.host(), found.port(), found.user()), ("db", 7, "me"));
+        assert_eq!((&*found.bucket, &*found.password, found.with_tls()), ("b", "q", false));
+        let found = line.target.at("couchbases://db/b", None).expect("a server");
+        assert_eq!((found.user(), &*found.password, found.with_tls()), ("u", "p", true));
+        for text in ["", "db", "couchbase://db", "couchbase://db/", "http://db/b", "couchbase:///b"]
+        {
+            assert!(line.target.at(text, None).is_err(), "{text}");
         }
     }
 

@@ -6,10 +6,10 @@ use anyhow::bail;
 use clap::{Arg, ArgMatches, Command};
 
 /// Names of the tools.
-const NAMES: [&str; 8] = ["doc", "backup", "stats", "perf", "ping", "top", "watch", "sql"];
+const NAMES: [&str; 9] = ["doc", "backup", "copy", "stats", "perf", "ping", "top", "watch", "sql"];
 
 /// Subcommands that take any arguments, so that every use of a tool reaches [`run`].
-pub fn commands() -> [Command; 8] {
+pub fn commands() -> [Command; 9] {
     let anything =
         Arg::new("anything").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
     NAMES.map(|name| Command::new(name).hide(true).disable_help_flag(true).arg(anything.clone()))

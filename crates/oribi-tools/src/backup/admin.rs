@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct AdminArgs {
     /// Port of the admin HTTP [default: the cluster map's].
     #[arg(long, value_name = "PORT", help_heading = "Server")]
-    admin_port: Option<u16>,
+    pub admin_port: Option<u16>,
 }
 
 /// See the module text.

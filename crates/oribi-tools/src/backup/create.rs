@@ -156,23 +156,7 @@ impl CreateArgs {
     /// What the backup is of; its id, kind and beginning are not decided.
     async fn describe_bucket(&self, client: &Client, filter: &Filter) -> anyhow::Result<Begin> {
         let Target { bucket, .. } = &self.target;
-        let (manifest_uid, scopes, places) = match client.collections_manifest().await {
-            Err(ClientError::NotOffered(_)) => (0, Vec::new(), vec![default_place()]),
-            manifest => {
-                let manifest = manifest.context("the list of collections")?;
-                let scopes = manifest.scopes.iter().map(|scope| scope.name.clone()).collect();
-                let places = manifest.scopes.iter().flat_map(|scope| {
-                    scope.collections.iter().map(|collection| Place {
-                        id: collection.id.0,
-                        scope: scope.name.clone(),
-                        collection: collection.name.clone(),
-                        max_ttl_s: collection.max_ttl_s,
-                    })
-                });
-                let places = places.filter(|place| filter.has_collection(&place.path()));
-                (manifest.uid.0, scopes, places.collect())
-            }
-        };
+        let (manifest_uid, scopes, places) = collections_of(client, filter).await?;
         let settings =
             async { Admin::find(&self.admin, &self.target, client).await?.bucket(bucket).await };
         let bucket_settings = match settings.await {
@@ -227,6 +211,28 @@ impl CreateArgs {
             begin.id
         );
     }
+}
+
+/// Version of the bucket's list of collections, its scopes, and its collections that are meant.
+pub(super) async fn collections_of(
+    client: &Client,
+    filter: &Filter,
+) -> anyhow::Result<(u64, Vec<String>, Vec<Place>)> {
+    let manifest = match client.collections_manifest().await {
+        Err(ClientError::NotOffered(_)) => return Ok((0, Vec::new(), vec![default_place()])),
+        manifest => manifest.context("the list of collections")?,
+    };
+    let scopes = manifest.scopes.iter().map(|scope| scope.name.clone()).collect();
+    let places = manifest.scopes.iter().flat_map(|scope| {
+        scope.collections.iter().map(|collection| Place {
+            id: collection.id.0,
+            scope: scope.name.clone(),
+            collection: collection.name.clone(),
+            max_ttl_s: collection.max_ttl_s,
+        })
+    });
+    let places = places.filter(|place| filter.has_collection(&place.path())).collect();
+    Ok((manifest.uid.0, scopes, places))
 }
 
 fn default_place() -> Place {

@@ -7,8 +7,8 @@
 //!
 //! A restore that was interrupted is repeated: versions that are there already are left alone.
 
-mod collections;
-mod writes;
+pub(super) mod collections;
+pub(super) mod writes;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -168,14 +168,15 @@ impl RestoreArgs {
         }
         let client = target.client(target.options()?).await?;
         let admin = Admin::find(&self.admin, &self.target, &client).await;
-        let missing = missing(&client, wanted, filter).await?;
+        let missing =
+            missing(&client, (&wanted.begin.places, &wanted.begin.scopes), filter).await?;
         if !missing.is_empty() {
             let admin = admin.as_ref().map_err(|error| {
                 anyhow::anyhow!("{missing} must be created, which the admin HTTP does: {error:#}")
             })?;
             missing.create(admin, &target.bucket).await?;
         }
-        let mapping = Mapping::of(&client, wanted, filter).await?;
+        let mapping = Mapping::of(&client, &wanted.begin.places, filter).await?;
         let bar = progress::bar(Some(chain.records()), "restoring");
         let mut writes = Writes::new(&client, &mapping, self.overwrite, bar.clone());
         let mut batches = read(archive, chain, filter);
@@ -343,7 +344,11 @@ fn stored(record: &Record<'_>) -> Stored {
 }
 
 /// Waits until everything that the bucket has is on disk, if it has one.
-async fn wait_for_disk(client: &Client, admin: Option<&Admin>, bucket: &str) -> anyhow::Result<()> {
+pub(super) async fn wait_for_disk(
+    client: &Client,
+    admin: Option<&Admin>,
+    bucket: &str,
+) -> anyhow::Result<()> {
     if let Some(admin) = admin
         && let Ok(settings) = admin.bucket(bucket).await
         && settings["bucketType"] == "ephemeral"

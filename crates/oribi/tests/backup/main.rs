@@ -1,6 +1,7 @@
 //! `oribi backup` against running servers.
 
 mod complete;
+mod copy;
 mod damage;
 mod incremental;
 mod interrupted;

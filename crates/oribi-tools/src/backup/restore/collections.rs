@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use anyhow::Context;
-use oribi_backup::manifest::Manifest;
+use oribi_backup::manifest::Place;
 use oribi_client::{Client, ClientError, Collection, CollectionId};
 
 use super::super::admin::Admin;
@@ -16,10 +16,10 @@ pub struct Missing {
     collections: Vec<(String, String)>,
 }
 
-/// What the target lacks of a backup.
+/// What the target lacks of these collections and scopes.
 pub async fn missing(
     client: &Client,
-    manifest: &Manifest,
+    (places, scopes): (&[Place], &[String]),
     filter: &Filter,
 ) -> anyhow::Result<Missing> {
     let mut missing = Missing { scopes: BTreeSet::new(), collections: Vec::new() };
@@ -27,8 +27,7 @@ pub async fn missing(
         Err(ClientError::NotOffered(_)) => return Ok(missing),
         there => there.context("the target's list of collections")?,
     };
-    let places = manifest.begin.places.iter();
-    for place in places.filter(|place| filter.has_collection(&place.path())) {
+    for place in places.iter().filter(|place| filter.has_collection(&place.path())) {
         let scope = there.scopes.iter().find(|scope| scope.name == place.scope);
         if scope.is_none() {
             missing.scopes.insert(place.scope.clone());
@@ -39,8 +38,8 @@ pub async fn missing(
         }
     }
     if filter.collections.is_empty() {
-        let scopes = manifest.begin.scopes.iter();
-        let absent = scopes.filter(|name| there.scopes.iter().all(|scope| scope.name != **name));
+        let absent =
+            scopes.iter().filter(|name| there.scopes.iter().all(|scope| scope.name != **name));
         missing.scopes.extend(absent.cloned());
     }
     Ok(missing)
@@ -82,18 +81,13 @@ pub struct Mapping {
 
 impl Mapping {
     /// Looks all of them up.
-    pub async fn of(
-        client: &Client,
-        manifest: &Manifest,
-        filter: &Filter,
-    ) -> anyhow::Result<Mapping> {
+    pub async fn of(client: &Client, places: &[Place], filter: &Filter) -> anyhow::Result<Mapping> {
         let there = match client.collections_manifest().await {
             Err(ClientError::NotOffered(_)) => None,
             there => Some(there.context("the target's list of collections")?),
         };
         let mut mapping = Mapping { collections: HashMap::new(), limits: Vec::new() };
-        let places = manifest.begin.places.iter();
-        for place in places.filter(|place| filter.has_collection(&place.path())) {
+        for place in places.iter().filter(|place| filter.has_collection(&place.path())) {
             let path = place.path();
             let collection = client.collection(&path).await;
             let collection = collection.with_context(|| format!("collection {path}"))?;

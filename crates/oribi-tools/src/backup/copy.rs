@@ -1,0 +1,295 @@
+//! `oribi copy`: a bucket's change stream into a bucket of another server, once or for good.
+//!
+//! The same writes as a restore's, without an archive in between. The position goes to a file only
+//! when everything up to it was taken by the target, so a copy that goes on there omits nothing.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use futures_util::FutureExt;
+use indicatif::{HumanCount, ProgressBar};
+use oribi_client::{
+    Change, ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, SystemEventKind,
+    Version,
+};
+use oribi_server::data_dir::write_atomically;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::admin::{Admin, AdminArgs};
+use super::create::collections_of;
+use super::filter::{Filter, FilterArgs};
+use super::progress;
+use super::restore::collections::{Mapping, missing};
+use super::restore::wait_for_disk;
+use super::restore::writes::{Stored, Totals, Writes};
+use crate::stats::clean;
+use crate::target::{INTERRUPTED, Target};
+
+/// Time between two records of the position.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Copy a bucket to another server. The options of the source are those of all subcommands.
+#[derive(Args, Debug)]
+pub struct CopyArgs {
+    /// Where to: couchbase://[USER@]HOST[:PORT]/BUCKET, or couchbases:// for TLS.
+    #[arg(value_name = "TARGET")]
+    to: String,
+    /// Password at the target [default: the source's].
+    #[arg(long, env = "ORIBI_TARGET_PASSWORD", hide_env_values = true)]
+    target_password: Option<String>,
+    /// Port of the target's admin HTTP [default: the cluster map's].
+    #[arg(long, value_name = "PORT")]
+    target_admin_port: Option<u16>,
+    /// Go on with changes as they happen, instead of ending.
+    #[arg(long)]
+    follow: bool,
+    /// Keep the position in this file, and go on there if the file exists.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Write each version whatever the target has. Without it, a version stays that is the same or newer by
+    /// the bucket's conflict resolution.
+    #[arg(long)]
+    overwrite: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    source: Target,
+}
+
+/// What a file of `--resume` has.
+#[derive(Serialize, Deserialize)]
+struct State {
+    format: String,
+    bucket: String,
+    to: String,
+    collections: Vec<String>,
+    key_pattern: Option<String>,
+    token: String,
+}
+
+const FORMAT: &str = "oribi-copy 1";
+
+/// Runs the subcommand to its end.
+pub fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(args.run())
+}
+
+/// Why the loop over events was left.
+enum Left {
+    /// There is nothing more.
+    AtEnd,
+    /// The source has a new collection.
+    ForCollections,
+}
+
+impl CopyArgs {
+    async fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut interrupts =
+            signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
+        let mut ends = signal(SignalKind::terminate()).context("cannot register for SIGTERM")?;
+        let started = Instant::now();
+        let mut totals = Totals::default();
+        let bar = progress::bar(None, "copying");
+        let outcome = tokio::select! {
+            outcome = self.copy(&mut totals, &bar) => outcome.map(|()| ExitCode::SUCCESS),
+            _ = interrupts.recv() => Ok(ExitCode::from(INTERRUPTED)),
+            _ = ends.recv() => Ok(ExitCode::from(INTERRUPTED)),
+        };
+        bar.finish_and_clear();
+        let outcome = outcome?;
+        self.print_summary(&totals, started.elapsed());
+        Ok(outcome)
+    }
+
+    async fn copy(&self, totals: &mut Totals, bar: &ProgressBar) -> anyhow::Result<()> {
+        let filter = self.filter.filter()?;
+        let target = self.source.at(&self.to, self.target_password.as_deref());
+        let target = target.map_err(anyhow::Error::msg)?;
+        let from = self.client_of(&self.source).await?;
+        let to = self.client_of(&target).await?;
+        let admin_args = AdminArgs { admin_port: self.target_admin_port };
+        let admin = Admin::find(&admin_args, &target, &to).await;
+        let mut options = ChangeStreamOptions::new()
+            .attributes(true)
+            .until_now(!self.follow)
+            .name("oribi-copy")
+            .resume(self.token(&filter)?);
+        options.collections = filter.collections.clone();
+        let mut changes = from.changes(&options).await.with_context(|| self.source.describe())?;
+        loop {
+            let (_, scopes, places) = collections_of(&from, &filter).await?;
+            let missing = missing(&to, (&places, &scopes), &filter).await?;
+            if !missing.is_empty() {
+                let admin = admin.as_ref().map_err(|error| {
+                    anyhow::anyhow!(
+                        "{missing} must be created, which the admin HTTP does: {error:#}"
+                    )
+                })?;
+                missing.create(admin, &target.bucket).await?;
+            }
+            let mapping = Mapping::of(&to, &places, &filter).await?;
+            let mut writes = Writes::new(&to, &mapping, self.overwrite, bar.clone());
+            writes.totals = *totals;
+            let left = self.stream(&mut changes, &mut writes, &mapping, &filter, bar).await;
+            *totals = writes.totals;
+            if matches!(left?, Left::AtEnd) {
+                mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
+                break;
+            }
+        }
+        wait_for_disk(&to, admin.as_ref().ok(), &target.bucket).await?;
+        self.save(&filter, &changes.token())
+    }
+
+    async fn client_of(&self, target: &Target) -> anyhow::Result<Client> {
+        target.client(target.options()?).await
+    }
+
+    /// Copies until there is nothing more, or the pairs of collections have to be made anew.
+    async fn stream(
+        &self,
+        changes: &mut ChangeStream,
+        writes: &mut Writes<'_>,
+        mapping: &Mapping,
+        filter: &Filter,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<Left> {
+        let mut saved = Instant::now();
+        loop {
+            let event = match changes.next().now_or_never() {
+                Some(event) => event,
+                None => {
+                    // While nothing comes, the target gets what came.
+                    writes.settle().await?;
+                    changes.next().await
+                }
+            };
+            match event.context("reading changes")? {
+                None => {
+                    writes.settle().await?;
+                    return Ok(Left::AtEnd);
+                }
+                Some(ChangeEvent::Change(change)) => {
+                    // One of a collection that is gone by now is not copied.
+                    if filter.has_key(&change.key) && mapping.get(change.collection).is_some() {
+                        bar.set_message(behind(&change));
+                        writes.take(stored(&change)).await?;
+                    }
+                }
+                Some(ChangeEvent::System(event))
+                    if event.kind == SystemEventKind::CollectionCreated
+                        && event.collection.is_some_and(|id| mapping.get(id).is_none()) =>
+                {
+                    writes.settle().await?;
+                    return Ok(Left::ForCollections);
+                }
+                Some(ChangeEvent::Rollback(rollback)) => eprintln!(
+                    "oribi: the source lost changes of {} behind seqno {}, which the target may have: copy with --overwrite from the beginning",
+                    rollback.to.vbid, rollback.to.seqno.0
+                ),
+                Some(ChangeEvent::Disconnected(lost)) => {
+                    eprintln!("oribi: {}; connecting again", clean(lost.reason.as_bytes()));
+                }
+                Some(_) => {}
+            }
+            if saved.elapsed() >= SAVE_INTERVAL && self.resume.is_some() {
+                writes.settle().await?;
+                self.save(filter, &changes.token())?;
+                saved = Instant::now();
+            }
+            // Signals are looked at only when this future waits.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Where to begin.
+    fn token(&self, filter: &Filter) -> anyhow::Result<ChangeToken> {
+        let Some(path) = &self.resume else { return Ok(ChangeToken::default()) };
+        let named = || path.display().to_string();
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ChangeToken::default()),
+            bytes => bytes.with_context(named)?,
+        };
+        let state: State = serde_json::from_slice(&bytes).with_context(named)?;
+        let expected = self.state(filter, String::new());
+        let is_same = state.format == expected.format
+            && state.bucket == expected.bucket
+            && state.to == expected.to
+            && state.collections == expected.collections
+            && state.key_pattern == expected.key_pattern;
+        match is_same {
+            true => state.token.parse().with_context(named),
+            false => bail!("{} is the position of another copy", named()),
+        }
+    }
+
+    fn state(&self, filter: &Filter, token: String) -> State {
+        State {
+            format: FORMAT.to_owned(),
+            bucket: self.source.bucket.clone(),
+            to: self.to.clone(),
+            collections: filter.collections.clone(),
+            key_pattern: filter.key_pattern.clone(),
+            token,
+        }
+    }
+
+    fn save(&self, filter: &Filter, token: &ChangeToken) -> anyhow::Result<()> {
+        let Some(path) = &self.resume else { return Ok(()) };
+        let state = serde_json::to_vec(&self.state(filter, token.to_string()))?;
+        write_atomically(Path::new(path), &state, 0o600).with_context(|| path.display().to_string())
+    }
+
+    fn print_summary(&self, totals: &Totals, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64();
+        if self.json {
+            let summary = json!({
+                "documents": totals.documents,
+                "removals": totals.removals,
+                "bytes": totals.bytes,
+                "written": totals.written,
+                "skipped": totals.skipped,
+                "seconds": (seconds * 1000.0).round() / 1000.0,
+            });
+            println!("{summary}");
+            return;
+        }
+        let amount = progress::amount(totals.documents, totals.bytes);
+        println!(
+            "copied {amount} and {} removals in {seconds:.2} s: {} versions written, {} left alone",
+            HumanCount(totals.removals),
+            HumanCount(totals.written),
+            HumanCount(totals.skipped),
+        );
+    }
+}
+
+/// How old the change is: a CAS is the time of its write in nanoseconds.
+fn behind(change: &Change) -> String {
+    let written_s = change.cas.0 / 1_000_000_000;
+    format!("{} s behind", super::clock::now_s().saturating_sub(written_s))
+}
+
+fn stored(change: &Change) -> Stored {
+    Stored {
+        collection: change.collection,
+        version: Version::of_change(change),
+        key: change.key[..].into(),
+        value: change.raw_value.clone(),
+    }
+}
