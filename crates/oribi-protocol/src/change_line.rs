@@ -14,7 +14,8 @@
 //! | `end` | only `reason`: the stream is over; a line of streams over HTTP, of no vbucket |
 //!
 //! What is not known is left out. A key that is not UTF-8 is in `key_base64`. A JSON value is in
-//! `value` as it is, any other in `value_base64`. Times are UNIX seconds, ids are hexadecimal text,
+//! `value` as it is, any other in `value_base64`. Where extended attributes are wanted, documents
+//! that have some have `xattrs`, an object with a field for each. Times are UNIX seconds, ids are hexadecimal text,
 //! and `cas` is decimal text, because many readers round large numbers.
 //!
 //! Invariant: a line is one JSON object and ends with the only line end in it.
@@ -42,6 +43,17 @@ pub struct DocumentLine<'a> {
     pub cas: u64,
     /// Revision.
     pub rev: u64,
+    /// Extended attributes, if they are wanted.
+    pub xattrs: &'a [LineXattr<'a>],
+}
+
+/// An extended attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineXattr<'a> {
+    /// Name.
+    pub name: &'a [u8],
+    /// One JSON text in UTF-8; the caller has checked it.
+    pub json: &'a [u8],
 }
 
 /// What happened to a document.
@@ -168,6 +180,10 @@ impl DocumentLine<'_> {
                 }
             }
         }
+        if !self.xattrs.is_empty() {
+            name(out, "xattrs");
+            attributes(out, self.xattrs);
+        }
         end(out);
     }
 }
@@ -249,8 +265,24 @@ fn base64(out: &mut Vec<u8>, field: &str, bytes: &[u8]) {
     out.push(b'"');
 }
 
+/// Names and JSON values as an object. Names are UTF-8 by the protocol; another one shows a
+/// replacement character.
+fn attributes(out: &mut Vec<u8>, all: &[LineXattr<'_>]) {
+    for (at, xattr) in all.iter().enumerate() {
+        out.push(if at == 0 { b'{' } else { b',' });
+        quoted(out, &String::from_utf8_lossy(xattr.name));
+        out.push(b':');
+        in_one_line(out, xattr.json.trim_ascii());
+    }
+    out.push(b'}');
+}
+
 fn text(out: &mut Vec<u8>, field: &str, value: &str) {
     name(out, field);
+    quoted(out, value);
+}
+
+fn quoted(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     for char in value.chars() {
         match char {

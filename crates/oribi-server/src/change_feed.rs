@@ -31,6 +31,7 @@ use oribi_types::Vbid;
 use crate::buckets::BucketHandle;
 use crate::limits::CHANGES_PER_TURN;
 use crate::producer::registry::StreamFigures;
+use line::Extent;
 use names::Names;
 use vbucket::{FeedVbucket, News, Opened};
 pub(crate) use wanted::{End, Wanted};
@@ -154,9 +155,9 @@ impl ChangeFeed {
         room: usize,
         out: &mut Vec<u8>,
     ) -> Result<Option<Fed>, End> {
-        let values = self.wanted.values;
+        let extent = Extent { values: self.wanted.values, xattrs: self.wanted.xattrs };
         let vbucket = &mut self.vbuckets[at];
-        let news = vbucket.step(values, room, &mut self.names, out)?;
+        let news = vbucket.step(extent, room, &mut self.names, out)?;
         match news {
             News::Nothing => return Ok(None),
             News::NeedsBytes(bytes) => {

@@ -22,6 +22,7 @@ use oribi_client::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::line::Extent;
 use self::state::{StateFile, Watched};
 use crate::stats::clean;
 use crate::stats::output::Output;
@@ -48,6 +49,9 @@ pub struct WatchArgs {
     /// Print values too.
     #[arg(long)]
     with_values: bool,
+    /// Print extended attributes too.
+    #[arg(long)]
+    with_xattrs: bool,
     /// Print a line at the end of each snapshot, where a copy of a vbucket is consistent.
     #[arg(long)]
     snapshots: bool,
@@ -86,15 +90,17 @@ async fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut options = ChangeStreamOptions::new()
         .resume(from)
         .until_now(args.until_now)
-        .values(args.with_values)
+        // Attributes come compressed together with the body, or without their datatype.
+        .values(args.with_values || args.with_xattrs)
+        .attributes(args.with_xattrs)
         .name("oribi-watch");
     options.collections = args.collection;
     options.scope = args.scope;
     let changes = client.changes(&options).await.with_context(|| args.target.describe())?;
     let output = Output::stdout().context("writing to standard output")?;
-    let (with_values, snapshots) = (args.with_values, args.snapshots);
-    let lost = HashSet::new();
-    let mut watch = Watch { changes, state, output, with_values, snapshots, lost };
+    let extent = Extent { values: args.with_values, xattrs: args.with_xattrs };
+    let (snapshots, lost) = (args.snapshots, HashSet::new());
+    let mut watch = Watch { changes, state, output, extent, snapshots, lost };
     let outcome = tokio::select! {
         outcome = watch.run() => outcome,
         _ = interrupts.recv() => Ok(ExitCode::from(INTERRUPTED)),
@@ -117,7 +123,7 @@ struct Watch {
     changes: ChangeStream,
     state: Option<StateFile>,
     output: Output,
-    with_values: bool,
+    extent: Extent,
     snapshots: bool,
     /// Nodes whose connections ended, and nothing has come since.
     lost: HashSet<std::sync::Arc<str>>,
@@ -176,7 +182,7 @@ impl Watch {
             _ => {}
         }
         self.lost.clear();
-        line::write(&mut self.output.block, event, self.with_values)?;
+        line::write(&mut self.output.block, event, self.extent)?;
         self.output.spill()?;
         Ok(())
     }

@@ -15,7 +15,7 @@ fn line(write: impl FnOnce(&mut Vec<u8>)) -> String {
 
 fn document<'a>(key: &'a [u8], change: DocumentChange<'a>) -> DocumentLine<'a> {
     let path = Some(("shop", "orders"));
-    DocumentLine { change, position: &POSITION, path, key, cas: u64::MAX, rev: 3 }
+    DocumentLine { change, position: &POSITION, path, key, cas: u64::MAX, rev: 3, xattrs: &[] }
 }
 
 fn mutation(value: Option<LineValue<'_>>) -> DocumentChange<'_> {
@@ -45,6 +45,21 @@ fn documents_have_the_documented_fields() {
     let expiration = line(|out| document(b"k", DocumentChange::Expiration(None)).write(out));
     assert!(expiration.contains("\"type\":\"expiration\""), "{expiration}");
     assert!(expiration.ends_with("\"rev\":3}\n"), "{expiration}");
+}
+
+#[test]
+fn attributes_are_an_object_behind_the_rest() {
+    let xattrs = [
+        LineXattr { name: b"tag", json: b"\"v\"" },
+        LineXattr { name: b"_\"sys", json: b"{\n\"a\": [1]}" },
+    ];
+    let with = DocumentLine { xattrs: &xattrs, ..document(b"k", mutation(None)) };
+    let shown = line(|out| with.write(out));
+    let end = "\"datatype\":[],\"xattrs\":{\"tag\":\"v\",\"_\\\"sys\":{\"a\": [1]}}}\n";
+    assert!(shown.ends_with(end), "{shown}");
+    let gone = document(b"k", DocumentChange::Deletion(Some(7)));
+    let shown = line(|out| DocumentLine { xattrs: &xattrs[..1], ..gone }.write(out));
+    assert!(shown.ends_with("\"deleted_at\":7,\"xattrs\":{\"tag\":\"v\"}}\n"), "{shown}");
 }
 
 #[test]

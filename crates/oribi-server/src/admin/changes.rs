@@ -185,6 +185,7 @@ fn wanted(
         from: parameters.from,
         until_now: parameters.until_now,
         values: parameters.values,
+        xattrs: parameters.xattrs,
         snapshots: parameters.snapshots,
     })
 }

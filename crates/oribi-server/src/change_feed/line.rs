@@ -6,11 +6,12 @@ use oribi_engine::change_stream::ChangedDocument;
 use oribi_engine::compression::{inflate, inflated_bytes};
 use oribi_engine::{SystemEvent, SystemEventKind};
 use oribi_protocol::change_line::{
-    DocumentChange, DocumentLine, LineValue, SystemChange, SystemLine,
+    DocumentChange, DocumentLine, LineValue, LineXattr, SystemChange, SystemLine,
 };
 use oribi_protocol::change_token::Position;
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_subdoc::json::is_json;
+use oribi_subdoc::xattr;
 use oribi_types::Datatype;
 
 use super::names::Names;
@@ -20,16 +21,27 @@ use crate::producer::frames::{Damaged, parts};
 /// escapes may make six times as long, and the numbers.
 const HEAD_BYTES_MAX: usize = 6 * 1024;
 
+/// What lines have beside the usual fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Values.
+    pub values: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+}
+
 /// Bytes that a document's line needs while it is made, at most: the line, and a compressed body
 /// inflated.
 pub(super) fn bytes_needed(
     document: &ChangedDocument<'_>,
-    with_value: bool,
+    extent: Extent,
 ) -> Result<usize, Damaged> {
-    if !with_value || document.record.deleted {
-        return Ok(HEAD_BYTES_MAX);
+    let (attributes, body) = parts(document)?;
+    // A name may be six times as long as text.
+    let attributes = if extent.xattrs { attributes.len() * 6 } else { 0 };
+    if !extent.values || document.record.deleted {
+        return Ok(HEAD_BYTES_MAX + attributes);
     }
-    let (_, body) = parts(document)?;
     let (plain, inflated) = match document.record.datatype.contains(Datatype::SNAPPY) {
         false => (body.len(), 0),
         true => {
@@ -38,7 +50,7 @@ pub(super) fn bytes_needed(
         }
     };
     let in_base64 = plain.div_ceil(3) * 4;
-    Ok(HEAD_BYTES_MAX + in_base64 + inflated)
+    Ok(HEAD_BYTES_MAX + attributes + in_base64 + inflated)
 }
 
 /// Appends the line of a document that changed.
@@ -46,7 +58,7 @@ pub(super) fn write_document(
     out: &mut Vec<u8>,
     document: &ChangedDocument<'_>,
     position: &Position,
-    with_value: bool,
+    extent: Extent,
     names: &Names,
 ) -> Result<(), Damaged> {
     let record = &document.record;
@@ -57,7 +69,7 @@ pub(super) fn write_document(
         (true, false) => DocumentChange::Deletion(deleted_at),
         (false, _) => {
             let is_called_json = record.datatype.contains(Datatype::JSON);
-            let shown = match with_value {
+            let shown = match extent.values {
                 false => None,
                 true => {
                     value = plain_body(document)?;
@@ -71,6 +83,7 @@ pub(super) fn write_document(
             DocumentChange::Mutation { flags, expiry, is_json: is_called_json, value: shown }
         }
     };
+    let xattrs = if extent.xattrs { xattrs_of(document)? } else { Vec::new() };
     let line = DocumentLine {
         change,
         position,
@@ -78,9 +91,25 @@ pub(super) fn write_document(
         key: record.key.key,
         cas: record.cas.0,
         rev: record.rev_seqno.0,
+        xattrs: &xattrs,
     };
     line.write(out);
     Ok(())
+}
+
+/// Names and values of the attributes. A deletion has only those of the system, as on the data
+/// port.
+fn xattrs_of<'d>(document: &ChangedDocument<'d>) -> Result<Vec<LineXattr<'d>>, Damaged> {
+    let (block, _) = parts(document)?;
+    if block.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (xattrs, _) = xattr::split(block).map_err(|_| Damaged)?;
+    let is_gone = document.record.deleted;
+    let shown = xattrs.iter().filter(|(key, _)| !is_gone || xattr::is_system(key));
+    // A store that others write to may have anything in there.
+    let json = |value| if is_json(value) { value } else { b"null" };
+    Ok(shown.map(|(name, value)| LineXattr { name, json: json(value) }).collect())
 }
 
 /// The value without attributes, inflated.

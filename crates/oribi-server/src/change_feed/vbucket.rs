@@ -17,7 +17,7 @@ use oribi_protocol::dcp::StreamHead;
 use oribi_protocol::dcp::stream_request::{StreamFlags as WireFlags, StreamRequestExtras};
 use oribi_types::{ManifestUid, Seqno, VbUuid, Vbid};
 
-use super::line::{bytes_needed, write_document, write_event};
+use super::line::{Extent, bytes_needed, write_document, write_event};
 use super::names::Names;
 use super::wanted::{End, Wanted};
 use crate::producer::frames::Damaged;
@@ -259,7 +259,7 @@ impl FeedVbucket {
     /// Takes the next step of the stream.
     pub fn step(
         &mut self,
-        with_values: bool,
+        extent: Extent,
         room: usize,
         names: &mut Names,
         out: &mut Vec<u8>,
@@ -300,11 +300,11 @@ impl FeedVbucket {
         let position = moved.advance(seqno).map_err(contradiction)?;
         match &change {
             Change::Document(document) => {
-                let bytes = bytes_needed(document, with_values).map_err(damaged)?;
+                let bytes = bytes_needed(document, extent).map_err(damaged)?;
                 if bytes > room {
                     return Ok(News::NeedsBytes(bytes));
                 }
-                write_document(out, document, &position, with_values, names).map_err(damaged)?;
+                write_document(out, document, &position, extent, names).map_err(damaged)?;
             }
             Change::Event(event) => {
                 names.learn_from(event);

@@ -20,6 +20,8 @@ pub(crate) struct Wanted {
     pub until_now: bool,
     /// Lines have values.
     pub values: bool,
+    /// Lines have extended attributes.
+    pub xattrs: bool,
     /// The end of a snapshot is a line.
     pub snapshots: bool,
 }

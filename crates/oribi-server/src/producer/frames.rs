@@ -151,10 +151,12 @@ impl FrameWriter<'_> {
         Ok(write_value(out, &head, document, value))
     }
 
-    /// The datatype of a message without a body; `None` when the body goes out.
+    /// The datatype of a message without a body; `None` when the body goes out. Attributes go out
+    /// as they are, so with them the message is not compressed whatever the body is.
     fn datatype_without_body(&self, stored: Datatype, shown: &[u8]) -> Option<u8> {
         if self.flags.has(OpenFlags::NO_VALUE_WITH_DATATYPE) {
-            return Some(with_attributes(stored, shown));
+            let snappy = if shown.is_empty() { 0 } else { Datatype::SNAPPY.0 };
+            return Some(with_attributes(stored, shown) & !snappy);
         }
         let is_without = self.flags.has(OpenFlags::NO_VALUE);
         is_without.then(|| with_attributes(Datatype::RAW, shown))

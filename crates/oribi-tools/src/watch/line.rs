@@ -4,16 +4,25 @@ use anyhow::Context;
 use bytes::Bytes;
 use oribi_client::{Change, ChangeEvent, ChangeKind, Datatype, SystemEvent, SystemEventKind};
 use oribi_protocol::change_line::{
-    DocumentChange, DocumentLine, LineValue, SystemChange, SystemLine, write_rollback,
+    DocumentChange, DocumentLine, LineValue, LineXattr, SystemChange, SystemLine, write_rollback,
     write_snapshot_end,
 };
 
 use crate::doc::is_json;
 
+/// What lines have beside the usual fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Values.
+    pub values: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+}
+
 /// Appends the line of an event, if it has one.
-pub fn write(out: &mut Vec<u8>, event: &ChangeEvent, with_value: bool) -> anyhow::Result<()> {
+pub fn write(out: &mut Vec<u8>, event: &ChangeEvent, extent: Extent) -> anyhow::Result<()> {
     match event {
-        ChangeEvent::Change(change) => return write_change(out, change, with_value),
+        ChangeEvent::Change(change) => return write_change(out, change, extent),
         ChangeEvent::System(event) => write_system_event(out, event),
         ChangeEvent::SnapshotEnd(position) => write_snapshot_end(out, position),
         ChangeEvent::Rollback(rollback) => write_rollback(out, rollback.from, &rollback.to),
@@ -22,14 +31,14 @@ pub fn write(out: &mut Vec<u8>, event: &ChangeEvent, with_value: bool) -> anyhow
     Ok(())
 }
 
-fn write_change(out: &mut Vec<u8>, change: &Change, with_value: bool) -> anyhow::Result<()> {
+fn write_change(out: &mut Vec<u8>, change: &Change, extent: Extent) -> anyhow::Result<()> {
     let value: Bytes;
     let what = match change.kind {
         ChangeKind::Deletion => DocumentChange::Deletion(change.deleted_at),
         ChangeKind::Expiration => DocumentChange::Expiration(change.deleted_at),
         _ => {
             let is_called_json = change.datatype.contains(Datatype::JSON);
-            let value = match with_value {
+            let value = match extent.values {
                 false => None,
                 true => {
                     value = change.value().context("a value that cannot be read")?;
@@ -43,6 +52,17 @@ fn write_change(out: &mut Vec<u8>, change: &Change, with_value: bool) -> anyhow:
             DocumentChange::Mutation { flags, expiry, is_json: is_called_json, value }
         }
     };
+    let attributes = match extent.xattrs {
+        true => change.attributes().context("attributes that cannot be read")?,
+        false => Vec::new(),
+    };
+    let xattrs: Vec<LineXattr<'_>> = attributes
+        .iter()
+        .map(|one| {
+            let json = if is_json(&one.value) { &one.value[..] } else { b"null" };
+            LineXattr { name: &one.name, json }
+        })
+        .collect();
     let line = DocumentLine {
         change: what,
         position: &change.position,
@@ -50,6 +70,7 @@ fn write_change(out: &mut Vec<u8>, change: &Change, with_value: bool) -> anyhow:
         key: &change.key,
         cas: change.cas.0,
         rev: change.rev.0,
+        xattrs: &xattrs,
     };
     line.write(out);
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use oribi_client::{Bytes, ChangeToken, DurabilityLevel, WriteOptions};
+use oribi_client::{
+    Bytes, ChangeToken, Client, DurabilityLevel, MutateInOptions, PathMutation, WriteOptions,
+};
 use oribi_testkit::http::HttpClient;
 use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{PATIENCE, poll_until};
@@ -119,6 +121,43 @@ fn events_until_now(fixture: &Fixture, query: &str) -> Vec<Value> {
     lines
 }
 
+/// Gives a document an attribute of users and one of the system.
+async fn tag(client: &Client, key: &str) {
+    let paths = [
+        PathMutation::upsert("tag", br#"{"by": "ann"}"#).xattr(),
+        PathMutation::upsert("_sys", b"[1]").xattr(),
+    ];
+    let (default, options) = (client.default_collection(), MutateInOptions::default());
+    client.mutate_in(default, key.as_bytes(), &paths, &options).await.expect("it is tagged");
+}
+
+#[tokio::test]
+async fn attributes_are_shown_on_request() {
+    let fixture = Fixture::start();
+    let client = fixture.client().await;
+    for key in ["tagged", "gone", "plain"] {
+        write(&client, client.default_collection(), key, 1).await;
+    }
+    tag(&client, "tagged").await;
+    tag(&client, "gone").await;
+    remove(&client, "gone").await;
+    let shown = |options: &[&str], key: &str| {
+        let lines = fixture.watched_until_now(&[&["--from", "beginning"], options].concat());
+        let last = lines.into_iter().rfind(|line| line["key"] == key);
+        last.expect("it is shown")
+    };
+    let both = json!({"tag": {"by": "ann"}, "_sys": [1]});
+    let tagged = shown(&["--with-xattrs"], "tagged");
+    assert_eq!((&tagged["xattrs"], tagged.get("value")), (&both, None));
+    assert_eq!(tagged["datatype"], json!(["json"]));
+    let tagged = shown(&["--with-xattrs", "--with-values"], "tagged");
+    assert_eq!((&tagged["xattrs"], &tagged["value"]), (&both, &json!({"n": 1})));
+    assert_eq!(shown(&["--with-values"], "tagged").get("xattrs"), None);
+    assert_eq!(shown(&["--with-xattrs"], "plain").get("xattrs"), None);
+    let gone = shown(&["--with-xattrs"], "gone");
+    assert_eq!((&gone["type"], &gone["xattrs"]), (&json!("deletion"), &json!({"_sys": [1]})));
+}
+
 /// `oribi watch` and Server-Sent Events have the same lines and the same tokens.
 #[tokio::test]
 async fn events_over_http_are_the_same_lines() {
@@ -143,6 +182,10 @@ async fn events_over_http_are_the_same_lines() {
     let long = Bytes::from(format!("{{\"long\":\"{}\"}}", "abc".repeat(10_000)));
     let options = WriteOptions::json().durability(DurabilityLevel::PersistToMajority);
     client.upsert(default, b"long", long, &options).await.expect("it is written");
+    for key in ["long", "_default._default 3 \"\u{e9}\u{7f}", "_default._default 4 \"\u{e9}\u{7f}"]
+    {
+        tag(&client, key).await;
+    }
     remove(&client, "_default._default 3 \"\u{e9}\u{7f}").await;
     let admin = HttpClient::new(fixture.server.admin_port())
         .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
@@ -152,6 +195,8 @@ async fn events_over_http_are_the_same_lines() {
     }
     for (options, query) in [
         (&["--with-values"][..], "with-values"),
+        (&["--with-xattrs"], "with-xattrs"),
+        (&["--with-values", "--with-xattrs"], "with-values&with-xattrs"),
         (&[], ""),
         (&["--snapshots"], "snapshots"),
         (&["--collection", "shop.orders"], "collection=shop.orders"),

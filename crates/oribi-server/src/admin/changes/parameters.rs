@@ -29,6 +29,7 @@ pub(super) struct Parameters {
     pub vbuckets: Option<Range<u16>>,
     pub until_now: bool,
     pub values: bool,
+    pub xattrs: bool,
     pub snapshots: bool,
     /// Only the last event of what is sent at a time has an id.
     pub sparse_ids: bool,
@@ -46,6 +47,7 @@ impl Parameters {
             vbuckets: None,
             until_now: false,
             values: false,
+            xattrs: false,
             snapshots: false,
             sparse_ids: false,
         };
@@ -68,6 +70,7 @@ impl Parameters {
             "vbuckets" => self.vbuckets = Some(range(&value)?),
             "until-now" => self.until_now = flag(name, &value)?,
             "with-values" => self.values = flag(name, &value)?,
+            "with-xattrs" => self.xattrs = flag(name, &value)?,
             "snapshots" => self.snapshots = flag(name, &value)?,
             "sparse-ids" => self.sparse_ids = flag(name, &value)?,
             _ => return Err(field_error(name, "Unsupported parameter").into()),
@@ -129,13 +132,13 @@ mod tests {
         let read = Parameters::parse("").unwrap();
         assert_eq!((&read.shown, read.values, read.until_now), (&Shown::All, false, false));
         assert_eq!(read.from, ChangeToken::new(Rest::Now));
-        let query = "collection=shop.a&collection=b%20c&from=5:3fa2:1042&with-values&until-now=1\
+        let query = "collection=shop.a&collection=b%20c&from=5:3fa2:1042&with-values&with-xattrs&until-now=1\
                      &snapshots=true&sparse-ids=false&vbuckets=0-3";
         let read = Parameters::parse(query).unwrap();
         assert_eq!(read.shown, Shown::Collections(vec!["shop.a".into(), "b c".into()]));
         assert_eq!(read.from.to_string(), "5:3fa2:1042");
         assert_eq!(read.vbuckets, Some(0..4));
-        assert!(read.values && read.until_now && read.snapshots && !read.sparse_ids);
+        assert!(read.values && read.xattrs && read.until_now && read.snapshots && !read.sparse_ids);
         let read = Parameters::parse("scope=shop&from=beginning&vbuckets=7").unwrap();
         assert_eq!((read.shown, read.vbuckets), (Shown::Scope("shop".into()), Some(7..8)));
         assert_eq!(read.from, ChangeToken::new(Rest::Beginning));

@@ -13,6 +13,7 @@ const PLAIN_CONSUMER: [u16; 6] = [6, 7, 8, 0x0b, 0x10, 0x12];
 const INCLUDE_XATTRS: u32 = 0x04;
 const NO_VALUE: u32 = 0x08;
 const INCLUDE_DELETE_TIMES: u32 = 0x20;
+const NO_VALUE_WITH_DATATYPE: u32 = 0x40;
 
 const JSON: u8 = Datatype::JSON.0;
 const SNAPPY: u8 = Datatype::SNAPPY.0;
@@ -114,6 +115,18 @@ fn a_compressed_document_is_inflated_for_consumers_without_snappy() {
         assert_eq!(datatype, JSON | XATTR);
         assert!(value == [tag_block(), long()].concat());
     }
+}
+
+/// The datatype is the stored body's, but what comes is not compressed.
+#[test]
+fn attributes_without_a_body_are_plain() {
+    let mut writer = Client::modern();
+    writer.write_as(b"k", &compressed(&long()), SNAPPY, 0);
+    let mut consumer = writer.consumer(&CONSUMER, 1 | INCLUDE_XATTRS | NO_VALUE_WITH_DATATYPE);
+    assert_eq!(consumer.last_mutation(b"k"), (Vec::new(), JSON | SNAPPY));
+    writer.tag(b"k");
+    let mut consumer = writer.consumer(&CONSUMER, 1 | INCLUDE_XATTRS | NO_VALUE_WITH_DATATYPE);
+    assert_eq!(consumer.last_mutation(b"k"), (tag_block(), JSON | XATTR));
 }
 
 #[test]
