@@ -9,7 +9,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use bytes::Bytes;
-use oribi_client::{Client, ConnectOptions, Connection, Tls, TlsOptions, WriteOptions};
+use oribi_client::{
+    ChangeEvent, ChangeStreamOptions, Client, ConnectOptions, Connection, Tls, TlsOptions,
+    WriteOptions,
+};
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
@@ -22,6 +25,7 @@ use oribi_tls::testing::{Authority, Owner};
 mod cluster_tls;
 
 const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+const ROLE: &str = "read-write+change-streams:default";
 
 struct Fixture {
     server: ServerProcess,
@@ -39,7 +43,7 @@ impl Fixture {
         let server = Owner::server("localhost");
         authority.issue(&server).write(&path("server.pem"), &path("server.key"));
         let data_dir = path("data");
-        let add = ["user", "add", "alice", "--role", "read-write:default", "--data-dir"];
+        let add = ["user", "add", "alice", "--role", ROLE, "--data-dir"];
         fs::create_dir(&data_dir).unwrap();
         let mut add_user = Command::new(ORIBI);
         add_user.args(add).arg(&data_dir).env("ORIBI_PASSWORD", "secret1");
@@ -148,6 +152,43 @@ async fn the_client_routes_and_comes_back_over_tls() {
         }
     });
     futures_util::future::join_all(many).await;
+}
+
+/// A small window, so that the server waits for acknowledgements between the records of TLS, and a
+/// value of many records.
+#[tokio::test]
+async fn changes_are_streamed_over_tls() {
+    const SMALL: usize = 300;
+    let fixture = Fixture::start(&[]);
+    let client = Client::connect(fixture.options(&fixture.trusting())).await.unwrap();
+    let (default, write) = (client.default_collection(), WriteOptions::default());
+    let large = Bytes::from((0..3_000_000_u32).map(|i| (i * 13) as u8).collect::<Vec<u8>>());
+    let value_of =
+        |key: &[u8]| if key == b"large" { large.clone() } else { Bytes::copy_from_slice(key) };
+    let mut expected = std::collections::BTreeSet::new();
+    for index in 0..SMALL {
+        let key = format!("k-{index}").into_bytes();
+        client.upsert(default, &key, value_of(&key), &write).await.unwrap();
+        expected.insert(key);
+        if index == SMALL / 2 {
+            client.upsert(default, b"large", large.clone(), &write).await.unwrap();
+            expected.insert(b"large".to_vec());
+        }
+    }
+    let options = ChangeStreamOptions::new().from_beginning().window_bytes(8 * 1024);
+    let mut changes = client.changes(&options).await.unwrap();
+    let mut live = None;
+    while !expected.is_empty() {
+        let next = tokio::time::timeout(PATIENCE, changes.next()).await.expect("changes come");
+        let Some(ChangeEvent::Change(change)) = next.unwrap() else { continue };
+        assert!(expected.remove(&change.key[..]), "each of them once: {:?}", change.key);
+        assert!(change.value().unwrap() == value_of(&change.key), "{:?}", change.key);
+        if expected.is_empty() && live.is_none() {
+            // One more, while the stream waits.
+            live = Some(client.upsert(default, b"live", value_of(b"live"), &write).await.unwrap());
+            expected.insert(b"live".to_vec());
+        }
+    }
 }
 
 #[tokio::test]
