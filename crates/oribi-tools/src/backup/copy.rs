@@ -38,7 +38,7 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Copy a bucket to another server. The options of the source are those of all subcommands.
 #[derive(Args, Debug)]
 pub struct CopyArgs {
-    /// Where to: couchbase://[USER@]HOST[:PORT]/BUCKET, or couchbases:// for TLS.
+    /// Where to: couchbase://HOST/BUCKET, with USER@ and :PORT where needed; couchbases:// for TLS.
     #[arg(value_name = "TARGET")]
     to: String,
     /// Password at the target [default: the source's].
