@@ -18,9 +18,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use oribi_client::Client;
 use oribi_client::protocol::opcode::Opcode;
 use oribi_client::protocol::request::RequestParts;
+use oribi_client::{Client, Connection};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,9 +28,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::target::Target;
 
-/// Usual ports without TLS and with.
-const PORT: u16 = 8091;
-const TLS_PORT: u16 = 18091;
+/// What failed when the port cannot be found.
+const WHERE: &str = "where the admin HTTP is (--admin-port says it)";
 
 /// Largest answer; a bucket with very many collections has some megabytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -78,17 +77,30 @@ impl Admin {
         let port = match args.admin_port {
             Some(port) => port,
             None => {
-                let with_tls = target.tls_config()?.is_some();
-                port_of(client, with_tls).await.context("where the admin HTTP is")?
+                let map = client.config();
+                let node = map.this_node().or(map.nodes.first());
+                let node = node.context("the cluster map has no node")?;
+                let mut connection = client.open_connection(node).await?;
+                port_of(&mut connection, target.with_tls()).await.context(WHERE)?
             }
         };
-        Admin::at(&AdminArgs { admin_port: Some(port) }, target)
+        Admin::at(port, target)
     }
 
-    /// The admin HTTP at the named port, or at the usual one.
-    pub fn at(args: &AdminArgs, target: &Target) -> anyhow::Result<Admin> {
+    /// The admin HTTP of the node that is the target, whose bucket need not be there yet.
+    pub async fn find_without_bucket(args: &AdminArgs, target: &Target) -> anyhow::Result<Admin> {
+        let port = match args.admin_port {
+            Some(port) => port,
+            None => {
+                let mut connection = target.connection(&target.options()?.bucket(None)).await?;
+                port_of(&mut connection, target.with_tls()).await.context(WHERE)?
+            }
+        };
+        Admin::at(port, target)
+    }
+
+    fn at(port: u16, target: &Target) -> anyhow::Result<Admin> {
         let tls = target.tls_config()?;
-        let port = args.admin_port.unwrap_or(if tls.is_some() { TLS_PORT } else { PORT });
         let credentials = STANDARD.encode(format!("{}:{}", target.user(), target.password));
         Ok(Admin { host: target.host().to_owned(), port, tls, credentials })
     }
@@ -215,10 +227,7 @@ fn is_about_existing(error: &anyhow::Error) -> bool {
 }
 
 /// The port in the map that the client's own connection is told.
-async fn port_of(client: &Client, with_tls: bool) -> anyhow::Result<u16> {
-    let map = client.config();
-    let node = map.this_node().or(map.nodes.first()).context("the cluster map has no node")?;
-    let mut connection = client.open_connection(node).await?;
+async fn port_of(connection: &mut Connection, with_tls: bool) -> anyhow::Result<u16> {
     let parts = RequestParts::new(Opcode::GetClusterConfig);
     let response = connection.call(&parts, &Bytes::new()).await?;
     let map: Value = serde_json::from_slice(&response.value()).context("the cluster map")?;

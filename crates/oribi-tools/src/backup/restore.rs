@@ -211,8 +211,7 @@ impl RestoreArgs {
         if target.client(target.options()?).await.is_ok() {
             return Ok(());
         }
-        // There is no bucket yet whose map would say where the admin HTTP is.
-        let admin = Admin::at(&self.admin, target)?;
+        let admin = Admin::find_without_bucket(&self.admin, target).await?;
         let mut form = vec![
             ("name", target.bucket.clone()),
             ("ramQuotaMB", quota_mib.to_string()),

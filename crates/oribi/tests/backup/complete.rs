@@ -97,11 +97,10 @@ async fn buckets_are_created_with_their_settings_and_conflicts_by_time_are_known
     }
     let archive = fixture.archive();
     fixture.backup(&["create", &archive, "--bucket", "source"]);
-    let admin_port = fixture.server.admin_port().to_string();
     let restore = ["restore", &archive, "--bucket", "source", "--into", "copy"];
     let error = fixture.backup_fails(&restore);
     assert!(error.contains("copy"), "{error}");
-    let create = ["--create-bucket", "100", "--admin-port", &admin_port];
+    let create = ["--create-bucket", "100"];
     let restored = fixture.backup(&[&restore[..], &create].concat());
     assert_eq!((&restored["written"], &restored["skipped"]), (&50.into(), &0.into()));
     let copy = fixture.client_of("copy").await;
