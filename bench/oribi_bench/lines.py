@@ -117,6 +117,35 @@ def cache(figures):
                    oribi["hit_ratio"] >= peer["hit_ratio"] - TOLERANCE)
 
 
+def streams(figures):
+    one, ten = ([run["cpu_s"] for run in figures["backfill"][streams]] for streams in ("1", "10"))
+    rate = spread([run["items"] / run["cpu_s"] / 1e6 for run in figures["backfill"]["1"]])
+    items = figures["backfill"]["1"][0]["items"]
+    yield Line("streams", f"change streams: backfill of {items:,} documents of 512 B from the log, one reader",
+               f"{text_of(rate)} M items per second of server CPU", "reading the log, framing, and the copy into the socket; not profiled",
+               ">= 1.5 M", met=rate["median"] >= 1.5)
+    shared = ratios(ten, one)
+    yield Line("streams", "the same, ten readers at once over one: server CPU", text_of(shared),
+               "the scan is shared; framing and the copy into the socket are each reader's own", "<= 2", met=shared["median"] <= 2)
+    per_write = {side: [run["cpu_s"] / run["writes"] for run in runs] for side, runs in figures["live"].items()}
+    redis = figures["redis"]
+    more = ratios(per_write["with"], per_write["without"])
+    yield Line("streams", "SET of 512 B, with one live stream over without: server CPU", text_of(more),
+               "framing and the copy into the socket, in turns between those of writers; not profiled", "<= 1.15",
+               f"Redis with one replica, {text_of(ratios(redis['with'], redis['without']))}" if redis else "", more["median"] <= 1.15)
+    persisted = {side: [run["persisted"] / run["writes"] for run in runs] for side, runs in figures["zipf"].items()}
+    more = ratios(persisted["with"], persisted["without"])
+    yield Line("streams", "zipfian updates, with one live stream over without: records persisted", text_of(more),
+               "the reader's snapshots, over which the flusher still coalesces", "<= 1.1", met=more["median"] <= 1.1)
+    late, idle = figures["latency"], figures["idle"]
+    yield Line("streams", "acknowledgement of a write to its change at the consumer, p50; p99",
+               f"{late['p50_us'] / 1000:.2f}; {late['p99_us'] / 1000:.2f} ms", "one wake-up", "<= 1; 5 ms",
+               met=late["p50_us"] <= 1000 and late["p99_us"] <= 5000)
+    yield Line("streams", f"idle consumers with {idle['streams']:,} streams in all: memory; CPU",
+               f"{idle['mib']:.1f} MiB; {idle['cpu_share']:.2%} of a core", "a cursor and a stream per vbucket", "<= 10 MiB; 0.5 %",
+               met=idle["mib"] <= 10 and idle["cpu_share"] <= 0.005)
+
+
 def callgrind(figures):
     names = {"get_512": "GET 512 B", "get_32": "GET 32 B", "get_miss": "GET that misses", "set_512": "SET 512 B",
              "set_32": "SET 32 B", "noop": "NOOP"}
@@ -234,7 +263,8 @@ def kudu_loadgen(figures):
 
 
 # In the order of the table.
-LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "callgrind": callgrind, "start": start,
+LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "streams": streams,
+         "callgrind": callgrind, "start": start,
          "idle": idle, "connections": connections, "warmup": warmup, "flush-rate": flush_rate, "checkpoint": checkpoint,
          "pressure": pressure, "subdoc": subdoc, "kudu-loadgen": kudu_loadgen}
 
