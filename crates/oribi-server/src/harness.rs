@@ -8,6 +8,7 @@
 
 mod check;
 mod consumer;
+mod login;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
