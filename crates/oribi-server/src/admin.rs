@@ -3,8 +3,8 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
-//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `node`, `config_stream` and
-//!   `changes`;
+//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `node`,
+//!   `config_stream` and `changes`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses.
 //!
@@ -33,6 +33,7 @@ mod routes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::convert::Infallible;
 use std::io;

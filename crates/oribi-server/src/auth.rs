@@ -2,7 +2,8 @@
 //!
 //! Owns: the list of mechanisms and the re-exports that the rest of the server uses. The parts are
 //! `privilege` and `role` (what a user may do), `verifier` (what is stored instead of a password),
-//! `user_file` (the file `users.json`), `user_store` (the users of a running server), `scram` (RFC
+//! `user_file` (the file `users.json`), `user_store` (the users of a running server), `user_change`
+//! (changes by a running server), `couchbase_role` (Couchbase's names of roles), `scram` (RFC
 //! 5802 and RFC 7677, server side) and `sasl` (one exchange of one connection).
 //!
 //! Invariants: the server never stores or logs a password, and never compares one byte by byte. An
@@ -13,12 +14,14 @@
 //! Callers: the connection state machine (SASL), the admin HTTP (Basic), the `oribi user` command
 //! (`user_file`). This module deliberately knows nothing about sockets, frames or wire statuses.
 
+pub(crate) mod couchbase_role;
 mod privilege;
 mod role;
 mod sasl;
 mod scram;
 #[cfg(test)]
 mod tests;
+mod user_change;
 mod user_file;
 mod user_store;
 mod verifier;
@@ -26,6 +29,7 @@ mod verifier;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use role::{Access, CollectionPath, Identity, Place, Role, RoleError};
 pub use sasl::{SaslServer, SaslStep};
+pub(crate) use user_change::{UserChange, UserChangeError};
 pub(crate) use user_file::NAME_BYTES_MAX;
 pub use user_file::{StoredUser, UserFile, UserFileError};
 pub use user_store::{ANONYMOUS_NAME, DEVELOPMENT_NAME, DEVELOPMENT_PASSWORD, UserStore};

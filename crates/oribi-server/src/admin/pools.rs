@@ -11,7 +11,8 @@ use super::asker::Asker;
 use super::blocking::{blocking, failed};
 use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
 use super::state::AdminState;
-use crate::auth::{Identity, Role};
+use super::users::role_json;
+use crate::auth::Identity;
 use crate::cluster_config::{SERVER_GROUP, TlsPorts};
 use crate::cluster_identity::is_cluster_name;
 
@@ -42,19 +43,6 @@ pub(crate) fn pools(state: &AdminState, identity: Option<&Identity>) -> Reply {
 pub(crate) fn whoami(identity: &Identity) -> Reply {
     let roles: Vec<Value> = identity.access.roles().iter().map(role_json).collect();
     json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
-}
-
-/// A role as Couchbase's managers describe one: its name and its place.
-fn role_json(role: &Role) -> Value {
-    let Role::Of(privileges, place) = role else { return json!({ "role": "admin" }) };
-    let mut described = json!({ "role": privileges.to_words(), "bucket_name": place.bucket });
-    let narrower = [("scope_name", &place.scope), ("collection_name", &place.collection)];
-    for (field, name) in narrower {
-        if let Some(name) = name {
-            described[field] = json!(name);
-        }
-    }
-    described
 }
 
 /// `/metrics`.

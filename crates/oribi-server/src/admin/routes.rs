@@ -2,7 +2,9 @@
 //!
 //! Owns: the routes and their rights. Invariants:
 //! - without credentials only `/`, `/healthz` and `/pools` are answered;
-//! - a change needs the role `admin`, and a browser cannot make one on behalf of another site;
+//! - a change needs the role `admin`, except that of one's own password, and a browser cannot make
+//!   one on behalf of another site;
+//! - reading about users needs the role `admin`;
 //! - reading about a bucket needs some right in it, and shows only scopes and collections in which
 //!   the user has one;
 //! - figures of all buckets need a right in all of them.
@@ -22,8 +24,8 @@ use super::message::{
     Form, Reply, busy, forbidden, host_of, path_not_found, segments, unauthorized,
 };
 use super::state::AdminState;
-use super::{buckets, changes, collections, config_stream, node, origin, pools};
-use crate::auth::Privilege;
+use super::{buckets, changes, collections, config_stream, node, origin, pools, users};
+use crate::auth::{Identity, Privilege};
 
 /// Answers any request.
 pub(crate) async fn answer(
@@ -94,14 +96,14 @@ async fn route(
             }
             reply
         }
-        (_, _, Some(identity)) if !identity.access.is_admin() => {
+        (_, _, Some(identity)) if !identity.access.is_admin() && !is_own(method, parts) => {
             state.audit.refused(log, client, Some(&identity), (method, parts));
             forbidden("cluster.admin!write")
         }
         (_, _, Some(identity)) => {
             let reply = match origin::is_from_elsewhere(headers) {
                 true => forbidden("same origin"),
-                false => change(state, method, parts, request).await,
+                false => change(state, method, parts, request, &identity).await,
             };
             state.audit.changed(log, client, &identity, (method, parts), &reply);
             reply
@@ -120,6 +122,10 @@ async fn read(
     let scrapes = asker.identity.access.everywhere("*").holds(Privilege::SimpleStats.into());
     match parts {
         ["whoami"] => pools::whoami(&asker.identity),
+        ["settings", "rbac", ..] if !asker.identity.access.is_admin() => {
+            forbidden("cluster.admin.security!read")
+        }
+        ["settings", "rbac", rest @ ..] => users::read(state, rest).await,
         ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
         ["metrics"] => pools::metrics(state).await,
         ["pools", "default" | "nodes"] => pools::node(state, asker),
@@ -153,12 +159,18 @@ async fn read_bucket(
     }
 }
 
-/// Routes that change something; the caller has the admin role.
+/// True for a change that a user without the role `admin` may make.
+fn is_own(method: &Method, parts: &[&str]) -> bool {
+    (method, parts) == (&Method::POST, ["controller", "changePassword"].as_slice())
+}
+
+/// Routes that change something. The client has the admin role, unless the change is its own.
 async fn change(
     state: &Arc<AdminState>,
     method: &Method,
     parts: &[&str],
     request: Request<Incoming>,
+    identity: &Identity,
 ) -> Reply {
     let form = match Form::read(request.into_body()).await {
         Ok(form) => form,
@@ -169,6 +181,12 @@ async fn change(
     }
     if (method, parts) == (&Method::POST, ["pools", "default"].as_slice()) {
         return pools::change(state, &form).await;
+    }
+    if is_own(method, parts) {
+        return users::change_password(state, identity, &form).await;
+    }
+    if let ["settings", "rbac", rest @ ..] = parts {
+        return users::change(state, method, rest, &form).await;
     }
     let ["pools", "default", "buckets", rest @ ..] = parts else {
         return path_not_found();

@@ -17,6 +17,7 @@ mod auditing;
 mod changes;
 mod crowds;
 mod settings;
+mod users;
 
 const ADMIN: &str = "Administrator:password";
 

@@ -51,6 +51,8 @@ pub enum UserFileError {
 pub struct StoredUser {
     /// User name.
     pub name: String,
+    /// The name that people read, where an administrator has given one.
+    pub display_name: Option<String>,
     /// Roles in the order in which they were given.
     pub roles: Vec<Role>,
     /// The default bucket for clients that cannot select one, where an administrator overrides the
@@ -82,6 +84,8 @@ struct Document {
 #[serde(deny_unknown_fields)]
 struct DocumentUser {
     name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    display_name: Option<String>,
     roles: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bucket: Option<String>,
@@ -93,15 +97,30 @@ struct DocumentUser {
 impl StoredUser {
     /// Creates a user from a password. Takes a tenth of a second of key derivation.
     pub fn new(name: &str, password: &[u8], roles: Vec<Role>) -> Result<StoredUser, UserFileError> {
-        check_name(name)?;
-        check_password(password)?;
         if roles.is_empty() {
             return Err(UserFileError::Refused("a user needs at least one role"));
         }
+        StoredUser::with_password(name, password, roles)
+    }
+
+    /// Creates a user who may have no role and therefore no right. Takes as long as
+    /// [`StoredUser::new`].
+    pub(super) fn with_password(
+        name: &str,
+        password: &[u8],
+        roles: Vec<Role>,
+    ) -> Result<StoredUser, UserFileError> {
+        check_name(name)?;
+        check_password(password)?;
         let verifiers =
             ScramHash::ALL.map(|hash| Verifier::derive_new(hash, password)).into_iter().collect();
-        let (bucket, collection) = (None, None);
-        Ok(StoredUser { name: name.to_owned(), roles, bucket, collection, verifiers })
+        let (display_name, bucket, collection) = (None, None, None);
+        Ok(StoredUser { name: name.to_owned(), display_name, roles, bucket, collection, verifiers })
+    }
+
+    /// The same user with the password of another value of this name.
+    pub(super) fn with_secret_of(self, other: StoredUser) -> StoredUser {
+        StoredUser { verifiers: other.verifiers, ..self }
     }
 
     /// The same user with a default bucket for clients that cannot select one.
@@ -145,17 +164,25 @@ impl UserFile {
         data_dir: &Path,
         change: impl FnOnce(&mut UserFile) -> bool,
     ) -> Result<bool, UserFileError> {
+        UserFile::try_edit(data_dir, |file| Ok(change(file)))
+    }
+
+    /// [`UserFile::edit`] with a change that may be refused; then nothing is written.
+    pub(super) fn try_edit<E: From<UserFileError>>(
+        data_dir: &Path,
+        change: impl FnOnce(&mut UserFile) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let lock_path = data_dir.join(LOCK_NAME);
         let lock_failed = |error| FileError::io("lock", &lock_path, error);
-        let lock = File::create(&lock_path).map_err(lock_failed)?;
-        lock.lock().map_err(lock_failed)?;
+        let lock = File::create(&lock_path).map_err(lock_failed).map_err(UserFileError::from)?;
+        lock.lock().map_err(lock_failed).map_err(UserFileError::from)?;
 
         let mut file = UserFile::load(data_dir)?;
-        let changed = change(&mut file);
+        let changed = change(&mut file)?;
         if changed {
             let path = UserFile::path(data_dir);
             write_atomically(&path, file.to_text().as_bytes(), 0o600)
-                .map_err(|error| FileError::io("write", &path, error))?;
+                .map_err(|error| UserFileError::from(FileError::io("write", &path, error)))?;
         }
         Ok(changed)
     }
@@ -168,6 +195,11 @@ impl UserFile {
     /// Removes a user; false when there is none of that name.
     pub fn remove(&mut self, name: &str) -> bool {
         self.users.remove(name).is_some()
+    }
+
+    /// The user of this name.
+    pub fn get(&self, name: &str) -> Option<&StoredUser> {
+        self.users.get(name)
     }
 
     /// The users in the order of their names.
@@ -206,6 +238,7 @@ impl UserFile {
     fn to_text(&self) -> String {
         let users = self.users.values().map(|user| DocumentUser {
             name: user.name.clone(),
+            display_name: user.display_name.clone(),
             roles: user.roles.iter().map(Role::to_string).collect(),
             bucket: user.bucket.clone(),
             collection: user.collection.as_ref().map(CollectionPath::to_string),
@@ -245,10 +278,11 @@ fn parse_user(entry: &DocumentUser) -> Result<StoredUser, String> {
     }
     let collection = entry.collection.as_deref().map(str::parse).transpose()?;
     let (name, bucket) = (entry.name.clone(), entry.bucket.clone());
-    Ok(StoredUser { name, roles, bucket, collection, verifiers })
+    let display_name = entry.display_name.clone();
+    Ok(StoredUser { name, display_name, roles, bucket, collection, verifiers })
 }
 
-fn check_name(name: &str) -> Result<(), UserFileError> {
+pub(super) fn check_name(name: &str) -> Result<(), UserFileError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(UserFileError::Refused("a user name has 1 to 128 bytes"));
     }

@@ -157,6 +157,11 @@ impl UserStore {
         self.table.load().users.get(name).map(|user| user.identity())
     }
 
+    /// The directory with the users; `None` where they are in memory only.
+    pub(super) fn data_dir(&self) -> Option<&Path> {
+        self.data_dir.as_deref()
+    }
+
     /// A number that changes whenever the users change.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

@@ -52,7 +52,7 @@ fn send(fixture: &Fixture, requests: &[RequestParts<'_>]) {
     stream.read_to_end(&mut Vec::new()).unwrap();
 }
 
-fn plain(message: &[u8]) -> RequestParts<'_> {
+pub(super) fn plain(message: &[u8]) -> RequestParts<'_> {
     RequestParts { key: b"PLAIN", value: message, ..RequestParts::new(Opcode::SaslAuth) }
 }
 

@@ -1,0 +1,217 @@
+//! Users over HTTP: what the client libraries' user managers send, and what they read of the
+//! answers.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Fixture, add_user};
+
+const ROOT: &str = "root:secret1";
+const USERS: &str = "/settings/rbac/users/local";
+
+fn with_root() -> Fixture {
+    Fixture::start(|data_dir| add_user(data_dir, "root", &["admin"]), false)
+}
+
+impl Fixture {
+    fn as_root(&self, method: &str, path: &str, form: &str) -> (u16, String) {
+        let answer = self.ask(method, path, ROOT, form);
+        (answer.status, answer.body)
+    }
+
+    fn user(&self, name: &str) -> Value {
+        self.ask("GET", &format!("{USERS}/{name}"), ROOT, "").json()
+    }
+}
+
+#[test]
+fn a_user_is_created_listed_changed_and_dropped() {
+    let mut fixture = with_root();
+    let alice = format!("{USERS}/alice");
+    assert_eq!(fixture.as_root("GET", &alice, "").0, 404);
+    let form = "name=Alice+A&password=wonderland&roles=data_reader%5Bdefault%3Ashop%3Aorders%5D%2C\
+                data_writer%5Bdefault%5D";
+    assert_eq!(fixture.as_root("PUT", &alice, form), (200, String::new()));
+    let expected = json!({
+        "id": "alice", "domain": "local", "name": "Alice A", "groups": [], "external_groups": [],
+        "roles": [
+            { "role": "data_reader", "bucket_name": "default", "scope_name": "shop",
+              "collection_name": "orders", "origins": [{ "type": "user" }] },
+            { "role": "data_writer", "bucket_name": "default", "origins": [{ "type": "user" }] },
+        ],
+    });
+    assert_eq!(fixture.user("alice"), expected);
+    for path in ["/settings/rbac/users", USERS] {
+        let list = fixture.ask("GET", path, ROOT, "").json();
+        assert_eq!((list[0].clone(), &list[1]["id"]), (expected.clone(), &json!("root")));
+    }
+    let login = "alice:wonderland";
+    assert_eq!(fixture.ask("GET", "/whoami", login, "").json()["roles"][1]["role"], "data_writer");
+
+    assert_eq!(fixture.as_root("PUT", &alice, "name=&roles=data_reader[default]").0, 200);
+    assert_eq!(fixture.user("alice")["name"], "");
+    assert_eq!(fixture.as_root("PATCH", &alice, "name=Al").0, 200);
+    let user = fixture.user("alice");
+    assert_eq!((&user["name"], &user["roles"][0]["role"]), (&json!("Al"), &json!("data_reader")));
+    assert_eq!(fixture.ask("GET", "/whoami", login, "").status, 200, "the password stays");
+    assert_eq!(fixture.as_root("PATCH", &alice, "password=looking-glass").0, 200);
+    assert_eq!(fixture.ask("GET", "/whoami", login, "").status, 401, "and changes at once");
+
+    fixture.restart();
+    assert_eq!(fixture.user("alice"), user, "users are durable");
+    assert_eq!(fixture.ask("GET", "/whoami", "alice:looking-glass", "").status, 200);
+    assert_eq!(fixture.as_root("DELETE", &alice, ""), (200, String::new()));
+    assert_eq!(fixture.ask("GET", "/whoami", "alice:looking-glass", "").status, 401);
+    for (method, words) in
+        [("GET", "Unknown user."), ("DELETE", "User was not found."), ("PATCH", "Unknown user.")]
+    {
+        let (status, body) = fixture.as_root(method, &alice, "");
+        assert!(status == 404 && body.contains(words), "{method}: {status} {body}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
+    let fixture = with_root();
+    let bob = format!("{USERS}/bob");
+    let refused = [
+        ("roles=admin", "password"),
+        ("password=short&roles=admin", "password"),
+        ("password=long-enough", "roles"),
+        ("password=long-enough&roles=query_select[default]", "roles"),
+        ("password=long-enough&roles=data_reader[default],ro_admin", "roles"),
+        ("password=long-enough&roles=data_reader", "roles"),
+        ("password=long-enough&roles=&groups=staff", "groups"),
+        ("password=long-enough&roles=&nmae=Bob", "nmae"),
+        ("password=long-enough&roles=&name=%07", "name"),
+        ("password=long-enough&roles=&memcachedBucket=default", "memcachedBucket"),
+        ("password=long-enough&roles=&memcachedCollection=x", "memcachedCollection"),
+    ];
+    for (form, field) in refused {
+        let answer = fixture.ask("PUT", &bob, ROOT, form);
+        assert_eq!(answer.status, 400, "{form}: {}", answer.body);
+        assert!(answer.json()["errors"][field].is_string(), "{form}: {}", answer.body);
+    }
+    let (_, named) = fixture.as_root("PUT", &bob, "password=long-enough&roles=ro_admin,admin");
+    assert!(named.contains("undefined: [ro_admin]"), "{named}");
+    let colon = fixture.as_root("PUT", &format!("{USERS}/a%3Ab"), "password=long-enough&roles=");
+    assert!(colon.0 == 400 && colon.1.contains("colon"), "{colon:?}");
+    assert_eq!(fixture.as_root("GET", &bob, "").0, 404, "nothing was added");
+
+    for (method, path, status) in [
+        ("PUT", "/settings/rbac/users/external/bob", 400),
+        ("DELETE", "/settings/rbac/users/external/bob", 404),
+        ("GET", "/settings/rbac/users/external/bob", 404),
+        ("PUT", "/settings/rbac/groups/staff", 400),
+        ("DELETE", "/settings/rbac/groups/staff", 404),
+        ("GET", "/settings/rbac/groups/staff", 404),
+        ("GET", "/settings/rbac/nonsense", 404),
+        ("POST", USERS, 404),
+    ] {
+        assert_eq!(fixture.as_root(method, path, "").0, status, "{method} {path}");
+    }
+    assert_eq!(fixture.ask("GET", "/settings/rbac/groups", ROOT, "").json(), json!([]));
+    let roles = fixture.ask("GET", "/settings/rbac/roles", ROOT, "").json();
+    assert!(roles.as_array().unwrap().iter().any(|role| role["role"] == "data_dcp_reader"));
+}
+
+#[test]
+fn an_administrator_always_remains() {
+    let fixture = with_root();
+    let root = format!("{USERS}/root");
+    let last = [("DELETE", ""), ("PUT", "roles=data_reader[*]"), ("PATCH", "roles=")];
+    for (method, form) in last {
+        let (status, body) = fixture.as_root(method, &root, form);
+        assert!(status == 400 && body.contains("role admin"), "{method}: {status} {body}");
+    }
+    let other = "password=secret2&roles=admin";
+    assert_eq!(fixture.as_root("PUT", &format!("{USERS}/other"), other).0, 200);
+    assert_eq!(fixture.as_root("DELETE", &root, "").0, 200);
+    assert_eq!(fixture.ask("GET", "/whoami", ROOT, "").status, 401);
+    assert_eq!(fixture.ask("GET", "/whoami", "other:secret2", "").status, 200);
+}
+
+#[test]
+fn development_mode_ends_with_an_administrator_only() {
+    let fixture = Fixture::development();
+    let user = format!("{USERS}/root");
+    assert_eq!(fixture.get(USERS).json(), json!([]));
+    let refused = fixture.ask("PUT", &user, super::ADMIN, "password=secret1&roles=data_reader[*]");
+    assert!(refused.status == 400 && refused.body.contains("development mode"), "{}", refused.body);
+    assert_eq!(fixture.get("/whoami").status, 200, "the development mode goes on");
+    let added = fixture.ask("PUT", &user, super::ADMIN, "password=secret1&roles=admin");
+    assert_eq!((added.status, fixture.get("/whoami").status), (200, 401));
+    assert_eq!(fixture.user("root")["roles"][0]["role"], "admin");
+}
+
+#[test]
+fn users_are_for_administrators_and_a_password_for_its_user() {
+    let fixture = with_root();
+    let (alice, own) = (format!("{USERS}/alice"), "/controller/changePassword");
+    assert_eq!(
+        fixture.as_root("PUT", &alice, "password=secret2&roles=bucket_full_access[*]").0,
+        200
+    );
+    let login = "alice:secret2";
+    for (method, path) in [
+        ("GET", USERS),
+        ("GET", &alice),
+        ("GET", "/settings/rbac/roles"),
+        ("PUT", &alice),
+        ("PATCH", &alice),
+        ("DELETE", &alice),
+    ] {
+        assert_eq!(fixture.ask(method, path, login, "roles=admin").status, 403, "{method} {path}");
+        assert_eq!(fixture.ask(method, path, "", "roles=admin").status, 401, "{method} {path}");
+    }
+    assert_eq!(fixture.ask("POST", own, "", "password=secret3").status, 401);
+    for form in ["", "password=x", "password=secret3&roles=admin"] {
+        assert_eq!(fixture.ask("POST", own, login, form).status, 400, "{form}");
+    }
+    assert_eq!(fixture.ask("POST", own, login, "password=secret3").status, 200);
+    assert_eq!(fixture.ask("GET", "/whoami", login, "").status, 401);
+    assert_eq!(fixture.ask("GET", "/whoami", "alice:secret3", "").status, 200);
+}
+
+#[test]
+fn memcached_clients_get_a_bucket_that_their_user_may_use() {
+    let fixture = with_root();
+    let php = format!("{USERS}/php");
+    let form = "password=secret2&roles=read-write[default]&memcachedBucket=default\
+                &memcachedCollection=web.pages";
+    assert_eq!(fixture.as_root("PUT", &php, form).0, 200);
+    let user = fixture.user("php");
+    assert_eq!(user["roles"][0]["role"], "read-write");
+    assert_eq!(
+        (&user["memcachedBucket"], &user["memcachedCollection"]),
+        (&json!("default"), &json!("web.pages"))
+    );
+    assert_eq!(fixture.as_root("PUT", &php, "roles=read-write[other]&memcachedCollection=").0, 200);
+    let user = fixture.user("php");
+    assert!(user.get("memcachedBucket").is_none() && user.get("memcachedCollection").is_none());
+}
+
+#[test]
+fn connections_of_a_dropped_user_end() {
+    use std::io::{Read, Write};
+    let fixture = with_root();
+    let alice = format!("{USERS}/alice");
+    assert_eq!(fixture.as_root("PUT", &alice, "password=secret2&roles=data_reader[*]").0, 200);
+    let address = fixture.server.as_ref().unwrap().addresses().kv;
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut login = Vec::new();
+    oribi_protocol::request::encode_request(
+        &mut login,
+        &super::auditing::plain(b"\0alice\0secret2"),
+    );
+    stream.write_all(&login).unwrap();
+    let mut answer = [0; 24];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer[6..8], [0, 0], "logged in");
+    assert_eq!(fixture.as_root("DELETE", &alice, "").0, 200);
+    let started = Instant::now();
+    stream.read_to_end(&mut Vec::new()).expect("the server closes the connection");
+    assert!(started.elapsed() < Duration::from_secs(20));
+}

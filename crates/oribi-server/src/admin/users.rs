@@ -1,0 +1,232 @@
+//! Users over HTTP, as the client libraries' user managers call it.
+//!
+//! Owns: the JSON of a user and of a role, the fields of a form, and the wording of each error,
+//! which those managers search for. Invariants: a change that was answered with 200 is durable and
+//! in force; a role that is not known is refused by name; passwords are in no answer. There are no
+//! groups and no domain but `local`: their lists are empty, and requests to add one are refused.
+//! Caller: `routes`, which has checked the rights.
+
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::blocking::{blocking, failed};
+use super::message::{Form, Refusal, Reply, empty, error, field_error, json_reply, path_not_found};
+use super::state::AdminState;
+use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
+use crate::auth::{Identity, Role, StoredUser, UserChange, UserChangeError};
+
+/// Fields of a form about a user. The last two are Oribi's own.
+const KNOWN_FIELDS: [&str; 6] =
+    ["name", "password", "roles", "groups", "memcachedBucket", "memcachedCollection"];
+
+/// The routes below `/settings/rbac` that read.
+pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
+    match rest {
+        ["roles"] => json_reply(&roles_json()),
+        ["groups"] | ["users", "external"] => json_reply(&json!([])),
+        ["groups", _] => error(StatusCode::NOT_FOUND, "Unknown group."),
+        ["users"] | ["users", "local"] => list(state).await,
+        ["users", "local", name] => get(state, name).await,
+        ["users", "external", _] => unknown(),
+        _ => path_not_found(),
+    }
+}
+
+/// The routes below `/settings/rbac` that change something.
+pub(crate) async fn change(
+    state: &Arc<AdminState>,
+    method: &Method,
+    rest: &[&str],
+    form: &Form,
+) -> Reply {
+    match (method, rest) {
+        (&Method::PUT, ["users", "local", name]) => put(state, name, form, true).await,
+        (&Method::PATCH, ["users", "local", name]) => put(state, name, form, false).await,
+        (&Method::DELETE, ["users", "local", name]) => remove(state, name).await,
+        (&Method::DELETE, ["users", "external", _]) => unknown(),
+        (&Method::PUT | &Method::PATCH, ["users", "external", _]) => {
+            error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
+        }
+        (&Method::PUT, ["groups", _]) => error(StatusCode::BAD_REQUEST, NO_GROUPS),
+        (&Method::DELETE, ["groups", _]) => error(StatusCode::NOT_FOUND, "Group was not found."),
+        _ => path_not_found(),
+    }
+}
+
+/// `POST /controller/changePassword`: a user's own password.
+pub(crate) async fn change_password(
+    state: &Arc<AdminState>,
+    identity: &Identity,
+    form: &Form,
+) -> Reply {
+    if let Err(reply) = form.only(&["password"]) {
+        return *reply;
+    }
+    let Some(password) = form.get("password") else {
+        return field_error("password", "The value must be supplied");
+    };
+    let password = Some(password.as_bytes().to_vec());
+    apply(
+        state,
+        UserChange { name: identity.name.clone(), password, ..UserChange::default() },
+        false,
+    )
+    .await
+}
+
+const NO_GROUPS: &str = "There are no groups of users here: give each user its roles";
+
+/// A role as client libraries read one: its name and its place.
+pub(crate) fn role_json(role: &Role) -> Value {
+    let Described { name, place } = described(role);
+    let mut value = json!({ "role": name });
+    let Some(place) = place else { return value };
+    value["bucket_name"] = json!(place.bucket);
+    for (field, name) in [("scope_name", &place.scope), ("collection_name", &place.collection)] {
+        if let Some(name) = name {
+            value[field] = json!(name);
+        }
+    }
+    value
+}
+
+fn user_json(user: &StoredUser) -> Value {
+    let role = |role: &Role| {
+        let mut value = role_json(role);
+        value["origins"] = json!([{ "type": "user" }]);
+        value
+    };
+    let mut value = json!({
+        "id": user.name,
+        "domain": "local",
+        "name": user.display_name.as_deref().unwrap_or_default(),
+        "roles": user.roles.iter().map(role).collect::<Vec<_>>(),
+        "groups": [],
+        "external_groups": [],
+    });
+    if let Some(bucket) = &user.bucket {
+        value["memcachedBucket"] = json!(bucket);
+    }
+    if let Some(collection) = &user.collection {
+        value["memcachedCollection"] = json!(collection.to_string());
+    }
+    value
+}
+
+fn roles_json() -> Value {
+    let roles = COUCHBASE_ROLES.iter().map(|role| {
+        let mut value = json!({ "role": role.name, "name": role.title, "desc": role.description });
+        if role.name != "admin" {
+            value["bucket_name"] = json!("*");
+        }
+        if role.is_scoped {
+            value["scope_name"] = json!("*");
+            value["collection_name"] = json!("*");
+        }
+        value
+    });
+    roles.collect()
+}
+
+async fn stored(state: &Arc<AdminState>) -> Result<Vec<StoredUser>, Refusal> {
+    let users = Arc::clone(&state.server.users);
+    match blocking(move || users.stored()).await? {
+        Ok(users) => Ok(users),
+        Err(failure) => Err(failed("read the users", &failure).into()),
+    }
+}
+
+async fn list(state: &Arc<AdminState>) -> Reply {
+    match stored(state).await {
+        Ok(users) => json_reply(&users.iter().map(user_json).collect()),
+        Err(reply) => *reply,
+    }
+}
+
+async fn get(state: &Arc<AdminState>, name: &str) -> Reply {
+    match stored(state).await {
+        Ok(users) => match users.iter().find(|user| user.name == name) {
+            Some(user) => json_reply(&user_json(user)),
+            None => unknown(),
+        },
+        Err(reply) => *reply,
+    }
+}
+
+/// Adds or changes a user. A PUT states the whole user but the password; a PATCH some properties of
+/// one that exists.
+async fn put(state: &Arc<AdminState>, name: &str, form: &Form, is_put: bool) -> Reply {
+    match change_of(name, form, is_put) {
+        Ok(change) => apply(state, change, is_put).await,
+        Err(reply) => *reply,
+    }
+}
+
+fn change_of(name: &str, form: &Form, is_put: bool) -> Result<UserChange, Refusal> {
+    form.only(&KNOWN_FIELDS)?;
+    if form.get("groups").is_some() {
+        return Err(field_error("groups", NO_GROUPS).into());
+    }
+    let roles = match form.text("roles") {
+        Some(text) => Some(parse_list(text).map_err(|unknown| unknown_roles(&unknown))?),
+        None if is_put => return Err(field_error("roles", "The value must be supplied").into()),
+        None => None,
+    };
+    let text = |field| form.text(field).map(str::to_owned);
+    Ok(UserChange {
+        name: name.to_owned(),
+        password: form.get("password").map(|password| password.as_bytes().to_vec()),
+        roles,
+        display_name: text("name").or_else(|| is_put.then(String::new)),
+        bucket: text("memcachedBucket"),
+        collection: text("memcachedCollection"),
+    })
+}
+
+fn unknown_roles(unknown: &[String]) -> Reply {
+    let known: Vec<&str> = COUCHBASE_ROLES.iter().map(|role| role.name).collect();
+    let message = format!(
+        "Cannot assign roles to user because the following roles are unknown, malformed or role \
+         parameters are undefined: [{}]. Known are {} with their parameters, such as \
+         data_reader[BUCKET:SCOPE:COLLECTION], and Oribi's own words, such as read-write[BUCKET]",
+        unknown.join(","),
+        known.join(", "),
+    );
+    field_error("roles", &message)
+}
+
+async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> Reply {
+    let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
+    match blocking(move || users.change(change, may_add)).await {
+        Ok(outcome) => reply_of(outcome.map(drop), &name, "changed a user"),
+        Err(reply) => *reply,
+    }
+}
+
+async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
+    let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
+    match blocking(move || users.remove(&removed)).await {
+        Ok(Err(UserChangeError::Unknown)) => error(StatusCode::NOT_FOUND, "User was not found."),
+        Ok(outcome) => reply_of(outcome, name, "removed a user"),
+        Err(reply) => *reply,
+    }
+}
+
+fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Reply {
+    match outcome {
+        Ok(()) => {
+            tracing::info!(user = name, "{done}");
+            empty(StatusCode::OK)
+        }
+        Err(UserChangeError::Unknown) => unknown(),
+        Err(UserChangeError::Refused { field, message }) => field_error(field, &message),
+        Err(failure @ UserChangeError::File(_)) => failed("change a user", &failure),
+    }
+}
+
+/// 404 in the words by which client libraries recognise an unknown user.
+fn unknown() -> Reply {
+    error(StatusCode::NOT_FOUND, "Unknown user.")
+}

@@ -1,0 +1,176 @@
+//! Changes of users by a running server.
+//!
+//! Owns: which changes are possible, and their order: check, derive keys, write the file, put it in
+//! force. Invariants: a change that returns `Ok` is durable, and in force for every later login; a
+//! refused change leaves the file as it was; at least one user with the role `admin` remains, so
+//! that a request cannot lock everybody out. Callers: the admin HTTP and `--init`. Derivation takes
+//! a tenth of a second, so no event loop may call this.
+
+use super::role::{Access, CollectionPath, Role};
+use super::user_file::{StoredUser, UserFile, UserFileError, check_name};
+use super::user_store::UserStore;
+
+/// Longest display name, in characters.
+const DISPLAY_NAME_CHARS_MAX: usize = 128;
+
+/// A change of one user. `None` leaves a property of an existing user as it is.
+#[derive(Default)]
+pub(crate) struct UserChange {
+    /// Name of the user.
+    pub(crate) name: String,
+    /// The new password; a new user needs one.
+    pub(crate) password: Option<Vec<u8>>,
+    /// The new roles.
+    pub(crate) roles: Option<Vec<Role>>,
+    /// The new name for people; empty for none.
+    pub(crate) display_name: Option<String>,
+    /// The new default bucket for clients that cannot select one; empty for none.
+    pub(crate) bucket: Option<String>,
+    /// The new collection of such clients; empty for none.
+    pub(crate) collection: Option<String>,
+}
+
+/// Why a user was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserChangeError {
+    /// There is no user of this name.
+    #[error("there is no such user")]
+    Unknown,
+    /// Part of the change is not possible.
+    #[error("{field}: {message}")]
+    Refused {
+        /// Name of the part, as in the form; `_` for the change as a whole.
+        field: &'static str,
+        /// The reason.
+        message: String,
+    },
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] UserFileError),
+}
+
+impl UserStore {
+    /// The users as the file has them.
+    pub(crate) fn stored(&self) -> Result<Vec<StoredUser>, UserFileError> {
+        match self.data_dir() {
+            Some(data_dir) => Ok(UserFile::load(data_dir)?.users().cloned().collect()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Changes a user, or adds one if `may_add`; false when there was nothing to change.
+    pub(crate) fn change(
+        &self,
+        change: UserChange,
+        may_add: bool,
+    ) -> Result<bool, UserChangeError> {
+        check_name(&change.name).map_err(|error| refused_as("_", error))?;
+        // Before the lock, because it takes long.
+        let derived = match &change.password {
+            Some(password) => Some(
+                StoredUser::with_password(&change.name, password, Vec::new())
+                    .map_err(|error| refused_as("password", error))?,
+            ),
+            None => None,
+        };
+        self.edit(|file| {
+            let present = file.get(&change.name).cloned();
+            let before = match (present, derived) {
+                (None, _) if !may_add => return Err(UserChangeError::Unknown),
+                (None, None) => {
+                    return Err(refused("password", "a new user needs a password"));
+                }
+                (None, Some(new)) => new,
+                (Some(present), None) => present,
+                (Some(present), Some(new)) => present.with_secret_of(new),
+            };
+            let user = changed(before, &change)?;
+            file.put(user);
+            Ok(true)
+        })
+    }
+
+    /// Removes a user.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), UserChangeError> {
+        self.edit(|file| match file.remove(name) {
+            true => Ok(true),
+            false => Err(UserChangeError::Unknown),
+        })
+        .map(drop)
+    }
+
+    fn edit(
+        &self,
+        change: impl FnOnce(&mut UserFile) -> Result<bool, UserChangeError>,
+    ) -> Result<bool, UserChangeError> {
+        let Some(data_dir) = self.data_dir() else {
+            return Err(refused("_", "this server keeps no users"));
+        };
+        let outcome = UserFile::try_edit(data_dir, |file| {
+            let changed = change(file)?;
+            if !file.users().any(|user| user.roles.contains(&Role::Admin)) {
+                return Err(refused("roles", NO_ADMIN));
+            }
+            Ok(changed)
+        });
+        self.reload_if_changed();
+        outcome
+    }
+}
+
+const NO_ADMIN: &str = "No user would have the role admin. Where no user is configured, the \
+                        first one needs this role (PUT with roles=admin, or POST /settings/web); \
+                        with it the development mode ends";
+
+/// The user after the change.
+fn changed(before: StoredUser, change: &UserChange) -> Result<StoredUser, UserChangeError> {
+    let mut user = before;
+    if let Some(roles) = &change.roles {
+        user.roles.clone_from(roles);
+        // A default bucket that was set for other roles would make every request fail.
+        let reaches = |bucket: &String| Access::new(roles.clone()).reaches(bucket);
+        user.bucket = user.bucket.filter(reaches);
+    }
+    if let Some(name) = &change.display_name {
+        check_display_name(name)?;
+        user.display_name = Some(name.clone()).filter(|name| !name.is_empty());
+    }
+    match change.bucket.as_deref() {
+        None => {}
+        Some("") => user.bucket = None,
+        Some(bucket) => {
+            user =
+                user.with_bucket(bucket).map_err(|error| refused_as("memcachedBucket", error))?;
+        }
+    }
+    match change.collection.as_deref() {
+        None => {}
+        Some("") => user.collection = None,
+        Some(text) => {
+            let path: CollectionPath =
+                text.parse().map_err(|why: String| refused("memcachedCollection", &why))?;
+            user = user.with_collection(path);
+        }
+    }
+    Ok(user)
+}
+
+fn check_display_name(name: &str) -> Result<(), UserChangeError> {
+    if name.chars().count() > DISPLAY_NAME_CHARS_MAX || name.chars().any(char::is_control) {
+        let message = "a display name has at most 128 characters, none of them a control character";
+        return Err(refused("name", message));
+    }
+    Ok(())
+}
+
+fn refused(field: &'static str, message: &str) -> UserChangeError {
+    UserChangeError::Refused { field, message: message.to_owned() }
+}
+
+/// A value that the users file does not take, as a refusal of that field.
+fn refused_as(field: &'static str, error: UserFileError) -> UserChangeError {
+    match error {
+        UserFileError::Refused(why) => refused(field, why),
+        error @ UserFileError::File(_) => error.into(),
+    }
+}
