@@ -146,7 +146,7 @@ impl Fetcher {
             let mut readings: Vec<Reading> = Vec::with_capacity(left.len());
             for at in left.drain(..) {
                 let Some(vbucket) = core.vbucket(batch[at].vbid) else { continue };
-                if let Some(begun) = vbucket.begin_fetch(&context, batch[at].key()) {
+                if let Some(begun) = vbucket.begin_fetch(batch[at].key()) {
                     readings.push(Reading { at, begun, read: None });
                 }
             }

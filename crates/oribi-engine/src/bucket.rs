@@ -19,7 +19,7 @@ mod stats;
 mod steps;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{StoreError, VbBatch};
 use oribi_types::{Seqno, VbUuid, Vbid};
@@ -29,7 +29,7 @@ use crate::backfill::Backfiller;
 use crate::background_fetch::Fetcher;
 use crate::collections::{Announced, Manifest};
 use crate::compression::CompressionMode;
-use crate::config::BucketConfig;
+use crate::config::{BucketConfig, EvictionPolicy};
 use crate::core::Core;
 use crate::error::FlushAllError;
 use crate::expiry_pager::ExpiryPager;
@@ -53,6 +53,7 @@ pub struct Bucket {
     tombstone_purge: TombstonePurge,
     backfiller: Backfiller,
     flush_enabled: AtomicBool,
+    flush_interval_ms: AtomicU64,
     /// Held while the current manifest is copied to the store.
     manifest_copy: Mutex<()>,
     entropy: Mutex<Box<dyn FnMut() -> u64 + Send>>,
@@ -77,6 +78,39 @@ impl Bucket {
     /// Allows or forbids commands that empty the bucket.
     pub fn set_flush_enabled(&self, enabled: bool) {
         self.flush_enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// How long writes gather before a flush that no operation waits for.
+    pub fn flush_interval_ms(&self) -> u64 {
+        self.flush_interval_ms.load(Ordering::Relaxed)
+    }
+
+    /// Changes how long writes gather, also for those that are gathering.
+    pub fn set_flush_interval_ms(&self, interval_ms: u64) {
+        self.flush_interval_ms.store(interval_ms, Ordering::Relaxed);
+        self.core.signal().wake();
+    }
+
+    /// The eviction policy.
+    pub fn eviction(&self) -> EvictionPolicy {
+        self.core.memory().policy()
+    }
+
+    /// Changes the eviction policy. False, and nothing changes, when it does not fit the storage.
+    /// Documents that were evicted stay in the store until they are asked for.
+    pub fn set_eviction(&self, policy: EvictionPolicy) -> bool {
+        let fits = policy.fits(self.config().storage);
+        if fits {
+            self.core.memory().set_policy(policy);
+        }
+        fits
+    }
+
+    /// Begins a purge of old tombstones, and asks the store to give space back. Both go on in the
+    /// background. Waits for a purge step under way.
+    pub fn compact(&self) {
+        self.tombstone_purge.ask();
+        self.core.store().ask_for_compaction();
     }
 
     /// The compression mode.

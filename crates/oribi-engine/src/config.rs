@@ -1,8 +1,8 @@
 //! Settings of a bucket, and which of them go together.
 //!
 //! Owns: every setting, its default and its check. A bucket is opened with a [`BucketConfig`] and
-//! keeps it; the few settings that change while it is open (quota, flush, compression) have setters
-//! on the bucket. The server reads them from a file; the engine does not. `docs/memory.md` says why
+//! keeps it; the few settings that change while it is open (quota, eviction, flush, flush interval,
+//! compression) have setters on the bucket. The server reads them from a file; the engine does not. `docs/memory.md` says why
 //! there are four eviction policies.
 
 use crate::limits::{
@@ -25,11 +25,12 @@ pub struct BucketConfig {
     pub flush_enabled: bool,
     /// Longest value, at most 20 MiB.
     pub value_bytes_max: usize,
-    /// How long writes gather before a flush that no operation waits for, in milliseconds.
+    /// How long writes gather before a flush that no operation waits for, in milliseconds, at
+    /// first; see [`crate::Bucket::set_flush_interval_ms`].
     pub flush_interval_ms: u64,
     /// Where documents are kept.
     pub storage: Storage,
-    /// What the item pager takes out of memory.
+    /// What the item pager takes out of memory, at first; see [`crate::Bucket::set_eviction`].
     pub eviction: EvictionPolicy,
     /// Part of the quota, in per cent, beyond which the item pager begins to evict.
     pub high_watermark_percent: u8,
@@ -121,6 +122,14 @@ impl EvictionPolicy {
             Storage::Persistent => EvictionPolicy::Value,
             Storage::Memory => EvictionPolicy::None,
         }
+    }
+
+    const ALL: [EvictionPolicy; 4] =
+        [EvictionPolicy::Value, EvictionPolicy::Full, EvictionPolicy::None, EvictionPolicy::Nru];
+
+    /// The policy of this number, as `policy as u8` gives it.
+    pub(crate) fn numbered(number: u8) -> EvictionPolicy {
+        EvictionPolicy::ALL[usize::from(number)]
     }
 
     /// True when a bucket of this storage can be run like this.

@@ -57,7 +57,8 @@ pub(crate) struct Memory {
     /// Bytes of records that backfills hold for streams.
     backfill: Arc<AtomicU64>,
     flags: AtomicU8,
-    policy: EvictionPolicy,
+    /// An [`EvictionPolicy`] by its number.
+    policy: AtomicU8,
     quota_bytes: AtomicU64,
     report_bytes: AtomicU64,
     high_percent: u8,
@@ -82,7 +83,7 @@ impl Memory {
             queued: AtomicI64::new(0),
             backfill: Arc::default(),
             flags: AtomicU8::new(0),
-            policy: config.eviction,
+            policy: AtomicU8::new(config.eviction as u8),
             quota_bytes: AtomicU64::new(0),
             report_bytes: AtomicU64::new(0),
             high_percent: config.high_watermark_percent,
@@ -104,7 +105,16 @@ impl Memory {
     /// What leaves memory when it runs short.
     #[inline]
     pub(crate) fn policy(&self) -> EvictionPolicy {
-        self.policy
+        EvictionPolicy::numbered(self.policy.load(Ordering::Relaxed))
+    }
+
+    /// Changes the policy. Documents that an earlier policy evicted stay where they are, and are
+    /// fetched when they are asked for.
+    pub(crate) fn set_policy(&self, policy: EvictionPolicy) {
+        self.policy.store(policy as u8, Ordering::Relaxed);
+        // The new policy may find something, and the pager has to look.
+        self.set_flag(NOTHING_TO_EVICT, false);
+        self.report(0);
     }
 
     /// Bytes of all vbuckets, as far as they have reported them, and of backfills.
@@ -183,7 +193,7 @@ impl Memory {
         if bytes < 0 {
             self.set_flag(NOTHING_TO_EVICT, false);
         }
-        if used > self.high_watermark_bytes() && self.policy != EvictionPolicy::None {
+        if used > self.high_watermark_bytes() && self.policy() != EvictionPolicy::None {
             self.wake_pager();
         }
     }
@@ -260,7 +270,7 @@ impl Memory {
             self.refused_at_bound.fetch_add(1, Ordering::Relaxed);
         }
         let is_full = only_memory && flags & OVER_QUOTA != 0;
-        let can_evict = self.policy != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
+        let can_evict = self.policy() != EvictionPolicy::None && flags & NOTHING_TO_EVICT == 0;
         let (counter, refused) = match can_evict || !is_full {
             true => (&self.refused_temporarily, Refused::TemporaryFailure),
             false => (&self.refused_no_memory, Refused::NoMemory),
@@ -272,12 +282,6 @@ impl Memory {
     /// False only when the store has nothing under the key. Never waits.
     pub(crate) fn may_be_stored(&self, vbid: Vbid, key: DocKey<'_>) -> bool {
         self.store.may_contain(vbid, key)
-    }
-
-    /// True when the bucket evicts whole documents.
-    #[inline]
-    pub(crate) fn is_full_eviction(&self) -> bool {
-        self.policy == EvictionPolicy::Full
     }
 
     /// From now on `thread` is woken when memory passes the high watermark.

@@ -164,14 +164,13 @@ fn step_clock() -> impl Fn() -> Timestamp {
 }
 
 fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
-    let interval = Duration::from_millis(bucket.config().flush_interval_ms);
     let mut failures: u32 = 0;
     let mut reviewed = Instant::now();
     let mut is_mid_pass = false;
     loop {
         let stopping = stop.load(Ordering::Acquire);
         if !stopping && !is_mid_pass {
-            wait_for_work(bucket, stop, interval);
+            wait_for_work(bucket, stop);
         }
         is_mid_pass = false;
         block_arena::join_round();
@@ -214,7 +213,7 @@ fn run_flusher(bucket: &Bucket, stop: &AtomicBool) -> Result<(), StoreError> {
 }
 
 /// Sleeps until there is work, then until it is worth a commit.
-fn wait_for_work(bucket: &Bucket, stop: &AtomicBool, interval: Duration) {
+fn wait_for_work(bucket: &Bucket, stop: &AtomicBool) {
     let signal = bucket.core().signal();
     while !signal.is_set() && !signal.is_urgent() && !stop.load(Ordering::Acquire) {
         if bucket.core().memory().is_refusing() {
@@ -224,9 +223,11 @@ fn wait_for_work(bucket: &Bucket, stop: &AtomicBool, interval: Duration) {
         block_arena::give_back_kept_blocks();
         std::thread::park();
     }
-    let deadline = Instant::now() + interval;
+    let begun = Instant::now();
     while !signal.is_urgent() && !stop.load(Ordering::Acquire) {
-        let left = deadline.saturating_duration_since(Instant::now());
+        // The interval may change meanwhile, and whoever changes it wakes this thread.
+        let interval = Duration::from_millis(bucket.flush_interval_ms());
+        let left = interval.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return;
         }

@@ -56,6 +56,12 @@ impl TombstonePurge {
         self.0.lock()
     }
 
+    /// Begins a pass at the next step, whenever the last one was. A pass under way goes on.
+    pub(crate) fn ask(&self) {
+        let mut passes = self.0.lock();
+        passes.next.get_or_insert(0);
+    }
+
     /// Purges the next vbucket of the pass, or begins a pass if it is time. Blocks for the disk.
     ///
     /// # Errors

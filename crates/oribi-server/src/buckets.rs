@@ -13,6 +13,7 @@
 //! Callers: the server (open, stop), the dispatcher (look-up, once per SELECT_BUCKET), the admin
 //! HTTP (create, delete, list).
 
+mod change;
 pub(crate) mod compression;
 pub(crate) mod conflict;
 mod durability;
@@ -35,7 +36,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use oribi_engine::compression::CompressionMode;
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, VBucket};
 use oribi_protocol::limits::VALUE_BYTES_MAX;
 use oribi_storage::{KvStore, StoreError};
@@ -51,6 +51,7 @@ use durability::DurabilityMinCell;
 use file::{BUCKET_FILE, BucketFile, MIB};
 use handle::CLEAN_SHUTDOWN_FILE;
 
+pub use change::BucketChange;
 pub use compression::COMPRESSION_NAMES;
 pub use conflict::CONFLICT_RESOLUTION_NAMES;
 pub use durability::{DURABILITY_MIN_NAMES, DurabilityMin};
@@ -68,19 +69,6 @@ pub(crate) const BUCKETS_DIR: &str = "buckets";
 pub(crate) const STORE_DIR: &str = "store";
 /// Prefix of the directory of a deleted bucket. Bucket names never begin with a dot.
 const DELETED_PREFIX: &str = ".deleted-";
-
-/// Changes to an open bucket; a field that is `None` stays as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BucketChange {
-    /// Memory for items, in MiB.
-    pub memory_quota_mib: Option<u64>,
-    /// Whether the bucket may be emptied by command.
-    pub flush_enabled: Option<bool>,
-    /// When values are compressed.
-    pub compression: Option<CompressionMode>,
-    /// The minimum durability that the bucket reports.
-    pub durability_min: Option<DurabilityMin>,
-}
 
 /// See the module text.
 pub struct Buckets {
@@ -244,41 +232,6 @@ impl Buckets {
         sync_directory(buckets)?;
         file.write(&directory)?;
         self.open_directory(directory, file, options)
-    }
-
-    /// Changes the settings that can change while a bucket is open. Durable, and in force, when it
-    /// returns.
-    ///
-    /// # Errors
-    /// An unknown name, or an I/O error; in both cases nothing changes.
-    pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
-        let _one_at_a_time = self.changes.lock();
-        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
-        if let Some(directory) = &handle.directory {
-            let path = BucketFile::path(directory);
-            let json = std::fs::read(&path).map_err(|e| io_error("read", &path, e))?;
-            let mut file = BucketFile::parse(&json, name, directory)?;
-            file.memory_quota_mib = change.memory_quota_mib.unwrap_or(file.memory_quota_mib);
-            file.flush_enabled = change.flush_enabled.unwrap_or(file.flush_enabled);
-            if let Some(mode) = change.compression {
-                file.set_compression(mode);
-            }
-            file.durability_min = change.durability_min.unwrap_or(file.durability_min);
-            file.write(directory)?;
-        }
-        if let Some(mode) = change.compression {
-            handle.bucket.set_compression_mode(mode);
-        }
-        if let Some(level) = change.durability_min {
-            handle.durability_min.set(level);
-        }
-        if let Some(enabled) = change.flush_enabled {
-            handle.bucket.set_flush_enabled(enabled);
-        }
-        if let Some(quota_mib) = change.memory_quota_mib {
-            handle.bucket.set_memory_quota(quota_mib.saturating_mul(MIB));
-        }
-        Ok(())
     }
 
     /// Deletes a bucket and its documents. Connections that have it selected lose it.
@@ -464,7 +417,7 @@ impl Buckets {
             memory_quota_bytes,
             flush_enabled: file.flush_enabled,
             value_bytes_max: VALUE_BYTES_MAX,
-            flush_interval_ms: options.flush_interval_ms,
+            flush_interval_ms: file.flush_interval_ms.unwrap_or(options.flush_interval_ms),
             storage: file.storage.of_engine(),
             eviction,
             high_watermark_percent: options.watermarks_percent.high,

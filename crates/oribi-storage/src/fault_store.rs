@@ -180,6 +180,10 @@ impl<S: KvStore> KvStore for FaultStore<S> {
         }
     }
 
+    fn ask_for_compaction(&self) {
+        self.inner.ask_for_compaction();
+    }
+
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }

@@ -387,6 +387,10 @@ pub trait KvStore: Send + Sync {
     /// state is durable before the first tombstone is gone, and no commit takes it back.
     fn compact(&self, vbid: Vbid, purge_before: u32) -> Result<Option<Seqno>, StoreError>;
 
+    /// Asks the store to give back the space of superseded records now, although there is less of
+    /// it than the store would wait for. The store does it in the background.
+    fn ask_for_compaction(&self) {}
+
     /// Whether several processes can have this store's data open at once, so that
     /// [`KvStore::take_over`] comes before the first write.
     fn is_shared(&self) -> bool {

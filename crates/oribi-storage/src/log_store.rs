@@ -269,6 +269,15 @@ impl KvStore for LogStore {
         self.log.counters.compact(purged)
     }
 
+    fn ask_for_compaction(&self) {
+        // A failure is logged where it happens; garbage then waits for the next occasion.
+        if self.log.ask_for_compaction().is_ok()
+            && let Some(worker) = &self.worker
+        {
+            worker.call();
+        }
+    }
+
     fn finish(&self) -> Result<(), StoreError> {
         if let Some(worker) = &self.worker {
             worker.stop();

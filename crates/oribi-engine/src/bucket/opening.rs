@@ -4,7 +4,7 @@
 //! Invariant: the state of a vbucket is durable before the first write to it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use oribi_storage::{FailoverEntry, KvStore, VbBatch, VbucketPhase, VbucketState};
 use oribi_types::{Seqno, VbUuid, Vbid};
@@ -59,6 +59,7 @@ impl Bucket {
             })
             .collect();
         let to_load = vbuckets.iter().filter(|vbucket| vbucket.is_loading()).count();
+        let flush_interval_ms = AtomicU64::new(config.flush_interval_ms);
         let flush_enabled = AtomicBool::new(config.flush_enabled);
         let core = Core::new(config, vbuckets, manifest, store);
         if to_load == 0 {
@@ -74,6 +75,7 @@ impl Bucket {
             tombstone_purge: TombstonePurge::default(),
             backfiller: Backfiller::default(),
             flush_enabled,
+            flush_interval_ms,
             manifest_copy: Mutex::new(()),
             entropy: Mutex::new(entropy),
         });

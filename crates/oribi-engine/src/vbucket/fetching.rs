@@ -39,11 +39,11 @@ pub(crate) struct FetchBegun {
 
 impl VBucket {
     /// The argument for [`VBucket::install`], or `None` when nothing has to be read for `key`.
-    pub(crate) fn begin_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> Option<FetchBegun> {
+    pub(crate) fn begin_fetch(&self, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
         let is_missing = match table.index.get(self.seed.hash(key), key) {
             Some(item) => item.is_evicted(),
-            None => self.may_be_in_store_only(context, &table),
+            None => self.may_be_in_store_only(&table),
         };
         let incarnation = self.incarnation();
         is_missing.then(|| FetchBegun { high_seqno: self.high_seqno(), incarnation })
@@ -56,7 +56,7 @@ impl VBucket {
         match table.index.get(self.seed.hash(key), key) {
             Some(item) => item.is_evicted() && item.is_live(now_s),
             None => {
-                let is_uncertain = self.is_absence_uncertain(context, &table);
+                let is_uncertain = self.is_absence_uncertain(&table);
                 drop(table);
                 is_uncertain && context.memory.may_be_stored(self.id, key)
             }
@@ -92,14 +92,14 @@ impl VBucket {
                     }
                     (Some(table.substitute(hash, place, item)), None)
                 }
-                None if !self.may_be_in_store_only(context, &table) => return Installed::Done,
+                None if !self.may_be_in_store_only(&table) => return Installed::Done,
                 None if table.max_removed_seqno() > begun
                     && !planted::has(Bug::InstallsStaleFetches) =>
                 {
                     return Installed::Overtaken;
                 }
                 // All documents are in the table, so this one has been deleted since.
-                None if !item.is_deleted() && !self.is_absence_uncertain(context, &table) => {
+                None if !item.is_deleted() && !self.is_absence_uncertain(&table) => {
                     return Installed::Overtaken;
                 }
                 None => (None, self.install_absent(&mut table, hash, item)),

@@ -118,8 +118,8 @@ impl VBucket {
             return Ok(Some(refer(&mut table.locks, item)));
         }
         let is_uncertain = match sought {
-            Sought::Document => self.is_absence_uncertain(context, table),
-            Sought::Tombstone => self.may_be_in_store_only(context, table),
+            Sought::Document => self.is_absence_uncertain(table),
+            Sought::Tombstone => self.may_be_in_store_only(table),
         };
         drop(guard);
         if is_uncertain && context.memory.may_be_stored(self.id, key) {
@@ -130,16 +130,16 @@ impl VBucket {
 
     /// True when the store may have a document whose key is not in the table.
     #[inline]
-    pub(super) fn is_absence_uncertain(&self, context: &Context<'_>, table: &Table) -> bool {
-        (context.memory.is_full_eviction() && table.has_left_any()) || self.is_loading()
+    pub(super) fn is_absence_uncertain(&self, table: &Table) -> bool {
+        table.has_left_any() || self.is_loading()
     }
 
     /// True when the store may have a document or a tombstone whose key is not in the table:
     /// tombstones leave it once they are durable.
-    pub(super) fn may_be_in_store_only(&self, context: &Context<'_>, table: &Table) -> bool {
+    pub(super) fn may_be_in_store_only(&self, table: &Table) -> bool {
         let has_stored_tombstones =
             self.persistence_cursor.is_some() && table.max_deleted_rev() > RevSeqno(0);
-        has_stored_tombstones || self.is_absence_uncertain(context, table)
+        has_stored_tombstones || self.is_absence_uncertain(table)
     }
 
     /// Asked under the table's lock, under which the phase changes.

@@ -384,7 +384,8 @@ pub fn open(policy: EvictionPolicy, disk: &Arc<MemoryMedium>) -> Arc<Bucket> {
     Bucket::open(small(policy), store, entropy(), true).expect("the bucket opens")
 }
 
-fn run_steps(policy: EvictionPolicy, seed: u64) {
+fn run_steps(policies: &[EvictionPolicy], seed: u64) {
+    let policy = policies[0];
     let disk = Arc::new(MemoryMedium::default());
     let mut client = Client {
         bucket: open(policy, &disk),
@@ -411,6 +412,11 @@ fn run_steps(policy: EvictionPolicy, seed: u64) {
             }
             4 => drop(client.bucket.warmup_step()),
             5 => client.now_s += 1,
+            7 if step % 4 == 0 && policies.len() > 1 => {
+                let policy = policies[client.random.below(policies.len() as u64) as usize];
+                assert!(client.bucket.set_eviction(policy));
+                assert_eq!(client.bucket.eviction(), policy);
+            }
             6 if step % 4 == 0 => {
                 while client.bucket.flush_step().expect("the store works").more {}
                 client.evictions += client.bucket.stats().memory.evictions;
@@ -419,6 +425,7 @@ fn run_steps(policy: EvictionPolicy, seed: u64) {
             _ => client.operate(),
         }
     }
+    client.bucket.set_eviction(policy);
     finish(&mut client);
     let stats = client.bucket.stats();
     let evictions = client.evictions + stats.memory.evictions;
@@ -457,9 +464,25 @@ fn whatever_is_evicted_every_answer_is_the_models() {
     for policy in [EvictionPolicy::Value, EvictionPolicy::Full] {
         for seed in 1..=10 {
             println!("{policy:?} seed {seed}");
-            run_steps(policy, seed * 0x9e37_79b9);
+            run_steps(&[policy], seed * 0x9e37_79b9);
         }
     }
+}
+
+/// Documents that an earlier policy evicted whole are found under every later one.
+#[test]
+fn whenever_the_policy_changes_every_answer_is_the_models() {
+    for seed in 1..=10 {
+        println!("seed {seed}");
+        run_steps(&[EvictionPolicy::Full, EvictionPolicy::Value], seed * 0x9e37_79b9);
+    }
+}
+
+#[test]
+fn a_policy_that_the_storage_does_not_support_is_not_taken() {
+    let bucket = open(EvictionPolicy::Value, &Arc::new(MemoryMedium::default()));
+    assert!(!bucket.set_eviction(EvictionPolicy::Nru));
+    assert_eq!(bucket.eviction(), EvictionPolicy::Value);
 }
 
 #[test]

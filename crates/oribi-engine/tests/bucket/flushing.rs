@@ -94,6 +94,19 @@ fn rarely_flushed(store: Arc<dyn KvStore>, upkeep: Upkeep) -> Arc<Bucket> {
     bucket
 }
 
+/// Writes that gather when the interval becomes shorter do not wait for the old one.
+#[test]
+fn a_shorter_flush_interval_counts_at_once() {
+    let bucket = rarely_flushed(Arc::new(MemoryStore::new()), Upkeep::default());
+    let threads = BucketThreads::start(Arc::clone(&bucket)).expect("threads start");
+    write(&bucket, VB.0);
+    assert!(!bucket.is_flushed(VB), "the interval is an hour");
+    bucket.set_flush_interval_ms(1);
+    assert_eq!(bucket.flush_interval_ms(), 1);
+    wait_until(&bucket, |bucket| bucket.is_flushed(VB));
+    threads.stop().unwrap();
+}
+
 fn wait_until(bucket: &Bucket, is_reached: impl Fn(&Bucket) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_reached(bucket) {

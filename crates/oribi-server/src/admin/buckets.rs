@@ -1,26 +1,27 @@
-//! Buckets over HTTP: list, describe, create, delete, empty.
+//! Buckets over HTTP: list, describe, create, delete.
 //!
 //! Owns: the JSON of a bucket as client libraries read it, and the form of a new one. Invariants:
 //! the server refuses an option that it cannot honour, when ignoring it would weaken the client's
 //! request; it accepts options without effect on one node (replicas, storage backend). Calls that
-//! wait for the disk run on blocking threads. Caller: `routes`.
+//! wait for the disk run on blocking threads. Changes to an open bucket are in [`change`]. Caller:
+//! `routes`.
+
+pub(crate) mod change;
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use oribi_engine::BucketStats;
 use oribi_engine::compression::CompressionMode;
-use oribi_engine::{BucketStats, FlushAllError};
 use serde_json::{Value, json};
 
 use super::asker::Asker;
 use super::blocking::{blocking, failed};
-use super::message::{
-    Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply, whole,
-};
+use super::message::{Form, Refusal, Reply, bucket_not_found, empty, field_error, json_reply};
 use super::pools::node_entry;
 use super::state::AdminState;
 use crate::buckets::{
-    BucketChange, BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
+    BucketError, BucketHandle, BucketOptions, BucketStorage, COMPRESSION_NAMES,
     CONFLICT_RESOLUTION_NAMES, DURABILITY_MIN_NAMES, DurabilityMin, compression, conflict,
     eviction,
 };
@@ -35,9 +36,15 @@ const QUOTA_MIB_UNASKED_MIN: u64 = 100;
 /// Largest memory quota of a bucket, in MiB: 16 TiB.
 const QUOTA_MIB_MAX: i64 = 1 << 24;
 
+/// The flush interval in milliseconds, a setting of Oribi's own.
+const FLUSH_INTERVAL: &str = "flushIntervalMs";
+
+/// Its bounds, those of the server's setting: a millisecond to a day.
+const FLUSH_INTERVAL_MS: std::ops::RangeInclusive<i64> = 1..=24 * 60 * 60 * 1000;
+
 /// Settings of a bucket that the server honours, that have no effect on one copy (replicas,
 /// threads, rank, the storage backend), or that it accepts with the one value that it supports.
-const KNOWN_SETTINGS: [&str; 22] = [
+const KNOWN_SETTINGS: [&str; 23] = [
     "name",
     "bucketType",
     "storage",
@@ -47,6 +54,7 @@ const KNOWN_SETTINGS: [&str; 22] = [
     "numVBuckets",
     "evictionPolicy",
     "compressionMode",
+    FLUSH_INTERVAL,
     "conflictResolutionType",
     "durabilityMinLevel",
     "flushEnabled",
@@ -150,57 +158,6 @@ pub(crate) async fn delete(state: &Arc<AdminState>, name: &str) -> Reply {
     }
 }
 
-/// Changes the memory quota, the compression mode and whether the bucket may be emptied. All other
-/// settings are fixed, and a form that changes them is refused as a whole.
-pub(crate) async fn update(state: &Arc<AdminState>, name: &str, form: &Form) -> Reply {
-    let Some(handle) = state.server.buckets.get(name) else {
-        return bucket_not_found();
-    };
-    let change = match changed(&handle, form) {
-        Ok(change) => change,
-        Err(reply) => return *reply,
-    };
-    let (server, bucket) = (Arc::clone(&state.server), name.to_owned());
-    match blocking(move || server.buckets.update(&bucket, change)).await {
-        Ok(Ok(())) => {
-            tracing::info!(bucket = name, ?change, "changed a bucket");
-            empty(StatusCode::OK)
-        }
-        Ok(Err(BucketError::Unknown(_))) => bucket_not_found(),
-        Ok(Err(failure)) => failed("change a bucket", &failure),
-        Err(reply) => *reply,
-    }
-}
-
-fn changed(handle: &BucketHandle, form: &Form) -> Result<BucketChange, Refusal> {
-    check_honoured(form)?;
-    let config = handle.bucket().config();
-    let vbuckets = config.vbuckets.to_string();
-    let fixed = [
-        ("name", config.name.as_str()),
-        ("evictionPolicy", eviction::http_name(config.eviction)),
-        ("numVBuckets", vbuckets.as_str()),
-        ("conflictResolutionType", conflict::name_of(handle.conflict_resolution())),
-    ];
-    for (field, present) in fixed {
-        if form.get(field).is_some_and(|asked| asked != present) {
-            let message = format!("It is {present} and cannot be changed while the bucket exists");
-            return Err(field_error(field, &message).into());
-        }
-    }
-    let is_ephemeral = handle.is_in_memory();
-    if form.get("bucketType").is_some_and(|kind| (kind == "ephemeral") != is_ephemeral) {
-        let message = "The type of a bucket cannot be changed";
-        return Err(field_error("bucketType", message).into());
-    }
-    Ok(BucketChange {
-        memory_quota_mib: quota_mib(form)?,
-        flush_enabled: form.flag("flushEnabled")?,
-        compression: compression_mode(form)?,
-        durability_min: durability_min(form)?,
-    })
-}
-
 /// The minimum durability in a form.
 fn durability_min(form: &Form) -> Result<Option<DurabilityMin>, Refusal> {
     let Some(name) = form.get("durabilityMinLevel") else { return Ok(None) };
@@ -210,6 +167,19 @@ fn durability_min(form: &Form) -> Result<Option<DurabilityMin>, Refusal> {
             let names = DURABILITY_MIN_NAMES.join(", ");
             let message = format!("durabilityMinLevel can be {names}");
             Err(field_error("durabilityMinLevel", &message).into())
+        }
+    }
+}
+
+/// The flush interval in a form.
+fn flush_interval_ms(form: &Form) -> Result<Option<u64>, Refusal> {
+    let Some(interval) = form.number(FLUSH_INTERVAL)? else { return Ok(None) };
+    match u64::try_from(interval).ok().filter(|_| FLUSH_INTERVAL_MS.contains(&interval)) {
+        Some(interval) => Ok(Some(interval)),
+        None => {
+            let (min, max) = (FLUSH_INTERVAL_MS.start(), FLUSH_INTERVAL_MS.end());
+            let message = format!("{interval} is not between {min} and {max}");
+            Err(field_error(FLUSH_INTERVAL, &message).into())
         }
     }
 }
@@ -238,33 +208,6 @@ fn quota_mib(form: &Form) -> Result<Option<u64>, Refusal> {
     match in_range {
         Some(quota) => Ok(Some(quota)),
         None => Err(field_error("ramQuota", "RAM quota is out of range").into()),
-    }
-}
-
-/// Removes every document of a bucket whose settings allow it.
-pub(crate) async fn flush(state: &Arc<AdminState>, name: &str) -> Reply {
-    let Some(handle) = state.server.buckets.get(name) else {
-        return bucket_not_found();
-    };
-    let refused = |status, message: &str| {
-        whole(status, "application/json", json!({ "_": message }).to_string())
-    };
-    match blocking(move || handle.bucket().flush_all()).await {
-        Ok(Ok(())) => {
-            tracing::info!(bucket = name, "removed every document of a bucket");
-            empty(StatusCode::OK)
-        }
-        Ok(Err(FlushAllError::NotAllHere)) => {
-            refused(StatusCode::BAD_REQUEST, "A part of the bucket belongs to other nodes")
-        }
-        Ok(Err(FlushAllError::Disabled)) => {
-            refused(StatusCode::BAD_REQUEST, "Flush is disabled for the bucket")
-        }
-        Ok(Err(FlushAllError::WarmingUp)) => {
-            refused(StatusCode::SERVICE_UNAVAILABLE, "The bucket is warming up")
-        }
-        Ok(Err(failure)) => failed("empty a bucket", &failure),
-        Err(reply) => *reply,
     }
 }
 
@@ -303,6 +246,7 @@ fn new_bucket(state: &AdminState, form: &Form) -> Result<(String, BucketOptions)
     if let Some(mode) = compression_mode(form)? {
         options.compression = mode;
     }
+    options.own_flush_interval_ms = flush_interval_ms(form)?;
     if let Some(name) = form.get("conflictResolutionType") {
         options.conflict_resolution = conflict::resolution_named(name).ok_or_else(|| {
             let names = CONFLICT_RESOLUTION_NAMES.join(", ");
@@ -381,7 +325,7 @@ fn bucket_json(
     let uri = format!("/pools/default/buckets/{name}");
     let status = if stats.warmup.done { "healthy" } else { "warmup" };
     let quota = stats.memory.quota_bytes;
-    let mut controllers = json!({});
+    let mut controllers = json!({ "compactAll": format!("{uri}/controller/compactBucket") });
     if handle.bucket().is_flush_enabled() {
         controllers["flush"] = json!(format!("{uri}/controller/doFlush"));
     }
@@ -393,9 +337,10 @@ fn bucket_json(
         "bucketType": handle.bucket_type(),
         "nodeLocator": "vbucket",
         "storageBackend": "couchstore",
-        "evictionPolicy": eviction::http_name(config.eviction),
+        "evictionPolicy": eviction::http_name(handle.bucket().eviction()),
         "conflictResolutionType": conflict::name_of(handle.conflict_resolution()),
         "compressionMode": compression::name_of(handle.bucket().compression_mode()),
+        FLUSH_INTERVAL: handle.bucket().flush_interval_ms(),
         "durabilityMinLevel": handle.durability_min().name(),
         "maxTTL": 0,
         "numVBuckets": config.vbuckets,

@@ -193,9 +193,14 @@ async fn change(
     };
     match (method, rest) {
         (&Method::POST, []) => buckets::create(state, &form).await,
-        (&Method::POST, [bucket]) => buckets::update(state, bucket, &form).await,
+        (&Method::POST, [bucket]) => buckets::change::update(state, bucket, &form).await,
         (&Method::DELETE, [bucket]) => buckets::delete(state, bucket).await,
-        (&Method::POST, [bucket, "controller", "doFlush"]) => buckets::flush(state, bucket).await,
+        (&Method::POST, [bucket, "controller", "doFlush"]) => {
+            buckets::change::flush(state, bucket).await
+        }
+        (&Method::POST, [bucket, "controller", "compactBucket"]) => {
+            buckets::change::compact(state, bucket).await
+        }
         (&Method::POST, [bucket, "scopes"]) => {
             collections::create_scope(state, bucket, &form).await
         }

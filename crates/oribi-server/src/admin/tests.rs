@@ -167,7 +167,11 @@ fn a_bucket_is_changed_while_it_is_open() {
     assert_eq!(fixture.get(path).json()["evictionPolicy"], "fullEviction");
     assert_eq!(fixture.get(path).json()["compressionMode"], "passive");
     for (form, field) in [
-        ("ramQuotaMB=64&evictionPolicy=valueOnly", "evictionPolicy"),
+        ("ramQuotaMB=64&evictionPolicy=nruEviction", "evictionPolicy"),
+        ("ramQuotaMB=64&flushIntervalMs=0", "flushIntervalMs"),
+        ("ramQuotaMB=64&storage=memory", "storage"),
+        ("ramQuotaMB=64&conflictResolutionType=lww", "conflictResolutionType"),
+        ("ramQuotaMB=64&name=other", "name"),
         ("numVBuckets=8", "numVBuckets"),
         ("bucketType=ephemeral", "bucketType"),
         ("ramQuotaMB=0", "ramQuota"),
@@ -177,16 +181,19 @@ fn a_bucket_is_changed_while_it_is_open() {
     ] {
         let refused = fixture.post(path, form);
         assert_eq!(refused.status, 400, "{form}: {}", refused.body);
-        assert!(refused.body.contains(field), "{form}: {}", refused.body);
+        assert!(refused.json()["errors"][field].is_string(), "{form}: {}", refused.body);
     }
     assert_eq!(fixture.get(path).json()["quota"]["ram"], 128u64 << 20, "nothing was changed");
-    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=fullEviction&bucketType=membase\
-                &compressionMode=active";
+    assert_eq!(fixture.get(path).json()["flushIntervalMs"], 20);
+    let form = "ramQuotaMB=64&flushEnabled=1&evictionPolicy=valueOnly&bucketType=membase\
+                &compressionMode=active&flushIntervalMs=250&storage=log";
     assert_eq!(fixture.post(path, form).status, 200);
     assert_eq!(fixture.post("/pools/default/buckets/nope", form).status, 404);
     let changed = fixture.get(path).json();
     assert_eq!(changed["quota"]["ram"], 64u64 << 20);
     assert_eq!(changed["compressionMode"], "active");
+    assert_eq!(changed["evictionPolicy"], "valueOnly");
+    assert_eq!(changed["flushIntervalMs"], 250);
     assert!(changed["controllers"]["flush"].is_string());
     assert_eq!(fixture.post(&format!("{path}/controller/doFlush"), "").status, 200);
 
@@ -196,6 +203,10 @@ fn a_bucket_is_changed_while_it_is_open() {
         (&again["quota"], &again["evictionPolicy"], &again["compressionMode"]),
         (&changed["quota"], &changed["evictionPolicy"], &changed["compressionMode"])
     );
+    assert_eq!(again["flushIntervalMs"], 250);
+    assert_eq!(fixture.get("/pools/default/buckets/default").json()["flushIntervalMs"], 20);
+    let compact = |path: &str| fixture.post(&format!("{path}/controller/compactBucket"), "").status;
+    assert_eq!((compact(path), compact("/pools/default/buckets/nope")), (200, 404));
     assert!(again["controllers"]["flush"].is_string());
 }
 

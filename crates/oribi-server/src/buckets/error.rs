@@ -23,6 +23,14 @@ pub enum BucketError {
     /// No bucket has this name.
     #[error("there is no bucket {0:?}")]
     Unknown(String),
+    /// An eviction policy that the bucket's storage does not support.
+    #[error("bucket {name:?}: eviction {policy:?} does not go with its storage")]
+    Eviction {
+        /// Which bucket.
+        name: String,
+        /// The setting.
+        policy: &'static str,
+    },
     /// A file or directory of the bucket failed, or its settings cannot be parsed.
     #[error(transparent)]
     File(#[from] FileError),

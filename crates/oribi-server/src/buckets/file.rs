@@ -34,10 +34,10 @@ pub(super) struct BucketFile {
     /// Missing in files of the first releases, which had no eviction; such buckets get the default
     /// of a new bucket.
     #[serde(default)]
-    eviction: Option<String>,
+    pub(super) eviction: Option<String>,
     /// Missing in files of the first releases, which had no compressed values.
     #[serde(default)]
-    compression_mode: Option<String>,
+    pub(super) compression_mode: Option<String>,
     /// Missing in files of the first releases, which had no conflict resolution.
     #[serde(default)]
     conflict_resolution: Option<String>,
@@ -45,6 +45,9 @@ pub(super) struct BucketFile {
     /// Missing when it is the default.
     #[serde(default, skip_serializing_if = "DurabilityMin::is_default")]
     pub(super) durability_min: DurabilityMin,
+    /// Missing while the bucket follows the server's setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) flush_interval_ms: Option<u64>,
 }
 
 impl BucketFile {
@@ -62,6 +65,7 @@ impl BucketFile {
             conflict_resolution: Some(conflict::name_of(options.conflict_resolution).to_owned()),
             flush_enabled: options.flush_enabled,
             durability_min: options.durability_min,
+            flush_interval_ms: options.own_flush_interval_ms,
         }
     }
 
@@ -75,7 +79,7 @@ impl BucketFile {
             storage: handle.storage().clone(),
             vbuckets: config.vbuckets,
             memory_quota_mib: handle.bucket().memory_quota_bytes() / MIB,
-            eviction: Some(eviction::setting_name(config.eviction).to_owned()),
+            eviction: Some(eviction::setting_name(handle.bucket().eviction()).to_owned()),
             compression_mode: {
                 let mode = handle.bucket().compression_mode();
                 Some(compression::name_of(mode).to_owned())
@@ -86,6 +90,7 @@ impl BucketFile {
             },
             flush_enabled: handle.bucket().is_flush_enabled(),
             durability_min: handle.durability_min(),
+            flush_interval_ms: None,
         }
     }
 
@@ -142,11 +147,6 @@ impl BucketFile {
         };
         conflict::resolution_named(name)
             .ok_or_else(|| format!("conflict resolution {name:?} is not known"))
-    }
-
-    /// Changes the mode.
-    pub(super) fn set_compression(&mut self, mode: CompressionMode) {
-        self.compression_mode = Some(compression::name_of(mode).to_owned());
     }
 
     /// The policy in the file, or that of its storage.

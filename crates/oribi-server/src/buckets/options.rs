@@ -37,8 +37,10 @@ pub struct BucketOptions {
     pub durability_min: DurabilityMin,
     /// Whether the bucket may be emptied by command.
     pub flush_enabled: bool,
-    /// Pause between two commits when no durable write waits.
+    /// How long writes gather before a flush, for buckets that have no interval of their own.
     pub flush_interval_ms: u64,
+    /// The bucket's own flush interval.
+    pub own_flush_interval_ms: Option<u64>,
     /// Parts of the quota, in per cent, at which eviction starts and ends.
     pub watermarks_percent: Watermarks,
     /// Settings of background work.
@@ -62,6 +64,7 @@ impl BucketOptions {
             durability_min: DurabilityMin::default(),
             flush_enabled: settings.flush_enabled,
             flush_interval_ms: settings.flush_interval_ms,
+            own_flush_interval_ms: None,
             watermarks_percent: Watermarks {
                 high: settings.high_watermark_percent,
                 low: settings.low_watermark_percent,

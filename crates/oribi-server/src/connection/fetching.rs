@@ -186,7 +186,7 @@ pub(super) fn wait_behind(state: &mut ConnectionState, asked: usize, seen: usize
 /// needs to know that the document is absent. That needs no wait while keys stay in memory.
 fn needs_fetch(state: &ConnectionState, opcode: u8, vbid: Vbid, key: DocKey<'_>) -> bool {
     let Some(bucket) = &state.bucket else { return false };
-    let is_full = bucket.bucket().config().eviction == EvictionPolicy::Full;
+    let is_full = bucket.bucket().eviction() == EvictionPolicy::Full;
     (is_full || uses_value(opcode)) && bucket.bucket().needs_fetch(vbid, key)
 }
 

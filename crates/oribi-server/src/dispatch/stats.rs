@@ -283,7 +283,7 @@ fn plan_small(asker: &Asker<'_>, bucket: &Arc<BucketHandle>, group: &str) -> Pla
                 handle,
                 |handle| handle.bucket().stats(),
                 move |writer, handle, stats| {
-                    memory::write(writer, handle.bucket().config(), stats);
+                    memory::write(writer, handle.bucket(), stats);
                     memory::write_connections(writer, &server);
                 },
             )

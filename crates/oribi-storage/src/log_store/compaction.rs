@@ -18,7 +18,7 @@ use super::log::Log;
 use super::planted::Bug;
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
-use super::victim::Victim;
+use super::victim::{Compaction, Victim};
 use super::writer::{MovedCopy, UNSYNCED_MOVES_MAX, Writer, hint_name, segment_name, write_error};
 use crate::StoreError;
 use crate::state_layout::take;
@@ -114,9 +114,12 @@ impl Log {
         let mut compaction = self.compaction.lock();
         let Some(_moving) = self.moves.try_write() else { return Ok(CompactionStep::Waiting) };
         if compaction.victim.is_none() {
-            compaction.victim = self.pick();
+            compaction.victim = self.pick(compaction.asked_below);
         }
-        let Some(victim) = &mut compaction.victim else { return Ok(CompactionStep::Idle) };
+        let Compaction { victim: Some(victim), .. } = &mut *compaction else {
+            compaction.asked_below = 0;
+            return Ok(CompactionStep::Idle);
+        };
         let is_empty = self.catalog.read().segment(victim.slot).live == 0;
         if !is_empty && self.directory.free_bytes().is_some_and(|free| free < RESERVE_BYTES) {
             return Ok(CompactionStep::NoSpace);
@@ -126,6 +129,23 @@ impl Log {
             compaction.victim = None;
         }
         step
+    }
+
+    /// From now on every segment with some garbage is due, until there is none that has any.
+    pub(super) fn ask_for_compaction(&self) -> Result<(), StoreError> {
+        let is_worth_sealing = {
+            let catalog = self.catalog.read();
+            worth(catalog.segment(catalog.active), 0) > 0.0
+        };
+        if is_worth_sealing {
+            self.seal()?;
+        }
+        let active = {
+            let catalog = self.catalog.read();
+            catalog.segment(catalog.active).id
+        };
+        self.compaction.lock().asked_below = active;
+        Ok(())
     }
 
     /// Moves what can be read out of a segment that opening found damaged, and removes it.
@@ -165,8 +185,8 @@ impl Log {
     }
 
     /// The segment that gives back most for what moving costs.
-    fn pick(&self) -> Option<Victim> {
-        let is_due = self.garbage_percent() + EARLY_PERCENT >= self.options.garbage_percent;
+    fn pick(&self, asked_below: u32) -> Option<Victim> {
+        let is_full = self.garbage_percent() + EARLY_PERCENT >= self.options.garbage_percent;
         let catalog = self.catalog.read();
         let (entries, purged) = catalog.entries();
         // What a damaged segment pins would be swept for again and again.
@@ -182,7 +202,10 @@ impl Log {
         } else {
             let worth = |segment: &Segment| worth(segment, newest);
             sealed
-                .filter(|(_, segment)| segment.live == 0 || is_due && worth(segment) > 0.0)
+                .filter(|(_, segment)| {
+                    let is_due = is_full || segment.id < asked_below;
+                    segment.live == 0 || is_due && worth(segment) > 0.0
+                })
                 .max_by(|(_, left), (_, right)| worth(left).total_cmp(&worth(right)))
         };
         drop(catalog);
@@ -384,7 +407,7 @@ impl Move {
 /// cost-benefit rule of Rosenblum and Ousterhout, 1991, with a gentler weight for age).
 fn worth(segment: &Segment, newest: u32) -> f64 {
     let live = segment.live_share();
-    let age = f64::from(newest - segment.id);
+    let age = f64::from(newest.saturating_sub(segment.id));
     if live > 0.9 { 0.0 } else { (1.0 - live) / (1.0 + live) * (1.0 + (1.0 + age).log2()) }
 }
 

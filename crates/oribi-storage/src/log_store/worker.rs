@@ -66,6 +66,15 @@ impl Worker {
         }
     }
 
+    /// Calls the thread.
+    pub(super) fn call(&self) {
+        let mut signal = self.shared.signal.lock();
+        if !signal.is_called {
+            signal.is_called = true;
+            self.shared.changed.notify_one();
+        }
+    }
+
     /// Calls the thread when there is work, and helps when there is too much of it.
     pub(super) fn before_commit(&self, batches: &[VbBatch<'_>]) {
         let limit = self.shared.log.options.garbage_percent;
@@ -73,12 +82,7 @@ impl Worker {
         if garbage + EARLY_PERCENT < limit {
             return;
         }
-        let mut signal = self.shared.signal.lock();
-        if !signal.is_called {
-            signal.is_called = true;
-            self.shared.changed.notify_one();
-        }
-        drop(signal);
+        self.call();
         if garbage >= limit || self.thread.lock().is_none() {
             let records = batches.iter().flat_map(|batch| &batch.records);
             let bytes = records.map(|record| (record.key.key.len() + record.value.len()) as u64);

@@ -15,7 +15,7 @@ pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
     writer.text("ep_uuid", &config.uuid);
     writer.text("ep_bucket_type", if is_persistent { "persistent" } else { "ephemeral" });
     writer.text("ep_backend", handle.storage().kind());
-    writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
+    writer.text("ep_item_eviction_policy", eviction::stat_name(bucket.eviction()));
     writer.text("ep_compression_mode", compression::name_of(bucket.compression_mode()));
     let ratio = format!("{:.1}", RATIO_MIN_PERCENT as f64 / 100.0);
     writer.text("ep_min_compression_ratio", &ratio);
@@ -28,5 +28,5 @@ pub(super) fn write(writer: &mut StatWriter<'_>, handle: &BucketHandle) {
     writer.number("ep_exp_pager_stime", config.upkeep.expiry_pager_interval_s);
     writer.number("ep_persistent_metadata_purge_age", config.upkeep.tombstone_purge_age_s);
     writer.number("ep_checkpoint_quota_percent", config.upkeep.checkpoint_quota_percent);
-    writer.number("ep_flush_interval_ms", config.flush_interval_ms);
+    writer.number("ep_flush_interval_ms", bucket.flush_interval_ms());
 }

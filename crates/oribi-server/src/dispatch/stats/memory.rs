@@ -4,20 +4,20 @@
 //! and their sum counts against the quota. The memory of connections stands beside it, because it
 //! is the server's.
 
-use oribi_engine::{BucketConfig, BucketStats, MemoryStats};
+use oribi_engine::{Bucket, BucketStats, MemoryStats};
 
 use crate::buckets::eviction;
 use crate::server_context::ServerContext;
 use crate::stat_cursor::StatWriter;
 
 /// Writes the group.
-pub(super) fn write(writer: &mut StatWriter<'_>, config: &BucketConfig, stats: &BucketStats) {
-    let memory = &stats.memory;
+pub(super) fn write(writer: &mut StatWriter<'_>, bucket: &Bucket, stats: &BucketStats) {
+    let (memory, config) = (&stats.memory, bucket.config());
     write_short(writer, stats);
     writer.number("mem_used_estimate", memory.used_bytes);
     writer.number("ep_mem_high_wat_percent", config.high_watermark_percent);
     writer.number("ep_mem_low_wat_percent", config.low_watermark_percent);
-    writer.text("ep_item_eviction_policy", eviction::stat_name(config.eviction));
+    writer.text("ep_item_eviction_policy", eviction::stat_name(bucket.eviction()));
     writer.number("ep_hash_table_size", memory.table_bytes);
     writer.number("ep_storedval_num", memory.items_resident);
     writer.number("ep_storedval_size", memory.item_bytes);

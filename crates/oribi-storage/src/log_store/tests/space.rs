@@ -99,3 +99,29 @@ fn compaction_leaves_the_last_space_to_commits() {
         "{step:?}"
     );
 }
+
+/// Far below the limit of garbage nothing is compacted by itself; once somebody asks, the log ends
+/// close to what counts, and the next step has nothing to do.
+#[test]
+fn compaction_on_request_does_not_wait_for_the_limit() {
+    let files = SimDirectory::new(2);
+    let options = LogOptions { segment_bytes: 4096, garbage_percent: 99, ..LogOptions::default() };
+    let store = LogStore::open_simulated(&files, false, &options, Bug::None).expect("opened");
+    for seqno in 1..100 {
+        // One in four stays, so that no segment is empty by itself.
+        let key = if seqno % 4 == 0 { format!("key-{seqno}") } else { "hot".to_owned() };
+        let kept = [Kept::document(seqno, key.as_bytes(), &[7; 500])];
+        store.commit(&[batch(Vbid(0), &kept, state(seqno))]).expect("committed");
+    }
+    // Segments of which nothing counts any more go at once.
+    while store.compaction_step().expect("a step") != CompactionStep::Idle {}
+    let before = store.sizes();
+    assert!(before.garbage_bytes > 1000, "{before:?}");
+    store.ask_for_compaction();
+    while store.compaction_step().expect("a step") != CompactionStep::Idle {}
+    let after = store.sizes();
+    assert!(after.garbage_bytes * 10 <= after.log_bytes * 2, "{after:?}");
+    assert!(after.log_bytes < before.log_bytes, "{before:?} {after:?}");
+    assert_eq!(after.keys, 25);
+    assert_eq!(store.compaction_step().expect("a step"), CompactionStep::Idle);
+}

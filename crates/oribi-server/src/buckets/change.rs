@@ -1,0 +1,96 @@
+//! Changes to the settings of an open bucket.
+//!
+//! Owns: which settings change, and the order of file and memory. Invariant: a change is made as a
+//! whole or not at all, and is in `bucket.json` before it is in force. Callers: the admin HTTP and
+//! the reload of the configuration.
+
+use oribi_engine::EvictionPolicy;
+use oribi_engine::compression::CompressionMode;
+
+use super::error::io_error;
+use super::file::{BucketFile, MIB};
+use super::{BucketError, BucketHandle, Buckets, DurabilityMin, compression, eviction};
+
+/// Changes to an open bucket; a field that is `None` stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BucketChange {
+    /// Memory for items, in MiB.
+    pub memory_quota_mib: Option<u64>,
+    /// What leaves memory when it runs short.
+    pub eviction: Option<EvictionPolicy>,
+    /// Whether the bucket may be emptied by command.
+    pub flush_enabled: Option<bool>,
+    /// How long writes gather before a flush, in milliseconds.
+    pub flush_interval_ms: Option<u64>,
+    /// When values are compressed.
+    pub compression: Option<CompressionMode>,
+    /// The minimum durability that the bucket reports.
+    pub durability_min: Option<DurabilityMin>,
+}
+
+impl Buckets {
+    /// Changes the settings that can change while a bucket is open. Durable, and in force, when it
+    /// returns.
+    ///
+    /// # Errors
+    /// An unknown name, an eviction policy that does not fit the storage, or an I/O error; nothing
+    /// changes then.
+    pub fn update(&self, name: &str, change: BucketChange) -> Result<(), BucketError> {
+        let _one_at_a_time = self.changes.lock();
+        let handle = self.get(name).ok_or_else(|| BucketError::Unknown(name.to_owned()))?;
+        let storage = handle.storage().of_engine();
+        if let Some(policy) = change.eviction.filter(|policy| !policy.fits(storage)) {
+            let (name, policy) = (name.to_owned(), eviction::setting_name(policy));
+            return Err(BucketError::Eviction { name, policy });
+        }
+        if let Some(directory) = &handle.directory {
+            let path = BucketFile::path(directory);
+            let json = std::fs::read(&path).map_err(|e| io_error("read", &path, e))?;
+            let mut file = BucketFile::parse(&json, name, directory)?;
+            file.change(&change);
+            file.write(directory)?;
+        }
+        handle.apply(&change);
+        Ok(())
+    }
+}
+
+impl BucketFile {
+    /// Applies a change.
+    fn change(&mut self, change: &BucketChange) {
+        self.memory_quota_mib = change.memory_quota_mib.unwrap_or(self.memory_quota_mib);
+        self.flush_enabled = change.flush_enabled.unwrap_or(self.flush_enabled);
+        self.durability_min = change.durability_min.unwrap_or(self.durability_min);
+        self.flush_interval_ms = change.flush_interval_ms.or(self.flush_interval_ms);
+        if let Some(mode) = change.compression {
+            self.compression_mode = Some(compression::name_of(mode).to_owned());
+        }
+        if let Some(policy) = change.eviction {
+            self.eviction = Some(eviction::setting_name(policy).to_owned());
+        }
+    }
+}
+
+impl BucketHandle {
+    /// Puts a change in force; the caller has checked it.
+    fn apply(&self, change: &BucketChange) {
+        if let Some(mode) = change.compression {
+            self.bucket.set_compression_mode(mode);
+        }
+        if let Some(level) = change.durability_min {
+            self.durability_min.set(level);
+        }
+        if let Some(enabled) = change.flush_enabled {
+            self.bucket.set_flush_enabled(enabled);
+        }
+        if let Some(interval_ms) = change.flush_interval_ms {
+            self.bucket.set_flush_interval_ms(interval_ms);
+        }
+        if let Some(policy) = change.eviction {
+            self.bucket.set_eviction(policy);
+        }
+        if let Some(quota_mib) = change.memory_quota_mib {
+            self.bucket.set_memory_quota(quota_mib.saturating_mul(MIB));
+        }
+    }
+}
