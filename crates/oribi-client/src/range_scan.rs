@@ -49,13 +49,15 @@ pub struct ScanRange<'a> {
     pub persisted: Option<MutationToken>,
     /// How long the server may wait for that.
     pub patience: Duration,
+    /// Attributes are wanted, too, which needs the right to read those of the system.
+    pub attributes: bool,
 }
 
 impl<'a> ScanRange<'a> {
     /// All documents of a collection in a vbucket that are on disk.
     pub fn new(vbid: Vbid, collection: CollectionId) -> ScanRange<'a> {
         let patience = Duration::from_secs(5);
-        ScanRange { vbid, collection, behind: None, persisted: None, patience }
+        ScanRange { vbid, collection, behind: None, persisted: None, patience, attributes: false }
     }
 
     /// Only documents with greater keys than this.
@@ -68,6 +70,12 @@ impl<'a> ScanRange<'a> {
     pub fn persisted(mut self, mutation: MutationToken, patience: Duration) -> ScanRange<'a> {
         self.persisted = Some(mutation);
         self.patience = patience;
+        self
+    }
+
+    /// Values come behind their attributes, or without.
+    pub fn attributes(mut self, are_wanted: bool) -> ScanRange<'a> {
+        self.attributes = are_wanted;
         self
     }
 
@@ -88,7 +96,10 @@ impl<'a> ScanRange<'a> {
             )
         });
         let collection = self.collection.0;
-        format!(r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}}}"#)
+        let attributes = if self.attributes { r#","include_xattrs":true"# } else { "" };
+        format!(
+            r#"{{"collection":"{collection:x}","range":{{{start},"end":"{end}"}}{snapshot}{attributes}}}"#
+        )
     }
 }
 
@@ -98,7 +109,8 @@ impl<'a> ScanRange<'a> {
 pub struct ScannedDocument<'a> {
     /// Key.
     pub key: &'a [u8],
-    /// Value without attributes; compressed only on a connection that asked for such.
+    /// Value, behind its attributes if the range has them and the datatype says so; compressed only
+    /// on a connection that asked for such.
     pub value: &'a [u8],
     /// Flags that the writer set.
     pub flags: u32,
@@ -301,6 +313,10 @@ mod tests {
         let end = STANDARD.decode(json["range"]["end"].as_str().unwrap()).unwrap();
         assert_eq!(end, [0xff; KEY_BYTES_MAX]);
         assert_eq!(json.get("snapshot_requirements"), None);
+        assert_eq!(json.get("include_xattrs"), None);
+        let json: serde_json::Value =
+            serde_json::from_str(&range().attributes(true).json()).unwrap();
+        assert_eq!(json["include_xattrs"], true);
 
         let persisted =
             Some(MutationToken { vbid: Vbid(3), vb_uuid: VbUuid(u64::MAX), seqno: Seqno(9) });

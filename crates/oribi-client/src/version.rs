@@ -15,6 +15,8 @@ pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 1024 * 1024;
 /// The sender knows that the bucket resolves conflicts by time. Such a bucket demands it, any other
 /// refuses it.
 const FORCE: u32 = 1 << 0;
+/// The server makes a CAS, as for any other write.
+const REGENERATE_CAS: u32 = 1 << 2;
 /// No comparison with the version that is there.
 const SKIP_CONFLICT_RESOLUTION: u32 = 1 << 3;
 /// The removal was an expiration.
@@ -52,7 +54,7 @@ pub enum Resolution {
 pub struct Version {
     /// What it is.
     pub kind: VersionKind,
-    /// Its CAS, which it keeps.
+    /// Its CAS, which it keeps unless the server makes a new one.
     pub cas: Cas,
     /// Its revision, which it keeps.
     pub rev: RevSeqno,
@@ -64,6 +66,8 @@ pub struct Version {
     pub datatype: Datatype,
     /// Store it whatever the server has.
     pub overwrite: bool,
+    /// The server makes a CAS, and stores the version whatever it has.
+    pub new_cas: bool,
     /// What the bucket does about conflicts; a bucket refuses versions that name the other one.
     pub resolution: Resolution,
 }
@@ -80,6 +84,7 @@ impl Version {
             expiry: 0,
             datatype: Datatype::RAW,
             overwrite: false,
+            new_cas: false,
             resolution: Resolution::Revision,
         }
     }
@@ -123,6 +128,13 @@ impl Version {
         self
     }
 
+    /// Lets the server make a CAS; buckets of either resolution store such a version, whatever they
+    /// have.
+    pub fn new_cas(mut self, is_wanted: bool) -> Version {
+        self.new_cas = is_wanted;
+        self
+    }
+
     /// Sets what the bucket does about conflicts.
     pub fn resolution(mut self, resolution: Resolution) -> Version {
         self.resolution = resolution;
@@ -145,7 +157,8 @@ impl Version {
         let mut options = 0;
         for (is_wanted, option) in [
             (self.resolution == Resolution::Time, FORCE),
-            (self.overwrite, SKIP_CONFLICT_RESOLUTION),
+            (self.new_cas, REGENERATE_CAS),
+            (self.overwrite || self.new_cas, SKIP_CONFLICT_RESOLUTION),
             (self.kind == VersionKind::Expiration, IS_EXPIRATION),
         ] {
             options |= if is_wanted { option } else { 0 };
@@ -176,6 +189,7 @@ mod tests {
         let options = |version: Version| extras(&version)[24..].to_vec();
         assert_eq!(options(version.overwrite(true)), [0, 0, 0, 8]);
         assert_eq!(options(version.resolution(Resolution::Time)), [0, 0, 0, 1]);
+        assert_eq!(options(version.new_cas(true)), [0, 0, 0, 12]);
         let expired = Version { kind: VersionKind::Expiration, ..version };
         assert_eq!((options(expired), expired.opcode()), (vec![0, 0, 0, 16], Opcode::DelWithMeta));
     }

@@ -72,6 +72,8 @@ pub struct StoredDocument<'a> {
     pub key: &'a [u8],
     /// Value, without extended attributes, inflated.
     pub value: &'a [u8],
+    /// Block of the extended attributes as it is stored; empty without any.
+    pub attributes: &'a [u8],
     /// Version.
     pub cas: Cas,
     /// Flags that the writer set.
@@ -130,6 +132,16 @@ impl OfflineBucket {
             .map_err(|reason| OfflineError::UnknownCollection { path: path.to_owned(), reason })
     }
 
+    /// Paths of all collections, as `scope.collection`.
+    pub fn collections(&self) -> Vec<String> {
+        let scopes = self.manifest.scopes().iter();
+        let paths = scopes.flat_map(|scope| {
+            let names = scope.collections.iter().map(|collection| &collection.name);
+            names.map(move |name| format!("{}.{name}", scope.name))
+        });
+        paths.collect()
+    }
+
     /// Vbuckets that the server would serve, ascending.
     pub fn vbuckets(&self) -> Result<Vec<Vbid>, OfflineError> {
         let states = self.store.vbucket_states()?.into_iter();
@@ -163,6 +175,7 @@ impl OfflineBucket {
                 true => xattr::body_of(record.value).unwrap_or_default(),
                 false => record.value,
             };
+            let attributes = &record.value[..record.value.len() - value.len()];
             let mut plain = Vec::new();
             let value = match record.datatype.contains(Datatype::SNAPPY) {
                 // The same for a damaged stream.
@@ -175,6 +188,7 @@ impl OfflineBucket {
             visit(StoredDocument {
                 key: record.key.key,
                 value,
+                attributes,
                 cas: record.cas,
                 flags: record.flags,
                 expiry: record.expiry,
@@ -229,6 +243,9 @@ mod tests {
         let mut keys = Vec::new();
         let visited = bucket.visit(vbid, collection, NOW_S, &mut |document| {
             assert_eq!((document.value, document.flags), (&b"value"[..], 7));
+            let attributes: &[u8] = b"\0\0\0\x08\0\0\0\x04k\x001\0";
+            let is_attributed = document.key == b"attributed";
+            assert_eq!(document.attributes, if is_attributed { attributes } else { &[] });
             keys.push(document.key.to_vec());
             ControlFlow::Continue(())
         });
@@ -279,6 +296,7 @@ mod tests {
         let bucket = OfflineBucket::open(scratch.path(), "b").unwrap();
         assert_eq!(bucket.vbuckets().unwrap(), [Vbid(3)]);
         assert_eq!(bucket.collection("_default._default").unwrap(), default);
+        assert_eq!(bucket.collections(), ["_default._default", "s.c"]);
         assert_eq!(
             keys(&bucket, Vbid(3), default),
             [&b"attributed"[..], b"compressed", b"expires", b"live"]

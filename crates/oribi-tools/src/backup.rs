@@ -6,7 +6,6 @@
 //! durable; a restore begins only after every file that it reads was checked; memory does not grow
 //! with the bucket.
 
-mod admin;
 mod clock;
 mod copy;
 mod create;

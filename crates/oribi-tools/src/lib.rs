@@ -8,11 +8,13 @@
 // The virtual tables of `sql` implement unsafe traits; no other module may use `unsafe`.
 #![deny(unsafe_code)]
 
+mod admin;
 mod backup;
 mod doc;
 mod duration;
 mod perf;
 mod ping;
+mod print;
 mod sql;
 mod stats;
 mod target;
@@ -27,6 +29,7 @@ use crate::backup::{BackupCommand, CopyArgs};
 use crate::doc::DocCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
+use crate::print::ReaderGone;
 use crate::sql::SqlArgs;
 use crate::stats::StatsArgs;
 use crate::top::TopArgs;
@@ -60,6 +63,14 @@ pub fn commands() -> [Command; 9] {
 
 /// Runs the subcommand `name`, one of [`commands`].
 pub fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    match run_tool(name, matches) {
+        // As for programs that such a pipe kills, but without the status of a failure.
+        Err(error) if error.downcast_ref::<ReaderGone>().is_some() => Ok(ExitCode::SUCCESS),
+        outcome => outcome,
+    }
+}
+
+fn run_tool(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name {
         "doc" => DocCommand::from_arg_matches(matches)?.run(),
         "backup" => BackupCommand::from_arg_matches(matches)?.run(),

@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::admin::{Admin, AdminArgs};
 use super::create::collections_of;
 use super::filter::{Filter, FilterArgs};
 use super::progress;
 use super::restore::collections::{Mapping, missing};
 use super::restore::wait_for_disk;
 use super::restore::writes::{Stored, Totals, Writes};
+use crate::admin::{Admin, AdminArgs};
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 

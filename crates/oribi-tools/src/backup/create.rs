@@ -29,12 +29,12 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::writing::{Queue, Writing};
-use super::admin::{Admin, AdminArgs};
 use super::clock::now_s;
 use super::filter::{Filter, FilterArgs};
 use super::list;
 use super::place::ArchivePlace;
 use super::progress;
+use crate::admin::{Admin, AdminArgs};
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 

@@ -27,10 +27,10 @@ use tokio::sync::mpsc;
 
 use self::collections::{Mapping, missing};
 use self::writes::{Stored, Totals, Writes};
-use super::admin::{Admin, AdminArgs};
 use super::filter::{Filter, FilterArgs};
 use super::place::ArchivePlace;
 use super::{list, progress};
+use crate::admin::{Admin, AdminArgs};
 use crate::target::{INTERRUPTED, Target};
 
 /// Bytes of documents that go to the writing side together.

@@ -15,6 +15,14 @@ pub fn parse(text: &str) -> Result<u32, String> {
     parse_at(text, now_s()).ok_or_else(|| format!("expected {FORM}"))
 }
 
+/// An expiry of the protocol as UNIX time, 0 for none.
+pub fn absolute(expiry: u32) -> u32 {
+    match expiry {
+        1..=RELATIVE_EXPIRY_S_MAX => now_s().saturating_add(expiry),
+        _ => expiry,
+    }
+}
+
 /// UNIX seconds now.
 pub fn now_s() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -19,10 +19,12 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 
 pub use self::lines::ExportArgs;
+use crate::print;
 use crate::target::INTERRUPTED;
 
 /// Exports the documents and prints the summary.
 pub async fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
     let started = Instant::now();
     let (lines, outcome) = match (&args.keys, &args.data_dir) {
         (Some(keys), _) => by_keys::run(&args, keys).await?,
@@ -40,7 +42,7 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let is_complete = outcome
         .with_context(|| format!("the export stopped after {} documents", HumanCount(documents)))?;
-    print_summary(&args, documents, missing, bytes, started.elapsed(), is_complete);
+    print_summary(&args, documents, missing, bytes, started.elapsed(), is_complete)?;
     if !is_complete {
         return Ok(ExitCode::from(INTERRUPTED));
     }
@@ -57,7 +59,7 @@ fn print_summary(
     bytes: u64,
     elapsed: Duration,
     is_complete: bool,
-) {
+) -> anyhow::Result<()> {
     let seconds = elapsed.as_secs_f64();
     let text = if args.json {
         json!({
@@ -79,6 +81,7 @@ fn print_summary(
     // Standard output is for the lines if they go there.
     match args.file.as_os_str() == "-" {
         true => eprintln!("{text}"),
-        false => println!("{text}"),
+        false => print::line(&text)?,
     }
+    Ok(())
 }

@@ -4,7 +4,6 @@
 //! give the exact bytes.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,6 +17,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::place::{Place, missing};
+use crate::print;
 
 /// Arguments of `oribi doc get`.
 #[derive(Args, Debug)]
@@ -81,7 +81,7 @@ pub async fn get(args: GetArgs) -> anyhow::Result<ExitCode> {
     if !bytes.ends_with(b"\n") {
         bytes.push(b'\n');
     }
-    std::io::stdout().write_all(&bytes).context("printing the document")?;
+    print::bytes(&bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -112,16 +112,12 @@ async fn describe(
 /// Prints several documents.
 pub async fn cat(args: CatArgs) -> anyhow::Result<ExitCode> {
     let (client, collection) = args.place.connect(false).await?;
-    let mut stdout = std::io::stdout();
     let mut status = ExitCode::SUCCESS;
     for key in &args.keys {
         let document = client.get(&collection, key.as_encoded_bytes()).await;
         let reading = || format!("reading \"{}\"", key.to_string_lossy());
         match document.with_context(reading)? {
-            Some(document) => {
-                let written = stdout.write_all(&document.value).and_then(|()| stdout.flush());
-                written.context("printing the document")?;
-            }
+            Some(document) => print::bytes(&document.value)?,
             None => {
                 eprintln!("oribi: {}", missing(key, &collection));
                 status = ExitCode::FAILURE;

@@ -1,10 +1,13 @@
-//! `oribi doc import`: a file of JSON lines into a collection, thousands of writes in flight.
+//! `oribi doc import`: a file of JSON lines, a JSON array or CSV into collections, thousands of writes
+//! in flight.
 //!
 //! The command streams the file, and the pipeline bounds the writes in flight, so memory does not
 //! grow with the file. It takes answers in line order. An invalid line, or one that the server
 //! refuses for good, ends the import with its number; `--skip-bad` skips it. All acknowledged
 //! writes stay, and `--resume` continues from there.
 
+mod places;
+mod revisions;
 mod state;
 mod writes;
 
@@ -14,7 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use oribi_client::{PipelineOptions, WriteOptions};
 use oribi_types::DurabilityLevel;
@@ -22,36 +25,74 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use self::places::Places;
 use self::state::{Destination, State, StateFile};
 use self::writes::{Shared, Totals, Writes};
 use super::expiry;
-use super::input::{Input, Line, Position, Trim};
+use super::input::csv::Values;
+use super::input::{Framing, Input, Line, Position};
 use super::place::Place;
+use super::row::key::{KeySource, KeyTemplate};
 use super::row::parse_key_field;
 use super::row::read::RowFormat;
-use crate::target::Durability;
-use crate::target::INTERRUPTED;
+use crate::admin::AdminArgs;
+use crate::print;
+use crate::target::{Durability, INTERRUPTED};
 
 /// Suffix of the state file beside the input.
 const STATE_SUFFIX: &str = ".oribi-import";
 
+/// What the help lists the options under that are about the file.
+const INPUT: &str = "Input";
+
+/// What a file has.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    /// One JSON object a line.
+    Lines,
+    /// A JSON array of objects.
+    Array,
+    /// Fields separated by commas; the first line names them.
+    Csv,
+    /// The same, separated by tabs.
+    Tsv,
+}
+
 /// Arguments of `oribi doc import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// File with one JSON object a line; - reads standard input.
+    /// File with one JSON object a line, a JSON array of objects, or CSV; - reads standard input.
     file: PathBuf,
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// What the file has [default: csv if its name ends in .csv, tsv for .tsv, else array or lines, whichever
+    /// it begins like].
+    #[arg(long, value_enum, help_heading = INPUT)]
+    format: Option<Format>,
+    /// With CSV: numbers, true, false and null are such, instead of strings.
+    #[arg(long, help_heading = INPUT)]
+    infer_types: bool,
+    /// With CSV: leave fields without a value out of the documents.
+    #[arg(long, help_heading = INPUT)]
+    omit_empty: bool,
     /// Field of each object that holds its key.
-    #[arg(long, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
+    #[arg(long, help_heading = INPUT, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
     key_field: String,
+    /// Make keys from fields of each object, as in '{type}::{id}'; {a.b} is field b of the object a.
+    #[arg(long, help_heading = INPUT, value_name = "TEMPLATE", conflicts_with_all = ["key_field", "drop_key", "meta"])]
+    key: Option<KeyTemplate>,
     /// Leave the key field out of the documents.
-    #[arg(long)]
+    #[arg(long, help_heading = INPUT)]
     drop_key: bool,
-    /// Read lines that `export --meta` wrote: take flags and expiry from them, and leave these fields and
-    /// the key out of the documents.
-    #[arg(long)]
+    /// Read lines that `export --meta` wrote: take flags, expiry, extended attributes and collection from
+    /// them, and leave these fields and the key out of the documents.
+    #[arg(long, help_heading = INPUT)]
     meta: bool,
+    /// Create scopes and collections that are missing, by the server's admin HTTP.
+    #[arg(long)]
+    create_collections: bool,
     /// Expiry: seconds, or a time such as 90s, 15m, 12h or 7d, or @UNIXTIME; 0 for never.
     #[arg(long, value_name = "TIME", value_parser = expiry::parse, default_value = "0")]
     expiry: u32,
@@ -88,7 +129,7 @@ pub fn parse_in_flight(text: &str) -> Result<usize, String> {
 /// Imports the file and prints the summary.
 pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
-    let mut input = Input::open(&args.file, Trim::WhiteSpace)?;
+    let mut input = Input::open(&args.file, args.framing())?;
     if input.identity.is_none() && (args.resume || args.state.is_some()) {
         bail!("only the import of a regular file can be resumed");
     }
@@ -96,10 +137,13 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     // In order, a later line wins over an earlier one with the same key. Durable writes would then
     // wait for each other, so those may overlap.
     let unordered_execution = durability != DurabilityLevel::None;
-    let (client, collection) = args.place.connect(unordered_execution).await?;
+    let options = args.place.target.options()?.unordered_execution(unordered_execution);
+    let client = args.place.target.client(options).await?;
+    let create = args.create_collections.then_some(&args.admin);
+    let places = Places::new(&client, &args.place, create).await?;
     let state = match input.identity {
         Some(_) => {
-            let destination = Destination::of(&client, &collection).await?;
+            let destination = Destination::of(&client, places.default()).await?;
             if args.resume {
                 args.go_to_last_place(&mut input, &destination)?;
             }
@@ -110,16 +154,16 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let (start, bytes) = (input.position(), input.identity.map(|identity| identity.bytes));
     let shared = Shared {
         client: &client,
-        collection: &collection,
         options: WriteOptions::new().expiry(args.expiry).durability(durability),
-        format: args.format(),
+        format: args.row_format(),
+        values: Values { infer_types: args.infer_types, omit_empty: args.omit_empty },
         skip_bad: args.skip_bad,
         name: display_name(&args.file),
         progress: progress_bar(bytes, start),
     };
     let progress = shared.progress.clone();
     let in_flight = PipelineOptions::new().operations_max(args.in_flight);
-    let mut writes = Writes::new(shared, in_flight, state, start);
+    let mut writes = Writes::new(shared, places, in_flight, state, start);
     let mut lines = input.read_ahead();
     let started = Instant::now();
     let outcome = tokio::select! {
@@ -135,9 +179,7 @@ async fn import(
     lines: &mut mpsc::Receiver<anyhow::Result<Vec<Line>>>,
 ) -> anyhow::Result<()> {
     while let Some(batch) = lines.recv().await {
-        for line in batch? {
-            writes.take(line).await?;
-        }
+        writes.take_all(batch?).await?;
         // Let the other tasks run even if answers are always ready.
         tokio::task::yield_now().await;
         if lines.is_empty() && writes.state.is_none() {
@@ -149,8 +191,25 @@ async fn import(
 }
 
 impl ImportArgs {
-    fn format(&self) -> RowFormat {
-        RowFormat { key_field: self.key_field.clone(), meta: self.meta, drop_key: self.drop_key }
+    fn row_format(&self) -> RowFormat {
+        let key = match &self.key {
+            Some(template) => KeySource::Template(template.clone()),
+            None => KeySource::Field(self.key_field.clone()),
+        };
+        RowFormat { key, meta: self.meta, drop_key: self.drop_key }
+    }
+
+    fn framing(&self) -> Framing {
+        let extension = self.file.extension().unwrap_or_default().to_ascii_lowercase();
+        match self.format {
+            Some(Format::Lines) => Framing::Lines,
+            Some(Format::Array) => Framing::Array,
+            Some(Format::Csv) => Framing::Csv { separator: b',' },
+            Some(Format::Tsv) => Framing::Csv { separator: b'\t' },
+            None if extension == "csv" => Framing::Csv { separator: b',' },
+            None if extension == "tsv" => Framing::Csv { separator: b'\t' },
+            None => Framing::Json,
+        }
     }
 
     fn state_path(&self) -> PathBuf {
@@ -207,7 +266,7 @@ impl ImportArgs {
             if let Some(state) = writes.state.take() {
                 state.remove()?;
             }
-            print_summary(&totals, start, elapsed, None, self.json);
+            print_summary(&totals, start, elapsed, None, self.json)?;
             return Ok(ExitCode::SUCCESS);
         }
         writes.save();
@@ -222,7 +281,7 @@ impl ImportArgs {
             let documents = HumanCount(totals.documents);
             format!("importing {} stopped after {documents} documents", self.file.display())
         })?;
-        print_summary(&totals, start, elapsed, Some(done), self.json);
+        print_summary(&totals, start, elapsed, Some(done), self.json)?;
         Ok(ExitCode::from(INTERRUPTED))
     }
 }
@@ -248,7 +307,7 @@ fn print_summary(
     elapsed: Duration,
     stopped: Option<Position>,
     as_json: bool,
-) {
+) -> anyhow::Result<()> {
     let seconds = elapsed.as_secs_f64();
     let per_second = totals.documents as f64 / seconds.max(0.000_001);
     if as_json {
@@ -261,8 +320,7 @@ fn print_summary(
             "lines_before": start.line,
             "interrupted": stopped.is_some(),
         });
-        println!("{summary}");
-        return;
+        return print::line(&summary.to_string());
     }
     let resumed = match start.line {
         0 => String::new(),
@@ -272,12 +330,12 @@ fn print_summary(
         0 => String::new(),
         skipped => format!(", {} skipped", HumanCount(skipped)),
     };
-    println!(
+    print::line(&format!(
         "imported {} documents ({}) in {seconds:.2} s, {} docs/s{skipped}{resumed}",
         HumanCount(totals.documents),
         HumanBytes(totals.bytes),
         HumanCount(per_second.round() as u64),
-    );
+    ))
 }
 
 /// The display name of a file.

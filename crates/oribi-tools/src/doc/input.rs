@@ -1,13 +1,18 @@
-//! Lines of a file or of standard input, read ahead by a dedicated thread.
+//! Records of a file or of standard input, read ahead by a dedicated thread: lines, records of CSV, or
+//! the elements of a JSON array.
 //!
-//! It owns splitting into lines, their numbers, and their positions. Each line's [`Position`] has a
-//! digest of everything before it, so a later import can tell whether the file still begins the
-//! same. A few batches and one longest line bound the memory. The thread ends when its receiver is
-//! dropped; a thread that waits for a terminal ends with the process.
+//! It owns splitting into records, their line numbers, and their positions. Each record's
+//! [`Position`] has a digest of everything before it, so a later import can tell whether the file
+//! still begins the same. A few batches and one longest record bound the memory. The thread ends
+//! when its receiver is dropped; a thread that waits for a terminal ends with the process.
+
+mod array;
+pub mod csv;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
@@ -17,7 +22,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Longest accepted line: the largest value in base64, and its key and metadata.
+use self::array::{Splitter, Step};
+use self::csv::Header;
+
+/// Longest accepted record: the largest value in base64, and its key and metadata.
 const LINE_BYTES_MAX: u64 = (VALUE_BYTES_MAX / 3 * 4 + 64 * 1024) as u64;
 
 const READ_BLOCK_BYTES: usize = 1024 * 1024;
@@ -38,22 +46,19 @@ pub struct Position {
     pub digest: u64,
 }
 
-/// A line that is not blank, without its line end.
+/// A record: a line that is not blank, without its line end, or what else the framing says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// Where it begins; its own number is one more than the lines before it.
+    /// Where the record before it ends.
     pub before: Position,
-    /// Where the next one begins.
+    /// Where it ends.
     pub after: Position,
+    /// Number of the line on which it begins, from 1.
+    pub number: u64,
     /// Its bytes.
     pub bytes: Bytes,
-}
-
-impl Line {
-    /// Its number, from 1.
-    pub fn number(&self) -> u64 {
-        self.after.line
-    }
+    /// The names of its fields, if it is a record of CSV.
+    pub header: Option<Arc<Header>>,
 }
 
 /// Distinguishes versions of a file without reading it.
@@ -65,13 +70,22 @@ pub struct FileIdentity {
     pub modified_ns: u64,
 }
 
-/// What ends a line.
+/// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trim {
-    /// All white space at the end; blank lines are skipped.
-    WhiteSpace,
-    /// The line end only; empty lines are skipped.
-    LineEnd,
+pub enum Framing {
+    /// An element of an array if the input begins with a bracket, else a line.
+    Json,
+    /// A line without white space at its end; blank lines are skipped.
+    Lines,
+    /// A line without its line end only; empty lines are skipped.
+    ExactLines,
+    /// An element of a JSON array.
+    Array,
+    /// A record of CSV behind the first, which names the fields.
+    Csv {
+        /// Between fields.
+        separator: u8,
+    },
 }
 
 /// An opened file, or standard input.
@@ -80,7 +94,9 @@ pub struct Input {
     /// `None` for a non-regular file.
     pub identity: Option<FileIdentity>,
     position: Position,
-    trim: Trim,
+    framing: Framing,
+    header: Option<Arc<Header>>,
+    is_at_end: bool,
 }
 
 enum Source {
@@ -99,9 +115,9 @@ impl Read for Source {
 
 impl Input {
     /// Opens a file; `-` is standard input.
-    pub fn open(path: &Path, trim: Trim) -> anyhow::Result<Input> {
+    pub fn open(path: &Path, framing: Framing) -> anyhow::Result<Input> {
         if path == Path::new("-") {
-            return Ok(Input::new(Source::Other(Box::new(std::io::stdin())), None, trim));
+            return Ok(Input::new(Source::Other(Box::new(std::io::stdin())), None, framing));
         }
         let context = || format!("cannot open {}", path.display());
         let file = File::open(path).with_context(context)?;
@@ -114,30 +130,56 @@ impl Input {
         let identity =
             FileIdentity { bytes: metadata.len(), modified_ns: modified_ns.unwrap_or(0) };
         // A pipe has no size and cannot be read twice.
-        Ok(Input::new(Source::File(file), metadata.is_file().then_some(identity), trim))
+        Ok(Input::new(Source::File(file), metadata.is_file().then_some(identity), framing))
     }
 
-    fn new(source: Source, identity: Option<FileIdentity>, trim: Trim) -> Input {
+    fn new(source: Source, identity: Option<FileIdentity>, framing: Framing) -> Input {
         let reader = BufReader::with_capacity(READ_BLOCK_BYTES, source);
-        Input { reader, identity, position: Position::default(), trim }
+        let position = Position::default();
+        Input { reader, identity, position, framing, header: None, is_at_end: false }
     }
 
     /// Continues at an earlier reader's position. It reads a changed file up to there; false when
     /// its beginning differs.
     pub fn resume(&mut self, at: Position, was: FileIdentity) -> anyhow::Result<bool> {
+        self.begin()?;
+        // What begins the file is in the buffer.
+        let buffered = self.reader.buffer().len();
         if self.identity == Some(was)
             && let Source::File(file) = self.reader.get_mut()
         {
             file.seek(SeekFrom::Start(at.offset)).context("seeking")?;
+            self.reader.consume(buffered);
             self.position = at;
             return Ok(true);
         }
         while self.position.offset < at.offset {
-            if self.read_line()?.is_none() {
+            let is_over = match self.framing {
+                Framing::Array => self.next_element()?.is_none(),
+                _ => self.read_line()?.is_none(),
+            };
+            if is_over {
                 break;
             }
         }
         Ok(self.position == at)
+    }
+
+    /// Looks at the beginning, which says what the records are.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        if self.framing == Framing::Json {
+            // A line or an array may be indented by spaces and line ends of a few kilobytes.
+            let bytes = self.reader.fill_buf().context("reading the input")?;
+            let is_array = bytes.trim_ascii_start().starts_with(b"[");
+            self.framing = if is_array { Framing::Array } else { Framing::Lines };
+        }
+        if let Framing::Csv { separator } = self.framing
+            && self.header.is_none()
+        {
+            let record = self.read_csv_record()?.context("there is no line with field names")?;
+            self.header = Some(Arc::new(Header::parse(&record, separator)?));
+        }
+        Ok(())
     }
 
     /// Where the next line begins.
@@ -165,23 +207,78 @@ impl Input {
         Ok(Some(bytes))
     }
 
-    /// The next line that is not blank.
+    /// The next record; `None` at the end.
     fn next_line(&mut self) -> anyhow::Result<Option<Line>> {
+        self.begin()?;
+        if self.framing == Framing::Array {
+            return self.next_element();
+        }
         loop {
             let before = self.position;
-            let Some(mut bytes) = self.read_line()? else { return Ok(None) };
-            let content = match self.trim {
-                Trim::WhiteSpace => bytes.trim_ascii_end().len(),
-                Trim::LineEnd => {
+            let bytes = match self.framing {
+                Framing::Csv { .. } => self.read_csv_record()?,
+                _ => self.read_line()?,
+            };
+            let Some(mut bytes) = bytes else { return Ok(None) };
+            let content = match self.framing {
+                Framing::ExactLines | Framing::Csv { .. } => {
                     let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
                     line.strip_suffix(b"\r").unwrap_or(line).len()
                 }
+                _ => bytes.trim_ascii_end().len(),
             };
             bytes.truncate(content);
             if !bytes.is_empty() {
-                return Ok(Some(Line { before, after: self.position, bytes: bytes.into() }));
+                let (after, number) = (self.position, before.line + 1);
+                let header = self.header.clone();
+                return Ok(Some(Line { before, after, number, bytes: bytes.into(), header }));
             }
         }
+    }
+
+    /// Lines up to one at which all quotes are closed.
+    fn read_csv_record(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        let number = self.position.line + 1;
+        let Some(mut record) = self.read_line()? else { return Ok(None) };
+        while memchr::memchr_iter(b'"', &record).count() % 2 == 1 {
+            let more = self.read_line()?;
+            record.extend(more.with_context(|| format!("line {number}: a quote has no end"))?);
+            if record.len() as u64 > LINE_BYTES_MAX {
+                bail!("the record at line {number} is longer than any document may be");
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// The next element of an array.
+    fn next_element(&mut self) -> anyhow::Result<Option<Line>> {
+        let (before, mut taken) = (self.position, Vec::new());
+        let mut splitter = Splitter::new(before.offset == 0);
+        let mut step = if self.is_at_end { Step::End } else { Step::More };
+        while step == Step::More {
+            let bytes = self.reader.fill_buf().context("reading the array")?;
+            let taking = splitter.take(bytes);
+            let number = before.line + splitter.lines() + 1;
+            let (next, used) = taking.with_context(|| format!("line {number}"))?;
+            taken.extend_from_slice(&bytes[..used]);
+            self.reader.consume(used);
+            step = next;
+            if taken.len() as u64 > LINE_BYTES_MAX {
+                bail!("the element at line {} is longer than any document may be", before.line + 1);
+            }
+        }
+        self.position = Position {
+            offset: before.offset + taken.len() as u64,
+            line: before.line + splitter.lines(),
+            digest: xxh3_64_with_seed(&taken, before.digest),
+        };
+        if step == Step::End {
+            self.is_at_end = true;
+            return Ok(None);
+        }
+        let number = before.line + lines_in(&taken[..splitter.begin()]) + 1;
+        let bytes = Bytes::from(taken).slice(splitter.begin()..);
+        Ok(Some(Line { before, after: self.position, number, bytes, header: None }))
     }
 
     /// The available lines, up to the size of a batch, but at least one.
@@ -214,55 +311,9 @@ impl Input {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    //! Reading lines; what happens to them is tested against a running server.
-
-    use super::*;
-
-    fn input(bytes: &'static [u8], trim: Trim) -> Input {
-        Input::new(Source::Other(Box::new(bytes)), None, trim)
-    }
-
-    fn lines(bytes: &'static [u8], trim: Trim) -> Vec<(u64, Bytes)> {
-        let mut input = input(bytes, trim);
-        std::iter::from_fn(|| input.next_line().unwrap())
-            .map(|line| (line.number(), line.bytes))
-            .collect()
-    }
-
-    #[test]
-    fn numbers_lines_and_skips_blank_ones() {
-        let expected = [(1, Bytes::from("a")), (4, Bytes::from(" b")), (5, Bytes::from("c"))];
-        assert_eq!(lines(b"a\r\n\n  \n b \nc", Trim::WhiteSpace), expected);
-        assert!(lines(b"", Trim::WhiteSpace).is_empty());
-        let expected = [(1, Bytes::from("a ")), (3, Bytes::from("  "))];
-        assert_eq!(lines(b"a \r\n\n  \n", Trim::LineEnd), expected);
-    }
-
-    #[test]
-    fn refuses_endless_lines() {
-        let endless = Source::Other(Box::new(std::io::repeat(b'x')));
-        let error = Input::new(endless, None, Trim::LineEnd).next_line().unwrap_err();
-        assert_eq!(error.to_string(), "line 1 is longer than any document may be");
-    }
-
-    #[test]
-    fn a_place_is_found_again_only_behind_the_same_lines() {
-        let mut first = input(b"one\ntwo\nthree\n", Trim::WhiteSpace);
-        first.next_line().unwrap();
-        let at = first.next_line().unwrap().expect("there are three").after;
-        assert_eq!((at.offset, at.line), (8, 2));
-        let was = FileIdentity { bytes: 14, modified_ns: 1 };
-        for (bytes, is_same) in [
-            (&b"one\ntwo\nTHREE and more\n"[..], true),
-            (b"one\ntwo\n", true),
-            (b"one\ntwO\nthree\n", false),
-            (b"two\none\nthree\n", false),
-            (b"one\ntwo", false),
-            (b"one two\nthree\n", false),
-        ] {
-            assert_eq!(input(bytes, Trim::WhiteSpace).resume(at, was).unwrap(), is_same);
-        }
-    }
+fn lines_in(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
 }
+
+#[cfg(test)]
+mod tests;

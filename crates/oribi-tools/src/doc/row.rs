@@ -6,14 +6,19 @@
 //! - `{"_key":"k","_base64":"..."}`, exactly these two: a value that is not JSON;
 //! - `{"_key":"k","_json":...}`, exactly these two: JSON that is no object, or an object that one
 //!   of the names here would confuse;
-//! - with `--meta`, `_cas`, `_flags` and `_expiry` stand beside the key, and none of these fields
-//!   belongs to the document.
+//! - with `--meta`, `_cas`, `_flags` and `_expiry` stand beside the key, `_xattrs` if the document
+//!   has attributes, and `_scope` and `_collection` if the file is of several collections. None of
+//!   these fields belongs to the document.
 //!
 //! A key that is not UTF-8 is in `_key_base64`. What [`write`](write::write) makes of a document,
 //! [`read`](read::read) turns back into it: with `--meta` exactly, apart from white space between
 //! the tokens of a JSON value; without, a document that had no key field has one afterwards, unless
 //! the reader is told to drop it.
 
+pub mod attributes;
+mod error;
+pub mod key;
+mod members;
 pub mod read;
 pub mod write;
 
@@ -31,12 +36,18 @@ const CAS: &str = "_cas";
 const FLAGS: &str = "_flags";
 /// Field with the expiry: UNIX seconds, 0 for none.
 const EXPIRY: &str = "_expiry";
+/// Field with an object of the extended attributes, those of the system included.
+const XATTRS: &str = "_xattrs";
+/// Fields with the names of scope and collection.
+const SCOPE: &str = "_scope";
+const COLLECTION: &str = "_collection";
 
 /// The flags that SDKs expect of a non-JSON document: format 3 ("binary") in the high byte.
 pub const FLAGS_RAW: u32 = 0x0300_0000;
 
 /// Names that `--key-field` must not use.
-const RESERVED: [&str; 6] = [KEY_BASE64, BASE64, JSON, CAS, FLAGS, EXPIRY];
+const RESERVED: [&str; 9] =
+    [KEY_BASE64, BASE64, JSON, CAS, FLAGS, EXPIRY, XATTRS, SCOPE, COLLECTION];
 
 /// Takes the name of the key field from the command line.
 pub fn parse_key_field(text: &str) -> Result<String, String> {

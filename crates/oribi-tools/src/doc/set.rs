@@ -18,6 +18,7 @@ use super::number::{parse_u32, parse_u64};
 use super::place::{Place, missing};
 use super::row::FLAGS_RAW;
 use super::{expiry, row};
+use crate::print;
 use crate::target::Durability;
 
 /// Arguments of `oribi doc set`.
@@ -83,7 +84,7 @@ pub async fn run(args: SetArgs) -> anyhow::Result<ExitCode> {
     let written = client.run(&collection, &operation).await;
     let reply = written.map_err(|error| explain(error, &args.key, args.cas, &collection))?;
     if !args.json {
-        println!("{}", reply.cas.0);
+        print::line(&reply.cas.0.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     let token = reply.mutation.map(|token| {
@@ -94,7 +95,8 @@ pub async fn run(args: SetArgs) -> anyhow::Result<ExitCode> {
         })
     });
     let key = args.key.to_string_lossy();
-    println!("{}", json!({ "key": key, "cas": reply.cas.0.to_string(), "mutation_token": token }));
+    let written = json!({ "key": key, "cas": reply.cas.0.to_string(), "mutation_token": token });
+    print::line(&written.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 

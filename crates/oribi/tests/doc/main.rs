@@ -1,8 +1,10 @@
 //! `oribi doc` and the client library against a running server.
 
 mod client;
+mod complete;
 mod documents;
 mod export;
+mod formats;
 mod import;
 mod resume;
 

@@ -7,8 +7,8 @@ use anyhow::Context;
 use oribi_backup::manifest::Place;
 use oribi_client::{Client, ClientError, Collection, CollectionId};
 
-use super::super::admin::Admin;
 use super::super::filter::Filter;
+use crate::admin::Admin;
 
 /// What the target lacks.
 pub struct Missing {

@@ -1,5 +1,5 @@
-//! Exports all documents of a collection from a running server by range scans: a few vbuckets at a
-//! time, each in key order.
+//! Exports all documents of collections from a running server by range scans: one collection after
+//! the other, a few vbuckets at a time, each in key order.
 //!
 //! The export includes every write acknowledged before it began: a scan waits until the vbucket has
 //! persisted that far. Each vbucket is shown at one moment. A scan may end early for a transient
@@ -17,13 +17,14 @@ use oribi_client::{
     Client, ClientError, Collection, Connection, KvNode, Refused, ScanPage, ScanRange,
 };
 use oribi_protocol::status::Status;
-use oribi_types::Vbid;
+use oribi_types::{Datatype, Vbid};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::lines::{ExportArgs, Lines, Outcome};
+use super::lines::{ExportArgs, Lines, Outcome, named, parts_of};
+use crate::doc::row::attributes::attributes_of;
 use crate::doc::row::write::Meta;
 
 /// Concurrent vbucket scans, each on its own connection. A server has threads for more.
@@ -45,60 +46,84 @@ enum Progress {
 /// Exports them. It returns an error only before the output begins; the outcome has later failures.
 pub async fn run(args: &ExportArgs) -> anyhow::Result<(Lines, Outcome)> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot register for Ctrl-C")?;
-    let (client, collection) = args.place.connect(true).await?;
-    let patience = Duration::from_secs_f64(args.place.target.timeout);
+    let options = args.target.options()?.unordered_execution(true);
+    let client = Arc::new(args.target.client(options).await?);
+    let collections = args.collections(&client).await?;
     let vbuckets = client.config().vbucket_count();
-    let mut lines = args.lines()?;
-    let progress = progress_bar(u64::from(vbuckets));
-    let (client, next) = (Arc::new(client), Arc::new(AtomicU16::new(0)));
-    let (sender, mut receiver) = mpsc::channel(PAGES_MAX);
-    let mut scans = JoinSet::new();
-    for _ in 0..SCANS {
-        let (client, pages) = (Arc::clone(&client), sender.clone());
-        let collection = collection.clone();
-        let scanner = Scanner { client, collection, patience, connection: None, pages };
-        scans.spawn(scanner.run(vbuckets, Arc::clone(&next)));
-    }
-    drop(sender);
+    let progress = progress_bar(u64::from(vbuckets) * collections.len() as u64);
+    let mut export = Export { args, client, lines: args.lines()?, progress };
     let outcome = tokio::select! {
-        outcome = write(args, &mut lines, &mut receiver, &progress) => outcome.map(|()| true),
+        outcome = export.collections(&collections) => outcome.map(|()| true),
         _ = interrupts.recv() => Ok(false),
     };
-    scans.shutdown().await;
-    progress.finish_and_clear();
-    Ok((lines, outcome))
+    export.progress.finish_and_clear();
+    Ok((export.lines, outcome))
 }
 
-/// Writes the scans' pages until all scans are complete.
-async fn write(
-    args: &ExportArgs,
-    lines: &mut Lines,
-    receiver: &mut mpsc::Receiver<anyhow::Result<Progress>>,
-    progress: &ProgressBar,
-) -> anyhow::Result<()> {
-    while let Some(message) = receiver.recv().await {
-        match message? {
-            Progress::Vbucket => progress.inc(1),
-            Progress::Page(page) => {
-                for document in page.documents() {
-                    let document = document?;
-                    let (flags, expiry) = (document.flags, document.expiry);
-                    let meta = Meta { cas: document.cas.0, flags, expiry };
-                    lines.add(document.key, document.value, args.meta.then_some(&meta))?;
-                }
-                progress.set_message(format!("{} docs", HumanCount(lines.documents)));
-            }
+struct Export<'a> {
+    args: &'a ExportArgs,
+    client: Arc<Client>,
+    lines: Lines,
+    progress: ProgressBar,
+}
+
+impl Export<'_> {
+    async fn collections(&mut self, collections: &[Collection]) -> anyhow::Result<()> {
+        for collection in collections {
+            let exported = self.collection(collection).await;
+            exported.with_context(|| format!("collection {}", collection.path()))?;
         }
-        // Let the other tasks run even if pages are always ready.
-        tokio::task::yield_now().await;
+        Ok(())
     }
-    Ok(())
+
+    /// The scans end when this is dropped.
+    async fn collection(&mut self, collection: &Collection) -> anyhow::Result<()> {
+        let (sender, mut receiver) = mpsc::channel(PAGES_MAX);
+        let (mut scans, next) = (JoinSet::new(), Arc::new(AtomicU16::new(0)));
+        for _ in 0..SCANS {
+            let scanner = Scanner {
+                client: Arc::clone(&self.client),
+                collection: collection.clone(),
+                with_attributes: self.args.meta,
+                patience: Duration::from_secs_f64(self.args.target.timeout),
+                connection: None,
+                pages: sender.clone(),
+            };
+            scans.spawn(scanner.run(self.client.config().vbucket_count(), Arc::clone(&next)));
+        }
+        drop(sender);
+        while let Some(message) = receiver.recv().await {
+            match message? {
+                Progress::Vbucket => self.progress.inc(1),
+                Progress::Page(page) => self.page(&page, collection)?,
+            }
+            // Let the other tasks run even if pages are always ready.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, page: &ScanPage, collection: &Collection) -> anyhow::Result<()> {
+        let place = self.args.has_places().then(|| parts_of(collection.path()));
+        for document in page.documents() {
+            let document = document?;
+            let has_attributes = document.datatype.contains(Datatype::XATTR);
+            let (attributes, body) = attributes_of(document.value, has_attributes)
+                .with_context(|| named(document.key))?;
+            let (flags, expiry) = (document.flags, document.expiry);
+            let meta = Meta { cas: document.cas.0, flags, expiry, attributes, place };
+            self.lines.add(document.key, body, self.args.meta.then_some(&meta))?;
+        }
+        self.progress.set_message(format!("{} docs", HumanCount(self.lines.documents)));
+        Ok(())
+    }
 }
 
 /// Scans one vbucket after the other.
 struct Scanner {
     client: Arc<Client>,
     collection: Collection,
+    with_attributes: bool,
     /// How long a scan may go without progress.
     patience: Duration,
     connection: Option<(KvNode, Connection)>,
@@ -173,7 +198,8 @@ impl Scanner {
         let behind = last_key.take();
         // The answer must arrive before the connection stops waiting for it.
         let patience = self.patience * 3 / 4;
-        let mut range = ScanRange::new(vbid, self.collection.id()).persisted(last, patience);
+        let range = ScanRange::new(vbid, self.collection.id()).persisted(last, patience);
+        let mut range = range.attributes(self.with_attributes);
         range.behind = behind.as_deref();
         let outcome = self.pages_of(&range, last_key).await;
         if last_key.is_none() {
@@ -233,6 +259,9 @@ fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
     let hint = match error.refused() {
         Some(Refused::NotSupported) => {
             " (buckets in memory and some servers have no scans: name the documents with --keys)"
+        }
+        Some(Refused::AccessDenied) => {
+            " (scans need range-scan, read and meta-read, and with --meta system-xattr-read)"
         }
         _ => "",
     };

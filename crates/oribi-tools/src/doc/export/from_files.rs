@@ -1,4 +1,5 @@
-//! Documents from the data directory of a stopped server, in the order of vbucket and key.
+//! Documents from the data directory of a stopped server, in the order of collection, vbucket and
+//! key.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -7,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use oribi_server::offline::OfflineBucket;
+use oribi_server::offline::{OfflineBucket, StoredDocument};
 use oribi_types::{CollectionId, Vbid};
 use signal_hook::consts::SIGINT;
 
-use super::lines::{ExportArgs, Lines, Outcome};
+use super::lines::{DEFAULT_PATH, ExportArgs, Lines, Outcome, named, parts_of};
 use crate::doc::expiry::now_s;
+use crate::doc::row::attributes::attributes_of;
 use crate::doc::row::write::Meta;
 
 /// Exports them. It returns an error only before the output begins; the outcome has later failures.
@@ -20,55 +22,67 @@ pub fn run(args: &ExportArgs, data_dir: &Path) -> anyhow::Result<(Lines, Outcome
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))
         .context("cannot register for Ctrl-C")?;
-    let bucket = OfflineBucket::open(data_dir, &args.place.target.bucket)?;
-    let path = args.place.collection.as_deref().unwrap_or("_default._default");
-    let collection = bucket.collection(path)?;
+    let bucket = OfflineBucket::open(data_dir, &args.target.bucket)?;
+    let paths = match (args.all_collections, args.collections.is_empty()) {
+        (true, _) => bucket.collections(),
+        (false, true) => vec![DEFAULT_PATH.to_owned()],
+        (false, false) => args.collections.clone(),
+    };
+    let mut collections = Vec::with_capacity(paths.len());
+    for path in &paths {
+        collections.push((bucket.collection(path)?, path.as_str()));
+    }
     let vbids = bucket.vbuckets()?;
     let mut lines = args.lines()?;
-    let progress = progress_bar(vbids.len() as u64);
+    let progress = progress_bar((vbids.len() * collections.len()) as u64);
     let mut scan = Scan {
         bucket: &bucket,
-        collection,
         // One instant for all: a document that expires meanwhile existed when the export began.
         now_s: now_s(),
-        with_meta: args.meta,
+        args,
         interrupted: &interrupted,
         lines: &mut lines,
     };
-    let outcome = scan.run(&vbids, &progress);
+    let outcome = scan.run(&collections, &vbids, &progress);
     progress.finish_and_clear();
     Ok((lines, outcome))
 }
 
 struct Scan<'a> {
     bucket: &'a OfflineBucket,
-    collection: CollectionId,
     now_s: u32,
-    with_meta: bool,
+    args: &'a ExportArgs,
     interrupted: &'a AtomicBool,
     lines: &'a mut Lines,
 }
 
 impl Scan<'_> {
-    fn run(&mut self, vbids: &[Vbid], progress: &ProgressBar) -> Outcome {
-        for vbid in vbids {
-            if !self.vbucket(*vbid).with_context(|| format!("{vbid}"))? {
-                return Ok(false);
+    fn run(
+        &mut self,
+        collections: &[(CollectionId, &str)],
+        vbids: &[Vbid],
+        progress: &ProgressBar,
+    ) -> Outcome {
+        for collection in collections {
+            for vbid in vbids {
+                let at = || format!("{vbid} of collection {}", collection.1);
+                if !self.vbucket(*vbid, *collection).with_context(at)? {
+                    return Ok(false);
+                }
+                progress.inc(1);
+                progress.set_message(format!("{} docs", HumanCount(self.lines.documents)));
             }
-            progress.inc(1);
-            progress.set_message(format!("{} docs", HumanCount(self.lines.documents)));
         }
         Ok(true)
     }
 
-    fn vbucket(&mut self, vbid: Vbid) -> Outcome {
-        let Scan { with_meta, interrupted, .. } = *self;
+    fn vbucket(&mut self, vbid: Vbid, (collection, path): (CollectionId, &str)) -> Outcome {
+        let Scan { args, interrupted, .. } = *self;
         let lines = &mut *self.lines;
+        let place = args.has_places().then(|| parts_of(path));
         let mut written = Ok(());
-        self.bucket.visit(vbid, self.collection, self.now_s, &mut |document| {
-            let (flags, expiry) = (document.flags, document.expiry);
-            let meta = Meta { cas: document.cas.0, flags, expiry };
-            written = lines.add(document.key, document.value, with_meta.then_some(&meta));
+        self.bucket.visit(vbid, collection, self.now_s, &mut |document| {
+            written = line(lines, &document, args.meta, place);
             match written.is_err() || interrupted.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -77,6 +91,23 @@ impl Scan<'_> {
         written?;
         Ok(!interrupted.load(Ordering::Relaxed))
     }
+}
+
+fn line(
+    lines: &mut Lines,
+    document: &StoredDocument<'_>,
+    with_meta: bool,
+    place: Option<(&str, &str)>,
+) -> anyhow::Result<()> {
+    if !with_meta {
+        return lines.add(document.key, document.value, None);
+    }
+    let (flags, expiry) = (document.flags, document.expiry);
+    let has_attributes = !document.attributes.is_empty();
+    let (attributes, _) =
+        attributes_of(document.attributes, has_attributes).with_context(|| named(document.key))?;
+    let meta = Meta { cas: document.cas.0, flags, expiry, attributes, place };
+    lines.add(document.key, document.value, Some(&meta))
 }
 
 fn progress_bar(vbuckets: u64) -> ProgressBar {

@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
-use oribi_client::PipelineOptions;
+use oribi_client::{Client, Collection, PipelineOptions};
 
 use super::output::Output;
 use crate::doc::import::parse_in_flight;
-use crate::doc::place::Place;
 use crate::doc::row::parse_key_field;
 use crate::doc::row::write::{Meta, write};
+use crate::target::{Target, find_collection};
+
+/// The path of the default collection.
+pub const DEFAULT_PATH: &str = "_default._default";
 
 /// Arguments of `oribi doc export`.
 #[derive(Args, Debug)]
@@ -19,22 +23,30 @@ pub struct ExportArgs {
     pub file: PathBuf,
     /// Export the documents with these keys, one key a line, in this order; - reads standard input.
     ///
-    /// Without it, range scans export all documents of --collection, in any order. They need a bucket with
+    /// Without it, range scans export all documents of the collections, in any order. They need a bucket with
     /// storage, and the rights to scan and to read metadata.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
-    /// Export all documents of --collection from the data directory of a stopped server.
+    /// Export from the data directory of a stopped server.
     ///
     /// No document changes, but opening the store recovers its files as a start of the server does: it
     /// cuts off what a crash left half written, and may compact.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub place: Place,
+    pub target: Target,
+    /// Collection, as scope.collection; the default one if not given. Given several times, with --meta, each
+    /// line names its own.
+    #[arg(long = "collection", value_name = "COLLECTION")]
+    pub collections: Vec<String>,
+    /// All collections of the bucket; each line names its own, so that an import finds them.
+    #[arg(long, conflicts_with_all = ["collections", "keys"], requires = "meta")]
+    pub all_collections: bool,
     /// Field of each line that holds the key.
     #[arg(long, value_name = "FIELD", default_value = "_key", value_parser = parse_key_field)]
     pub key_field: String,
-    /// Write CAS, flags and expiry too, so that `import --meta` gives back the same documents.
+    /// Write CAS, flags, expiry and extended attributes too, those of the system included, so that
+    /// `import --meta` gives back the same documents.
     #[arg(long)]
     pub meta: bool,
     /// Do not fail for keys without a document.
@@ -50,6 +62,43 @@ pub struct ExportArgs {
 }
 
 impl ExportArgs {
+    /// True when each line names its collection.
+    pub fn has_places(&self) -> bool {
+        self.all_collections || self.collections.len() > 1
+    }
+
+    /// Refuses arguments that no export can follow.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if self.has_places() && !self.meta {
+            bail!("several collections in one file need --meta, so that each line names its own");
+        }
+        if self.collections.len() > 1 && self.keys.is_some() {
+            bail!("--keys are keys of one collection; export one --collection after the other");
+        }
+        Ok(())
+    }
+
+    /// The collections to export.
+    pub async fn collections(&self, client: &Client) -> anyhow::Result<Vec<Collection>> {
+        if !self.has_places() {
+            let path = self.collections.first().map(String::as_str);
+            return Ok(vec![find_collection(client, path).await?]);
+        }
+        let mut paths = self.collections.clone();
+        if self.all_collections {
+            let manifest = client.collections_manifest().await.context("asking for collections")?;
+            for scope in &manifest.scopes {
+                let names = scope.collections.iter().map(|collection| &collection.name);
+                paths.extend(names.map(|name| format!("{}.{name}", scope.name)));
+            }
+        }
+        let mut collections = Vec::with_capacity(paths.len());
+        for path in &paths {
+            collections.push(find_collection(client, Some(path)).await?);
+        }
+        Ok(collections)
+    }
+
     /// Begins the output.
     pub fn lines(&self) -> anyhow::Result<Lines> {
         Ok(Lines {
@@ -78,10 +127,20 @@ pub struct Lines {
 
 impl Lines {
     /// Adds a document.
-    pub fn add(&mut self, key: &[u8], value: &[u8], meta: Option<&Meta>) -> anyhow::Result<()> {
+    pub fn add(&mut self, key: &[u8], value: &[u8], meta: Option<&Meta<'_>>) -> anyhow::Result<()> {
         self.line.clear();
         write(&mut self.line, key, value, &self.key_field, meta);
         self.documents += 1;
         self.output.write(&self.line)
     }
+}
+
+/// Scope and collection of a path; one without a scope is in the default one.
+pub fn parts_of(path: &str) -> (&str, &str) {
+    path.split_once('.').unwrap_or(("_default", path))
+}
+
+/// A document in an error.
+pub fn named(key: &[u8]) -> String {
+    format!("document \"{}\"", String::from_utf8_lossy(key))
 }

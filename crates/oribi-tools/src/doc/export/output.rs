@@ -6,10 +6,14 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write, stdout};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::print::failed;
+
+const WRITING: &str = "writing the export";
 const PART_SUFFIX: &str = ".part";
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -60,13 +64,16 @@ impl Output {
     /// Appends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.bytes += bytes.len() as u64;
-        self.writer.write_all(bytes).context("writing the export")
+        self.writer.write_all(bytes).map_err(|error| failed(error, WRITING))
     }
 
-    /// Gives the complete file its name, durably; returns its size.
+    /// Makes the output durable where it is a file, and gives the complete file its name; returns its size.
     pub fn finish(mut self) -> anyhow::Result<u64> {
-        self.writer.flush().context("writing the export")?;
-        let Some(PartFile { file, part, path }) = self.file else { return Ok(self.bytes) };
+        self.writer.flush().map_err(|error| failed(error, WRITING))?;
+        let Some(PartFile { file, part, path }) = self.file else {
+            sync_stdout()?;
+            return Ok(self.bytes);
+        };
         file.sync_all().with_context(|| format!("writing {}", part.display()))?;
         let renaming = || format!("cannot rename {} to {}", part.display(), path.display());
         std::fs::rename(&part, &path).with_context(renaming)?;
@@ -85,6 +92,16 @@ impl Output {
             eprintln!("oribi: what was exported so far is in {}", part.display());
         }
         self.bytes
+    }
+}
+
+/// Makes standard output durable if the shell has redirected it to a file.
+fn sync_stdout() -> anyhow::Result<()> {
+    let Ok(stdout) = stdout().as_fd().try_clone_to_owned() else { return Ok(()) };
+    let file = File::from(stdout);
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => file.sync_all().context(WRITING),
+        _ => Ok(()),
     }
 }
 

@@ -7,16 +7,23 @@
 
 use std::collections::VecDeque;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use indicatif::{HumanCount, ProgressBar};
 use oribi_client::{
-    Client, ClientError, Collection, Operation, Pipeline, PipelineOptions, Refused, WriteOptions,
+    Client, ClientError, Collection, Operation, Pipeline, PipelineOptions, Refused, Version,
+    VersionKind, WriteOptions,
 };
+use oribi_types::{Cas, Datatype, DurabilityLevel, RevSeqno};
 
+use super::places::Places;
+use super::revisions::next_revisions;
 use super::state::StateFile;
+use crate::doc::expiry;
+use crate::doc::input::csv::Values;
 use crate::doc::input::{Line, Position};
-use crate::doc::row::read::{RowFormat, read};
+use crate::doc::row::is_json;
+use crate::doc::row::read::{Row, RowFormat, read};
 
 /// What was done.
 #[derive(Clone, Copy, Default)]
@@ -30,18 +37,30 @@ pub struct Totals {
 struct Pending {
     before: Position,
     after: Position,
+    number: u64,
+    collection: Collection,
     key: Bytes,
     value: Bytes,
     write: WriteOptions,
+    /// Of a document with attributes, which stand before its value.
+    version: Option<Version>,
+}
+
+/// A record whose document is known.
+struct Parsed {
+    line: Line,
+    row: Row,
+    collection: Collection,
 }
 
 /// The state that all lines of an import share.
 pub struct Shared<'a> {
     pub client: &'a Client,
-    pub collection: &'a Collection,
     /// Options of every write, unless its line overrides them.
     pub options: WriteOptions,
     pub format: RowFormat,
+    /// How values of CSV are read.
+    pub values: Values,
     /// Report lines that cannot be imported and go on.
     pub skip_bad: bool,
     /// Name of the input, for messages.
@@ -52,6 +71,7 @@ pub struct Shared<'a> {
 /// See the module.
 pub struct Writes<'a> {
     shared: Shared<'a>,
+    places: Places<'a>,
     pipeline: Pipeline<'a>,
     pub state: Option<StateFile>,
     pub totals: Totals,
@@ -65,13 +85,14 @@ impl<'a> Writes<'a> {
     /// An import with nothing in flight; the first line begins at `position`.
     pub fn new(
         shared: Shared<'a>,
+        places: Places<'a>,
         in_flight: PipelineOptions,
         state: Option<StateFile>,
         position: Position,
     ) -> Writes<'a> {
         let pipeline = shared.client.pipeline(in_flight);
         let (totals, pending) = (Totals::default(), VecDeque::new());
-        Writes { shared, pipeline, state, totals, position, pending }
+        Writes { shared, places, pipeline, state, totals, position, pending }
     }
 
     /// Every line before this position is complete.
@@ -91,23 +112,81 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Sends a line's document, or reports an invalid line after all lines before it are complete.
-    pub async fn take(&mut self, line: Line) -> anyhow::Result<()> {
-        let queued = match read(&line.bytes, &self.shared.format) {
-            Ok(row) => {
-                let expiry = row.expiry.unwrap_or(self.shared.options.expiry);
-                let write = self.shared.options.flags(row.flags).expiry(expiry);
-                let (before, after) = (line.before, line.after);
-                self.queue(Pending { before, after, key: row.key, value: row.value, write }).await?
+    /// Sends the documents of records, or reports an invalid record after all before it are complete.
+    pub async fn take_all(&mut self, lines: Vec<Line>) -> anyhow::Result<()> {
+        let mut parsed = Vec::with_capacity(lines.len());
+        for line in lines {
+            match self.parse(&line).await {
+                Ok((row, collection)) => parsed.push(Parsed { line, row, collection }),
+                Err(error) => {
+                    self.send_all(std::mem::take(&mut parsed)).await?;
+                    self.refuse_line(&line, error).await?;
+                }
             }
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = queued {
-            if !self.shared.skip_bad {
-                self.settle_all().await?;
-            }
-            self.refuse(line.number(), error)?;
         }
+        self.send_all(parsed).await
+    }
+
+    async fn parse(&mut self, line: &Line) -> anyhow::Result<(Row, Collection)> {
+        let mut row = match &line.header {
+            None => read(&line.bytes, &self.shared.format)?,
+            Some(header) => {
+                let object = header.object_of(&line.bytes, self.shared.values)?;
+                read(&object, &self.shared.format)?
+            }
+        };
+        if !row.attributes.is_empty() && self.shared.options.durability != DurabilityLevel::None {
+            bail!(
+                "a document with attributes is written with its metadata, which --durability cannot wait for"
+            );
+        }
+        let collection = self.places.of(row.place.take()).await?;
+        Ok((row, collection))
+    }
+
+    async fn send_all(&mut self, parsed: Vec<Parsed>) -> anyhow::Result<()> {
+        let attributed = parsed.iter().filter(|parsed| !parsed.row.attributes.is_empty());
+        let documents: Vec<_> =
+            attributed.map(|parsed| (&parsed.collection, &parsed.row.key[..])).collect();
+        let mut revisions = match documents.is_empty() {
+            true => Vec::new(),
+            false => next_revisions(self.shared.client, &documents).await?,
+        }
+        .into_iter();
+        for parsed in parsed {
+            let rev = if parsed.row.attributes.is_empty() { None } else { revisions.next() };
+            let (line, pending) = self.pending_of(parsed, rev);
+            if let Err(error) = self.queue(pending).await? {
+                self.refuse_line(&line, error).await?;
+            }
+            self.position = line.after;
+        }
+        Ok(())
+    }
+
+    fn pending_of(&self, parsed: Parsed, rev: Option<RevSeqno>) -> (Line, Pending) {
+        let Parsed { line, row, collection } = parsed;
+        let expiry = row.expiry.unwrap_or(self.shared.options.expiry);
+        let write = self.shared.options.flags(row.flags).expiry(expiry);
+        let (before, after, number) = (line.before, line.after, line.number);
+        let mut value = row.value;
+        let version = rev.map(|rev| {
+            let json = if is_json(&value) { Datatype::JSON.0 } else { 0 };
+            value = [&row.attributes[..], &value].concat().into();
+            Version::new(VersionKind::Mutation, Cas(1), rev)
+                .new_cas(true)
+                .flags(row.flags)
+                .expiry(expiry::absolute(expiry))
+                .datatype(Datatype(Datatype::XATTR.0 | json))
+        });
+        (line, Pending { before, after, number, collection, key: row.key, value, write, version })
+    }
+
+    async fn refuse_line(&mut self, line: &Line, error: anyhow::Error) -> anyhow::Result<()> {
+        if !self.shared.skip_bad {
+            self.settle_all().await?;
+        }
+        self.refuse(line.number, error)?;
         self.position = line.after;
         Ok(())
     }
@@ -118,14 +197,14 @@ impl<'a> Writes<'a> {
             self.settle_oldest().await?;
         }
         let operation = operation(&pending);
-        match self.pipeline.queue(self.shared.collection, &operation) {
+        match self.pipeline.queue(&pending.collection, &operation) {
             Ok(_) => {
                 self.pending.push_back(pending);
                 Ok(Ok(()))
             }
             Err(error) if concerns_one_document(&error) => Ok(Err(error.into())),
             Err(error) => {
-                let line = pending.after.line;
+                let line = pending.number;
                 Err(anyhow::Error::from(error)
                     .context(format!("{}: line {line}", self.shared.name)))
             }
@@ -148,12 +227,12 @@ impl<'a> Writes<'a> {
         let mut is_superseded = false;
         if result.as_ref().is_err_and(may_retry) {
             // The later line wins.
-            is_superseded = self.pending.iter().skip(1).any(|later| later.key == pending.key);
+            is_superseded = self.pending.iter().skip(1).any(|later| later.writes_same(pending));
             if !is_superseded {
-                result = self.shared.client.run(self.shared.collection, &operation(pending)).await;
+                result = self.shared.client.run(&pending.collection, &operation(pending)).await;
             }
         }
-        let (line, bytes) = (pending.after.line, pending.value.len() as u64);
+        let (line, bytes) = (pending.number, pending.value.len() as u64);
         let line_bytes = pending.after.offset - pending.before.offset;
         match result {
             Ok(_) => self.acknowledge(bytes, line_bytes),
@@ -196,8 +275,17 @@ impl<'a> Writes<'a> {
     }
 }
 
+impl Pending {
+    fn writes_same(&self, other: &Pending) -> bool {
+        self.key == other.key && self.collection.path() == other.collection.path()
+    }
+}
+
 fn operation(pending: &Pending) -> Operation<'_> {
-    Operation::upsert(&pending.key, pending.value.clone(), &pending.write)
+    match &pending.version {
+        None => Operation::upsert(&pending.key, pending.value.clone(), &pending.write),
+        Some(version) => Operation::with_meta(&pending.key, pending.value.clone(), version),
+    }
 }
 
 /// Distinguishes refusals of one document, which can be skipped, from failures that end everything.

@@ -3,7 +3,6 @@
 //! The usual line is checked but not rebuilt: the document is the line's bytes. The check visits
 //! every field and keeps only the key. Only a line in one of the other forms is split, and then the
 //! remaining fields are copied unchanged, including spaces.
-//! forms is taken apart, and then the fields that stay are copied as they stand, spaces included.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,16 +12,21 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use oribi_client::FLAGS_JSON;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{BASE64, CAS, EXPIRY, FLAGS, FLAGS_RAW, JSON, KEY_BASE64};
+use super::attributes::block_of;
+use super::error::RowError;
+use super::key::KeySource;
+use super::members::{Members, key_text};
+use super::{BASE64, CAS, COLLECTION, EXPIRY, FLAGS, FLAGS_RAW, JSON, KEY_BASE64, SCOPE, XATTRS};
 
 /// How to interpret lines.
 #[derive(Clone, Debug)]
 pub struct RowFormat {
-    /// Field that holds the key.
-    pub key_field: String,
-    /// CAS, flags and expiry are beside it, and none of them belongs to the document.
+    /// Where keys come from.
+    pub key: KeySource,
+    /// Metadata is beside the key field, and none of it belongs to the document.
     pub meta: bool,
     /// The key field does not belong to the document.
     pub drop_key: bool,
@@ -39,20 +43,35 @@ pub struct Row {
     pub flags: u32,
     /// Expiry in UNIX seconds or 0 for none, if the line has it.
     pub expiry: Option<u32>,
+    /// Block of the attributes; empty without any.
+    pub attributes: Bytes,
+    /// Scope and collection, if the line names them.
+    pub place: Option<(String, String)>,
+}
+
+impl Row {
+    fn plain(key: Bytes, value: Bytes) -> Row {
+        Row { key, value, flags: FLAGS_JSON, expiry: None, attributes: Bytes::new(), place: None }
+    }
 }
 
 /// Parses a line. String keys are taken unchanged, integers as their digits.
 pub fn read(line: &Bytes, format: &RowFormat) -> Result<Row, RowError> {
     // The parser does not check skipped fields for UTF-8, so check the line first.
     let text = std::str::from_utf8(line).map_err(|_| RowError::NotUtf8)?;
+    let key_field = match &format.key {
+        KeySource::Field(field) => field,
+        KeySource::Template(template) => {
+            return Ok(Row::plain(template.key_of(text)?.into(), line.clone()));
+        }
+    };
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let outline = Outline::of(&mut deserializer, &format.key_field)?;
+    let outline = Outline::of(&mut deserializer, key_field)?;
     let is_wrapped = outline.has_value_field && (format.meta || outline.members == 2);
     if format.meta || format.drop_key || is_wrapped {
-        return take_apart(line, text, format, is_wrapped);
+        return take_apart((line, text), key_field, format.meta, is_wrapped);
     }
-    let key = named_key(outline.key, &format.key_field)?;
-    Ok(Row { key, value: line.clone(), flags: FLAGS_JSON, expiry: None })
+    Ok(Row::plain(named_key(outline.key, key_field)?, line.clone()))
 }
 
 fn named_key(key: Option<Key>, key_field: &str) -> Result<Bytes, RowError> {
@@ -63,16 +82,27 @@ fn named_key(key: Option<Key>, key_field: &str) -> Result<Bytes, RowError> {
     }
 }
 
+/// What the members of a line are for.
+#[derive(Default)]
+struct Parts<'t> {
+    key: Option<Bytes>,
+    whole: Option<(Bytes, u32)>,
+    rest: Vec<&'t str>,
+    flags: Option<u32>,
+    expiry: Option<u32>,
+    attributes: Bytes,
+    scope: Option<String>,
+    collection: Option<String>,
+}
+
 fn take_apart(
-    line: &Bytes,
-    text: &str,
-    format: &RowFormat,
+    (line, text): (&Bytes, &str),
+    key_field: &str,
+    has_meta: bool,
     is_wrapped: bool,
 ) -> Result<Row, RowError> {
-    let Members(members) = serde_json::from_str(text)
-        .map_err(|error: serde_json::Error| RowError::NotAnObject(error.to_string()))?;
-    let (mut key, mut whole, mut rest) = (None, None, Vec::new());
-    let (mut flags, mut expiry) = (None, None);
+    let Members(members) = Members::of(text)?;
+    let mut parts = Parts::default();
     let mut region_start = text.find('{').map_or(0, |brace| brace + 1);
     for (name, raw) in &members {
         // Both lie in the same line, so the difference of their addresses is an offset.
@@ -80,23 +110,50 @@ fn take_apart(
         let region = text.get(region_start..end).unwrap_or_default();
         region_start = end;
         match &**name {
-            name if name == format.key_field => {
+            name if name == key_field => {
                 let parsed = serde_json::from_str(raw.get()).unwrap_or(Key::Other);
-                key = Some(named_key(Some(parsed), name)?);
+                parts.key = Some(named_key(Some(parsed), name)?);
             }
-            KEY_BASE64 if is_wrapped => key = Some(decode(KEY_BASE64, raw)?),
-            BASE64 if is_wrapped => whole = Some((decode(BASE64, raw)?, FLAGS_RAW)),
-            JSON if is_wrapped => whole = Some((line.slice_ref(raw.get().as_bytes()), FLAGS_JSON)),
-            CAS if format.meta => {}
-            FLAGS if format.meta => flags = Some(number(FLAGS, raw)?),
-            EXPIRY if format.meta => expiry = Some(number(EXPIRY, raw)?),
+            KEY_BASE64 if is_wrapped => parts.key = Some(decode(KEY_BASE64, raw)?),
+            BASE64 if is_wrapped => parts.whole = Some((decode(BASE64, raw)?, FLAGS_RAW)),
+            JSON if is_wrapped => {
+                parts.whole = Some((line.slice_ref(raw.get().as_bytes()), FLAGS_JSON));
+            }
+            name if has_meta && parts.take_meta(name, raw)? => {}
             other if is_wrapped => return Err(RowError::Surplus(other.to_owned())),
-            _ => rest.push(region),
+            _ => parts.rest.push(region),
         }
     }
-    let key = key.ok_or_else(|| RowError::NoKey(format.key_field.clone()))?;
-    let (value, default_flags) = whole.unwrap_or_else(|| (joined(&rest), FLAGS_JSON));
-    Ok(Row { key, value, flags: flags.unwrap_or(default_flags), expiry })
+    parts.into_row(key_field)
+}
+
+impl Parts<'_> {
+    /// Takes a field of the metadata; false when it is none.
+    fn take_meta(&mut self, name: &str, raw: &RawValue) -> Result<bool, RowError> {
+        match name {
+            CAS => {}
+            FLAGS => self.flags = Some(number(FLAGS, raw)?),
+            EXPIRY => self.expiry = Some(number(EXPIRY, raw)?),
+            XATTRS => self.attributes = block_of(raw)?,
+            SCOPE => self.scope = Some(name_in(SCOPE, raw)?),
+            COLLECTION => self.collection = Some(name_in(COLLECTION, raw)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn into_row(self, key_field: &str) -> Result<Row, RowError> {
+        let key = self.key.ok_or_else(|| RowError::NoKey(key_field.to_owned()))?;
+        let (value, flags) = self.whole.unwrap_or_else(|| (joined(&self.rest), FLAGS_JSON));
+        let place = match (self.scope, self.collection) {
+            (None, None) => None,
+            (Some(scope), Some(collection)) => Some((scope, collection)),
+            (Some(_), None) => return Err(RowError::NoField(COLLECTION.to_owned())),
+            (None, Some(_)) => return Err(RowError::NoField(SCOPE.to_owned())),
+        };
+        let flags = self.flags.unwrap_or(flags);
+        Ok(Row { key, value, flags, expiry: self.expiry, attributes: self.attributes, place })
+    }
 }
 
 /// An object of these members; each still has the comma before it, unless it was the first.
@@ -115,49 +172,13 @@ fn decode(field: &'static str, raw: &RawValue) -> Result<Bytes, RowError> {
     STANDARD.decode(text.as_bytes()).map(Bytes::from).map_err(|_| invalid)
 }
 
+fn name_in(field: &'static str, raw: &RawValue) -> Result<String, RowError> {
+    serde_json::from_str(raw.get()).map_err(|_| RowError::FieldInvalid(field, "a name"))
+}
+
 fn number(field: &'static str, raw: &RawValue) -> Result<u32, RowError> {
     raw.get().parse().map_err(|_| RowError::FieldInvalid(field, "a whole number of 32 bits"))
 }
-
-/// Why a line is not a document.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RowError {
-    /// Not text.
-    NotUtf8,
-    /// Not JSON, or not an object; with the parser's reason.
-    NotAnObject(String),
-    /// The key field is missing.
-    NoKey(String),
-    /// The key field is neither a string nor an integer.
-    KeyOfWrongKind(String),
-    /// A field with a special meaning has an invalid value.
-    FieldInvalid(&'static str, &'static str),
-    /// An extra field beside one that holds the whole value.
-    Surplus(String),
-}
-
-impl fmt::Display for RowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RowError::NotUtf8 => write!(f, "not UTF-8"),
-            RowError::NotAnObject(reason) => write!(f, "not a JSON object: {reason}"),
-            RowError::NoKey(field) => {
-                write!(f, "no field \"{field}\" to take the key from (see --key-field)")
-            }
-            RowError::KeyOfWrongKind(field) => {
-                write!(f, "field \"{field}\" is neither a string nor a whole number")
-            }
-            RowError::FieldInvalid(field, expected) => {
-                write!(f, "field \"{field}\" is not {expected}")
-            }
-            RowError::Surplus(field) => {
-                write!(f, "field \"{field}\" beside \"{BASE64}\" or \"{JSON}\"")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RowError {}
 
 enum Key {
     Text(String),
@@ -166,11 +187,8 @@ enum Key {
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
-        Ok(match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Key::Text(text),
-            serde_json::Value::Number(number) if !number.is_f64() => Key::Text(number.to_string()),
-            _ => Key::Other,
-        })
+        let value = Value::deserialize(deserializer)?;
+        Ok(key_text(&value).map_or(Key::Other, |text| Key::Text(text.into_owned())))
     }
 }
 
@@ -223,30 +241,5 @@ impl<'de> Visitor<'de> for OutlineOf<'_> {
             map.next_value::<IgnoredAny>()?;
         }
         Ok(outline)
-    }
-}
-
-/// An object's members in order, values as they stand.
-struct Members<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(All)
     }
 }

@@ -2,13 +2,17 @@
 
 use bytes::Bytes;
 use oribi_client::FLAGS_JSON;
+use oribi_subdoc::xattr::{XattrDraft, Xattrs, split};
+use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 
-use super::read::{Row, RowError, RowFormat, read};
+use super::error::RowError;
+use super::key::KeySource;
+use super::read::{Row, RowFormat, read};
 use super::write::{Meta, write};
 use crate::doc::row::FLAGS_RAW;
 
 fn format(key_field: &str, meta: bool, drop_key: bool) -> RowFormat {
-    RowFormat { key_field: key_field.to_owned(), meta, drop_key }
+    RowFormat { key: KeySource::Field(key_field.to_owned()), meta, drop_key }
 }
 
 fn row(line: &[u8], format: &RowFormat) -> Result<Row, RowError> {
@@ -111,7 +115,13 @@ fn documents() -> Vec<(&'static [u8], &'static [u8])> {
 
 #[test]
 fn with_meta_a_line_gives_back_exactly_what_was_written() {
-    let meta = Meta { cas: u64::MAX, flags: 0xdead_beef, expiry: 1_900_000_000 };
+    let meta = Meta {
+        cas: u64::MAX,
+        flags: 0xdead_beef,
+        expiry: 1_900_000_000,
+        attributes: Xattrs::default(),
+        place: None,
+    };
     for (key, value) in documents() {
         let mut line = Vec::new();
         write(&mut line, key, value, "_key", Some(&meta));
@@ -149,4 +159,79 @@ fn line_ends_between_tokens_go_and_nothing_else() {
     let mut line = Vec::new();
     write(&mut line, b"a", b"\n{\r\n  \"n\": \"x\\n\"\n}\n", "_key", None);
     assert_eq!(line, b"{\"_key\":\"a\",  \"n\": \"x\\n\"}\n");
+}
+
+/// JSON as documents and attributes have it, names of this file's own fields included.
+fn json() -> impl Strategy<Value = String> {
+    let name = prop_oneof!["[a-z]{0,4}", "_(key|json|base64|flags|xattrs|scope|collection)"];
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<String>().prop_map(|text| serde_json::to_string(&text).unwrap()),
+    ];
+    leaf.prop_recursive(3, 16, 4, move |inner| {
+        let member = (name.clone(), inner.clone());
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(|list| format!("[{}]", list.join(", "))),
+            prop::collection::vec(member, 0..4).prop_map(|members| {
+                let member = |(name, value): &(String, String)| format!("\"{name}\": {value}");
+                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+            }),
+        ]
+    })
+}
+
+proptest! {
+    /// With metadata a line is the document, whatever it is.
+    #[test]
+    fn random_documents_come_back_with_everything(
+        key in prop::collection::vec(any::<u8>(), 1..30),
+        value in prop_oneof![json().prop_map(String::into_bytes), prop::collection::vec(any::<u8>(), 0..50)],
+        attributes in prop::collection::btree_map("[^$\u{0}]{1,4}", json(), 0..20),
+        place in prop::option::of(("[a-z%_-]{1,9}", "[a-z%_-]{1,9}")),
+        (flags, expiry) in any::<(u32, u32)>(),
+    ) {
+        let mut draft = XattrDraft::default();
+        for (name, value) in &attributes {
+            draft.set(name.as_bytes(), value.clone().into_bytes());
+        }
+        let mut block = Vec::new();
+        draft.write(&mut block);
+        let xattrs = if block.is_empty() { Xattrs::default() } else { split(&block).unwrap().0 };
+        let named = place.as_ref().map(|(scope, collection)| (scope.as_str(), collection.as_str()));
+        let meta = Meta { cas: 7, flags, expiry, attributes: xattrs, place: named };
+        let mut line = Vec::new();
+        write(&mut line, &key, &value, "_key", Some(&meta));
+        prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let row = row(line.trim_ascii_end(), &format("_key", true, false)).unwrap();
+        prop_assert_eq!((&row.key[..], &row.attributes[..]), (&key[..], &block[..]));
+        prop_assert_eq!((row.flags, row.expiry, row.place), (flags, Some(expiry), place));
+        // White space around and line ends between tokens are not part of JSON.
+        let one_line: Vec<u8> = match super::is_json(&value) {
+            true => value.trim_ascii().iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect(),
+            false => value,
+        };
+        prop_assert_eq!(&row.value[..], &one_line[..]);
+    }
+}
+
+#[test]
+fn attributes_that_no_document_has_are_refused() {
+    for (attributes, reason) in [
+        ("1", "an object"),
+        (r#"{"$document":1}"#, "names of 1 to 16 bytes"),
+        (r#"{"":1}"#, "names of 1 to 16 bytes"),
+        (r#"{"a\u0000":1}"#, "names of 1 to 16 bytes"),
+        (r#"{"a":1,"a":2}"#, "each once"),
+        (r#"{"a_key_of_17_byte!":1}"#, "names of 1 to 16 bytes"),
+        (&format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20)), "up to 1 MiB"),
+    ] {
+        let line = format!("{{\"_key\":\"k\",\"_xattrs\":{attributes}}}");
+        let error = row(line.as_bytes(), &format("_key", true, false)).expect_err("refused");
+        let error = error.to_string();
+        assert!(error.starts_with("field \"_xattrs\" is not") && error.contains(reason), "{error}");
+    }
+    let line = br#"{"_key":"k","_scope":"s"}"#;
+    let error = row(line, &format("_key", true, false)).expect_err("refused");
+    assert_eq!(error.to_string(), "no field \"_collection\"");
 }

@@ -8,21 +8,35 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{BASE64, CAS, EXPIRY, FLAGS, JSON, KEY_BASE64, RESERVED, is_json};
+use oribi_subdoc::xattr::Xattrs;
+
+use super::{
+    BASE64, CAS, COLLECTION, EXPIRY, FLAGS, JSON, KEY_BASE64, RESERVED, SCOPE, XATTRS, is_json,
+};
 
 /// A document's metadata.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Meta {
+#[derive(Clone, Copy, Debug)]
+pub struct Meta<'a> {
     /// CAS.
     pub cas: u64,
     /// Flags.
     pub flags: u32,
     /// Expiry in UNIX seconds, 0 for none.
     pub expiry: u32,
+    /// Attributes, which are acceptable as a server says it.
+    pub attributes: Xattrs<'a>,
+    /// Scope and collection, if the line names them.
+    pub place: Option<(&'a str, &'a str)>,
 }
 
 /// Appends the line of a document, line end included.
-pub fn write(out: &mut Vec<u8>, key: &[u8], value: &[u8], key_field: &str, meta: Option<&Meta>) {
+pub fn write(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    value: &[u8],
+    key_field: &str,
+    meta: Option<&Meta<'_>>,
+) {
     let key_text = std::str::from_utf8(key).ok();
     match form(value, key_text, key_field, meta.is_some()) {
         Form::AsItIs => push_in_one_line(out, value.trim_ascii()),
@@ -78,7 +92,7 @@ fn form(value: &[u8], key: Option<&str>, key_field: &str, has_meta: bool) -> For
     }
 }
 
-fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&Meta>) {
+fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&Meta<'_>>) {
     out.push(b'{');
     match std::str::from_utf8(key) {
         Ok(key) => {
@@ -92,9 +106,32 @@ fn push_head(out: &mut Vec<u8>, key: &[u8], key_field: &str, meta: Option<&Meta>
             push_base64(out, key);
         }
     }
-    if let Some(Meta { cas, flags, expiry }) = meta {
-        let written = write!(out, ",\"{CAS}\":\"{cas}\",\"{FLAGS}\":{flags},\"{EXPIRY}\":{expiry}");
-        written.expect("a vector takes every byte");
+    if let Some(meta) = meta {
+        push_meta(out, meta);
+    }
+}
+
+fn push_meta(out: &mut Vec<u8>, meta: &Meta<'_>) {
+    let Meta { cas, flags, expiry, attributes, place } = meta;
+    let written = write!(out, ",\"{CAS}\":\"{cas}\",\"{FLAGS}\":{flags},\"{EXPIRY}\":{expiry}");
+    written.expect("a vector takes every byte");
+    if let Some((scope, collection)) = place {
+        for (field, name) in [(SCOPE, scope), (COLLECTION, collection)] {
+            push_name(out, field);
+            push_string(out, name);
+        }
+    }
+    for (number, (name, value)) in attributes.iter().enumerate() {
+        if number == 0 {
+            push_name(out, XATTRS);
+        }
+        out.push(if number == 0 { b'{' } else { b',' });
+        push_string(out, &String::from_utf8_lossy(name));
+        out.push(b':');
+        push_in_one_line(out, value);
+    }
+    if !attributes.is_empty() {
+        out.push(b'}');
     }
 }
 

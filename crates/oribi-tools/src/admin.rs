@@ -1,5 +1,4 @@
-//! The few requests of a server's admin HTTP that backups need: settings of a bucket, and creating
-//! scopes and collections.
+//! Requests to a server's admin HTTP: settings of a bucket, creating scopes and collections.
 //!
 //! The address comes from the cluster map, unless a port was named. One connection per request:
 //! there are few. Answers are limited in size.

@@ -1,0 +1,39 @@
+//! What the tools print on standard output.
+//!
+//! Invariant: a reader that closes the pipe early, as `head` does, ends the tool quietly and with
+//! success. Writing gives [`ReaderGone`] then, and `run` of the crate knows it.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write, stdout};
+
+/// The reader of the output has closed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReaderGone;
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the reader of the output has closed it")
+    }
+}
+
+impl std::error::Error for ReaderGone {}
+
+/// An error of writing output, with what was being written.
+pub fn failed(error: io::Error, what: &'static str) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe => ReaderGone.into(),
+        _ => anyhow::Error::from(error).context(what),
+    }
+}
+
+/// Prints bytes.
+pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = stdout().lock();
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    written.map_err(|error| failed(error, "printing"))
+}
+
+/// Prints text and a line end.
+pub fn line(text: &str) -> anyhow::Result<()> {
+    bytes(format!("{text}\n").as_bytes())
+}
