@@ -108,7 +108,11 @@ impl Archive {
                 id: random_hex(16)?,
                 encryption: key.map(Key::new_encryption).transpose()?,
             };
-            store.write(DESCRIPTOR, &text(DESCRIPTOR, &descriptor)?)?;
+            match store.write(DESCRIPTOR, &text(DESCRIPTOR, &descriptor)?) {
+                // Another program has just made it.
+                Err(ArchiveError::Contended(_)) => {}
+                written => written?,
+            }
         }
         Archive::open(store, key)
     }
@@ -328,7 +332,7 @@ fn text(name: &str, value: &impl serde::Serialize) -> Result<Vec<u8>, ArchiveErr
     checked_text::write(value).map_err(|error| ArchiveError::Store {
         action: "write",
         name: name.to_owned(),
-        source: error.into(),
+        reason: error.into(),
     })
 }
 

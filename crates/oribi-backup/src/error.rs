@@ -6,14 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The store failed.
-    #[error("cannot {action} {name}: {source}")]
+    #[error("cannot {action} {name}: {reason}")]
     Store {
         /// "read", "write", "list" or "remove".
         action: &'static str,
         /// The file.
         name: String,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A file is not what was written.
     #[error("{name} is damaged: {reason}")]
@@ -29,6 +29,9 @@ pub enum ArchiveError {
         /// The file.
         name: String,
     },
+    /// A file is there that this writer was to write.
+    #[error("{0} is there already: another program writes to the archive")]
+    Contended(String),
     /// The place has no archive.
     #[error("there is no archive: {0} is missing")]
     NoArchive(&'static str),

@@ -1,8 +1,8 @@
 //! Where an archive's files are.
 //!
 //! A store knows names with slashes and whole files. Invariant: after [`ArchiveStore::put`] the
-//! file is there as a whole and survives a crash; a put that fails or is interrupted leaves the old
-//! file or the new one.
+//! file is there as a whole and survives a crash; a put that fails or is interrupted leaves the
+//! whole file or none. [`DirectoryStore`] is here; object stores are the caller's.
 
 mod directory;
 #[cfg(test)]
@@ -27,10 +27,10 @@ pub struct FileEntry {
 
 /// See the module text. Names are relative and have no `..`.
 pub trait ArchiveStore: Send + Sync {
-    /// Writes a file, or replaces it.
+    /// Writes a file that is not there. Files are never replaced.
     ///
     /// # Errors
-    /// When the store fails; the old file may be there, or the new one.
+    /// `AlreadyExists` when there is one, which stays. When the store fails, the file may be there.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Reads a file; `None` if there is none.
@@ -63,7 +63,10 @@ pub(crate) trait Files {
 
 impl<S: ArchiveStore + ?Sized> Files for S {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ArchiveError> {
-        self.put(name, bytes).map_err(failed("write", name))
+        self.put(name, bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => ArchiveError::Contended(name.to_owned()),
+            _ => failed("write", name)(error),
+        })
     }
 
     fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>, ArchiveError> {
@@ -84,5 +87,5 @@ impl<S: ArchiveStore + ?Sized> Files for S {
 }
 
 fn failed(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> ArchiveError {
-    move |source| ArchiveError::Store { action, name: name.to_owned(), source }
+    move |reason| ArchiveError::Store { action, name: name.to_owned(), reason }
 }

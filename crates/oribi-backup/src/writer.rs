@@ -53,6 +53,8 @@ impl<'a> BackupWriter<'a> {
         level: i32,
     ) -> Result<BackupWriter<'a>, ArchiveError> {
         let mut writer = BackupWriter::new(archive, begin, level)?;
+        // What another program writes meanwhile is not in this list, and so not removed.
+        let files = archive.files(&writer.manifest.begin.id)?;
         loop {
             let number = writer.manifest.segments.len();
             let name = segment_name(&writer.manifest.begin.id, number);
@@ -72,6 +74,7 @@ impl<'a> BackupWriter<'a> {
             writer.events.extend(footer.events.iter().cloned());
             writer.add(&bytes, &footer);
         }
+        writer.remove_leftovers(&files)?;
         Ok(writer)
     }
 
@@ -154,7 +157,7 @@ impl<'a> BackupWriter<'a> {
         let (bytes, footer) = finished.map_err(|error| ArchiveError::Store {
             action: "write",
             name: name.clone(),
-            source: error.into(),
+            reason: error.into(),
         })?;
         self.archive.store().write(&name, &bytes)?;
         self.add(&bytes, &footer);
@@ -195,19 +198,18 @@ impl<'a> BackupWriter<'a> {
         manifest::apply(&mut self.manifest.begin, std::mem::take(&mut self.events));
         self.manifest.token = token.to_owned();
         self.manifest.finished_at = unix_s;
-        self.remove_leftovers()?;
         self.archive.write_manifest(&self.manifest)?;
         Ok(self.manifest)
     }
 
-    /// A resumed backup may have had more segments, behind a damaged one.
-    fn remove_leftovers(&self) -> Result<(), ArchiveError> {
+    /// A resumed backup may have had more segments, from a damaged one on.
+    fn remove_leftovers(&self, files: &[String]) -> Result<(), ArchiveError> {
         let id = &self.manifest.begin.id;
         let names: Vec<String> =
             (0..self.manifest.segments.len()).map(|number| segment_name(id, number)).collect();
-        for name in self.archive.files(id)? {
-            if name.ends_with(".seg") && !names.contains(&name) {
-                self.archive.store().delete(&name)?;
+        for name in files {
+            if name.ends_with(".seg") && !names.contains(name) {
+                self.archive.store().delete(name)?;
             }
         }
         Ok(())

@@ -49,7 +49,7 @@ use crate::file_error::FileError;
 
 use durability::DurabilityMinCell;
 use file::{BUCKET_FILE, BucketFile, MIB};
-use handle::CLEAN_SHUTDOWN_FILE;
+pub(crate) use handle::CLEAN_SHUTDOWN_FILE;
 
 pub use change::BucketChange;
 pub use compression::COMPRESSION_NAMES;

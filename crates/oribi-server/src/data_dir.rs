@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_error::FileError;
 
-const MARKER_NAME: &str = "oribi.json";
-const LOCK_NAME: &str = "oribi.lock";
+pub(crate) const MARKER_NAME: &str = "oribi.json";
+pub(crate) const LOCK_NAME: &str = "oribi.lock";
 const FORMAT: &str = "oribi-data";
 const VERSION: u32 = 1;
 
 /// Suffix of a temporary file; a crash may leave it behind, and the next write replaces it.
-const TEMPORARY_SUFFIX: &str = ".tmp";
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// An open data directory. The lock is held until this value is dropped or the process ends.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ pub mod metrics;
 pub mod offline;
 pub mod server;
 pub mod server_context;
+pub mod snapshot;
 pub mod tls;
 
 mod audit;

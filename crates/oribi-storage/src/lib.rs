@@ -30,7 +30,7 @@ pub use kv_store::{
     VbucketPhase, VbucketState,
 };
 pub use load_plan::{LoadPart, LoadPlan};
-pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore};
+pub use log_store::{CompactionStep, LogOptions, LogSizes, LogStore, SnapshotSizes, snapshot_log};
 pub use memory_store::{MemoryMedium, MemoryStore};
 pub use owned_record::OwnedRecord;
 pub use seeded_random::SeededRandom;

@@ -69,6 +69,7 @@ mod removal;
 mod scan;
 #[cfg(any(test, feature = "testing"))]
 mod sim_files;
+mod snapshot;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,7 @@ pub use options::LogOptions;
 pub use planted::Bug;
 #[cfg(any(test, feature = "testing"))]
 pub use sim_files::{SimDirectory, Trouble};
+pub use snapshot::{SnapshotSizes, snapshot_log};
 
 /// Marker and files of this kind of store.
 const STORE_KIND: StoreKind = StoreKind {

@@ -11,11 +11,13 @@
 pub mod ack_log;
 mod development_server;
 mod etcd;
+mod failing_proxy;
 pub mod http;
 pub mod kill_cycles;
 mod kudu_cluster;
 mod memcached_server;
 pub mod memory_soak;
+mod moto_server;
 mod network;
 mod poll;
 mod process;
@@ -31,10 +33,12 @@ pub mod text_differential;
 pub use ack_log::AckLog;
 pub use development_server::DevelopmentServer;
 pub use etcd::EtcdServer;
+pub use failing_proxy::{FailingProxy, Fault};
 pub use kudu_cluster::{
     KuduCluster, KuduOptions, KuduServer, SharedKuduCluster, ToolOutput, kudu_is_available,
 };
 pub use memcached_server::MemcachedServer;
+pub use moto_server::MotoServer;
 pub use network::{Host, Network, inside_own_network};
 pub use poll::{PATIENCE, poll_until};
 pub use process::{ServerOptions, ServerProcess};

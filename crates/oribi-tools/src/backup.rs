@@ -11,10 +11,13 @@ mod copy;
 mod create;
 mod filter;
 mod list;
+#[cfg(feature = "object-stores")]
+mod objects;
 mod place;
 mod progress;
 mod prune;
 mod restore;
+mod snapshot;
 mod verify;
 
 use std::process::ExitCode;
@@ -37,6 +40,8 @@ pub enum BackupCommand {
     Restore(restore::RestoreArgs),
     /// Remove old backups.
     Prune(prune::PruneArgs),
+    /// Copy a data directory on this machine at once, by hard links.
+    Snapshot(snapshot::SnapshotArgs),
 }
 
 impl BackupCommand {
@@ -46,6 +51,7 @@ impl BackupCommand {
             BackupCommand::List(args) => return list::run(&args),
             BackupCommand::Verify(args) => return verify::run(&args),
             BackupCommand::Prune(args) => return prune::run(&args),
+            BackupCommand::Snapshot(args) => return snapshot::run(&args),
             BackupCommand::Create(_) | BackupCommand::Restore(_) => {}
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -112,6 +112,10 @@ impl DirectoryStore {
 impl ArchiveStore for DirectoryStore {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.root.join(name);
+        // Nobody comes in between: writers hold the lock.
+        if path.try_exists()? {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
         let directory = path.parent().unwrap_or(&self.root);
         self.make(directory)?;
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -195,9 +199,10 @@ mod tests {
         let store = DirectoryStore::new(directory.path().join("a/b"));
         assert_eq!(store.list("").unwrap(), []);
         assert_eq!(store.get("x/y", 10).unwrap(), None);
-        store.put("x/y", b"one").unwrap();
         store.put("x/y", b"two").unwrap();
         store.put("x/z", b"three").unwrap();
+        let error = store.put("x/z", b"four").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         store.put("top", b"").unwrap();
         fs::write(directory.path().join("a/b/x/.tmp-w"), b"torn").unwrap();
         assert_eq!(store.get("x/y", 10).unwrap().as_deref(), Some(&b"two"[..]));

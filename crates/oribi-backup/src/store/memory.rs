@@ -31,7 +31,11 @@ impl MemoryStore {
 impl ArchiveStore for MemoryStore {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.change()?;
-        self.files.lock().unwrap().insert(name.to_owned(), bytes.to_vec());
+        let mut files = self.files.lock().unwrap();
+        if files.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        files.insert(name.to_owned(), bytes.to_vec());
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::producer::registry::Producers;
 use crate::range_scans::RangeScans;
 
 /// The marker of a clean shutdown by the last server.
-pub(super) const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
+pub(crate) const CLEAN_SHUTDOWN_FILE: &str = "clean-shutdown";
 const MARKER_MODE: u32 = 0o600;
 
 /// An open bucket.

@@ -5,7 +5,9 @@ mod copy;
 mod damage;
 mod incremental;
 mod interrupted;
+mod objects;
 mod reader;
+mod snapshot;
 mod table;
 
 use std::path::PathBuf;
