@@ -9,6 +9,7 @@
 mod events;
 #[cfg(test)]
 mod invariants;
+mod listing;
 mod manifest;
 mod opening;
 mod operations;
@@ -40,6 +41,7 @@ use crate::tombstone_purge::TombstonePurge;
 use crate::vbucket::VBucket;
 use crate::warmup::Warmup;
 
+pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 
 /// One tenant.

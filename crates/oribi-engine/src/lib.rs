@@ -64,7 +64,9 @@ mod warmup;
 
 pub use backfill::{BackfillPace, BackfillPause, BackfillReport, BackfillStats};
 pub use background_fetch::{FetchOutcome, FetchSink};
-pub use bucket::{Bucket, BucketStats, DiskState, KeyOnDisk};
+pub use bucket::{
+    Bucket, BucketStats, DiskState, KeyOnDisk, ListError, ListRequest, ListedDocument, ListedPage,
+};
 pub use checkpoint::{CheckpointManagerStats, CheckpointStats, CursorStats};
 pub use checkpoint_recovery::RecoveryReport;
 pub use config::{BucketConfig, EvictionPolicy, Storage, Upkeep};

@@ -4,7 +4,7 @@
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
 //! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `node`,
-//!   `config_stream` and `changes`;
+//!   `config_stream`, `changes`, `documents` and `figures`, and to the files of the `console`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses.
 //!
@@ -12,7 +12,7 @@
 //! on blocking threads, so one slow request delays no other; every request has a bounded size and
 //! time. Caller: `Server::start`, which binds the listener first, so a taken port is a start error.
 //! A second port serves the same with TLS, where a client's certificate may identify the user.
-//! There is no HTTP/2 and no user interface.
+//! There is no HTTP/2.
 
 mod admission;
 mod asker;
@@ -23,6 +23,11 @@ mod buckets;
 mod changes;
 mod collections;
 mod config_stream;
+#[cfg(feature = "console")]
+mod console;
+mod document_gate;
+mod documents;
+mod figures;
 mod health;
 mod login;
 mod message;
@@ -102,6 +107,7 @@ pub fn start(
         logins: login::LoginGate::new(),
         audit: audit::AdminAudit::default(),
         health: health::Health::default(),
+        documents: document_gate::DocumentGate::default(),
         stopping,
         open_streams: watch::Sender::new(()),
         last_stream: AtomicU64::new(0),

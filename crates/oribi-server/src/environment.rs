@@ -103,7 +103,7 @@ impl Environment {
         let sink: Arc<dyn PersistenceSink> = Arc::clone(&mailbox) as Arc<dyn PersistenceSink>;
         let fetch_sink: Arc<dyn FetchSink> = Arc::clone(&mailbox) as Arc<dyn FetchSink>;
         let counters = server.counters.worker(worker);
-        let slow = SlowOperationLog::new(server.limits.slow);
+        let slow = SlowOperationLog::new(server.limits.slow).remembering(&server.recent_slow);
         let refusals = RefusalLog::new(server.reference_seed, worker);
         let memory = MemoryLedger::new(Arc::clone(&server.connection_memory), Arc::clone(&mailbox));
         let lease = server.node.as_ref().map(|node| Arc::clone(node.lease()));

@@ -25,7 +25,7 @@ use crate::connection_memory::ConnectionMemory;
 use crate::connection_registry::ConnectionRegistry;
 use crate::counters::ServerCounters;
 use crate::file_error::FileError;
-use crate::slow_operation_log::SlowThresholds;
+use crate::slow_operation_log::{RecentSlowOperations, SlowThresholds};
 use crate::tls::Tls;
 
 /// Limits of connections, from the settings.
@@ -96,6 +96,8 @@ pub struct ServerContext {
     pub(crate) memcached: MemcachedPlace,
     /// Logins and refusals, for the record.
     pub(crate) audit: AuditLog,
+    /// The last slow operations.
+    pub(crate) recent_slow: Arc<RecentSlowOperations>,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
     pub(crate) data_dir: Mutex<Option<PathBuf>>,
     connections: AtomicUsize,
@@ -142,6 +144,7 @@ impl ServerContext {
             proxies: Vec::new(),
             memcached: MemcachedPlace::default(),
             audit: AuditLog::default(),
+            recent_slow: Arc::default(),
             data_dir: Mutex::default(),
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),

@@ -9,13 +9,16 @@
 //! Invariants: names of users and keys stand between `<ud>` and `</ud>`, so an operator can strip
 //! them before passing a log on; no operation reads a clock because of this log.
 
+mod recent;
 mod stretch;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use oribi_protocol::opcode::Opcode;
 use serde_json::{Value, json};
 
+pub(crate) use recent::RecentSlowOperations;
 pub(crate) use stretch::Stretch;
 
 /// Maximum lines of a worker per second.
@@ -112,13 +115,20 @@ pub(crate) struct SlowOperationLog {
     window_ms: u64,
     lines: u32,
     suppressed: u64,
+    recent: Arc<RecentSlowOperations>,
 }
 
 impl SlowOperationLog {
     /// A log for one worker.
     pub fn new(thresholds: SlowThresholds) -> SlowOperationLog {
         let least_us = thresholds.least().map(|ms| ms.saturating_mul(1_000));
-        SlowOperationLog { thresholds, least_us, window_ms: 0, lines: 0, suppressed: 0 }
+        let recent = Arc::default();
+        SlowOperationLog { thresholds, least_us, window_ms: 0, lines: 0, suppressed: 0, recent }
+    }
+
+    /// The same log, which also remembers its operations there.
+    pub fn remembering(self, recent: &Arc<RecentSlowOperations>) -> SlowOperationLog {
+        SlowOperationLog { recent: Arc::clone(recent), ..self }
     }
 
     /// Logs an operation if it was slow.
@@ -194,6 +204,7 @@ impl SlowOperationLog {
         if !operation.key.is_empty() {
             line["key"] = redacted(operation.key).into();
         }
+        self.recent.push(&line);
         let suppressed = std::mem::take(&mut self.suppressed);
         if suppressed > 0 {
             line["suppressed_before"] = suppressed.into();

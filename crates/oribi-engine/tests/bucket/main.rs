@@ -15,6 +15,7 @@ mod eviction;
 mod fetches;
 mod flushing;
 mod in_memory;
+mod listing;
 mod operations;
 mod ownership;
 mod rewrites;

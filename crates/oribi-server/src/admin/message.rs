@@ -22,6 +22,9 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Time for a request's body to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The header by which scripts of a page say that they sent a request.
+const REQUESTED_WITH: &str = "x-requested-with";
+
 /// An answer.
 pub(crate) type Reply = Response<ReplyBody>;
 
@@ -50,7 +53,8 @@ impl Form {
             .ok_or_else(|| error(StatusCode::BAD_REQUEST, "the form is not URL-encoded").into())
     }
 
-    fn parse(text: &str) -> Option<Form> {
+    /// Parses the fields; also those of a query.
+    pub(crate) fn parse(text: &str) -> Option<Form> {
         let mut fields = HashMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -157,9 +161,13 @@ pub(crate) fn path_not_found() -> Reply {
     whole(StatusCode::NOT_FOUND, "text/plain", "Not found.".to_owned())
 }
 
-/// 401, which makes a browser prompt for credentials.
-pub(crate) fn unauthorized() -> Reply {
+/// 401, which makes a browser prompt for credentials, unless the console sent the request: it asks
+/// for them itself.
+pub(crate) fn unauthorized(request: &HeaderMap) -> Reply {
     let mut reply = empty(StatusCode::UNAUTHORIZED);
+    if request.contains_key(REQUESTED_WITH) {
+        return reply;
+    }
     let realm = HeaderValue::from_static("Basic realm=\"Oribi\"");
     reply.headers_mut().insert(WWW_AUTHENTICATE, realm);
     reply

@@ -12,7 +12,7 @@ use super::blocking::{blocking, failed};
 use super::message::{Form, Reply, empty, field_error, json_reply, json_text, whole};
 use super::state::AdminState;
 use super::users::role_json;
-use crate::auth::Identity;
+use crate::auth::{Identity, Role};
 use crate::cluster_config::{SERVER_GROUP, TlsPorts};
 use crate::cluster_identity::is_cluster_name;
 
@@ -39,9 +39,16 @@ pub(crate) fn pools(state: &AdminState, identity: Option<&Identity>) -> Reply {
     }))
 }
 
-/// `/whoami`.
+/// `/whoami`. What a role stands for is in `privileges`, in Oribi's words.
 pub(crate) fn whoami(identity: &Identity) -> Reply {
-    let roles: Vec<Value> = identity.access.roles().iter().map(role_json).collect();
+    let described = |role: &Role| {
+        let mut value = role_json(role);
+        if let Role::Of(privileges, _) = role {
+            value["privileges"] = json!(privileges.to_words());
+        }
+        value
+    };
+    let roles: Vec<Value> = identity.access.roles().iter().map(described).collect();
     json_reply(&json!({ "id": identity.name, "domain": "local", "roles": roles }))
 }
 

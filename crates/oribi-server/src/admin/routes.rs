@@ -1,9 +1,9 @@
 //! The route table: the handler of each path, and the rights it needs.
 //!
 //! Owns: the routes and their rights. Invariants:
-//! - without credentials only `/`, `/healthz` and `/pools` are answered;
-//! - a change needs the role `admin`, except that of one's own password, and a browser cannot make
-//!   one on behalf of another site;
+//! - without credentials only `/`, `/healthz`, `/pools` and the console's files are answered;
+//! - a change needs the role `admin`, except that of one's own password; that of a document needs
+//!   rights in its collection; a browser cannot make one on behalf of another site;
 //! - reading about users needs the role `admin`;
 //! - reading about a bucket needs some right in it, and shows only scopes and collections in which
 //!   the user has one;
@@ -24,7 +24,9 @@ use super::message::{
     Form, Reply, busy, forbidden, host_of, path_not_found, segments, unauthorized,
 };
 use super::state::AdminState;
-use super::{buckets, changes, collections, config_stream, node, origin, pools, users};
+use super::{
+    buckets, changes, collections, config_stream, documents, figures, node, origin, pools, users,
+};
 use crate::auth::{Identity, Privilege};
 
 /// Answers any request.
@@ -58,6 +60,18 @@ async fn route(
         return state.health.answer(&state.server.buckets).await;
     }
     let headers = request.headers();
+    #[cfg(feature = "console")]
+    if *method == Method::GET {
+        match parts {
+            ["console", name @ ..] => return super::console::serve(state, name, headers),
+            [] => {
+                if let Some(reply) = super::console::welcome(headers) {
+                    return reply;
+                }
+            }
+            _ => {}
+        }
+    }
     let has_credentials = headers.contains_key(AUTHORIZATION);
     let recorder = (&*state.server, &state.audit);
     let identity = match has_credentials {
@@ -85,12 +99,23 @@ async fn route(
             if !has_credentials {
                 state.audit.refused(log, client, None, (method, parts));
             }
-            unauthorized()
+            unauthorized(headers)
         }
         (&Method::GET, _, Some(identity)) => {
             let asker = Asker::new(identity, host_of(headers), working);
             let details = (request.uri().query().unwrap_or_default(), headers);
             let reply = read(state, parts, details, &asker).await;
+            if reply.status() == StatusCode::FORBIDDEN {
+                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
+            }
+            reply
+        }
+        (_, _, Some(identity)) if documents::address(parts).is_some() => {
+            if origin::is_from_elsewhere(headers) {
+                return forbidden("same origin");
+            }
+            let asker = Asker::new(identity, host_of(headers), working);
+            let reply = change_document(state, method, (parts, request), &asker).await;
             if reply.status() == StatusCode::FORBIDDEN {
                 state.audit.refused(log, client, Some(&asker.identity), (method, parts));
             }
@@ -111,6 +136,19 @@ async fn route(
     }
 }
 
+/// Routes that change a document, which need rights in its collection only.
+async fn change_document(
+    state: &Arc<AdminState>,
+    method: &Method,
+    (parts, request): (&[&str], Request<Incoming>),
+    asker: &Asker,
+) -> Reply {
+    match documents::address(parts) {
+        Some(address) => documents::change(state, method, (address, request), asker).await,
+        None => path_not_found(),
+    }
+}
+
 /// Routes that change nothing.
 async fn read(
     state: &Arc<AdminState>,
@@ -128,6 +166,8 @@ async fn read(
         ["settings", "rbac", rest @ ..] => users::read(state, rest).await,
         ["metrics"] if !scrapes => forbidden("cluster.stats!read"),
         ["metrics"] => pools::metrics(state).await,
+        ["node", "figures"] => figures::figures(state, asker).await,
+        ["node", "slowOperations"] => figures::slow_operations(state, asker),
         ["pools", "default" | "nodes"] => pools::node(state, asker),
         ["pools", "default", "nodeServices"] => pools::node_services(state),
         ["pools", "default", "buckets"] => buckets::list(state, asker).await,
@@ -149,10 +189,15 @@ async fn read_bucket(
     if !asker.identity.access.reaches(bucket) {
         return forbidden(&format!("cluster.bucket[{bucket}].settings!read"));
     }
+    if let Some(address) = documents::address(&[&["pools", "default", form, bucket], rest].concat())
+    {
+        return documents::read(state, address, details.0, asker).await;
+    }
     match (form, rest) {
         ("buckets", []) => buckets::get(state, bucket, asker).await,
         ("buckets", ["changes"]) => changes::stream(state, bucket, details, asker),
         ("buckets", ["scopes"]) => collections::manifest(state, bucket, &asker.identity),
+        ("buckets", ["vbuckets"]) => figures::vbuckets(state, bucket, asker).await,
         ("b", []) => config_stream::terse(state, bucket),
         ("bs" | "bucketsStreaming", []) => config_stream::streaming(state, bucket, asker),
         _ => path_not_found(),

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::admission::Admission;
 use super::audit::AdminAudit;
+use super::document_gate::DocumentGate;
 use super::health::Health;
 use super::login::LoginGate;
 use crate::metrics::MetricsRegistry;
@@ -20,6 +21,7 @@ pub(crate) struct AdminState {
     pub(crate) logins: LoginGate,
     pub(crate) audit: AdminAudit,
     pub(crate) health: Health,
+    pub(crate) documents: DocumentGate,
     /// Becomes true when the server stops; ends streams.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.

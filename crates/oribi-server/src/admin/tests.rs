@@ -15,7 +15,10 @@ use crate::server::Server;
 
 mod auditing;
 mod changes;
+#[cfg(feature = "console")]
+mod console;
 mod crowds;
+mod documents;
 mod settings;
 mod users;
 

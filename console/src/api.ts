@@ -1,0 +1,152 @@
+// Requests to the server, with the credentials that the user typed.
+//
+// Owns: the credentials, which stay in this module's memory: no cookie, no storage, so that another
+// site's page cannot use them and closing the tab forgets them. `X-Requested-With` keeps the server
+// from asking the browser to show its own login dialog.
+
+export interface Role {
+  role: string;
+  bucket_name?: string;
+  scope_name?: string;
+  collection_name?: string;
+}
+
+export interface User {
+  id: string;
+  roles: Role[];
+}
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+type Fields = Record<string, string | number | boolean | undefined>;
+
+export interface Call {
+  query?: Fields;
+  form?: Fields;
+  body?: string | Uint8Array<ArrayBuffer>;
+  json?: unknown;
+  signal?: AbortSignal;
+}
+
+let authorization: string | null = null;
+let whenRefused: () => void = () => {};
+
+/** Called when the server no longer takes the credentials. */
+export function onRefused(callback: () => void) {
+  whenRefused = callback;
+}
+
+export function base64(bytes: Uint8Array): string {
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary);
+}
+
+export const utf8 = (text: string) => new TextEncoder().encode(text);
+
+/** The form in which paths and queries name keys. */
+export const keyId = (text: string) =>
+  base64(utf8(text)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+export function encoded(fields: Fields): string {
+  const pairs = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+}
+
+/** A path with each part escaped. */
+export function path(...parts: string[]): string {
+  return "/" + parts.map(encodeURIComponent).join("/");
+}
+
+export const bucketPath = (bucket: string, ...rest: string[]) =>
+  path("pools", "default", "buckets", bucket, ...rest);
+
+/** Sends a request; the answer may have any status. */
+export async function send(method: string, target: string, call: Call = {}): Promise<Response> {
+  const headers: Record<string, string> = { "X-Requested-With": "oribi-console" };
+  if (authorization) headers["Authorization"] = authorization;
+  let body: BodyInit | undefined = call.body;
+  if (call.form) {
+    headers["Content-Type"] = "application/x-www-form-urlencoded";
+    body = encoded(call.form);
+  } else if (call.json !== undefined) {
+    headers["Content-Type"] = "application/json";
+    body = JSON.stringify(call.json);
+  } else if (body !== undefined) {
+    headers["Content-Type"] = "application/octet-stream";
+  }
+  const query = call.query ? encoded(call.query) : "";
+  const url = query ? `${target}?${query}` : target;
+  try {
+    return await fetch(url, {
+      method,
+      headers,
+      body,
+      signal: call.signal,
+      credentials: "omit",
+      cache: "no-store",
+      redirect: "error",
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "The server does not answer. It may be stopped, or the network is down.");
+  }
+}
+
+/** What the server says is wrong. */
+export async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text().catch(() => "");
+  return new ApiError(response.status, messageOf(text) || `The server answered ${response.status}.`);
+}
+
+function messageOf(text: string): string {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    return text.slice(0, 400).trim();
+  }
+  if (typeof parsed === "string") return parsed;
+  if (typeof parsed !== "object" || parsed === null) return "";
+  const { errors, message, permissions, error, _: plain } = parsed as Record<string, unknown>;
+  if (typeof errors === "object" && errors !== null) {
+    const each = Object.entries(errors).map(([name, what]) => (name === "_" ? `${what}` : `${name}: ${what}`));
+    return each.join("; ");
+  }
+  if (Array.isArray(permissions)) return `Your user lacks the right ${permissions.join(", ")}.`;
+  for (const said of [plain, message, error]) if (typeof said === "string") return said;
+  return "";
+}
+
+/** Sends a request and returns what it answers. */
+export async function ask<T>(method: string, target: string, call: Call = {}): Promise<T> {
+  const response = await send(method, target, call);
+  if (response.status === 401) whenRefused();
+  if (!response.ok) throw await errorOf(response);
+  const text = await response.text();
+  return (text ? JSON.parse(text) : undefined) as T;
+}
+
+export const get = <T>(target: string, query?: Fields, signal?: AbortSignal) =>
+  ask<T>("GET", target, { query, signal });
+
+/** Checks a name and a password, and keeps them if the server takes them. */
+export async function logIn(name: string, password: string): Promise<User> {
+  authorization = "Basic " + base64(utf8(`${name}:${password}`));
+  const response = await send("GET", "/whoami");
+  if (response.ok) return (await response.json()) as User;
+  authorization = null;
+  if (response.status === 401) throw new ApiError(401, "The name or the password is wrong.");
+  throw await errorOf(response);
+}
+
+export function logOut() {
+  authorization = null;
+}

@@ -1,0 +1,94 @@
+// Small charts of the last minutes.
+//
+// Owns: the drawing area and its size. A chart is drawn again when its data change and at no other
+// time. The newest value stands beside the title as text, because a canvas says nothing to a screen
+// reader.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+
+export interface Line {
+  label: string;
+  values: (number | null)[];
+}
+
+interface ChartProps {
+  title: string;
+  times: number[];
+  lines: Line[];
+  show: (value: number) => string;
+}
+
+const HEIGHT = 132;
+const COLOURS = ["--line-1", "--line-2", "--line-3"];
+
+export function Chart({ title, times, lines, show }: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const theme = `${document.documentElement.dataset["theme"]}/${isDark}`;
+  useEffect(() => {
+    const colour = (name: string) => {
+      // The canvas needs the colour itself, not the expression that gives it.
+      place.current!.style.color = `var(${name})`;
+      return getComputedStyle(place.current!).color;
+    };
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { show: false } };
+    const made = new uPlot(
+      {
+        width: place.current!.clientWidth,
+        height: HEIGHT,
+        legend: { show: false },
+        cursor: { show: false },
+        scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        axes: [
+          { ...axis, size: 24 },
+          { ...axis, size: 62, values: (_plot, values) => values.map((value) => show(value)) },
+        ],
+        series: [
+          {},
+          ...lines.map((line, index) => ({
+            label: line.label,
+            stroke: colour(COLOURS[index % COLOURS.length]!),
+            width: 1.5,
+            points: { show: false },
+            spanGaps: false,
+          })),
+        ],
+      },
+      [times, ...lines.map((line) => line.values)],
+      place.current!,
+    );
+    plot.current = made;
+    const watched = new ResizeObserver(() => {
+      const width = place.current?.clientWidth ?? 0;
+      if (width > 0 && width !== made.width) made.setSize({ width, height: HEIGHT });
+    });
+    watched.observe(place.current!);
+    return () => {
+      watched.disconnect();
+      made.destroy();
+    };
+  }, [lines.length, theme]);
+  useEffect(() => {
+    plot.current?.setData([times, ...lines.map((line) => line.values)]);
+  }, [times]);
+  const last = (line: Line) => line.values[line.values.length - 1];
+  return (
+    <figure class="chart">
+      <figcaption>
+        <strong>{title}</strong>
+        {lines.map((line, index) => {
+          const value = last(line);
+          return (
+            <span class="key" key={line.label}>
+              <i class={`swatch line-${(index % COLOURS.length) + 1}`} aria-hidden="true" />
+              {line.label} <b>{value == null ? "–" : show(value)}</b>
+            </span>
+          );
+        })}
+      </figcaption>
+      <div ref={place} class="plot" aria-hidden="true" />
+    </figure>
+  );
+}

@@ -1,0 +1,209 @@
+// Changes of documents as they happen.
+//
+// Owns: the stream while the page is open. It keeps the newest rows only, and draws at most a few
+// times a second, however fast changes come. Hidden or paused, it reads on and drops.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bucketPath, encoded, errorOf, send, type ApiError } from "../api";
+import { link, useApp } from "../app";
+import { keyId } from "../api";
+import { count } from "../format";
+import { may } from "../rights";
+import { Failure, SelectField, Table, asApiError, useAsked } from "../ui";
+import { buckets, paths, scopes } from "./catalog";
+
+interface Change {
+  type: string;
+  vbucket?: number;
+  seqno?: number;
+  scope?: string;
+  collection?: string;
+  key?: string;
+  key_base64?: string;
+  value?: unknown;
+  value_base64?: string;
+  reason?: string;
+}
+
+interface Row extends Change {
+  number: number;
+  at: string;
+}
+
+const ROWS_MAX = 200;
+const DRAW_MS = 250;
+const VALUE_CHARS = 160;
+const VBUCKETS_MAX = 256;
+
+/** The events of a stream, until it ends. */
+async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Change> {
+  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line.startsWith("data: ")) yield JSON.parse(line.slice(6)) as Change;
+    }
+  }
+}
+
+interface Feed {
+  rows: Row[];
+  total: number;
+  state: "connecting" | "live" | "ended";
+  ended?: string;
+  error?: ApiError;
+}
+
+const EMPTY: Feed = { rows: [], total: 0, state: "connecting" };
+
+function useFeed(bucket: string, collection: string, withValues: boolean, isPaused: boolean, turn: number): Feed {
+  const [feed, setFeed] = useState<Feed>(EMPTY);
+  const paused = useRef(isPaused);
+  paused.current = isPaused;
+  useEffect(() => {
+    const abort = new AbortController();
+    let rows: Row[] = [];
+    let total = 0;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    setFeed(EMPTY);
+    const draw = () => {
+      timer = undefined;
+      setFeed((feed) => ({ ...feed, total, rows: paused.current ? feed.rows : rows }));
+    };
+    const query = { "sparse-ids": "", vbuckets: undefined, ...(withValues ? { "with-values": "" } : {}) };
+    const filter = collection === "" ? {} : { collection };
+    const target = `${bucketPath(bucket, "changes")}?${encoded({ ...query, ...filter })}`;
+    const follow = async () => {
+      const response = await send("GET", target, { signal: abort.signal });
+      if (!response.ok || !response.body) throw await errorOf(response);
+      setFeed((feed) => ({ ...feed, state: "live" }));
+      for await (const change of events(response.body)) {
+        if (change.type === "end") return change.reason ?? "ended";
+        total += 1;
+        if (!paused.current) {
+          rows = [{ ...change, number: total, at: new Date().toLocaleTimeString("sv-SE") }, ...rows].slice(0, ROWS_MAX);
+        }
+        timer ??= setTimeout(draw, DRAW_MS);
+      }
+      return "the connection is closed";
+    };
+    follow().then(
+      (ended) => setFeed((feed) => ({ ...feed, rows, total, state: "ended", ended })),
+      (error) =>
+        abort.signal.aborted || setFeed((feed) => ({ ...feed, state: "ended", error: asApiError(error) })),
+    );
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [bucket, collection, withValues, turn]);
+  return feed;
+}
+
+function valueText(change: Change): string {
+  if (change.value_base64 !== undefined) return `base64 ${change.value_base64.slice(0, VALUE_CHARS)}`;
+  if (change.value === undefined) return "";
+  return JSON.stringify(change.value).slice(0, VALUE_CHARS);
+}
+
+function Rows({ bucket, rows }: { bucket: string; rows: Row[] }) {
+  return (
+    <Table caption="Changes, newest first" columns={["Time", "Change", "Collection", "Key", "Value", "vbucket", "Seqno"]}>
+      {rows.map((row) => (
+        <tr key={row.number}>
+          <td class="nowrap">{row.at}</td>
+          <td>
+            <span class={`tag ${row.type}`}>{row.type}</span>
+          </td>
+          <td>{row.collection && `${row.scope}.${row.collection}`}</td>
+          <td class="key">
+            {row.key !== undefined && row.scope && row.collection ? (
+              <a href={link("documents", [bucket, row.scope, row.collection], { open: keyId(row.key) })}>{row.key}</a>
+            ) : (
+              (row.key ?? row.key_base64)
+            )}
+          </td>
+          <td class="preview">{valueText(row)}</td>
+          <td class="number">{row.vbucket}</td>
+          <td class="number">{row.seqno}</td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+function Stream({ bucket }: { bucket: string }) {
+  const [collection, setCollection] = useState("");
+  const [withValues, setWithValues] = useState(true);
+  const [isPaused, setPaused] = useState(false);
+  const [turn, setTurn] = useState(0);
+  const feed = useFeed(bucket, collection, withValues, isPaused, turn);
+  const known = useAsked((signal) => scopes(bucket, signal), [bucket]);
+  const states = { connecting: "Connecting…", live: "Live", ended: `Ended: ${feed.ended ?? "see below"}` };
+  return (
+    <>
+      <div class="tools">
+        <SelectField
+          label="Collection"
+          value={collection}
+          options={[["", "All"], ...(known.value ? paths(known.value) : [])]}
+          change={setCollection}
+        />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={withValues}
+            onChange={(event) => setWithValues((event.target as HTMLInputElement).checked)}
+          />
+          Values
+        </label>
+        <button type="button" aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
+          {isPaused ? "Go on" : "Pause"}
+        </button>
+        {feed.state === "ended" && (
+          <button type="button" class="primary" onClick={() => setTurn(turn + 1)}>
+            Connect again
+          </button>
+        )}
+      </div>
+      <p role="status">
+        {isPaused ? "Paused" : states[feed.state]}, {count(feed.total)} changes so far, the newest {ROWS_MAX} are shown.
+      </p>
+      <Failure error={feed.error} />
+      {feed.rows.length > 0 ? (
+        <Rows bucket={bucket} rows={feed.rows} />
+      ) : (
+        <p class="muted">Changes appear here as clients write.</p>
+      )}
+    </>
+  );
+}
+
+export function ChangesPage() {
+  const { user } = useApp();
+  const asked = useAsked(buckets, []);
+  const [chosen, setChosen] = useState("");
+  const usable = asked.value?.filter(({ name }) => may(user, "change-streams", name)) ?? [];
+  const bucket = usable.find(({ name }) => name === chosen) ?? usable[0];
+  return (
+    <>
+      <div class="heading">
+        <h1>Live changes</h1>
+        {bucket && (
+          <SelectField label="Bucket" value={bucket.name} options={usable.map(({ name }) => name)} change={setChosen} />
+        )}
+      </div>
+      <Failure error={asked.error} again={asked.again} />
+      {asked.value && !bucket && <p>Your user has no right to follow the changes of a bucket (change-streams).</p>}
+      {bucket && bucket.numVBuckets > VBUCKETS_MAX ? (
+        <p>This bucket has more than {VBUCKETS_MAX} vbuckets. Use <code>oribi watch</code> to follow it.</p>
+      ) : (
+        bucket && <Stream bucket={bucket.name} key={bucket.name} />
+      )}
+    </>
+  );
+}

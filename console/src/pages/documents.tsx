@@ -1,0 +1,219 @@
+// The documents of a collection: browse in key order, find by key or prefix, open one.
+//
+// Owns: the pages. The server lists some rows at a time; the way back is the list of keys where the
+// pages began.
+
+import { useState } from "preact/hooks";
+import { bucketPath, get, keyId } from "../api";
+import { go, link, useApp, type Route } from "../app";
+import { bytes, expiry } from "../format";
+import { may } from "../rights";
+import { Busy, Failure, SelectField, Table, TextField, useAsked } from "../ui";
+import { buckets, paths, scopes } from "./catalog";
+import { DocumentView, NewDocument } from "./document";
+
+export interface Place {
+  bucket: string;
+  scope: string;
+  collection: string;
+}
+
+interface Listed {
+  id: string;
+  key?: string;
+  bytes?: number;
+  expiry?: number;
+  datatype?: string;
+  text?: string;
+  truncated?: boolean;
+}
+
+const ROWS = 50;
+
+export const docsPath = ({ bucket, scope, collection }: Place, ...rest: string[]) =>
+  bucketPath(bucket, "scopes", scope, "collections", collection, "docs", ...rest);
+
+function Chooser({ place }: { place: Place }) {
+  const all = useAsked(buckets, []);
+  const asked = useAsked((signal) => scopes(place.bucket, signal), [place.bucket]);
+  const names = all.value?.map(({ name }) => name) ?? [];
+  const current = `${place.scope}.${place.collection}`;
+  const known = asked.value ? paths(asked.value) : [];
+  const withCurrent = (list: string[], one: string) => (list.includes(one) ? list : [one, ...list]);
+  return (
+    <>
+      <SelectField
+        label="Bucket"
+        value={place.bucket}
+        options={withCurrent(names, place.bucket)}
+        change={(bucket) => go(link("documents", [bucket]))}
+      />
+      <SelectField
+        label="Collection"
+        value={current}
+        options={withCurrent(known, current)}
+        change={(path) => go(link("documents", [place.bucket, ...path.split(".")]))}
+      />
+    </>
+  );
+}
+
+function Find({ place, prefix }: { place: Place; prefix: string }) {
+  const [text, setText] = useState(prefix);
+  const parts = [place.bucket, place.scope, place.collection];
+  const find = (event: Event) => {
+    event.preventDefault();
+    go(link("documents", parts, { prefix: text }));
+  };
+  return (
+    <form class="find" onSubmit={find} role="search">
+      <TextField
+        label="Keys that begin with"
+        value={text}
+        change={setText}
+        type="search"
+        autocomplete="off"
+        spellcheck={false}
+        data-search
+      />
+      <button type="submit">Find</button>
+      <button
+        type="button"
+        disabled={text === ""}
+        onClick={() => go(link("documents", parts, { prefix, open: keyId(text) }))}
+      >
+        Open this key
+      </button>
+    </form>
+  );
+}
+
+function Rows({ rows, open }: { rows: Listed[]; open: (id: string) => string }) {
+  return (
+    <Table caption="Documents" columns={["Key", "Content", "Type", "Size", "Expires"]}>
+      {rows.map((row) => (
+        <tr key={row.id}>
+          <th scope="row" class="key">
+            <a href={open(row.id)}>{row.key ?? <em>binary {row.id}</em>}</a>
+          </th>
+          <td class="preview">{row.text === undefined ? <span class="muted">–</span> : row.text}</td>
+          <td>{row.datatype ?? "–"}</td>
+          <td class="number">{row.bytes === undefined ? "–" : bytes(row.bytes)}</td>
+          <td>{row.expiry === undefined ? "–" : expiry(row.expiry)}</td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+function List({ place, route, rights }: { place: Place; route: Route; rights: Rights }) {
+  const prefix = route.query.get("prefix") ?? "";
+  // Keys behind which the pages begin, the current one last.
+  const starts = (route.query.get("after") ?? "").split(",").filter(Boolean);
+  const after = starts.at(-1);
+  const [isNew, setNew] = useState(false);
+  const asked = useAsked(
+    (signal) =>
+      get<{ documents: Listed[]; next: string | null }>(
+        docsPath(place),
+        { limit: ROWS, prefix: prefix ? keyId(prefix) : undefined, after },
+        signal,
+      ),
+    [place.bucket, place.scope, place.collection, prefix, after],
+  );
+  const parts = [place.bucket, place.scope, place.collection];
+  const at = (starts: string[]) => link("documents", parts, { prefix, after: starts.join(",") });
+  const open = (id: string) => link("documents", parts, { prefix, after: starts.join(","), open: id });
+  const page = asked.value;
+  return (
+    <>
+      <div class="tools">
+        <Find place={place} prefix={prefix} key={prefix} />
+        <button type="button" onClick={asked.again}>
+          Refresh
+        </button>
+        {rights.mayCreate && (
+          <button type="button" class="primary" onClick={() => setNew(true)}>
+            New document
+          </button>
+        )}
+      </div>
+      <Failure error={asked.error} again={asked.again} />
+      {asked.isBusy && !page && <Busy text="Reading keys…" />}
+      {page && page.documents.length === 0 && (
+        <p class="muted">{prefix ? "No key begins with this." : "The collection has no documents."}</p>
+      )}
+      {page && page.documents.length > 0 && <Rows rows={page.documents} open={open} />}
+      <div class="buttons start" aria-live="polite">
+        <button type="button" disabled={starts.length === 0} onClick={() => go(at(starts.slice(0, -1)))}>
+          Previous page
+        </button>
+        <button
+          type="button"
+          disabled={!page?.next || asked.isBusy}
+          onClick={() => page?.next && go(at([...starts, page.next]))}
+        >
+          Next page
+        </button>
+        <span class="muted">
+          Page {starts.length + 1}
+          {asked.isBusy ? ", loading…" : ""}
+        </span>
+      </div>
+      {isNew && (
+        <NewDocument
+          place={place}
+          close={() => setNew(false)}
+          created={(id) => {
+            setNew(false);
+            go(open(id));
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+export interface Rights {
+  mayCreate: boolean;
+  mayWrite: boolean;
+  mayDelete: boolean;
+}
+
+function Collection({ place, route }: { place: Place; route: Route }) {
+  const { user } = useApp();
+  const has = (right: string) => may(user, right, place.bucket, place.scope, place.collection);
+  const rights = {
+    mayCreate: has("insert") || has("upsert"),
+    mayWrite: has("upsert"),
+    mayDelete: has("delete"),
+  };
+  const opened = route.query.get("open");
+  const rest = { prefix: route.query.get("prefix") ?? "", after: route.query.get("after") ?? "" };
+  const list = link("documents", [place.bucket, place.scope, place.collection], rest);
+  if (opened) return <DocumentView place={place} id={opened} rights={rights} list={list} key={opened} />;
+  return (
+    <>
+      <h1>Documents</h1>
+      <div class="tools">
+        <Chooser place={place} />
+      </div>
+      <List place={place} route={route} rights={rights} key={`${place.bucket}/${place.scope}/${place.collection}`} />
+    </>
+  );
+}
+
+export function DocumentsPage({ route }: { route: Route }) {
+  const asked = useAsked(buckets, []);
+  const [bucket = asked.value?.[0]?.name, scope = "_default", collection = "_default"] = route.parts;
+  if (!bucket) {
+    return (
+      <>
+        <h1>Documents</h1>
+        <Failure error={asked.error} again={asked.again} />
+        {asked.isBusy ? <Busy /> : asked.value && <p>There is no bucket that you may use.</p>}
+      </>
+    );
+  }
+  return <Collection place={{ bucket, scope, collection }} route={route} />;
+}

@@ -1,0 +1,156 @@
+// The overview: what the node does now, per bucket, and the last minutes as charts.
+
+import { useState } from "preact/hooks";
+import { useApp } from "../app";
+import { Chart } from "../chart";
+import { look, pointsOf, type BucketFigures, type Figures, type Point } from "../figures";
+import { age, bytes, count, duration } from "../format";
+import { isAdmin } from "../rights";
+import { Busy, Failure, Meter, SelectField, asApiError, useTicks } from "../ui";
+import type { ApiError } from "../api";
+
+const EVERY_MS = 2000;
+
+const perSecond = (value: number) => `${count(value)}/s`;
+const percent = (value: number) => `${value.toFixed(value > 99.9 || value < 10 ? 1 : 0)} %`;
+
+function Tile({ label, value, more }: { label: string; value: string; more?: string }) {
+  return (
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd>
+        {value}
+        {more && <small>{more}</small>}
+      </dd>
+    </div>
+  );
+}
+
+const shown = (value: number | null | undefined, show: (value: number) => string) =>
+  value == null ? "–" : show(value);
+
+function Tiles({ figures, bucket, point }: { figures: Figures; bucket: BucketFigures; point?: Point }) {
+  const { memory, operations } = bucket;
+  const reads = (operations["get_hits"] ?? 0) + (operations["get_misses"] ?? 0);
+  const sinceStart = reads > 0 ? percent((100 * (operations["get_hits"] ?? 0)) / reads) : "–";
+  return (
+    <dl class="tiles">
+      <Tile label="Reads" value={shown(point?.reads, perSecond)} />
+      <Tile label="Writes" value={shown(point?.writes, perSecond)} />
+      <Tile label="Hit ratio" value={shown(point?.hits, percent)} more={`${sinceStart} since the start`} />
+      <Tile label="GET, 99 %" value={shown(point?.p99, duration)} more="in the server" />
+      <Tile label="Documents" value={count(bucket.items)} more={`${count(bucket.items_evicted)} evicted`} />
+      <Tile label="Memory" value={bytes(memory.used_bytes)} more={`of ${bytes(memory.quota_bytes)}`} />
+      <Tile label="Flush queue" value={count(bucket.queue_items)} more={bytes(bucket.queue_bytes)} />
+      <Tile label="Disk" value={bytes(bucket.disk_bytes)} more={`${count(bucket.fetches)} fetches`} />
+      <Tile
+        label="Change streams"
+        value={count(bucket.changes.streams)}
+        more={`${bucket.changes.lag_s} s behind at most`}
+      />
+      {figures.node && (
+        <Tile
+          label="Connections"
+          value={count(figures.node.connections)}
+          more={`${count(figures.node.rejected_connections)} refused`}
+        />
+      )}
+      <Tile label="Up" value={age(figures.uptime_s)} more={figures.node && `${count(figures.node.workers)} worker thread(s)`} />
+    </dl>
+  );
+}
+
+function Charts({ points }: { points: Point[] }) {
+  const times = points.map((point) => point.time);
+  const line = (label: string, of: (point: Point) => number | null) => ({ label, values: points.map(of) });
+  return (
+    <div class="charts">
+      <Chart
+        title="Operations"
+        times={times}
+        lines={[line("reads", (p) => p.reads), line("writes", (p) => p.writes)]}
+        show={perSecond}
+      />
+      <Chart title="Hit ratio" times={times} lines={[line("hits", (p) => p.hits)]} show={percent} />
+      <Chart
+        title="Latency in the server"
+        times={times}
+        lines={[
+          line("GET 50 %", (p) => p.p50),
+          line("GET 99 %", (p) => p.p99),
+          line("SET 99 %", (p) => p.storeP99),
+        ]}
+        show={duration}
+      />
+      <Chart title="Memory" times={times} lines={[line("used", (p) => p.memory)]} show={bytes} />
+      <Chart title="Flush queue" times={times} lines={[line("mutations", (p) => p.queue)]} show={count} />
+      <Chart title="Disk" times={times} lines={[line("files", (p) => p.disk)]} show={bytes} />
+    </div>
+  );
+}
+
+function Warnings({ bucket }: { bucket: BucketFigures }) {
+  const isFull = bucket.memory.used_bytes >= bucket.memory.quota_bytes * 0.98;
+  return (
+    <>
+      {bucket.refuses_writes && (
+        <p class="failure">The store of this bucket fails, and writes are refused. The log of the server says why.</p>
+      )}
+      {!bucket.warmup_done && <Busy text="The bucket loads its documents." />}
+      {isFull && <p class="failure">The memory quota of this bucket is nearly used up.</p>}
+    </>
+  );
+}
+
+export function OverviewPage() {
+  const { user } = useApp();
+  const [figures, setFigures] = useState<Figures>();
+  const [error, setError] = useState<ApiError>();
+  const [chosen, setChosen] = useState("");
+  useTicks(EVERY_MS, () => {
+    look().then(
+      (figures) => {
+        setFigures(figures);
+        setError(undefined);
+      },
+      (failure) => setError(asApiError(failure)),
+    );
+  });
+  const bucket = figures?.buckets.find(({ name }) => name === chosen) ?? figures?.buckets[0];
+  return (
+    <>
+      <div class="heading">
+        <h1>Overview</h1>
+        {figures && figures.buckets.length > 1 && bucket && (
+          <SelectField
+            label="Bucket"
+            value={bucket.name}
+            options={figures.buckets.map(({ name }) => name)}
+            change={setChosen}
+          />
+        )}
+      </div>
+      <Failure error={error} />
+      {!figures && !error && <Busy />}
+      {figures && !bucket && (
+        <p>
+          {isAdmin(user)
+            ? "There is no bucket yet. Create one on the page Buckets."
+            : "Your user has no right to see the figures of a whole bucket (simple-stats)."}
+        </p>
+      )}
+      {figures && bucket && (
+        <>
+          <Warnings bucket={bucket} />
+          <Tiles figures={figures} bucket={bucket} point={pointsOf(bucket.name).at(-1)} />
+          <Meter
+            label={`Memory of ${bucket.name}`}
+            value={bucket.memory.used_bytes}
+            max={bucket.memory.quota_bytes}
+          />
+          <Charts points={pointsOf(bucket.name)} />
+        </>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,69 @@
+//! Live documents of a collection, as a walk over the table shows them.
+//!
+//! Owns: the walk, in slices with the lock released in between, so that writes go on. A document
+//! that is written or removed meanwhile may be missing or shown. Called by the bucket, which sorts.
+
+use oribi_types::{CollectionId, DocKey, Timestamp};
+
+use super::VBucket;
+use crate::hash_table::ScanCursor;
+use crate::item::ItemRef;
+
+/// Groups under one hold of the table's lock: some hundred items, some microseconds.
+const GROUPS_PER_SLICE: usize = 64;
+
+/// What memory has under a key.
+pub(crate) enum InMemory {
+    /// A document that a reader may see.
+    Live(ItemRef),
+    /// A tombstone or an expired document.
+    Gone,
+    /// Nothing: the store decides.
+    Nothing,
+}
+
+impl VBucket {
+    /// True when every document of the vbucket is in its table, with or without its value.
+    pub(crate) fn has_every_key(&self) -> bool {
+        !self.is_absence_uncertain(&self.table.lock())
+    }
+
+    /// Visits the live documents of a collection. False when `goes_on`, asked before each slice,
+    /// ended the walk.
+    pub(crate) fn visit_live(
+        &self,
+        collection: CollectionId,
+        now: Timestamp,
+        goes_on: &mut dyn FnMut() -> bool,
+        visit: &mut dyn FnMut(&ItemRef),
+    ) -> bool {
+        let now_s = now.unix_s();
+        let mut cursor = ScanCursor::default();
+        let mut is_complete = false;
+        while !is_complete {
+            if !goes_on() {
+                return false;
+            }
+            let table = self.table.lock();
+            if !self.is_serving() {
+                return true;
+            }
+            is_complete = table.index.scan(&mut cursor, GROUPS_PER_SLICE, |item| {
+                if item.key().collection == collection && item.is_live(now_s) {
+                    visit(item);
+                }
+            });
+        }
+        true
+    }
+
+    /// What memory has under a key.
+    pub(crate) fn in_memory(&self, key: DocKey<'_>, now: Timestamp) -> InMemory {
+        let hash = self.seed.hash(key);
+        match self.table.lock().index.get(hash, key) {
+            None => InMemory::Nothing,
+            Some(item) if item.is_live(now.unix_s()) => InMemory::Live(item.clone()),
+            Some(_) => InMemory::Gone,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The bound on requests for documents over HTTP.
+//!
+//! Owns: the places. Invariant: a request without a place is refused at once and waits for nothing, so
+//! what these requests hold is bounded, and the threads for other blocking calls are not all taken by
+//! pages. Caller: `documents`.
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::message::{Refusal, busy};
+
+/// Requests at a time; others are told to come again.
+const REQUESTS_MAX: usize = 16;
+
+/// Pages at a time; each may keep a thread busy for seconds.
+const PAGES_MAX: usize = 2;
+
+/// The bounds on these requests.
+pub(crate) struct DocumentGate {
+    requests: Semaphore,
+    pages: Semaphore,
+}
+
+impl Default for DocumentGate {
+    fn default() -> DocumentGate {
+        DocumentGate { requests: Semaphore::new(REQUESTS_MAX), pages: Semaphore::new(PAGES_MAX) }
+    }
+}
+
+impl DocumentGate {
+    pub(crate) fn enter(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        self.requests.try_acquire().map_err(|_| busy("too many requests for documents").into())
+    }
+
+    pub(crate) fn enter_page(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        self.pages.try_acquire().map_err(|_| busy("too many lists of documents").into())
+    }
+}

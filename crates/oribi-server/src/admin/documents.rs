@@ -1,0 +1,178 @@
+//! Documents over HTTP: pages of a collection in key order, and reading, writing and deleting one.
+//!
+//! `GET .../docs` is a page, `GET`, `PUT` and `DELETE .../docs/KEY` are one document, where `...` is
+//! `/pools/default/buckets/B` for the default collection or
+//! `/pools/default/buckets/B/scopes/S/collections/C`. docs/console.md describes the parameters.
+//!
+//! Owns: which paths these are, and the rights that they need. The parts: [`parameters`] reads
+//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON.
+//!
+//! Invariants:
+//! - the rights are those of the same requests on the data port: a page needs `range-scan`, reading
+//!   `read`, system attributes `system-xattr-read`, metadata `meta-read`, writing `upsert` (`insert`
+//!   for a new document), deleting `delete`. A collection without any right looks like none;
+//! - an answer has at most [`parameters::BYTES_SHOWN_MAX`] of a value and
+//!   [`parameters::ROWS_MAX`] rows, a body at most [`operations::BODY_BYTES_MAX`];
+//! - few of these requests run at a time (`document_gate`).
+//!
+//! Caller: `routes`. These requests are not counted as operations of clients.
+
+mod operations;
+mod parameters;
+mod shown;
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use oribi_protocol::limits::{COLLECTION_KEY_BYTES_MAX, KEY_BYTES_MAX};
+use oribi_types::CollectionId;
+
+use super::asker::Asker;
+use super::message::{Refusal, Reply, bucket_not_found, error, forbidden};
+use super::state::AdminState;
+use crate::auth::{Privilege, PrivilegeSet};
+use crate::buckets::BucketHandle;
+use crate::connection_state::rights::Rights;
+use operations::Target;
+use parameters::{KeyName, PageParameters, ReadParameters, WriteParameters};
+
+/// The path of a collection's documents, or of one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address<'a> {
+    bucket: &'a str,
+    scope: &'a str,
+    collection: &'a str,
+    key: Option<&'a str>,
+}
+
+/// The address that a path names; `None` for other paths.
+pub(crate) fn address<'a>(parts: &[&'a str]) -> Option<Address<'a>> {
+    let ["pools", "default", "buckets", bucket, rest @ ..] = parts else { return None };
+    let (scope, collection, rest) = match rest {
+        ["scopes", scope, "collections", collection, rest @ ..] => (*scope, *collection, rest),
+        rest => ("_default", "_default", rest),
+    };
+    let key = match rest {
+        ["docs"] => None,
+        ["docs", key] => Some(*key),
+        _ => return None,
+    };
+    Some(Address { bucket, scope, collection, key })
+}
+
+/// The collection that an address names, and the user's rights in it.
+struct Found {
+    handle: Arc<BucketHandle>,
+    collection: CollectionId,
+    held: PrivilegeSet,
+}
+
+impl Found {
+    fn demand(&self, needed: impl Into<PrivilegeSet>) -> Result<(), Refusal> {
+        let missing = needed.into().without(self.held);
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(forbidden(&missing.to_words()).into()),
+        }
+    }
+}
+
+fn find(state: &AdminState, address: &Address<'_>, asker: &Asker) -> Result<Found, Refusal> {
+    let handle = state.server.buckets.get(address.bucket).ok_or_else(bucket_not_found)?;
+    let manifest = handle.bucket().manifest();
+    let id = manifest.collection_id(address.scope, address.collection).ok();
+    let mut rights = Rights::of(&asker.identity, address.bucket);
+    let found = id.map(|id| (id, rights.within(id, manifest)));
+    let found = found.filter(|(_, held)| !held.is_empty());
+    let (collection, held) = found.ok_or_else(|| {
+        let path = format!("{}.{}", address.scope, address.collection);
+        error(StatusCode::NOT_FOUND, &format!("Collection with name {path:?} is not found"))
+    })?;
+    Ok(Found { handle, collection, held })
+}
+
+/// Answers a request that reads.
+pub(crate) async fn read(
+    state: &Arc<AdminState>,
+    address: Address<'_>,
+    query: &str,
+    asker: &Asker,
+) -> Reply {
+    let answered = async {
+        let found = find(state, &address, asker)?;
+        let _place = state.documents.enter()?;
+        match address.key {
+            None => page(state, &found, query).await,
+            Some(key) => {
+                found.demand(Privilege::Read)?;
+                let parameters = ReadParameters::parse(query)?;
+                let target = target(state, &found, key, &parameters.key)?;
+                let item = operations::get(&target).await?;
+                let scope = shown::Scope::of(found.held, parameters.bytes_max);
+                Ok(shown::document(&target, &item, scope))
+            }
+        }
+    };
+    answered.await.unwrap_or_else(|refusal: Refusal| *refusal)
+}
+
+async fn page(state: &Arc<AdminState>, found: &Found, query: &str) -> Result<Reply, Refusal> {
+    found.demand(Privilege::RangeScan)?;
+    let parameters = PageParameters::parse(query)?;
+    let _place = state.documents.enter_page()?;
+    let rows_max = parameters.rows_max;
+    let bucket = Arc::clone(found.handle.bucket());
+    let page = operations::page(bucket, found.collection, parameters).await?;
+    let scope = shown::Scope::of(found.held, shown::PREVIEW_BYTES);
+    Ok(shown::page(page, rows_max, scope))
+}
+
+/// Answers a request that changes a document.
+pub(crate) async fn change(
+    state: &Arc<AdminState>,
+    method: &Method,
+    (address, request): (Address<'_>, Request<Incoming>),
+    asker: &Asker,
+) -> Reply {
+    let answered = async {
+        if !asker.identity.access.reaches(address.bucket) {
+            let needed = format!("cluster.bucket[{}].data.docs!upsert", address.bucket);
+            return Err(forbidden(&needed).into());
+        }
+        let found = find(state, &address, asker)?;
+        let Some(key) = address.key else {
+            return Err(error(StatusCode::METHOD_NOT_ALLOWED, "The path names no document").into());
+        };
+        let _place = state.documents.enter()?;
+        let parameters = WriteParameters::parse(request.uri().query().unwrap_or_default())?;
+        let target = target(state, &found, key, &parameters.key)?;
+        match *method {
+            Method::PUT => {
+                found.demand(parameters.needed())?;
+                let value = operations::body(request.into_body()).await?;
+                operations::put(&target, &parameters, &value).await
+            }
+            Method::DELETE => {
+                found.demand(Privilege::Delete)?;
+                operations::delete(&target, parameters.cas).await
+            }
+            _ => Err(error(StatusCode::METHOD_NOT_ALLOWED, "Use GET, PUT or DELETE").into()),
+        }
+    };
+    answered.await.unwrap_or_else(|refusal: Refusal| *refusal)
+}
+
+fn target(
+    state: &Arc<AdminState>,
+    found: &Found,
+    key: &str,
+    name: &KeyName,
+) -> Result<Target, Refusal> {
+    let bytes_max = match found.collection {
+        CollectionId::DEFAULT => KEY_BYTES_MAX,
+        _ => COLLECTION_KEY_BYTES_MAX,
+    };
+    let key = name.decode(key, bytes_max)?;
+    Ok(Target::new(Arc::clone(&state.server), Arc::clone(&found.handle), found.collection, key))
+}

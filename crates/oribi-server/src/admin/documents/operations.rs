@@ -1,0 +1,257 @@
+//! What requests for documents do on the engine.
+//!
+//! Owns: the repetition of an operation whose document has to be fetched first, the outcomes as
+//! statuses, and pages with their deadline. Invariants: an answer that was computed past the lease's
+//! deadline is not sent; a page runs on a blocking thread and ends at [`PAGE_DEADLINE`]. Caller:
+//! `documents`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Limited};
+use hyper::StatusCode;
+use hyper::body::{Bytes, Incoming};
+use oribi_engine::{
+    Bucket, FetchOutcome, FetchSink, GetOutcome, ItemRef, LOCKED_CAS, ListError, ListRequest,
+    ListedPage, Mutation, MutationOutcome, Refused, StoreRequest,
+};
+use oribi_protocol::hash::vbucket_of;
+use oribi_types::{Cas, CollectionId, DocKey, Vbid};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::super::blocking::{blocking, failed};
+use super::super::message::{Refusal, Reply, busy, error, json_reply};
+use super::parameters::{PageParameters, WriteParameters};
+use crate::buckets::BucketHandle;
+use crate::clock::wall_clock;
+use crate::server_context::ServerContext;
+
+/// Bytes of a document that can be written here. Larger ones are for clients.
+pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// Time for a body to arrive.
+const BODY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Time for a page.
+const PAGE_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Fetches before an operation that others overtake again and again is given up.
+const FETCHES_MAX: usize = 8;
+
+/// One document.
+pub(super) struct Target {
+    server: Arc<ServerContext>,
+    handle: Arc<BucketHandle>,
+    collection: CollectionId,
+    pub key: Vec<u8>,
+    pub vbid: Vbid,
+}
+
+/// A document and the CAS that may be shown.
+pub(super) struct Seen {
+    pub item: ItemRef,
+    pub cas: Cas,
+}
+
+/// Takes the end of one fetch.
+struct Waiting(Mutex<Option<oneshot::Sender<FetchOutcome>>>);
+
+impl FetchSink for Waiting {
+    fn fetched(&self, _token: u64, outcome: FetchOutcome) {
+        if let Some(sender) = self.0.lock().take() {
+            // The request may be gone.
+            let _ = sender.send(outcome);
+        }
+    }
+}
+
+impl Target {
+    pub(super) fn new(
+        server: Arc<ServerContext>,
+        handle: Arc<BucketHandle>,
+        collection: CollectionId,
+        key: Vec<u8>,
+    ) -> Target {
+        let vbid = vbucket_of(&key, handle.vbuckets());
+        Target { server, handle, collection, key, vbid }
+    }
+
+    fn bucket(&self) -> &Arc<Bucket> {
+        self.handle.bucket()
+    }
+
+    fn doc_key(&self) -> DocKey<'_> {
+        DocKey { collection: self.collection, key: &self.key }
+    }
+
+    /// The number of the lease's session, for a bucket that depends on the lease.
+    fn session(&self) -> Option<u64> {
+        self.server.node_of(&self.handle).map(|node| node.lease().session())
+    }
+
+    fn still_holds(&self, session: Option<u64>) -> bool {
+        match (session, self.server.node_of(&self.handle)) {
+            (Some(session), Some(node)) => node.lease().still_holds(session),
+            _ => true,
+        }
+    }
+
+    /// Runs an operation, and again after each fetch that it needs.
+    async fn run<T>(
+        &self,
+        mut operation: impl FnMut(&Bucket) -> Result<T, Refused>,
+    ) -> Result<T, Refusal> {
+        for _ in 0..FETCHES_MAX {
+            let session = self.session();
+            let outcome = operation(self.bucket());
+            if !self.still_holds(session) {
+                let message = "this node lost its lease; whether a write was done is unknown";
+                return Err(error(StatusCode::SERVICE_UNAVAILABLE, message).into());
+            }
+            match outcome {
+                Ok(done) => return Ok(done),
+                Err(Refused::NeedsFetch) => self.fetch().await?,
+                Err(refused) => return Err(refused_reply(refused).into()),
+            }
+        }
+        Err(busy("the document is evicted as often as it is read").into())
+    }
+
+    async fn fetch(&self) -> Result<(), Refusal> {
+        let (sender, told) = oneshot::channel();
+        let sink: Arc<dyn FetchSink> = Arc::new(Waiting(Mutex::new(Some(sender))));
+        self.bucket().fetch(self.vbid, self.doc_key(), &sink, 0);
+        match told.await {
+            Ok(FetchOutcome::Ready) => Ok(()),
+            Ok(FetchOutcome::Failed) | Err(_) => Err(busy("the store cannot be read now").into()),
+        }
+    }
+}
+
+fn refused_reply(refused: Refused) -> Reply {
+    match refused {
+        Refused::NotMyVbucket => {
+            busy("this node does not serve the document's vbucket; another node does")
+        }
+        Refused::UnknownCollection => error(StatusCode::NOT_FOUND, "The collection was dropped"),
+        Refused::TemporaryFailure | Refused::NeedsFetch => busy(
+            "the bucket cannot serve this now: it loads, its queue is full, or its store fails",
+        ),
+        Refused::NoMemory => error(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "The memory quota of the bucket is used up; raise it or delete documents",
+        ),
+        Refused::Locked => error(StatusCode::LOCKED, "The document is locked by a client"),
+    }
+}
+
+fn not_found() -> Refusal {
+    error(StatusCode::NOT_FOUND, "Document is not found").into()
+}
+
+/// Reads a document.
+pub(super) async fn get(target: &Target) -> Result<Seen, Refusal> {
+    let seen = target.run(|bucket| match bucket.get(target.vbid, target.doc_key(), wall_clock()) {
+        GetOutcome::Hit(item) => Ok(Some(Seen { cas: item.cas(), item })),
+        GetOutcome::HitLocked(item) => Ok(Some(Seen { cas: LOCKED_CAS, item })),
+        GetOutcome::Miss => Ok(None),
+        GetOutcome::Refused(refused) => Err(refused),
+    });
+    seen.await?.ok_or_else(not_found)
+}
+
+/// Receives a document.
+pub(super) async fn body(body: Incoming) -> Result<Bytes, Refusal> {
+    let collected =
+        tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => {
+            let message = format!("A document of more than {BODY_BYTES_MAX} bytes needs a client");
+            Err(error(StatusCode::PAYLOAD_TOO_LARGE, &message).into())
+        }
+        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
+    }
+}
+
+/// Writes a document.
+pub(super) async fn put(
+    target: &Target,
+    parameters: &WriteParameters,
+    value: &[u8],
+) -> Result<Reply, Refusal> {
+    let request = StoreRequest {
+        mode: parameters.mode,
+        flags: parameters.flags,
+        expiry: parameters.expiry.unwrap_or(0),
+        cas: parameters.cas,
+        preserve_expiry: parameters.expiry.is_none(),
+        ..StoreRequest::set(value)
+    };
+    let outcome = target.run(|bucket| {
+        match bucket.store(target.vbid, target.doc_key(), &request, wall_clock()) {
+            MutationOutcome::Refused(refused) => Err(refused),
+            outcome => Ok(outcome),
+        }
+    });
+    written(target, outcome.await?)
+}
+
+/// Deletes a document.
+pub(super) async fn delete(target: &Target, cas: Cas) -> Result<Reply, Refusal> {
+    let outcome = target.run(|bucket| {
+        match bucket.delete(target.vbid, target.doc_key(), cas, wall_clock()) {
+            MutationOutcome::Refused(refused) => Err(refused),
+            outcome => Ok(outcome),
+        }
+    });
+    written(target, outcome.await?)
+}
+
+fn written(target: &Target, outcome: MutationOutcome) -> Result<Reply, Refusal> {
+    match outcome {
+        MutationOutcome::Done(Mutation { cas, seqno, vb_uuid }) => Ok(json_reply(&json!({
+            "cas": cas.0.to_string(),
+            "seqno": seqno.0.to_string(),
+            "vb_uuid": vb_uuid.0.to_string(),
+            "vbucket": target.vbid.0,
+        }))),
+        MutationOutcome::NotFound | MutationOutcome::NotStored => Err(not_found()),
+        MutationOutcome::Exists => {
+            let message = "The document exists already or was changed since it was read";
+            Err(error(StatusCode::CONFLICT, message).into())
+        }
+        MutationOutcome::TooLarge => {
+            Err(error(StatusCode::PAYLOAD_TOO_LARGE, "The value is too large").into())
+        }
+        MutationOutcome::Corrupt => {
+            Err(error(StatusCode::BAD_REQUEST, "The value is not what it says").into())
+        }
+        MutationOutcome::Refused(refused) => Err(refused_reply(refused).into()),
+    }
+}
+
+/// Lists documents, one more than the page has rows, which tells where the next page begins.
+pub(super) async fn page(
+    bucket: Arc<Bucket>,
+    collection: CollectionId,
+    parameters: PageParameters,
+) -> Result<ListedPage, Refusal> {
+    let PageParameters { from, until, rows_max } = parameters;
+    let request =
+        ListRequest { collection, from, until, rows_max: rows_max + 1, now: wall_clock() };
+    let listed = blocking(move || {
+        let ends = Instant::now() + PAGE_DEADLINE;
+        bucket.list_documents(&request, &mut || Instant::now() < ends && !bucket.is_ending())
+    });
+    match listed.await? {
+        Ok(page) => Ok(page),
+        Err(ListError::Late) => Err(busy(
+            "the collection is too large to be listed here; scan it with a client instead",
+        )
+        .into()),
+        Err(ListError::Store(failure)) => Err(failed("list documents", &failure).into()),
+    }
+}
