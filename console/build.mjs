@@ -22,7 +22,11 @@ const TYPES = {
   js: "text/javascript; charset=utf-8",
   css: "text/css; charset=utf-8",
   svg: "image/svg+xml",
+  txt: "text/plain; charset=utf-8",
 };
+
+/** Packages whose code is in the bundle. */
+const BUNDLED = ["preact", "uplot"];
 
 const hashOf = (content) => createHash("sha256").update(content).digest("hex").slice(0, 16);
 
@@ -58,6 +62,12 @@ export async function assemble() {
     .replace("SCRIPT", script)
     .replace("STYLE", style)
     .replace("ICON", icon);
+  const notices = BUNDLED.map(async (name) => {
+    const text = await readFile(join(root, "node_modules", name, "LICENSE"), "utf8");
+    return `${name}\n\n${text.trim()}\n`;
+  });
+  const notice = (await Promise.all(notices)).join("\n\n");
+  named.set("licenses.txt", { content: Buffer.from(notice), immutable: false });
   named.set("index.html", { content: Buffer.from(page), immutable: false });
   return named;
 }

@@ -7,7 +7,7 @@
 import { createServer, request } from "node:http";
 import { assemble } from "./build.mjs";
 
-const TYPES = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
+const TYPES = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", txt: "text/plain" };
 
 /** Starts it; the port that it listens on. */
 export async function serve(port, serverPort) {

@@ -6,6 +6,8 @@
 
 export interface Role {
   role: string;
+  /** What it stands for, in the server's words. */
+  privileges?: string;
   bucket_name?: string;
   scope_name?: string;
   collection_name?: string;

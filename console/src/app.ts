@@ -6,10 +6,16 @@ import type { User } from "./api";
 
 export interface App {
   user: User;
+  /** The server has no user, and anybody on its machine is its administrator. */
+  isDevelopment: boolean;
   logOut: () => void;
 }
 
-export const AppContext = createContext<App>({ user: { id: "", roles: [] }, logOut: () => {} });
+export const AppContext = createContext<App>({
+  user: { id: "", roles: [] },
+  isDevelopment: false,
+  logOut: () => {},
+});
 export const useApp = () => useContext(AppContext);
 
 /** The page and its parameters: `#/documents/default/_default/_default?prefix=a`. */

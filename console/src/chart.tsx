@@ -16,13 +16,17 @@ interface ChartProps {
   title: string;
   times: number[];
   lines: Line[];
+  /** The scale goes this high at least. */
+  top: number;
   show: (value: number) => string;
 }
 
 const HEIGHT = 132;
+const SPAN_MIN_S = 60;
+const clock = (unixS: number) => new Date(unixS * 1000).toLocaleTimeString("sv-SE");
 const COLOURS = ["--line-1", "--line-2", "--line-3"];
 
-export function Chart({ title, times, lines, show }: ChartProps) {
+export function Chart({ title, times, lines, top, show }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -40,9 +44,12 @@ export function Chart({ title, times, lines, show }: ChartProps) {
         height: HEIGHT,
         legend: { show: false },
         cursor: { show: false },
-        scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: {
+          x: { range: (_plot, first, last) => [Math.min(first, last - SPAN_MIN_S), last] },
+          y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, top)] },
+        },
         axes: [
-          { ...axis, size: 24 },
+          { ...axis, size: 24, space: 70, values: (_plot, values) => values.map(clock) },
           { ...axis, size: 62, values: (_plot, values) => values.map((value) => show(value)) },
         ],
         series: [

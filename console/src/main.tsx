@@ -139,6 +139,9 @@ function KeyHelp({ close }: { close: () => void }) {
           </div>
         ))}
       </dl>
+      <p class="hint">
+        The console contains software of others: <a href="/console/licenses.txt">licences</a>.
+      </p>
     </Dialog>
   );
 }
@@ -212,7 +215,10 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
   }, []);
   const page = pages.find(({ name }) => name === at.page) ?? pages[0]!;
   document.title = `${page.title} – Oribi console`;
-  const app = useMemo(() => ({ user, logOut: leave }), [user]);
+  const app = useMemo(
+    () => ({ user, isDevelopment: about?.development ?? false, logOut: leave }),
+    [user, about],
+  );
   return (
     <AppContext.Provider value={app}>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), heading.current?.focus())}>

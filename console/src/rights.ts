@@ -14,7 +14,7 @@ const BUNDLES: Record<string, string[]> = {
 export const isAdmin = (user: User) => user.roles.some((role) => role.role === "admin");
 
 const gives = (role: Role, right: string) =>
-  role.role.split("+").some((word) => word === right || BUNDLES[word]?.includes(right));
+  (role.privileges ?? role.role).split("+").some((word) => word === right || BUNDLES[word]?.includes(right));
 
 function covers(role: Role, bucket: string, scope?: string, collection?: string): boolean {
   const fits = (of: string | undefined, asked: string | undefined) => of === undefined || of === asked;
@@ -29,8 +29,3 @@ function covers(role: Role, bucket: string, scope?: string, collection?: string)
 export function may(user: User, right: string, bucket: string, scope?: string, collection?: string) {
   return isAdmin(user) || user.roles.some((role) => gives(role, right) && covers(role, bucket, scope, collection));
 }
-
-export const roleText = (role: Role) => {
-  const place = [role.bucket_name, role.scope_name, role.collection_name].filter(Boolean).join("/");
-  return place ? `${role.role}:${place}` : role.role;
-};

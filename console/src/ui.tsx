@@ -232,7 +232,9 @@ export function RequestForm(props: {
   disabled?: boolean;
   danger?: boolean;
   cancel?: () => void;
-  children: ComponentChildren;
+  /** Another button, beside these. */
+  other?: ComponentChildren;
+  children?: ComponentChildren;
 }) {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError>();
@@ -258,6 +260,7 @@ export function RequestForm(props: {
             Cancel
           </button>
         )}
+        {props.other}
         <button type="submit" class={props.danger ? "danger" : "primary"} disabled={isBusy || props.disabled}>
           {isBusy ? (props.busyText ?? "Working…") : props.text}
         </button>

@@ -223,6 +223,74 @@ test("nodes, vbuckets and slow operations", async () => {
   await page.finish();
 });
 
+test("users are added, changed and removed, and development mode ends with the first", async () => {
+  const other = await startServer();
+  try {
+    const page = await enter(other);
+    await visit(page, "#/users", "Users and roles");
+    await page.getByText("give the first user the role").waitFor();
+    await page.getByRole("button", { name: "New user" }).click();
+    await page.getByLabel("User name").fill("root");
+    await page.getByLabel("Password").fill("secret1");
+    await page.getByLabel("Roles, one a line").fill("queen");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("alert").getByText("[queen]").waitFor();
+    await page.getByLabel("Roles, one a line").fill("admin");
+    await checkAccess(page, "new user");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("The server no longer accepts this login.").waitFor();
+    await logIn(page, ["root", "secret1"]);
+    await visit(page, "#/users", "Users and roles");
+    await page.getByRole("button", { name: "New user" }).click();
+    await page.getByLabel("User name").fill("ann");
+    await page.getByLabel("Full name").fill("Ann Example");
+    await page.getByLabel("Password").fill("secret1");
+    await page.getByLabel("Role", { exact: true }).selectOption("read-write");
+    await page.getByLabel("Bucket", { exact: true }).selectOption("default");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("read-write[default]").waitFor();
+    await checkAccess(page, "users");
+    await screenshot(page, "users");
+    assert.equal((await other.request("PUT", `${DOCS}/a`, "1", ["ann", "secret1"])).status, 200);
+    await page.getByRole("button", { name: "Remove ann" }).click();
+    await page.getByLabel("Type ann to confirm").fill("ann");
+    await page.getByRole("button", { name: "Remove the user" }).click();
+    await page.getByRole("rowheader", { name: "ann" }).waitFor({ state: "detached" });
+    assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret1"])).status, 401);
+    await page.finish();
+  } finally {
+    await other.stop();
+  }
+});
+
+test("statements of SQL run, fail and end, where the server has them", async () => {
+  const page = await enter(server);
+  const { status } = await server.request("POST", "/query/sql", "SELECT 1");
+  await page.getByRole("link", { name: "Live changes" }).waitFor();
+  if (status === 404) {
+    assert.equal(await page.getByRole("link", { name: "Query" }).count(), 0, "nothing that is not there is offered");
+    return page.finish();
+  }
+  await page.getByRole("link", { name: "Query" }).click();
+  const statement = page.getByRole("textbox", { name: "SQL statement" });
+  await statement.fill("SELECT 1 AS one, 'a' AS two, NULL AS three");
+  await statement.press("Control+Enter");
+  await page.getByText("1 row in").waitFor();
+  assert.deepEqual(await page.locator("tbody td").allTextContents(), ["1", "a", "null"]);
+  await statement.fill("SELECT nonsense FROM nowhere");
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByRole("alert").waitFor();
+  await statement.fill(
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT i FROM n",
+  );
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByText("The first 5,000 rows.").waitFor();
+  await checkAccess(page, "query");
+  await screenshot(page, "query");
+  await page.finish();
+});
+
 test("the keyboard reaches every page", async () => {
   const page = await enter(server);
   await page.locator("main").press("?");

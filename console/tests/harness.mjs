@@ -87,19 +87,25 @@ export async function startServer({ users = {}, flags = [] } = {}) {
   };
 }
 
+const none = Buffer.alloc(0);
+
+/** A request of memcached's binary protocol. */
+export function frame(opcode, key = "", extras = none, value = "") {
+  const head = Buffer.alloc(24);
+  head.writeUInt8(0x80, 0);
+  head.writeUInt8(opcode, 1);
+  head.writeUInt16BE(Buffer.byteLength(key), 2);
+  head.writeUInt8(extras.length, 4);
+  head.writeUInt32BE(extras.length + Buffer.byteLength(key) + Buffer.byteLength(value), 8);
+  return Buffer.concat([head, extras, Buffer.from(key), Buffer.from(value)]);
+}
+
+export const OPCODES = { GET: 0x00, NOOP: 0x0a, SET_QUIET: 0x11, SASL_AUTH: 0x21 };
+
+export const logInFrame = () => frame(OPCODES.SASL_AUTH, "PLAIN", none, `\0${ADMIN.join("\0")}`);
+
 /** Writes documents as a client of memcached's binary protocol does, all in one go. */
 export async function writeDocuments(port, documents) {
-  const frame = (opcode, key, extras, value) => {
-    const head = Buffer.alloc(24);
-    head.writeUInt8(0x80, 0);
-    head.writeUInt8(opcode, 1);
-    head.writeUInt16BE(Buffer.byteLength(key), 2);
-    head.writeUInt8(extras.length, 4);
-    head.writeUInt32BE(extras.length + Buffer.byteLength(key) + Buffer.byteLength(value), 8);
-    return Buffer.concat([head, extras, Buffer.from(key), Buffer.from(value)]);
-  };
-  const [SASL_AUTH, SET_QUIET, NOOP] = [0x21, 0x11, 0x0a];
-  const none = Buffer.alloc(0);
   const socket = createConnection(port, "127.0.0.1");
   const answers = [];
   let bytes = 0;
@@ -115,19 +121,19 @@ export async function writeDocuments(port, documents) {
       awaited = { count, enough };
     });
   const HEAD_BYTES = 24;
-  socket.write(frame(SASL_AUTH, "PLAIN", none, `\0${ADMIN.join("\0")}`));
+  socket.write(logInFrame());
   await answered(HEAD_BYTES);
   assert.equal(Buffer.concat(answers).readUInt16BE(6), 0, "the login");
   const before = bytes;
   let batch = [];
   for (const [key, value] of documents) {
-    batch.push(frame(SET_QUIET, key, Buffer.alloc(8), value));
+    batch.push(frame(OPCODES.SET_QUIET, key, Buffer.alloc(8), value));
     if (batch.length === 5000) {
       socket.write(Buffer.concat(batch));
       batch = [];
     }
   }
-  socket.write(Buffer.concat([...batch, frame(NOOP, "", none, "")]));
+  socket.write(Buffer.concat([...batch, frame(OPCODES.NOOP)]));
   // A write that fails is answered, and nothing else before the NOOP.
   await answered(before + HEAD_BYTES);
   const status = Buffer.concat(answers).readUInt16BE(before + 6);

@@ -4,10 +4,10 @@
 // times a second, however fast changes come. Hidden or paused, it reads on and drops.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { bucketPath, encoded, errorOf, send, type ApiError } from "../api";
+import { bucketPath, encoded, errorOf, keyId, send, type ApiError } from "../api";
 import { link, useApp } from "../app";
-import { keyId } from "../api";
 import { count } from "../format";
+import { lines } from "../lines";
 import { may } from "../rights";
 import { Failure, SelectField, Table, asApiError, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
@@ -37,16 +37,8 @@ const VBUCKETS_MAX = 256;
 
 /** The events of a stream, until it ends. */
 async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Change> {
-  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop() ?? "";
-    for (const line of lines) {
-      if (line.startsWith("data: ")) yield JSON.parse(line.slice(6)) as Change;
-    }
+  for await (const line of lines(body)) {
+    if (line.startsWith("data: ")) yield JSON.parse(line.slice(6)) as Change;
   }
 }
 
@@ -74,9 +66,12 @@ function useFeed(bucket: string, collection: string, withValues: boolean, isPaus
       timer = undefined;
       setFeed((feed) => ({ ...feed, total, rows: paused.current ? feed.rows : rows }));
     };
-    const query = { "sparse-ids": "", vbuckets: undefined, ...(withValues ? { "with-values": "" } : {}) };
-    const filter = collection === "" ? {} : { collection };
-    const target = `${bucketPath(bucket, "changes")}?${encoded({ ...query, ...filter })}`;
+    const query = {
+      "sparse-ids": "",
+      "with-values": withValues ? "" : undefined,
+      collection: collection || undefined,
+    };
+    const target = `${bucketPath(bucket, "changes")}?${encoded(query)}`;
     const follow = async () => {
       const response = await send("GET", target, { signal: abort.signal });
       if (!response.ok || !response.body) throw await errorOf(response);

@@ -162,11 +162,17 @@ function Conflict({ mine, theirs, overwrite, take, close }: ConflictProps) {
           <pre tabIndex={0}>{theirs ? shownText(theirs) : "deleted"}</pre>
         </section>
       </div>
-      <RequestForm danger text={theirs ? "Overwrite it with mine" : "Create it again"} submit={overwrite} cancel={close}>
-        <button type="button" onClick={take}>
-          {theirs ? "Take the server's version" : "Discard mine"}
-        </button>
-      </RequestForm>
+      <RequestForm
+        danger
+        text={theirs ? "Overwrite it with mine" : "Create it again"}
+        submit={overwrite}
+        cancel={close}
+        other={
+          <button type="button" onClick={take}>
+            {theirs ? "Take the server's version" : "Discard mine"}
+          </button>
+        }
+      />
     </Dialog>
   );
 }

@@ -10,6 +10,7 @@ import { Busy, Failure, Meter, SelectField, asApiError, useTicks } from "../ui";
 import type { ApiError } from "../api";
 
 const EVERY_MS = 2000;
+const MIB = 2 ** 20;
 
 const perSecond = (value: number) => `${count(value)}/s`;
 const percent = (value: number) => `${value.toFixed(value > 99.9 || value < 10 ? 1 : 0)} %`;
@@ -69,9 +70,10 @@ function Charts({ points }: { points: Point[] }) {
         title="Operations"
         times={times}
         lines={[line("reads", (p) => p.reads), line("writes", (p) => p.writes)]}
+        top={10}
         show={perSecond}
       />
-      <Chart title="Hit ratio" times={times} lines={[line("hits", (p) => p.hits)]} show={percent} />
+      <Chart title="Hit ratio" times={times} lines={[line("hits", (p) => p.hits)]} top={100} show={percent} />
       <Chart
         title="Latency in the server"
         times={times}
@@ -80,11 +82,12 @@ function Charts({ points }: { points: Point[] }) {
           line("GET 99 %", (p) => p.p99),
           line("SET 99 %", (p) => p.storeP99),
         ]}
+        top={10}
         show={duration}
       />
-      <Chart title="Memory" times={times} lines={[line("used", (p) => p.memory)]} show={bytes} />
-      <Chart title="Flush queue" times={times} lines={[line("mutations", (p) => p.queue)]} show={count} />
-      <Chart title="Disk" times={times} lines={[line("files", (p) => p.disk)]} show={bytes} />
+      <Chart title="Memory" times={times} lines={[line("used", (p) => p.memory)]} top={MIB} show={bytes} />
+      <Chart title="Flush queue" times={times} lines={[line("mutations", (p) => p.queue)]} top={10} show={count} />
+      <Chart title="Disk" times={times} lines={[line("files", (p) => p.disk)]} top={MIB} show={bytes} />
     </div>
   );
 }

@@ -199,7 +199,9 @@ fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn page(query: &str) -> Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+    type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+    fn page(query: &str) -> Option<Range> {
         PageParameters::parse(query).ok().map(|page| (page.from, page.until))
     }
 
