@@ -12,6 +12,7 @@
 
 mod checkpoint_quota;
 mod process;
+mod refusals;
 mod stats;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -19,10 +20,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use oribi_storage::KvStore;
-use oribi_types::{DocKey, Vbid};
+use oribi_types::{DocKey, Timestamp, Vbid};
+use parking_lot::Mutex;
 
 use crate::config::{BucketConfig, EvictionPolicy};
 use crate::outcome::Refused;
+
+use refusals::{RefusalChange, Refusals};
 
 pub use checkpoint_quota::CheckpointPressure;
 pub(crate) use checkpoint_quota::CheckpointQuota;
@@ -69,6 +73,7 @@ pub(crate) struct Memory {
     /// The item pager's thread, and whether it was woken since it looked last.
     pager: OnceLock<Thread>,
     pager_woken: AtomicBool,
+    refusals: Mutex<Refusals>,
     /// Counts since the bucket was opened.
     refused_temporarily: AtomicU64,
     refused_no_memory: AtomicU64,
@@ -93,6 +98,7 @@ impl Memory {
             store,
             pager: OnceLock::new(),
             pager_woken: AtomicBool::new(false),
+            refusals: Mutex::default(),
             refused_temporarily: AtomicU64::new(0),
             refused_no_memory: AtomicU64::new(0),
             refused_at_bound: AtomicU64::new(0),
@@ -277,6 +283,44 @@ impl Memory {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         Some(refused)
+    }
+
+    /// Logs when writes begin to be refused for lack of memory, and when that is over.
+    pub(crate) fn log_refusals(&self, bucket: &str, now: Timestamp) {
+        let counters =
+            [&self.refused_temporarily, &self.refused_no_memory].map(|c| c.load(Ordering::Relaxed));
+        let flags = self.flags.load(Ordering::Relaxed);
+        let lacks_memory = flags & (OVER_QUOTA | QUEUE_FULL | AT_BOUND) != 0;
+        let reasons = (flags & STORE_FAILING == 0, lacks_memory);
+        let change = self.refusals.lock().look(counters.iter().sum(), reasons, now);
+        let (used_bytes, quota_bytes) = (self.used_bytes(), self.quota_bytes());
+        match change {
+            Some(RefusalChange::Begin) => {
+                let why = match flags {
+                    flags if flags & AT_BOUND != 0 => "the process is at its memory bound",
+                    flags if flags & QUEUE_FULL != 0 => {
+                        "the store does not keep up with the writes"
+                    }
+                    _ => "the bucket is at its quota",
+                };
+                tracing::info!(
+                    bucket,
+                    used_bytes,
+                    quota_bytes,
+                    "writes are refused: {why}; give the bucket more memory, or write less"
+                );
+            }
+            Some(RefusalChange::End { refused }) => {
+                tracing::info!(
+                    bucket,
+                    refused,
+                    used_bytes,
+                    quota_bytes,
+                    "writes are accepted again"
+                );
+            }
+            None => {}
+        }
     }
 
     /// False only when the store has nothing under the key. Never waits.

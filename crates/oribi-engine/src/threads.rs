@@ -312,6 +312,7 @@ fn run_pager(bucket: &Bucket, stop: &AtomicBool) {
         bucket.recover_checkpoints_step();
         let report = bucket.page_items_step(&step_clock());
         let compaction = compaction::step(bucket, &step_clock());
+        bucket.core().memory().log_refusals(&bucket.config().name, step_clock()());
         let has_expired = bucket.expiry_pager_step(&step_clock()).more;
         if compaction == NextStep::Now || has_expired || report.more && !report.is_stuck {
             continue;

@@ -33,7 +33,7 @@ mod store_place;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use oribi_engine::{Bucket, BucketConfig, BucketThreads, VBucket};
@@ -374,6 +374,7 @@ impl Buckets {
         let compression = file.compression().map_err(corrupt)?;
         let conflict_resolution = file.conflict_resolution().map_err(corrupt)?;
         let durability_min = file.durability_min;
+        let has_own_flush_interval = file.flush_interval_ms.is_some();
         // A store that does not exist yet has no history to lose.
         let marker = directory.join(CLEAN_SHUTDOWN_FILE);
         let store_dir = directory.join(STORE_DIR);
@@ -429,6 +430,7 @@ impl Buckets {
         handle.bucket.set_compression_mode(compression);
         handle.set_conflict_resolution(conflict_resolution);
         handle.durability_min.set(durability_min);
+        handle.has_own_flush_interval.store(has_own_flush_interval, Ordering::Relaxed);
         Ok(handle)
     }
 
@@ -468,6 +470,7 @@ impl Buckets {
             producers: Default::default(),
             conflict_resolution: OnceLock::new(),
             durability_min: DurabilityMinCell::default(),
+            has_own_flush_interval: AtomicBool::new(false),
             directory,
         });
         self.by_name.write().insert(name, Arc::clone(&handle));

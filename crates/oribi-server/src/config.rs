@@ -1,7 +1,7 @@
 //! The settings that an operator can change, and their effect on a server.
 //!
 //! The parts are `settings` (values, defaults, and checks across values), `table` (names, help
-//! texts and forms), `resolve` (flags over environment over file) and `print` (`oribi config`).
+//! texts and forms), `given` (which values somebody gave, and which differ), `resolve` (flags over environment over file) and `print` (`oribi config`).
 //! Invariant: a setting has one name, in the table; its flag, variable and TOML key follow from it.
 //! Callers: the `oribi` binary resolves, `Server::start` checks and reads. This module opens only
 //! the configuration file.
@@ -9,6 +9,8 @@
 mod bucket_name;
 mod cluster_setting;
 mod form;
+mod given;
+mod log_setting;
 mod machine_memory;
 mod memcached_setting;
 mod print;
@@ -22,6 +24,9 @@ mod tests;
 mod tls_setting;
 
 pub use bucket_name::is_bucket_name;
+pub use given::{Changed, Given};
+pub use log_setting::LogFormat;
+pub(crate) use machine_memory::memory_of_process;
 pub use print::{to_json, to_toml};
 pub use resolve::{ConfigError, Resolved, Source, arguments, arguments_named, resolve};
 pub use settings::{Settings, SettingsError};

@@ -14,6 +14,7 @@
 
 pub mod admin;
 pub mod auth;
+pub mod bucket_settings;
 pub mod buckets;
 pub mod cluster;
 pub mod cluster_config;

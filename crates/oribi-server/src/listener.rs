@@ -59,7 +59,15 @@ impl Listener {
             poll.registry().register(&mut socket, Token(ports.len()), Interest::READABLE)?;
             ports.push(Port { socket, kind });
         }
-        let acceptor = Acceptor { poll, ports, server, workers, next: 0, refusal_logged: None };
+        let acceptor = Acceptor {
+            poll,
+            ports,
+            server,
+            workers,
+            next: 0,
+            refusal_logged: None,
+            is_full: false,
+        };
         let thread = oribi_supervisor::spawn("oribi-acceptor", move || acceptor.run())?;
         Ok(Listener { waker, thread })
     }
@@ -100,6 +108,8 @@ struct Acceptor {
     next: usize,
     /// Time of the last logged refusal; refusals come in floods.
     refusal_logged: Option<Instant>,
+    /// The last connection was one too many.
+    is_full: bool,
 }
 
 impl Acceptor {
@@ -166,7 +176,12 @@ impl Acceptor {
             return self.log_refusal(peer, "its address is not in proxy_protocol");
         }
         if !self.server.admit_connection() {
+            self.is_full = true;
             return self.log_refusal(peer, "too many connections");
+        }
+        if std::mem::take(&mut self.is_full) {
+            let refused = self.server.rejected_connections();
+            tracing::info!(refused, "connections are accepted again");
         }
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%peer, %error, "connection gone before it was served");

@@ -21,7 +21,7 @@ use crate::admin::{self, AdminHandle};
 use crate::audit::{Actor, AuditLog, AuditOptions, AuditThread, Event};
 use crate::auth::{UserFileError, UserStore, random_bytes};
 use crate::blocking_thread::BlockingThreads;
-use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace};
+use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace, eviction};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
@@ -232,8 +232,12 @@ impl Server {
             );
         }
         for bucket in self.context.buckets.list() {
-            let config = bucket.bucket().config();
-            tracing::info!(bucket = config.name, vbuckets = config.vbuckets, "bucket is open");
+            let (name, engine) = (bucket.name(), bucket.bucket());
+            let quota_mib = engine.memory_quota_bytes() >> 20;
+            let (storage, eviction) =
+                (bucket.storage().name(), eviction::setting_name(engine.eviction()));
+            let vbuckets = bucket.vbuckets();
+            tracing::info!(bucket = name, quota_mib, eviction, storage, vbuckets, "bucket is open");
         }
     }
 }

@@ -164,6 +164,11 @@ impl ServerProcess {
         signal::send(self.child.id(), Signal::Terminate).context("cannot signal the server")
     }
 
+    /// Makes the process read its configuration again (SIGHUP), and does not wait for it.
+    pub fn ask_to_reload(&self) -> Result<()> {
+        signal::send(self.child.id(), Signal::HangUp).context("cannot signal the server")
+    }
+
     /// Waits until the process has ended by itself.
     pub fn wait_for_end(&mut self) -> Result<ExitStatus> {
         let child = &mut self.child;

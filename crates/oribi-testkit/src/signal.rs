@@ -13,6 +13,8 @@ pub(crate) enum Signal {
     Terminate,
     /// What Ctrl-C sends.
     Interrupt,
+    /// Says that the terminal is gone; servers reload.
+    HangUp,
     /// Suspends the process until it is continued.
     Stop,
     /// Resumes a suspended process.
@@ -27,6 +29,7 @@ pub(crate) fn send(pid: u32, signal: Signal) -> io::Result<()> {
     let number = match signal {
         Signal::Terminate => libc::SIGTERM,
         Signal::Interrupt => libc::SIGINT,
+        Signal::HangUp => libc::SIGHUP,
         Signal::Stop => libc::SIGSTOP,
         Signal::Continue => libc::SIGCONT,
     };

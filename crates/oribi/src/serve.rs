@@ -1,37 +1,34 @@
 //! `oribi serve`: runs a server until a signal ends it.
 //!
-//! It owns logging, the ready file, signals and the exit status. Invariants: SIGTERM and SIGINT
-//! stop the server in order, with every acknowledged write on disk, and the status is 0 if that
-//! succeeded. The same signal again within [`SAME_REQUEST`] changes nothing. A later signal, or one
-//! while a start still waits for Kudu, ends the process at once; the next start treats that as a
-//! crash. SIGHUP makes a server with TLS reload its certificates; for a server without TLS it has
-//! its usual meaning. The command prints nothing to standard output.
+//! It owns the ready file, the order of a start and an end, and the exit status; [`logging`],
+//! [`signals`] and [`reloading`] own the rest. Invariants: SIGTERM and SIGINT stop the server in
+//! order, with every acknowledged write on disk, and the status is 0 if that succeeded. A third
+//! signal, one after five seconds, or one while a start still waits for Kudu ends the process at
+//! once; the next start treats that as a crash. SIGHUP reloads certificates and configuration,
+//! unless the server's terminal is gone. The command prints nothing to standard output.
+
+mod logging;
+mod reloading;
+mod signals;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::{ArgMatches, Command};
-use oribi_server::config::{Settings, arguments};
+use oribi_server::bucket_settings;
+use oribi_server::config::{Resolved, Settings, arguments};
 use oribi_server::data_dir::write_atomically;
 use oribi_server::{Addresses, Server};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
+use self::reloading::Reloader;
 use crate::config::resolve_here;
-
-/// Signals this soon after the first are the same request. `timeout` signals the process and then
-/// its group, and a terminal and a supervisor may both pass on one Ctrl-C. A server then gets two
-/// in a row and must still end in order.
-const SAME_REQUEST: Duration = Duration::from_secs(2);
 
 /// The subcommand.
 pub fn command() -> Command {
@@ -49,13 +46,18 @@ pub fn command() -> Command {
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     crate::system_allocator::configure();
-    let settings = resolve_here(matches)?.settings;
-    start_logging(&settings)?;
+    let resolved = resolve_here(matches)?;
+    let settings = resolved.settings.clone();
+    let filter = logging::start(&settings)?;
+    let data_dir = std::path::absolute(&settings.data_dir).unwrap_or(settings.data_dir.clone());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %data_dir.display(),
+        "Oribi starts"
+    );
     // Registered before the start, so that a signal in between is not lost but ends the server.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot register for signals")?;
-    if settings.tls_options().is_some() {
-        signals.add_signal(SIGHUP).context("cannot register for SIGHUP")?;
-    }
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot register for signals")?;
     raise_file_limit();
     // A start that waits for a remote store can end at once: the server has served no request yet.
     let waits = Arc::new(AtomicBool::new(settings.storage.remote().is_some()));
@@ -72,6 +74,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         server.shutdown()?;
         return Err(error);
     }
+    warn_of_ignored(&resolved, &server);
     let ready_ms = began.elapsed().as_secs_f64() * 1000.0;
     tracing::info!(
         "listening on {} (memcached binary protocol) and http://{} (admin), ready in {ready_ms:.1} ms",
@@ -82,16 +85,17 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(tls) = addresses.tls {
         tracing::info!("listening with TLS on {} and https://{} (admin)", tls.kv, tls.admin);
     }
-    let signal = await_end(&mut signals, &server);
+    let mut reloader = Reloader { matches, in_force: resolved, filter };
+    let signal = await_end(&mut signals, &server, &mut reloader);
     tracing::info!(
         signal,
-        "stopping; a signal later than two seconds from now ends the process at once"
+        "stopping; a third signal, or one after five seconds, ends the process without flushing"
     );
     let first = Instant::now();
     // Registered above, so without this thread the server ignores further signals and ends in
     // order.
     let watched =
-        oribi_supervisor::spawn("oribi-signals", move || end_at_once(&mut signals, first));
+        oribi_supervisor::spawn("oribi-signals", move || signals::end_at_once(&mut signals, first));
     if let Err(error) = watched {
         tracing::warn!(%error, "no thread for signals; the server ends in order whatever comes");
     }
@@ -104,48 +108,33 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reloads certificates at each SIGHUP, and returns the signal that ends the server.
-fn await_end(signals: &mut Signals, server: &Server) -> i32 {
+/// Reloads at each SIGHUP, and returns the signal that ends the server.
+fn await_end(signals: &mut Signals, server: &Server, reloader: &mut Reloader<'_>) -> i32 {
+    let had_terminal = stderr().is_terminal();
     for signal in signals.forever() {
-        match server.context().tls() {
-            // If they are not used, the log says why.
-            Some(tls) if signal == SIGHUP => drop(tls.reload()),
-            _ => return signal,
+        // A terminal that was closed sends SIGHUP, too, and then it is the end.
+        let is_hung_up = had_terminal && !stderr().is_terminal();
+        match signal == SIGHUP && !is_hung_up {
+            true => reloader.reload(server),
+            false => return signal,
         }
     }
     SIGTERM
 }
 
-/// Ends the process at a later signal, without waiting for the flush. Signals that came in the
-/// meantime are handled at once, however many they are.
-fn end_at_once(signals: &mut Signals, first: Instant) {
-    for signal in signals.forever() {
-        if signal == SIGHUP {
-            continue;
-        }
-        if first.elapsed() >= SAME_REQUEST {
-            tracing::error!(signal, "another signal: ended without flushing");
-            std::process::exit(1);
-        }
-        tracing::info!(signal, "stopping already; what is acknowledged is being flushed");
+/// Says what somebody set and the server cannot follow.
+fn warn_of_ignored(resolved: &Resolved, server: &Server) {
+    for ignored in bucket_settings::review(resolved, &server.context().buckets) {
+        tracing::warn!("{ignored}");
     }
-}
-
-fn start_logging(settings: &Settings) -> anyhow::Result<()> {
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
-    tracing_subscriber::registry().with(lines).with(log_filter(&settings.log)?).init();
-    Ok(())
-}
-
-/// The log filter: a level for everything, and levels of single targets, separated by commas.
-fn log_filter(text: &str) -> anyhow::Result<Targets> {
-    let levels: Vec<&str> =
-        text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
-    if levels.is_empty() {
-        return Ok(Targets::new().with_default(LevelFilter::ERROR));
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let wanted = resolved.settings.connections_max as u64;
+    if resolved.given("connections_max").is_some() && wanted > files {
+        tracing::warn!(
+            "connections_max = {wanted} is impossible: this process may open {files} files; raise \
+             its limit (LimitNOFILE, ulimit -n)"
+        );
     }
-    levels.join(",").parse().with_context(|| format!("log: {text:?} is not a log filter"))
 }
 
 /// Each client costs a file descriptor, and the usual soft limit of 1024 is for programs that use
@@ -174,23 +163,4 @@ fn write_ready_file(settings: &Settings, addresses: Addresses) -> anyhow::Result
     }
     write_atomically(path, content.to_string().as_bytes(), 0o644)
         .with_context(|| format!("cannot write the ready file {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use tracing::Level;
-
-    use super::*;
-
-    #[test]
-    fn the_log_is_filtered_by_target() {
-        let filter = log_filter("info, slow_operation=off,oribi_engine=debug,").unwrap();
-        assert!(filter.would_enable("oribi_server::worker", &Level::INFO));
-        assert!(!filter.would_enable("oribi_server::worker", &Level::DEBUG));
-        assert!(filter.would_enable("oribi_engine::flusher", &Level::DEBUG));
-        assert!(!filter.would_enable("slow_operation", &Level::ERROR));
-        assert!(log_filter("").unwrap().would_enable("oribi", &Level::ERROR));
-        let error = log_filter("info,oribi=loud").unwrap_err().to_string();
-        assert!(error.contains("is not a log filter"), "{error}");
-    }
 }

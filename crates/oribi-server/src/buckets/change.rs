@@ -4,6 +4,8 @@
 //! whole or not at all, and is in `bucket.json` before it is in force. Callers: the admin HTTP and
 //! the reload of the configuration.
 
+use std::sync::atomic::Ordering;
+
 use oribi_engine::EvictionPolicy;
 use oribi_engine::compression::CompressionMode;
 
@@ -84,6 +86,7 @@ impl BucketHandle {
             self.bucket.set_flush_enabled(enabled);
         }
         if let Some(interval_ms) = change.flush_interval_ms {
+            self.has_own_flush_interval.store(true, Ordering::Relaxed);
             self.bucket.set_flush_interval_ms(interval_ms);
         }
         if let Some(policy) = change.eviction {

@@ -38,6 +38,8 @@ pub struct BucketHandle {
     /// Set once, when the bucket is opened; resolution is by revision while it is unset.
     pub(super) conflict_resolution: OnceLock<ConflictResolution>,
     pub(super) durability_min: DurabilityMinCell,
+    /// The bucket has a flush interval of its own and does not follow the server's.
+    pub(super) has_own_flush_interval: AtomicBool,
     /// `None` for a bucket in memory only.
     pub(super) directory: Option<PathBuf>,
 }
@@ -66,6 +68,13 @@ impl BucketHandle {
     /// The bucket's minimum durability.
     pub fn durability_min(&self) -> DurabilityMin {
         self.durability_min.get()
+    }
+
+    /// Takes the server's flush interval, unless the bucket has its own.
+    pub(crate) fn follow_flush_interval(&self, interval_ms: u64) {
+        if !self.has_own_flush_interval.load(Ordering::Relaxed) {
+            self.bucket.set_flush_interval_ms(interval_ms);
+        }
     }
 
     /// Sets the resolution, once.

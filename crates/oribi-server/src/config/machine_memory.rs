@@ -21,7 +21,12 @@ const MEMORY_BYTES_UNKNOWN: u64 = 2048 * MIB;
 
 /// Quota in MiB of each of `buckets` new buckets.
 pub(super) fn quota_mib(buckets: usize) -> u64 {
-    share_mib(memory_bytes(Path::new("/")).unwrap_or(MEMORY_BYTES_UNKNOWN), buckets)
+    share_mib(memory_of_process().unwrap_or(MEMORY_BYTES_UNKNOWN), buckets)
+}
+
+/// Memory that this process may use, if its size can be determined.
+pub(crate) fn memory_of_process() -> Option<u64> {
+    memory_bytes(Path::new("/"))
 }
 
 fn share_mib(memory_bytes: u64, buckets: usize) -> u64 {

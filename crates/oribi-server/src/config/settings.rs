@@ -12,6 +12,7 @@ use oribi_tls::client::ClientOptions;
 use oribi_tls::server::{ClientCertificates, ServerOptions};
 
 use super::bucket_name::is_bucket_name;
+use super::log_setting::LogFormat;
 use super::machine_memory;
 use super::subnet::Subnet;
 use crate::auth::CollectionPath;
@@ -149,6 +150,8 @@ pub struct Settings {
     pub lock_timeout_max_s: u32,
     /// Levels of the log: `LEVEL` for everything, `TARGET=LEVEL` for a part, separated by commas.
     pub log: String,
+    /// Form of the log's lines.
+    pub log_format: LogFormat,
     /// File that is written when the server is ready: `{"pid":..,"port":..,"admin_port":..}`.
     pub ready_file: Option<PathBuf>,
 }
@@ -220,6 +223,7 @@ impl Default for Settings {
             lock_timeout_default_s: 15,
             lock_timeout_max_s: 30,
             log: "info".to_owned(),
+            log_format: LogFormat::default(),
             ready_file: None,
         }
     }

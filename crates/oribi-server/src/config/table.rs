@@ -4,6 +4,7 @@
 //! [`Settings`] has exactly one row (a test counts them). Callers: `resolve` and `print`.
 
 use super::form::{Form, Value, path_value};
+use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
 use super::settings::Settings;
 use super::{cluster_setting, memcached_setting, tls_setting};
@@ -422,9 +423,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         heading: RUNNING,
         value_name: "FILTER",
         help: "What to log to standard error: error, warn, info, debug, trace, or MODULE=LEVEL,...",
-        form: Form::Text,
+        form: Form::Checked(log_setting::check_filter),
         get: |s| Some(Value::Text(s.log.clone())),
         set: |s, value| s.log = value.text(),
+    },
+    Setting {
+        name: "log_format",
+        heading: RUNNING,
+        value_name: "text|json",
+        help: "Form of the log's lines",
+        form: Form::Choice(&LOG_FORMATS),
+        get: |s| Some(Value::Text(s.log_format.name().to_owned())),
+        set: |s, value| s.log_format = LogFormat::named(&value.text()),
     },
     Setting {
         name: "ready_file",

@@ -168,7 +168,7 @@ fn every_row_sets_and_shows_its_own_field() {
             Form::Names => Value::Names(vec!["x".to_owned()]),
             Form::Checked(check) => {
                 let fits = |text: &&str| check(text).is_ok();
-                let texts = ["memory", "scope.collection"];
+                let texts = ["memory", "scope.collection", "debug"];
                 Value::Text(texts.into_iter().find(fits).expect("one fits").to_owned())
             }
         };

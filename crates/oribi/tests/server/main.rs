@@ -7,6 +7,7 @@
 // A helper that fails fails its test, which is all that `unwrap` does.
 #![allow(clippy::unwrap_used)]
 
+mod administration;
 mod authentication;
 mod bad_input;
 mod buckets;

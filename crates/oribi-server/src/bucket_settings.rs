@@ -1,0 +1,235 @@
+//! The settings of the configuration that concern buckets which exist already.
+//!
+//! Owns: the review at the start, which says which given values a bucket does not have, and the
+//! reload, which applies those that can change. `bucket.json` decides what a bucket has; the
+//! configuration decides when it is made. Invariant: a reload checks everything before it changes
+//! anything, and changes only what the configuration changed, so that values set over HTTP survive
+//! a reload for another reason. Caller: the `oribi` binary.
+
+use std::fmt;
+
+use crate::buckets::{
+    BucketChange, BucketError, BucketHandle, Buckets, compression, conflict, eviction,
+};
+use crate::config::{Changed, Resolved, Settings, memory_of_process};
+
+const MIB: u64 = 1 << 20;
+
+/// A given value that is not in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ignored {
+    /// A bucket has another value since it was made.
+    Bucket {
+        /// Which bucket.
+        bucket: String,
+        /// The setting.
+        setting: &'static str,
+        /// The value given, and where.
+        given: String,
+        /// The value in force.
+        in_force: String,
+        /// The HTTP field by which it changes; `None` when it cannot.
+        field: Option<&'static str>,
+    },
+    /// The buckets may use more than there is.
+    Quotas {
+        /// All quotas.
+        quota_mib: u64,
+        /// What the process may use.
+        memory_mib: u64,
+    },
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ignored::Bucket { bucket, setting, given, in_force, field } => {
+                write!(
+                    f,
+                    "{setting} = {given} is ignored: bucket {bucket:?} exists with {in_force}; "
+                )?;
+                match field {
+                    Some(field) => write!(
+                        f,
+                        "change it with POST /pools/default/buckets/{bucket} and {field}=.., or \
+                         remove the setting"
+                    ),
+                    None => f.write_str(
+                        "it is fixed for the life of a bucket: restore a backup into a new one, or \
+                         remove the setting",
+                    ),
+                }
+            }
+            Ignored::Quotas { quota_mib, memory_mib } => write!(
+                f,
+                "the buckets' memory quotas are {quota_mib} MiB together, but this process may use \
+                 {memory_mib} MiB: the system may end it before writes are refused; lower \
+                 memory_quota_mib for new buckets, and ramQuotaMB of those that exist"
+            ),
+        }
+    }
+}
+
+/// A setting of new buckets: its name, its HTTP field, its value in a bucket.
+struct OfBucket {
+    name: &'static str,
+    field: Option<&'static str>,
+    value: fn(&BucketHandle) -> String,
+}
+
+const OF_BUCKET: [OfBucket; 8] = [
+    OfBucket { name: "storage", field: None, value: |b| b.storage().name() },
+    OfBucket { name: "vbuckets", field: None, value: |b| b.vbuckets().to_string() },
+    OfBucket {
+        name: "conflict_resolution",
+        field: None,
+        value: |b| conflict::name_of(b.conflict_resolution()).to_owned(),
+    },
+    OfBucket {
+        name: "memory_quota_mib",
+        field: Some("ramQuotaMB"),
+        value: |b| (b.bucket().memory_quota_bytes() / MIB).to_string(),
+    },
+    OfBucket {
+        name: "eviction",
+        field: Some("evictionPolicy"),
+        value: |b| eviction::setting_name(b.bucket().eviction()).to_owned(),
+    },
+    OfBucket {
+        name: "compression_mode",
+        field: Some("compressionMode"),
+        value: |b| compression::name_of(b.bucket().compression_mode()).to_owned(),
+    },
+    OfBucket {
+        name: "flush_enabled",
+        field: Some("flushEnabled"),
+        value: |b| b.bucket().is_flush_enabled().to_string(),
+    },
+    OfBucket {
+        name: "flush_interval_ms",
+        field: Some("flushIntervalMs"),
+        value: |b| b.bucket().flush_interval_ms().to_string(),
+    },
+];
+
+/// The given values that are not in force, and quotas that are impossible.
+pub fn review(resolved: &Resolved, buckets: &Buckets) -> Vec<Ignored> {
+    let mut ignored = Vec::new();
+    let listed = resolved.settings.buckets.iter().filter_map(|name| buckets.get(name));
+    for handle in listed {
+        for OfBucket { name, field, value } in &OF_BUCKET {
+            let Some(given) = resolved.given(name) else { continue };
+            let in_force = value(&handle);
+            if given.value != in_force {
+                ignored.push(Ignored::Bucket {
+                    bucket: handle.name().to_owned(),
+                    setting: name,
+                    given: format!("{} ({})", given.value, given.source),
+                    in_force,
+                    field: *field,
+                });
+            }
+        }
+    }
+    ignored.extend(over_memory(buckets.quota_bytes(), memory_of_process()));
+    ignored
+}
+
+fn over_memory(quota_bytes: u64, memory_bytes: Option<u64>) -> Option<Ignored> {
+    let memory_bytes = memory_bytes.filter(|memory| quota_bytes > *memory)?;
+    Some(Ignored::Quotas { quota_mib: quota_bytes / MIB, memory_mib: memory_bytes / MIB })
+}
+
+/// What a reload did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reloaded {
+    /// In force now.
+    pub applied: Vec<Changed>,
+    /// In force after a restart.
+    pub needs_restart: Vec<Changed>,
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// A bucket cannot have the new value.
+    #[error("{setting} = {value} is not possible for bucket {bucket:?}")]
+    Impossible {
+        /// The setting.
+        setting: &'static str,
+        /// The new value.
+        value: String,
+        /// Which bucket.
+        bucket: String,
+    },
+    /// A bucket could not be changed; those before it were.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+}
+
+/// Applies the settings that `next` changes, as far as they can change while the server runs, and
+/// notes them in `in_force`. `log` stands for the filter of the log, which the caller applies.
+///
+/// # Errors
+/// A value that a bucket cannot have, and nothing changed; or the disk's.
+pub fn reload(
+    in_force: &mut Resolved,
+    next: &Resolved,
+    buckets: &Buckets,
+) -> Result<Reloaded, ReloadError> {
+    let mut reloaded = Reloaded::default();
+    for changed in in_force.changes(next) {
+        let applies = changed.name == "log" || is_changeable(changed.name);
+        let is_set = in_force.settings != next.settings && changed.after != "not set";
+        match applies && is_set {
+            true => reloaded.applied.push(changed),
+            false => reloaded.needs_restart.push(changed),
+        }
+    }
+    let change = change_of(&reloaded.applied, &next.settings);
+    let handles: Vec<_> =
+        in_force.settings.buckets.iter().filter_map(|name| buckets.get(name)).collect();
+    if let Some(policy) = change.eviction {
+        for handle in &handles {
+            if !policy.fits(handle.storage().of_engine()) {
+                let (value, bucket) = (eviction::setting_name(policy), handle.name().to_owned());
+                let value = value.to_owned();
+                return Err(ReloadError::Impossible { setting: "eviction", value, bucket });
+            }
+        }
+    }
+    if change != BucketChange::default() {
+        for handle in &handles {
+            buckets.update(handle.name(), change)?;
+        }
+    }
+    if reloaded.applied.iter().any(|changed| changed.name == "flush_interval_ms") {
+        buckets.list().iter().for_each(|handle| {
+            handle.follow_flush_interval(next.settings.flush_interval_ms);
+        });
+    }
+    for changed in &reloaded.applied {
+        in_force.adopt(changed.name, next);
+    }
+    Ok(reloaded)
+}
+
+fn is_changeable(name: &str) -> bool {
+    OF_BUCKET.iter().any(|one| one.name == name && one.field.is_some())
+}
+
+/// The change of the buckets that the configuration names. The flush interval is the server's, so
+/// it is not written to them.
+fn change_of(applied: &[Changed], next: &Settings) -> BucketChange {
+    let has = |name: &str| applied.iter().any(|changed| changed.name == name);
+    BucketChange {
+        memory_quota_mib: next.memory_quota_mib.filter(|_| has("memory_quota_mib")),
+        eviction: next.eviction.filter(|_| has("eviction")),
+        compression: has("compression_mode").then_some(next.compression_mode),
+        flush_enabled: has("flush_enabled").then_some(next.flush_enabled),
+        ..BucketChange::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
