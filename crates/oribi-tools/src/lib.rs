@@ -5,8 +5,7 @@
 //! built without its feature `tools`; the server never does. Standard output has only a tool's
 //! output for programs.
 
-// The virtual tables of `sql` implement unsafe traits; no other module may use `unsafe`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod admin;
 mod backup;

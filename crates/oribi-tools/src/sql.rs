@@ -6,11 +6,12 @@
 //! a statement uses. Rows stream: each scan holds one batch, plus what SQLite itself needs to sort
 //! or group. Statements cannot write.
 //!
-//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows. [`virtual_table`]
-//! and [`plan`] are SQLite's side of a table, with [`row_numbers`]; [`source`] is the seam.
+//! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows. SQLite's side is
+//! [`oribi_sql`]; [`backend`] is the seam besides its own.
 //! [`bucket_table`] with [`layout`], [`collections`], [`document`], [`long_document`], and
 //! [`plain_table`] with [`predicates`] and [`cluster`] are Kudu's side.
 
+mod backend;
 mod bucket_table;
 mod cluster;
 mod collections;
@@ -19,15 +20,11 @@ mod layout;
 mod long_document;
 mod output;
 mod plain_table;
-mod plan;
 mod predicates;
 mod prompt;
-mod row_numbers;
 mod session;
-mod source;
-#[allow(unsafe_code, reason = "the traits of virtual tables are unsafe to implement")]
-mod virtual_table;
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,13 +33,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use oribi_sql::source::TableSource;
 
+use self::backend::Backend;
 use self::bucket_table::BucketTable;
 use self::cluster::Cluster;
 use self::output::Format;
 use self::plain_table::PlainTable;
 use self::session::Session;
-use self::virtual_table::Catalog;
 use crate::target::INTERRUPTED;
 use crate::target::parse_timeout;
 
@@ -77,6 +75,9 @@ pub struct SqlArgs {
     statements: Option<String>,
 }
 
+/// The tables of a Kudu cluster.
+type Tables = BTreeMap<String, Arc<dyn TableSource>>;
+
 /// Runs the subcommand to its end.
 pub fn run(args: SqlArgs) -> Result<ExitCode> {
     let format = match (args.json, args.csv) {
@@ -85,9 +86,10 @@ pub fn run(args: SqlArgs) -> Result<ExitCode> {
         _ => Format::Table,
     };
     let cluster = Cluster::connect(&args.kudu, args.timeout)?;
-    let catalog = catalog(&cluster, &args)?;
-    let mut session = Session::open(cluster.clone(), catalog, format, args.stats)?;
-    end_on_ctrl_c(&cluster, &session);
+    let catalog = Arc::new(catalog(&cluster, &args)?);
+    let backend: Arc<dyn Backend> = cluster.clone();
+    let mut session = Session::open(backend.clone(), catalog, format, args.stats)?;
+    end_on_ctrl_c(&backend, &session);
     let outcome = match args.statements {
         Some(statements) => session.run(&statements),
         None if io::stdin().is_terminal() => prompt::run(&mut session),
@@ -114,10 +116,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The tables of the session: those of the database, and those that were named.
-fn catalog(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Catalog> {
+fn catalog(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Tables> {
     let client = cluster.client();
     let prefix = format!("{}.", args.database);
-    let mut catalog = Catalog::new();
+    let mut catalog = Tables::new();
     for summary in cluster.wait(client.list_tables(&prefix))?? {
         let Some(name) = summary.name.strip_prefix(&prefix) else { continue };
         let rows = summary.live_row_count.unwrap_or(0);
@@ -137,16 +139,16 @@ fn catalog(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Catalog> {
 }
 
 /// Ctrl-C ends the running statement; without one, it ends the program.
-fn end_on_ctrl_c(cluster: &Arc<Cluster>, session: &Session) {
+fn end_on_ctrl_c(backend: &Arc<dyn Backend>, session: &Session) {
     let (handle, is_running) = (session.interrupt_handle(), session.is_running());
-    let weak = Arc::downgrade(cluster);
-    cluster.runtime().spawn(async move {
+    let weak = Arc::downgrade(backend);
+    backend.runtime().spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
-            let Some(cluster) = weak.upgrade() else { return };
-            if !is_running.load(SeqCst) || cluster.is_interrupted() {
+            let Some(backend) = weak.upgrade() else { return };
+            if !is_running.load(SeqCst) || backend.is_interrupted() {
                 std::process::exit(INTERRUPTED.into());
             }
-            cluster.interrupt();
+            backend.interrupt();
             handle.interrupt();
         }
     });

@@ -19,12 +19,13 @@ struct Layer {
 }
 
 /// The layer table, lowest first. A crate that is not listed may not exist.
-const LAYERS: [Layer; 17] = [
+const LAYERS: [Layer; 18] = [
     Layer { name: "oribi-types", links: &[], tests_use: &[] },
     Layer { name: "oribi-supervisor", links: &[], tests_use: &[] },
     Layer { name: "oribi-protocol", links: &["oribi-types"], tests_use: &[] },
     Layer { name: "oribi-tls", links: &[], tests_use: &[] },
     Layer { name: "oribi-subdoc", links: &[], tests_use: &[] },
+    Layer { name: "oribi-sql", links: &["oribi-types", "oribi-subdoc"], tests_use: &[] },
     Layer { name: "oribi-storage", links: &["oribi-types", "oribi-supervisor"], tests_use: &[] },
     Layer {
         name: "oribi-engine",
@@ -49,6 +50,7 @@ const LAYERS: [Layer; 17] = [
             "oribi-storage",
             "oribi-storage-kudu",
             "oribi-engine",
+            "oribi-sql",
         ],
         tests_use: &["oribi-testkit"],
     },
@@ -80,6 +82,7 @@ const LAYERS: [Layer; 17] = [
             "oribi-client",
             "oribi-backup",
             "oribi-kudu",
+            "oribi-sql",
         ],
         tests_use: &[],
     },

@@ -12,18 +12,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use oribi_kudu::{Predicate, ReadMode, Schema, Table};
 use oribi_protocol::hash::vbucket_of;
+use oribi_sql::ValueRef;
+use oribi_sql::columns::{BODY, COLLECTION, ID, JSON, VBUCKET, XATTRS};
+use oribi_sql::source::{
+    Argument, Column, Condition, Conditions, Operator, RowStream, ScanRequest, TableSource,
+};
 use oribi_types::Datatype;
-use rusqlite::types::ValueRef;
 
 use super::cluster::{Cluster, KuduRows};
 use super::collections::Collections;
 use super::document::Document;
-use super::layout::{BODY, COLLECTION, COLUMNS, ID, JSON, Layout, VBUCKET, XATTRS};
+use super::layout::{COLUMNS, Layout};
 use super::long_document;
 use super::predicates::{cell, predicate};
-use super::source::{
-    Argument, Column, Condition, Conditions, Operator, RowStream, ScanRequest, TableSource,
-};
 
 /// What a table's comment says before the number of its vbuckets.
 const VBUCKETS_NOTE: &str = "vbuckets=";

@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 
+use super::backend::Backend;
+
 /// How often to keep an idle scan alive. Servers forget scanners after a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Threads of the runtime: the thread that runs the statement is none of them.
@@ -67,36 +69,9 @@ impl Cluster {
         &self.client
     }
 
-    /// The runtime, for tasks beside the statement.
-    pub fn runtime(&self) -> &Runtime {
-        &self.runtime
-    }
-
-    /// Ends any wait of a statement, until [`Cluster::begin_statement`].
-    pub fn interrupt(&self) {
-        self.interrupted.send_replace(true);
-    }
-
-    /// Whether the statement was interrupted.
-    pub fn is_interrupted(&self) -> bool {
-        *self.interrupted.borrow()
-    }
-
-    /// Begins a run: forgets an interruption and the cost of the statements before.
-    pub fn begin_statement(&self) {
-        self.interrupted.send_replace(false);
-        *self.cost.lock() = ScanMetrics::default();
-        self.runs.fetch_add(1, Relaxed);
-    }
-
     /// Which run of statements this is: what was read in another one may be out of date.
     pub fn run(&self) -> u64 {
         self.runs.load(Relaxed)
-    }
-
-    /// What the scans of the statement have cost so far.
-    pub fn cost(&self) -> ScanMetrics {
-        *self.cost.lock()
     }
 
     /// Waits, unless the statement is interrupted.
@@ -111,6 +86,34 @@ impl Cluster {
                 output = future => Ok(output),
             }
         })
+    }
+}
+
+impl Backend for Cluster {
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn interrupt(&self) {
+        self.interrupted.send_replace(true);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        *self.interrupted.borrow()
+    }
+
+    fn begin_statement(&self) {
+        self.interrupted.send_replace(false);
+        *self.cost.lock() = ScanMetrics::default();
+        self.runs.fetch_add(1, Relaxed);
+    }
+
+    fn cost(&self) -> String {
+        let cost = *self.cost.lock();
+        format!(
+            "{} requests, {} scanners, {} rows, {} bytes",
+            cost.requests, cost.tablets, cost.rows, cost.bytes
+        )
     }
 }
 

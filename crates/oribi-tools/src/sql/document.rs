@@ -1,50 +1,18 @@
 //! The parts of a document that SQL shows differently from its row.
 //!
-//! It owns three conversions. Attributes are a binary block in the row and one JSON object in SQL.
-//! Bodies that the store could not inflate on write (the datatype marks them as compressed) are
-//! inflated here. Attributes too large for a cell precede the body, and documents may span several
-//! rows. Invariant: an unreadable part is shown unchanged, because users look at a table most when
+//! Attributes and compressed bodies are shown as everywhere ([`oribi_sql::document_cells`]). It owns
+//! what is particular to Kudu: attributes too large for a cell precede the body, and documents may
+//! span several rows. Invariant: an unreadable part is shown unchanged, because users look at a table most when
 //! something is wrong with it.
 
 use anyhow::{Context, Result};
 use oribi_kudu::{Row, ScanBatch};
+use oribi_sql::ValueRef;
+use oribi_sql::columns::{BODY, JSON, XATTRS};
+use oribi_sql::document_cells::{Attributes, Content, json_of_xattrs};
 use oribi_types::Datatype;
-use rusqlite::types::ValueRef;
 
-use super::layout::{BODY, JSON, Layout, XATTRS};
-
-/// Most bytes that a compressed body may become: more than the largest document has.
-const INFLATED_BYTES_MAX: usize = 32 << 20;
-
-/// A body, and in which column SQL sees it.
-#[derive(Debug, PartialEq)]
-enum Content {
-    Json(Vec<u8>),
-    Body(Vec<u8>),
-}
-
-impl Content {
-    /// What a cell of the column `body` is shown as.
-    fn of(datatype: Datatype, cell: Vec<u8>) -> Content {
-        let is_compressed = datatype.contains(Datatype::SNAPPY);
-        let body = match is_compressed.then(|| inflated(&cell)) {
-            None => cell,
-            Some(Some(inflated)) => inflated,
-            Some(None) => return Content::Body(cell),
-        };
-        let is_json = datatype.contains(Datatype::JSON) && !body.is_empty();
-        match is_json && std::str::from_utf8(&body).is_ok() {
-            true => Content::Json(body),
-            false => Content::Body(body),
-        }
-    }
-}
-
-/// What was compressed with Snappy, unless it is damaged or absurdly long.
-fn inflated(body: &[u8]) -> Option<Vec<u8>> {
-    snap::raw::decompress_len(body).ok().filter(|bytes| *bytes <= INFLATED_BYTES_MAX)?;
-    snap::raw::Decoder::new().decompress_vec(body).ok()
-}
+use super::layout::Layout;
 
 /// The bytes of all rows of a document one after the other, and which column they are in.
 pub enum Joined {
@@ -71,7 +39,7 @@ impl Document {
     pub fn of_row(row: Row<'_>, layout: &Layout) -> Result<Document> {
         let mut document = Document::default();
         if let Some(block) = layout.find::<Option<&[u8]>>(row, "xattrs")?.flatten() {
-            document.xattrs = json_of_xattrs(block);
+            document.xattrs = json_of_xattrs(block, Attributes::All);
         }
         if layout.needs_body {
             let datatype = datatype_of(row, layout)?;
@@ -93,7 +61,7 @@ impl Document {
         let row = first.0.row(first.1).context("a row of the batch")?;
         let datatype = datatype_of(row, layout)?;
         let block = layout.get::<Option<&[u8]>>(row, "xattrs")?;
-        let mut xattrs = block.and_then(json_of_xattrs);
+        let mut xattrs = block.and_then(|block| json_of_xattrs(block, Attributes::All));
         let (is_json, mut bytes) = match joined {
             Joined::Json(bytes) => (true, bytes),
             Joined::Body(bytes) => (false, bytes),
@@ -103,7 +71,7 @@ impl Document {
             && let Ok((_, rest)) = oribi_subdoc::xattr::split(&bytes)
         {
             let block_bytes = bytes.len() - rest.len();
-            xattrs = json_of_xattrs(&bytes);
+            xattrs = json_of_xattrs(&bytes, Attributes::All);
             bytes.drain(..block_bytes);
         }
         let content = if is_json { Content::Json(bytes) } else { Content::of(datatype, bytes) };
@@ -131,62 +99,4 @@ impl Document {
 pub fn datatype_of(row: Row<'_>, layout: &Layout) -> Result<Datatype> {
     let datatype = layout.get::<i16>(row, "datatype")?;
     u8::try_from(datatype).map(Datatype).with_context(|| format!("the datatype {datatype}"))
-}
-
-/// The attributes as one JSON object. None when the block is malformed.
-fn json_of_xattrs(block: &[u8]) -> Option<Vec<u8>> {
-    let (xattrs, _) = oribi_subdoc::xattr::split(block).ok()?;
-    let mut text = b"{".to_vec();
-    for (at, (key, value)) in xattrs.iter().enumerate() {
-        if at > 0 {
-            text.push(b',');
-        }
-        serde_json::to_writer(&mut text, std::str::from_utf8(key).ok()?).ok()?;
-        text.push(b':');
-        text.extend_from_slice(value);
-    }
-    text.push(b'}');
-    Some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    //! Attributes and compressed bodies, whole and damaged.
-
-    use super::*;
-
-    /// A block of attributes as items have it.
-    fn block(pairs: &[(&str, &str)]) -> Vec<u8> {
-        let mut inner = Vec::new();
-        for (key, value) in pairs {
-            inner.extend((key.len() as u32 + value.len() as u32 + 2).to_be_bytes());
-            inner.extend([key.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat());
-        }
-        [&(inner.len() as u32).to_be_bytes()[..], &inner].concat()
-    }
-
-    #[test]
-    fn attributes_are_one_object() {
-        let text = json_of_xattrs(&block(&[("_sync", r#"{"rev":1}"#), ("a\"b", "2")])).unwrap();
-        assert_eq!(String::from_utf8(text).unwrap(), r#"{"_sync":{"rev":1},"a\"b":2}"#);
-        assert_eq!(json_of_xattrs(&block(&[])).unwrap(), b"{}");
-        assert_eq!(json_of_xattrs(b"\0\0\0\x09short"), None);
-    }
-
-    #[test]
-    fn compressed_bodies_are_inflated_and_damaged_ones_shown_as_they_are() {
-        let packed = |body: &[u8]| snap::raw::Encoder::new().compress_vec(body).unwrap();
-        let of = |datatype: Datatype, cell: &[u8]| {
-            Content::of(Datatype(datatype.0 | Datatype::SNAPPY.0), cell.to_vec())
-        };
-        let json = br#"{"a":1}"#;
-        assert_eq!(of(Datatype::JSON, &packed(json)), Content::Json(json.to_vec()));
-        assert_eq!(of(Datatype::RAW, &packed(json)), Content::Body(json.to_vec()));
-        assert_eq!(of(Datatype::JSON, &packed(b"\xff")), Content::Body(vec![0xff]));
-        assert_eq!(of(Datatype::JSON, b"\xff\xff"), Content::Body(vec![0xff, 0xff]));
-        // A length of 2 GiB in front of nothing.
-        let absurd = [0x80, 0x80, 0x80, 0x80, 0x08];
-        assert_eq!(of(Datatype::JSON, &absurd), Content::Body(absurd.to_vec()));
-        assert_eq!(Content::of(Datatype::RAW, packed(json)), Content::Body(packed(json)));
-    }
 }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use oribi_kudu::{DataType, Row};
+use oribi_sql::columns::{BODY, JSON, JSON_TEXT, XATTRS};
 
 /// Columns of SQL, their declared types, and Kudu's columns.
 pub const COLUMNS: [(&str, &str, &str, DataType); 13] = [
@@ -20,17 +21,6 @@ pub const COLUMNS: [(&str, &str, &str, DataType); 13] = [
     ("json", JSON_TEXT, "json", DataType::String),
     ("body", "BLOB", "body", DataType::Binary),
 ];
-/// Declared type of a column of JSON: compared as text, printed as a document.
-pub const JSON_TEXT: &str = "JSON TEXT";
-
-/// Positions in [`COLUMNS`].
-pub const VBUCKET: usize = 0;
-pub const COLLECTION: usize = 1;
-pub const ID: usize = 2;
-pub const XATTRS: usize = 10;
-pub const JSON: usize = 11;
-pub const BODY: usize = 12;
-
 /// Columns of Kudu that say what a document is, and by which it is read again and compared.
 const WHOLE: [&str; 8] =
     ["datatype", "vbucket", "collection", "key", "chunk", "seqno", "deleted", "body_bytes"];
@@ -110,7 +100,15 @@ impl Layout {
 mod tests {
     //! What a scan returns.
 
+    use oribi_sql::columns::ID;
+
     use super::*;
+
+    #[test]
+    fn the_columns_are_those_of_every_table_of_documents() {
+        let shown = COLUMNS.map(|(name, declared, _, _)| (name, declared));
+        assert_eq!(shown, oribi_sql::columns::COLUMNS);
+    }
 
     #[test]
     fn no_body_is_read_that_nobody_asked_for() {

@@ -10,10 +10,10 @@ use std::io;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use comfy_table::{ContentArrangement, Table, presets};
-use rusqlite::types::ValueRef;
-use serde_json::value::RawValue;
+use oribi_sql::ValueRef;
+use oribi_sql::database::ResultColumn;
+use oribi_sql::json_value::push_json;
 
-use super::layout::JSON_TEXT;
 use crate::stats::output::Output;
 use crate::stats::text::{clean, push_json_string};
 
@@ -59,20 +59,14 @@ pub struct RowWriter {
 }
 
 impl RowWriter {
-    /// Prints to standard output. `columns` are names and declared types; a statement without any
-    /// prints nothing.
-    pub fn stdout(format: Format, columns: Vec<(String, Option<String>)>) -> io::Result<RowWriter> {
+    /// Prints to standard output. A statement without columns prints nothing.
+    pub fn stdout(format: Format, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
         RowWriter::new(Output::stdout()?, format, columns)
     }
 
-    fn new(
-        out: Output,
-        format: Format,
-        columns: Vec<(String, Option<String>)>,
-    ) -> io::Result<RowWriter> {
-        let are_documents =
-            columns.iter().map(|(_, declared)| declared.as_deref() == Some(JSON_TEXT)).collect();
-        let mut names = columns.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    fn new(out: Output, format: Format, columns: Vec<ResultColumn>) -> io::Result<RowWriter> {
+        let are_documents = columns.iter().map(ResultColumn::is_document).collect();
+        let mut names = columns.into_iter().map(|column| column.name).collect::<Vec<_>>();
         if format == Format::Json {
             make_distinct(&mut names);
         }
@@ -162,32 +156,6 @@ fn make_distinct(names: &mut [String]) {
     }
 }
 
-fn push_json(out: &mut Vec<u8>, value: ValueRef<'_>, is_document: bool) {
-    match value {
-        ValueRef::Null => out.extend_from_slice(b"null"),
-        ValueRef::Integer(number) => {
-            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes())
-        }
-        ValueRef::Real(number) if number.is_finite() => {
-            out.extend_from_slice(format!("{number:?}").as_bytes());
-        }
-        // JSON has no infinity.
-        ValueRef::Real(_) => out.extend_from_slice(b"null"),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) if is_document && serde_json::from_str::<&RawValue>(text).is_ok() => {
-                // A document may have been stored with line ends between its tokens.
-                out.extend(text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
-            }
-            Ok(_) => push_json_string(out, bytes),
-            Err(_) => {
-                out.extend_from_slice(br#"{"base64":""#);
-                out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
-                out.extend_from_slice(br#""}"#);
-            }
-        },
-    }
-}
-
 fn push_csv(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::Null => {}
@@ -235,6 +203,8 @@ mod tests {
     use std::io::Read;
     use std::io::Seek;
 
+    use oribi_sql::columns::JSON_TEXT;
+
     use super::*;
 
     fn printed(
@@ -245,7 +215,10 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let columns = columns
             .iter()
-            .map(|(name, declared)| ((*name).to_owned(), declared.map(str::to_owned)))
+            .map(|(name, declared)| ResultColumn {
+                name: (*name).to_owned(),
+                declared: declared.map(str::to_owned),
+            })
             .collect();
         let out = Output::new(file.try_clone().unwrap());
         let mut writer = RowWriter::new(out, format, columns).unwrap();

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use oribi_kudu::Table;
-use rusqlite::types::ValueRef;
+use oribi_sql::ValueRef;
+use oribi_sql::source::{Column, Operator, RowStream, ScanRequest, TableSource};
 
 use super::cluster::{Cluster, KuduRows};
 use super::predicates::{cell, declared, predicate, takes};
-use super::source::{Column, Operator, RowStream, ScanRequest, TableSource};
 
 /// See the module text.
 pub struct PlainTable {

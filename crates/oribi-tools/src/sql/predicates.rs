@@ -6,9 +6,8 @@
 
 use anyhow::Result;
 use oribi_kudu::{ColumnSchema, DataType, Operand, Predicate, Row};
-use rusqlite::types::ValueRef;
-
-use super::source::{Argument, Condition, Conditions, Operator};
+use oribi_sql::ValueRef;
+use oribi_sql::source::{Argument, Condition, Conditions, Operator};
 
 /// Most values of an `IN` that are sent to the servers; with more, SQLite chooses.
 const LIST_VALUES_MAX: usize = 1024;

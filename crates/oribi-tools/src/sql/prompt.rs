@@ -23,7 +23,7 @@ Statements are SQLite's and end with a semicolon. Commands:
 /// # Errors
 /// When the terminal cannot be read or written.
 pub fn run(session: &mut Session) -> Result<()> {
-    println!("{} tables. .help lists the commands.", session.tables().len());
+    println!("{} tables. .help lists the commands.", session.tables()?.len());
     let mut statement = String::new();
     let mut lines = io::stdin().lock().lines();
     loop {
@@ -59,9 +59,9 @@ fn command(session: &mut Session, line: &str) -> Result<bool> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (name, argument.trim()) {
         (".quit" | ".exit", _) => return Ok(false),
-        (".tables", _) => session.tables().iter().for_each(|table| println!("{table}")),
+        (".tables", _) => session.tables()?.iter().for_each(|table| println!("{table}")),
         (".schema", "") => {
-            for table in session.tables().to_vec() {
+            for table in session.tables()? {
                 println!("{table}");
                 describe(session, &table)?;
             }
@@ -77,6 +77,7 @@ fn command(session: &mut Session, line: &str) -> Result<bool> {
 }
 
 fn describe(session: &mut Session, table: &str) -> Result<()> {
+    session.declare(table)?;
     let quoted = table.replace('\'', "''");
     session.run(&format!("select name, type from pragma_table_info('{quoted}')"))
 }

@@ -1,10 +1,10 @@
 //! Where the rows of a virtual table come from.
 //!
-//! Owns the seam between SQLite's side ([`super::virtual_table`]) and Kudu's
-//! ([`super::bucket_table`], [`super::plain_table`]): what a table has for columns, which
-//! conditions it may be asked to check itself, and a stream of rows. Invariants: conditions only
-//! ever narrow; a source that ignores one returns too many rows and never too few, because SQLite
-//! checks each again. A stream holds a batch of rows and not the table.
+//! Owns the seam between SQLite's side ([`crate::virtual_table`]) and what has the rows: what a
+//! table has for columns, which conditions it may be asked to check itself, and a stream of rows.
+//! Invariants: conditions only ever narrow; a source that ignores one returns too many rows and
+//! never too few, because SQLite checks each again. A stream holds a batch of rows and not the
+//! table.
 
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 

@@ -7,7 +7,7 @@
 
 use rusqlite::vtab::{IndexConstraintOp, IndexInfo};
 
-use super::source::{Conditions, Operator, TableSource};
+use crate::source::{Conditions, Operator, TableSource};
 
 /// Rows from which on a table without any figures is assumed to be large.
 const ROWS_UNKNOWN: u64 = 1_000_000;
@@ -50,7 +50,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The plan in words: what Kudu checks, and what it sends.
+    /// The plan in words: what the source checks, and what it shows.
     pub fn describe(&self, source: &dyn TableSource) -> String {
         let name = |column: usize| source.columns()[column].name.as_str();
         let conditions = self

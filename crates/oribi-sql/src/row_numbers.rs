@@ -17,7 +17,7 @@ use anyhow::Result;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement};
 
-use super::source::RowStream;
+use crate::source::RowStream;
 
 /// Name of the instruction that asks for a number.
 const ASKS: &str = "Rowid";

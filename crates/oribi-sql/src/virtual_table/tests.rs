@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use rusqlite::types::Value;
 
 use super::*;
-use crate::sql::source::{Argument, Column, Conditions};
+use crate::source::{Argument, Column, Conditions};
 
 /// Rows in memory; writes down what it was asked, and ignores every condition unless it is indexed.
 struct FixedRows {
@@ -56,7 +56,7 @@ impl FixedRows {
     }
 }
 
-/// The rows by the columns that were asked for; others are NULL, as Kudu's would be.
+/// The rows by the columns that were asked for; others are NULL, as a source makes them.
 struct Copied {
     rows: Vec<Vec<Value>>,
     columns: Vec<usize>,
@@ -133,10 +133,11 @@ fn connect(tables: &[(&str, &Arc<FixedRows>)]) -> Connection {
 
 fn connect_with_numbers(tables: &[(&str, &Arc<FixedRows>)]) -> (Connection, RowNumbers) {
     let connection = Connection::open_in_memory().unwrap();
-    let catalog = tables.iter().map(|(name, rows)| {
-        ((*name).to_owned(), Arc::new(Arc::clone(rows)) as Arc<dyn TableSource>)
-    });
-    let row_numbers = register(&connection, catalog.collect()).unwrap();
+    let row_numbers = RowNumbers::default();
+    let declared = register(&connection, row_numbers.clone()).unwrap();
+    for (name, rows) in tables {
+        declare(&connection, &declared, name, Arc::new(Arc::clone(rows))).unwrap();
+    }
     (connection, row_numbers)
 }
 

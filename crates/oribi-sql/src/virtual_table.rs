@@ -23,43 +23,53 @@ use rusqlite::vtab::{
 };
 use rusqlite::{Connection, Error};
 
-use super::plan::Plan;
-use super::row_numbers::RowNumbers;
-use super::source::{Argument, Condition, Operator, RowStream, ScanRequest, TableSource};
+use crate::plan::Plan;
+use crate::row_numbers::RowNumbers;
+use crate::source::{Argument, Condition, Operator, RowStream, ScanRequest, TableSource};
 
 /// Name of the module in `CREATE VIRTUAL TABLE`.
-const MODULE: &CStr = c"kudu";
+const MODULE: &CStr = c"oribi";
 
-/// The tables of a session by the names that SQL has for them.
-pub type Catalog = BTreeMap<String, Arc<dyn TableSource>>;
+/// The tables that were declared, by their names.
+pub type Declared = Arc<Mutex<BTreeMap<String, Arc<dyn TableSource>>>>;
 
 /// What a table needs to know of its session.
 pub struct SessionTables {
-    catalog: Catalog,
+    declared: Declared,
     row_numbers: RowNumbers,
 }
 
-/// Makes every table of the catalog known to the connection. Statements may be shown to what is
-/// returned before they run.
+/// Makes the module known to the connection. Statements may be shown to the row numbers before they
+/// run.
 ///
 /// # Errors
-/// When SQLite refuses a name, with the name.
-pub fn register(connection: &Connection, catalog: Catalog) -> anyhow::Result<RowNumbers> {
-    let names = catalog.keys().cloned().collect::<Vec<_>>();
-    let row_numbers = RowNumbers::default();
-    let tables = SessionTables { catalog, row_numbers: row_numbers.clone() };
+/// When SQLite refuses it.
+pub fn register(connection: &Connection, row_numbers: RowNumbers) -> anyhow::Result<Declared> {
+    let declared = Declared::default();
+    let tables = SessionTables { declared: Arc::clone(&declared), row_numbers };
     connection.create_module(
         MODULE,
         const { &Module::<SourceTable>::read_only_module() },
         Some(tables),
     )?;
-    for name in names {
-        let quoted = escape_double_quote(&name);
-        connection
-            .execute_batch(&format!("CREATE VIRTUAL TABLE \"{quoted}\" USING kudu"))
-            .map_err(|error| anyhow::anyhow!("the table {name:?} cannot be shown: {error}"))?;
-    }
-    Ok(row_numbers)
+    Ok(declared)
+}
+
+/// Makes a table known to the connection.
+///
+/// # Errors
+/// When SQLite refuses its name, with the name.
+pub fn declare(
+    connection: &Connection,
+    declared: &Declared,
+    name: &str,
+    source: Arc<dyn TableSource>,
+) -> anyhow::Result<()> {
+    declared.lock().insert(name.to_owned(), source);
+    let quoted = escape_double_quote(name);
+    connection
+        .execute_batch(&format!("CREATE VIRTUAL TABLE \"{quoted}\" USING oribi"))
+        .map_err(|error| anyhow::anyhow!("the table {name:?} cannot be shown: {error}"))
 }
 
 /// A virtual table.
@@ -86,16 +96,19 @@ unsafe impl<'vtab> VTab<'vtab> for SourceTable {
         _arguments: &[&[u8]],
     ) -> rusqlite::Result<(Cow<'static, CStr>, SourceTable)> {
         let name = String::from_utf8_lossy(table);
-        let known = tables.and_then(|tables| Some((tables, tables.catalog.get(name.as_ref())?)));
-        let (tables, source) =
-            known.ok_or_else(|| failure(format!("Kudu has no table {name:?}")))?;
+        let known = tables.and_then(|tables| {
+            let source = tables.declared.lock().get(name.as_ref()).cloned();
+            Some((tables, source?))
+        });
+        let (tables, source) = known.ok_or_else(|| failure(format!("no table {name:?}")))?;
+        let declaration = declaration(source.as_ref())?;
         let table = SourceTable {
             base: sqlite3_vtab::default(),
-            source: source.clone(),
+            source,
             plans: Arc::default(),
             row_numbers: tables.row_numbers.clone(),
         };
-        Ok((Cow::Owned(declaration(source.as_ref())?), table))
+        Ok((Cow::Owned(declaration), table))
     }
 
     fn best_index(&self, info: &mut IndexInfo) -> rusqlite::Result<bool> {
