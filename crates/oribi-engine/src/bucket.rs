@@ -42,6 +42,7 @@ use crate::vbucket::VBucket;
 use crate::warmup::Warmup;
 
 pub use listing::{ListError, ListRequest, ListedDocument, ListedPage};
+pub use scanning::MomentScan;
 pub use stats::{BucketStats, DiskState, KeyOnDisk};
 
 /// One tenant.

@@ -4,7 +4,8 @@
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
 //! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `node`,
-//!   `config_stream`, `changes`, `documents` and `figures`, and to the files of the `console`;
+//!   `config_stream`, `changes`, `documents`, `figures` and `query`,
+//!   and to the files of the `console`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses.
 //!
@@ -34,6 +35,8 @@ mod message;
 mod node;
 mod origin;
 mod pools;
+#[cfg(feature = "sql")]
+mod query;
 mod routes;
 mod state;
 #[cfg(test)]
@@ -110,6 +113,8 @@ pub fn start(
         documents: document_gate::DocumentGate::default(),
         stopping,
         open_streams: watch::Sender::new(()),
+        #[cfg(feature = "sql")]
+        statements: query::places::Statements::default(),
         last_stream: AtomicU64::new(0),
     });
     let thread = oribi_supervisor::spawn("oribi-admin", move || {

@@ -52,6 +52,8 @@ mod range_scans;
 mod refusal_log;
 mod request_id;
 mod slow_operation_log;
+#[cfg(feature = "sql")]
+mod sql;
 mod stat_cursor;
 mod status;
 mod worker;

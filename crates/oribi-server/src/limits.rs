@@ -240,6 +240,38 @@ pub const ADMIN_CHANGES_VBUCKETS_MAX: u16 = 256;
 /// Room for the line of an id: positions with the largest numbers, 88 bytes each.
 pub const ADMIN_CHANGES_ID_BYTES_MAX: usize = 88 * ADMIN_CHANGES_VBUCKETS_MAX as usize + 64;
 
+/// Statements of SQL over HTTP that run at once. Each has a thread of low priority; a machine of two
+/// cores serves clients beside four of them.
+#[cfg(feature = "sql")]
+pub const SQL_STATEMENTS_MAX: usize = 4;
+
+/// Memory of SQLite for all statements together: sorting, grouping, and the largest document some
+/// times. There are no temporary files.
+#[cfg(feature = "sql")]
+pub const SQL_HEAP_BYTES_MAX: u64 = 128 << 20;
+
+/// Documents that a scan copies before SQLite sees the first of them: a batch that stays in a core's
+/// own cache, or one larger document.
+#[cfg(feature = "sql")]
+pub const SQL_BATCH_BYTES: usize = 128 * 1024;
+
+/// Rows from which on a piece of an answer is sent. A statement has three pieces, reserved in the
+/// connections' memory, or rows that are larger.
+#[cfg(feature = "sql")]
+pub const SQL_PIECE_BYTES: usize = 64 * 1024;
+
+/// Longest row as JSON.
+#[cfg(feature = "sql")]
+pub const SQL_ROW_BYTES_MAX: usize = 64 << 20;
+
+/// Time of a statement that asks for none, and the longest. A client that does not read in time
+/// loses its statement.
+#[cfg(feature = "sql")]
+pub const SQL_TIMEOUT: Duration = Duration::from_secs(60);
+/// See [`SQL_TIMEOUT`].
+#[cfg(feature = "sql")]
+pub const SQL_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
 /// Time for the first request of an admin connection to arrive, TLS included.
 pub const ADMIN_FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -263,3 +295,6 @@ const _: () = assert!(FRAME_BYTES_MAX > READ_BLOCK_BYTES);
 const _: () = assert!(RESERVABLE_BYTES_BASE >= VALUE_BYTES_MAX + (1 << 20) + READ_BLOCK_BYTES);
 const _: () = assert!(CONNECTION_BYTES_BASE <= 32 << 20 && CONNECTION_QUOTA_PART >= 30);
 const _: () = assert!(RESERVED_ANSWER_BYTES_MIN <= SEND_QUEUE_BYTES_MIN);
+// A row has room for the largest document in base64.
+#[cfg(feature = "sql")]
+const _: () = assert!(SQL_ROW_BYTES_MAX > 2 * VALUE_BYTES_MAX);

@@ -37,6 +37,10 @@ pub struct DocumentScan {
     pub vbuckets: Option<BTreeSet<Vbid>>,
     /// Without it values may be left out.
     pub needs_value: bool,
+    /// Without it numbers of versions and expiries may be left out.
+    pub needs_meta: bool,
+    /// Without it places in the history may be left out.
+    pub needs_seqno: bool,
     /// With it attributes precede the value of documents that have some.
     pub needs_xattrs: bool,
 }
@@ -153,6 +157,8 @@ impl TableSource for DocumentTable {
             vbuckets: numbers(on(VBUCKET))
                 .map(|numbers| numbers.into_iter().filter_map(vbucket_of).collect()),
             needs_value: needs(&[XATTRS, JSON, BODY, BODY_BYTES]),
+            needs_meta: needs(&[REV, EXPIRY]),
+            needs_seqno: needs(&[SEQNO]),
             needs_xattrs: needs(&[XATTRS]),
         };
         Ok(Box::new(DocumentRows {

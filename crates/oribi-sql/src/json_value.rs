@@ -9,6 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use rusqlite::types::ValueRef;
 use serde_json::value::RawValue;
 
+/// A control character as JSON has it.
+const ESCAPE_BYTES: usize = r"\u0000".len();
+
+/// Length from which on it is worth counting what has to be escaped.
+const COUNTED_BYTES_MIN: usize = 4096;
+
+/// Longest number, with an exponent.
+const NUMBER_BYTES_MAX: usize = 330;
+
 /// Appends a value.
 pub fn push_json(out: &mut Vec<u8>, value: ValueRef<'_>, is_document: bool) {
     match value {
@@ -36,6 +45,30 @@ pub fn push_json(out: &mut Vec<u8>, value: ValueRef<'_>, is_document: bool) {
     }
 }
 
+/// Bytes that [`push_json`] appends for a value, at most.
+pub fn json_bytes_max(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => NUMBER_BYTES_MAX,
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            let escaped = match bytes.len() <= COUNTED_BYTES_MIN {
+                true => bytes.len() * ESCAPE_BYTES,
+                false => bytes.iter().map(|byte| escaped_bytes(*byte)).sum(),
+            };
+            // The other form is base64, in an object.
+            escaped.max(bytes.len() / 3 * 4 + 4) + 2 + r#"{"base64":}"#.len()
+        }
+    }
+}
+
+/// Bytes of a byte of text in a string of JSON.
+fn escaped_bytes(byte: u8) -> usize {
+    match byte {
+        0..b' ' => ESCAPE_BYTES,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    }
+}
+
 /// Appends a text.
 pub fn push_json_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a vector takes every byte of a text");
@@ -52,6 +85,7 @@ mod tests {
         let json = |value, is_document| {
             let mut out = Vec::new();
             push_json(&mut out, value, is_document);
+            assert!(out.len() <= json_bytes_max(value));
             String::from_utf8(out).expect("JSON is UTF-8")
         };
         assert_eq!(json(ValueRef::Text(b"{\n\"a\":[1]}"), true), "{ \"a\":[1]}");
@@ -61,5 +95,11 @@ mod tests {
         assert_eq!(json(ValueRef::Real(f64::INFINITY), false), "null");
         assert_eq!(json(ValueRef::Real(0.5), false), "0.5");
         assert_eq!(json(ValueRef::Integer(-3), false), "-3");
+        json(ValueRef::Real(-f64::MAX), false);
+        json(ValueRef::Real(f64::MIN_POSITIVE), false);
+        for byte in [0, b'"', b'\\', b'a', 0xff] {
+            json(ValueRef::Text(&vec![byte; 2 * COUNTED_BYTES_MIN]), false);
+            json(ValueRef::Text(&[byte; 1]), true);
+        }
     }
 }

@@ -3,10 +3,43 @@
 //! Called by threads of their own, above all those of range scans. Invariant: a scan holds no lock
 //! of the engine, so the visitor may take its time.
 
-use oribi_storage::{RecordVisitor, StoreError};
-use oribi_types::{DocKey, Seqno, Vbid};
+use oribi_storage::{Record, RecordVisitor, ScanProgress, SeqnoScan, StoreError};
+use oribi_types::{DocKey, Seqno, Timestamp, Vbid};
 
 use super::Bucket;
+use crate::config::Storage;
+use crate::item::ItemRef;
+use crate::record;
+
+/// All versions of a vbucket at one moment, tombstones and events included, in seqno order: what is
+/// persisted, or what is in memory in a bucket without a store.
+pub struct MomentScan(Moment);
+
+enum Moment {
+    Store(Box<dyn SeqnoScan>),
+    Memory { items: Vec<ItemRef>, at: usize },
+}
+
+impl MomentScan {
+    /// Visits the next versions until `visit` breaks or none is left.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn resume(&mut self, visit: &mut RecordVisitor<'_>) -> Result<ScanProgress, StoreError> {
+        match &mut self.0 {
+            Moment::Store(scan) => scan.resume(visit),
+            Moment::Memory { items, at } => {
+                while let Some(item) = items.get(*at) {
+                    *at += 1;
+                    if visit(record::of(item)).is_break() {
+                        return Ok(ScanProgress::Paused);
+                    }
+                }
+                Ok(ScanProgress::Ended)
+            }
+        }
+    }
+}
 
 impl Bucket {
     /// Visits the persisted versions of one collection from a key on, tombstones included, in key
@@ -35,5 +68,35 @@ impl Bucket {
         visit: &mut RecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.core.store().scan_seqnos(vbid, from, to, visit)
+    }
+
+    /// Begins a scan of a vbucket as it is now. `None` when there is no such vbucket, when it serves
+    /// no longer, or when memory is too short for a moment.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn begin_moment(&self, vbid: Vbid) -> Result<Option<MomentScan>, StoreError> {
+        if self.config().storage == Storage::Memory {
+            let context = self.core.context(Timestamp::default());
+            let vbucket = self.vbucket(vbid).filter(|vbucket| vbucket.is_serving());
+            let found = vbucket.and_then(|vbucket| vbucket.memory_snapshot(&context, Seqno(0)));
+            let scan = found.map(|found| Moment::Memory { items: found.items, at: 0 });
+            return Ok(scan.map(MomentScan));
+        }
+        let scan = self.core.store().begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?;
+        Ok(Some(MomentScan(Moment::Store(scan))))
+    }
+
+    /// Visits the persisted version of a key, tombstones included. False when there is none.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn read_persisted(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<bool, StoreError> {
+        self.core.store().get(vbid, key, visit)
     }
 }

@@ -15,8 +15,8 @@
 
 mod follower;
 mod parameters;
-mod piece;
-mod wakeups;
+pub(super) mod piece;
+pub(super) mod wakeups;
 
 use std::sync::Arc;
 use std::time::Instant;

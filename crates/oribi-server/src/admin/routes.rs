@@ -4,6 +4,7 @@
 //! - without credentials only `/`, `/healthz`, `/pools` and the console's files are answered;
 //! - a change needs the role `admin`, except that of one's own password; that of a document needs
 //!   rights in its collection; a browser cannot make one on behalf of another site;
+//! - a statement of SQL reads what its user may read (`query`);
 //! - reading about users needs the role `admin`;
 //! - reading about a bucket needs some right in it, and shows only scopes and collections in which
 //!   the user has one;
@@ -110,6 +111,14 @@ async fn route(
             }
             reply
         }
+        (&Method::POST, ["query", "sql"], Some(identity)) => {
+            let asker = Asker::new(identity, host_of(headers), working);
+            let reply = statement(state, request, &asker).await;
+            if reply.status() == StatusCode::FORBIDDEN {
+                state.audit.refused(log, client, Some(&asker.identity), (method, parts));
+            }
+            reply
+        }
         (_, _, Some(identity)) if documents::address(parts).is_some() => {
             if origin::is_from_elsewhere(headers) {
                 return forbidden("same origin");
@@ -146,6 +155,23 @@ async fn change_document(
     match documents::address(parts) {
         Some(address) => documents::change(state, method, (address, request), asker).await,
         None => path_not_found(),
+    }
+}
+
+/// Statements of SQL, which only read, but cost enough that other sites may not ask for them.
+async fn statement(state: &Arc<AdminState>, request: Request<Incoming>, asker: &Asker) -> Reply {
+    if origin::is_from_elsewhere(request.headers()) {
+        return forbidden("same origin");
+    }
+    #[cfg(feature = "sql")]
+    {
+        let (head, body) = request.into_parts();
+        super::query::run(state, &head.headers, body, asker).await
+    }
+    #[cfg(not(feature = "sql"))]
+    {
+        let _ = (state, asker);
+        path_not_found()
     }
 }
 

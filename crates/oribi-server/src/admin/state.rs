@@ -26,6 +26,9 @@ pub(crate) struct AdminState {
     pub(crate) stopping: watch::Receiver<bool>,
     /// Has a receiver for each stream that tells its client why it ends.
     pub(crate) open_streams: watch::Sender<()>,
+    /// Statements of SQL that run.
+    #[cfg(feature = "sql")]
+    pub(super) statements: super::query::places::Statements,
     /// Number of the last stream of changes.
     pub(crate) last_stream: AtomicU64,
 }

@@ -19,6 +19,8 @@ mod changes;
 mod console;
 mod crowds;
 mod documents;
+#[cfg(feature = "sql")]
+mod query;
 mod settings;
 mod users;
 

@@ -2,8 +2,8 @@
 //!
 //! Owns: the reservation of a piece in the connections' memory, from before its events are made
 //! until the socket has taken it. Invariant: a piece never holds more than its reservation, except
-//! that one larger than the whole budget reserves all of it. The follower fills pieces; hyper drops
-//! them.
+//! that one larger than the whole budget reserves all of it. The follower and statements of SQL
+//! fill pieces; hyper drops them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use super::wakeups::Wakeups;
 use crate::connection_memory::ConnectionMemory;
 
 /// Bytes that wait for a client.
-pub(super) struct Outgoing {
+pub(in crate::admin) struct Outgoing {
     memory: Arc<ConnectionMemory>,
     held_bytes: AtomicUsize,
     wakeups: Arc<Wakeups>,
 }
 
 /// A piece that is being filled.
-pub(super) struct Piece {
+pub(in crate::admin) struct Piece {
     /// Events.
     pub bytes: Vec<u8>,
     reserved: usize,
@@ -52,6 +52,18 @@ impl Outgoing {
 }
 
 impl Piece {
+    /// Bytes that may be added.
+    #[cfg(feature = "sql")]
+    pub fn room(&self) -> usize {
+        self.reserved.saturating_sub(self.bytes.len())
+    }
+
+    /// True when the whole budget is reserved, so that no piece can have more.
+    #[cfg(feature = "sql")]
+    pub fn is_largest(&self) -> bool {
+        self.reserved == self.outgoing.memory.counted(usize::MAX)
+    }
+
     /// The piece as hyper takes it. What it does not need is given back.
     pub fn into_bytes(mut self) -> Bytes {
         self.bytes.shrink_to_fit();

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// See the module text.
-pub(super) struct Wakeups {
+pub(in crate::admin) struct Wakeups {
     vbids: Mutex<Vec<u64>>,
     notify: Notify,
 }

@@ -25,7 +25,7 @@ const VBUCKETS: u16 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Fixture {
-    fn put_in(&self, collection: CollectionId, key: &str, value: &[u8]) {
+    pub(super) fn put_in(&self, collection: CollectionId, key: &str, value: &[u8]) {
         let bucket = self.server.as_ref().unwrap().context().buckets.get("default").unwrap();
         let request = StoreRequest {
             mode: StoreMode::Set,
@@ -49,7 +49,7 @@ impl Fixture {
         }
     }
 
-    fn put(&self, key: &str, value: &[u8]) {
+    pub(super) fn put(&self, key: &str, value: &[u8]) {
         self.put_in(CollectionId::DEFAULT, key, value);
     }
 
@@ -61,7 +61,7 @@ impl Fixture {
         assert!(matches!(outcome, MutationOutcome::Done(_)), "{outcome:?}");
     }
 
-    fn collection(&self, scope: &str, name: &str) -> CollectionId {
+    pub(super) fn collection(&self, scope: &str, name: &str) -> CollectionId {
         let scopes = "/pools/default/buckets/default/scopes";
         self.post(scopes, &format!("name={scope}"));
         let made = self.post(&format!("{scopes}/{scope}/collections"), &format!("name={name}"));
@@ -75,13 +75,13 @@ impl Fixture {
         bucket.producers().figures(bucket.bucket()).connections
     }
 
-    fn reserved_bytes(&self) -> u64 {
+    pub(super) fn reserved_bytes(&self) -> u64 {
         self.server.as_ref().unwrap().context().connection_memory.stats().reserved_bytes
     }
 }
 
 #[track_caller]
-fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
+pub(super) fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
@@ -89,7 +89,7 @@ fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
     }
 }
 
-fn edit_user(data_dir: &Path, name: &str, roles: &[&str]) {
+pub(super) fn edit_user(data_dir: &Path, name: &str, roles: &[&str]) {
     let roles = roles.iter().map(|role| role.parse::<Role>().unwrap()).collect();
     let user = StoredUser::new(name, b"secret1", roles).unwrap();
     let put = |file: &mut UserFile| {

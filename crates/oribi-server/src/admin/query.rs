@@ -1,0 +1,145 @@
+//! Statements of SQL: `POST /query/sql`.
+//!
+//! Owns: the request, the thread of a statement, and how many run at once. The parts: [`request`]
+//! decodes the body, [`places`] counts, [`answer`] makes pieces of rows. [`crate::sql`] reads documents.
+//!
+//! An answer is lines of JSON. A statement begins with an object, `{"columns":[{"name":..,
+//! "type":..}]}`; each row is an array; the last line of all is an object again: `{"end":"complete",
+//! "rows":N,"elapsed_ms":N}`, or with `"end"` as `error`, `timeout`, `shutdown`, `lost_privileges` or
+//! `unavailable`, and `"error"` beside it. What fails before the first row has a status of its own.
+//!
+//! Invariants:
+//! - a statement runs on a thread of its own, of low priority, never on a worker's or this runtime's;
+//! - at most [`places::Statements`] allows run, each counts against its user's streams, and each ends with
+//!   its time, its client or the server;
+//! - what waits for the client is reserved in the connections' memory; SQLite's heap is bounded for
+//!   all statements together.
+//!
+//! Caller: `routes`.
+
+mod answer;
+pub(super) mod places;
+mod request;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Response};
+use oribi_sql::database::Database;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::asker::Asker;
+use super::body::ReplyBody;
+use super::message::{Refusal, Reply, busy, error, field_error, panicked};
+use super::state::AdminState;
+use crate::limits::SQL_HEAP_BYTES_MAX;
+use crate::sql::catalog::BucketTables;
+use crate::sql::control::{Control, Ending};
+use answer::{Answer, Begun, Summary};
+use request::Query;
+
+/// How much later than other threads of the process a statement's thread runs, where both want to.
+const NICENESS: i32 = 10;
+
+/// Runs a statement.
+pub(crate) async fn run(
+    state: &Arc<AdminState>,
+    headers: &HeaderMap,
+    body: Incoming,
+    asker: &Asker,
+) -> Reply {
+    match begin(state, headers, body, asker).await {
+        Ok(reply) => reply,
+        Err(refusal) => *refusal,
+    }
+}
+
+async fn begin(
+    state: &Arc<AdminState>,
+    headers: &HeaderMap,
+    body: Incoming,
+    asker: &Asker,
+) -> Result<Reply, Refusal> {
+    let query = Query::read(headers, body).await?;
+    let known = |name: &String| {
+        asker.identity.access.reaches(name) && state.server.buckets.get(name).is_some()
+    };
+    if query.bucket.as_ref().is_some_and(|name| !known(name)) {
+        return Err(field_error("bucket", "There is no such bucket").into());
+    }
+    let Some(running) = state.statements.begin() else {
+        return Err(busy("other statements are running; try again").into());
+    };
+    let Some(place) = asker.begin_stream() else {
+        return Err(busy("this user has too many streams").into());
+    };
+    let (sender, pieces) = mpsc::channel(1);
+    let control = Control::new(
+        Instant::now() + query.timeout,
+        sender,
+        state.stopping.clone(),
+        Arc::clone(&state.server.users),
+        Arc::clone(&asker.identity),
+    );
+    let (begun, beginning) = oneshot::channel();
+    let answer = Answer::new(state, Arc::clone(&control), Handle::current(), begun);
+    let open = state.open_stream();
+    let buckets = Arc::clone(&state.server.buckets);
+    let work = move || {
+        let _kept = (running, open);
+        // Without it the statement competes with workers as an equal.
+        let _ = rustix::process::nice(NICENESS);
+        // A panic drops the answer, and with it the beginning or the last line.
+        let run = || execute(&query, buckets, control, answer);
+        if oribi_supervisor::job("sql", run).is_ok_and(|is_stalled| is_stalled) {
+            tracing::info!("closed a statement's connection: the client does not read");
+            place.disconnect();
+        }
+    };
+    if let Err(failure) = oribi_supervisor::spawn("oribi-sql", work) {
+        tracing::warn!(error = %failure, "no thread for a statement");
+        return Err(busy("the server has no thread for this statement").into());
+    }
+    match beginning.await {
+        Ok(Begun::Streams) => {
+            let stream = ReplyBody::Stream { pieces, _open: Some(state.open_stream()) };
+            let mut reply = Response::new(stream);
+            let headers = reply.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            Ok(reply)
+        }
+        Ok(Begun::Failed(status, why)) => Err(error(status, &why).into()),
+        Err(_) => Err(panicked().into()),
+    }
+}
+
+/// The thread's work. True when the client does not read.
+fn execute(
+    query: &Query,
+    buckets: Arc<crate::buckets::Buckets>,
+    control: Arc<Control>,
+    mut answer: Answer,
+) -> bool {
+    let tables = BucketTables::new(buckets, query.bucket.clone(), Arc::clone(&control));
+    let outcome = Database::restricted(Arc::new(tables), SQL_HEAP_BYTES_MAX).and_then(|mut one| {
+        let looks = Arc::clone(&control);
+        one.end_when(move || looks.has_to_end())?;
+        one.run(&query.statement, &query.parameters, &mut answer)
+    });
+    let ending = control.ending();
+    let summary = match (&outcome, ending) {
+        (Ok(()), _) => Summary::Complete,
+        // The source's own words say more.
+        (Err(failure), Some(Ending::Unavailable)) => {
+            Summary::Failed(Ending::Unavailable.name(), format!("{failure:#}"))
+        }
+        (Err(_), Some(ending)) => Summary::Failed(ending.name(), ending.text().to_owned()),
+        (Err(failure), None) => Summary::Failed("error", format!("{failure:#}")),
+    };
+    answer.finish(summary);
+    ending == Some(Ending::Timeout) && answer.is_stalled()
+}

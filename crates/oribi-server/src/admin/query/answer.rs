@@ -1,0 +1,222 @@
+//! Rows as pieces of an answer.
+//!
+//! Owns: the piece in progress, the beginning of the answer, and its last line. It runs on the
+//! statement's thread and waits there for memory and for the client. Invariants: a piece is reserved
+//! before rows are written into it, and a row that needs more than a piece has its own; every wait
+//! ends with the statement's time, its client or the server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use oribi_sql::ValueRef;
+use oribi_sql::database::{ResultColumn, RowSink};
+use oribi_sql::json_value::{json_bytes_max, push_json};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::admin::changes::piece::{Outgoing, Piece};
+use crate::admin::changes::wakeups::Wakeups;
+use crate::admin::state::AdminState;
+use crate::limits::{SQL_PIECE_BYTES, SQL_ROW_BYTES_MAX};
+use crate::sql::control::Control;
+
+/// Rows are sent at the latest this long after the ones before, when another comes.
+const SEND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Pause before memory is asked for again.
+const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long the last line waits for a client that does not read.
+const LAST_LINE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How a statement began.
+pub(super) enum Begun {
+    /// Its rows come.
+    Streams,
+    /// It failed before the first one.
+    Failed(StatusCode, String),
+}
+
+/// How the statements ended.
+pub(super) enum Summary {
+    Complete,
+    /// The word for programs, and the text for users.
+    Failed(&'static str, String),
+}
+
+/// See the module text.
+pub(super) struct Answer {
+    control: Arc<Control>,
+    runtime: Handle,
+    outgoing: Arc<Outgoing>,
+    begun: Option<oneshot::Sender<Begun>>,
+    piece: Option<Piece>,
+    are_documents: Vec<bool>,
+    started: Instant,
+    sent: Instant,
+    rows: u64,
+    is_stalled: bool,
+}
+
+impl Answer {
+    pub fn new(
+        state: &AdminState,
+        control: Arc<Control>,
+        runtime: Handle,
+        begun: oneshot::Sender<Begun>,
+    ) -> Answer {
+        let memory = Arc::clone(&state.server.connection_memory);
+        let started = Instant::now();
+        Answer {
+            control,
+            runtime,
+            outgoing: Outgoing::new(memory, Wakeups::new()),
+            begun: Some(begun),
+            piece: None,
+            are_documents: Vec::new(),
+            started,
+            sent: started,
+            rows: 0,
+            is_stalled: false,
+        }
+    }
+
+    /// True when the client did not take the last line.
+    pub fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    /// Sends what is left and the last line.
+    pub fn finish(&mut self, summary: Summary) {
+        let (rows, elapsed_ms) = (self.rows, self.started.elapsed().as_millis());
+        let elapsed_ms = u64::try_from(elapsed_ms).unwrap_or(u64::MAX);
+        let line = match summary {
+            Summary::Complete => json!({"end": "complete", "rows": rows, "elapsed_ms": elapsed_ms}),
+            Summary::Failed(end, why) => {
+                if let Some(begun) = self.begun.take() {
+                    let status = match end {
+                        "error" => StatusCode::BAD_REQUEST,
+                        _ => StatusCode::SERVICE_UNAVAILABLE,
+                    };
+                    // Without a receiver the client is gone.
+                    let _ = begun.send(Begun::Failed(status, why));
+                    return;
+                }
+                json!({"end": end, "error": why, "rows": rows, "elapsed_ms": elapsed_ms})
+            }
+        };
+        let mut bytes = self.piece.take().map(Piece::into_bytes);
+        let line = Bytes::from(format!("{line}\n"));
+        self.announce();
+        let pieces = self.control.pieces().clone();
+        let deadline = self.control.deadline().max(Instant::now() + LAST_LINE_PATIENCE);
+        let sending = async {
+            for bytes in bytes.take().into_iter().chain([line]) {
+                if pieces.send(bytes).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let sent = self
+            .runtime
+            .block_on(async { tokio::time::timeout_at(deadline.into(), sending).await });
+        self.is_stalled = sent.is_err();
+    }
+
+    /// A piece with room for so many bytes more.
+    fn room(&mut self, bytes: usize) -> Result<&mut Vec<u8>> {
+        let has_room =
+            |piece: &Piece| piece.room() >= bytes || piece.bytes.is_empty() && piece.is_largest();
+        if !self.piece.as_ref().is_some_and(has_room) {
+            self.send()?;
+            let wanted = bytes.max(SQL_PIECE_BYTES);
+            let piece = loop {
+                match self.outgoing.piece(wanted) {
+                    Some(piece) => break piece,
+                    None => std::thread::sleep(MEMORY_PAUSE),
+                }
+                self.control.check()?;
+            };
+            self.piece = Some(piece);
+        }
+        match &mut self.piece {
+            Some(piece) => Ok(&mut piece.bytes),
+            None => bail!("no memory for a row"),
+        }
+    }
+
+    /// Sends the piece in progress.
+    fn send(&mut self) -> Result<()> {
+        self.sent = Instant::now();
+        let Some(piece) = self.piece.take().filter(|piece| !piece.bytes.is_empty()) else {
+            return Ok(());
+        };
+        self.announce();
+        let bytes = piece.into_bytes();
+        let control = &self.control;
+        let mut stopping = control.stopping();
+        self.runtime.block_on(async {
+            tokio::select! {
+                // An error means that the client is gone, which the control sees itself.
+                _ = control.pieces().send(bytes) => {}
+                _ = stopping.wait_for(|stop| *stop) => {}
+                () = tokio::time::sleep_until(control.deadline().into()) => {}
+            }
+        });
+        self.control.check()
+    }
+
+    /// Lets the answer begin.
+    fn announce(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            let _ = begun.send(Begun::Streams);
+        }
+    }
+}
+
+impl RowSink for Answer {
+    fn begin(&mut self, columns: Vec<ResultColumn>) -> Result<()> {
+        self.are_documents = columns.iter().map(ResultColumn::is_document).collect();
+        let columns =
+            columns.iter().map(|column| json!({"name": column.name, "type": column.declared}));
+        let line = json!({"columns": columns.collect::<Vec<_>>()}).to_string();
+        let out = self.room(line.len() + 1)?;
+        out.extend_from_slice(line.as_bytes());
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn row(&mut self, values: &[ValueRef<'_>]) -> Result<()> {
+        // Brackets, commas and the line's end.
+        let bytes = values.iter().map(|value| json_bytes_max(*value) + 1).sum::<usize>() + 3;
+        if bytes > SQL_ROW_BYTES_MAX {
+            bail!(
+                "a row of {bytes} bytes is longer than the {SQL_ROW_BYTES_MAX} that rows may have"
+            );
+        }
+        let are_documents = std::mem::take(&mut self.are_documents);
+        let out = self.room(bytes)?;
+        out.push(b'[');
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            push_json(out, *value, are_documents.get(at).copied().unwrap_or(false));
+        }
+        out.extend_from_slice(b"]\n");
+        self.are_documents = are_documents;
+        self.rows += 1;
+        if self.sent.elapsed() >= SEND_INTERVAL {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

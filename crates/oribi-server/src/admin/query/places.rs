@@ -1,0 +1,28 @@
+//! How many statements run at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::limits::SQL_STATEMENTS_MAX;
+
+/// The statements that run.
+#[derive(Default)]
+pub(in crate::admin) struct Statements(Arc<AtomicUsize>);
+
+impl Statements {
+    /// A place for one more.
+    pub fn begin(&self) -> Option<Running> {
+        let one_more = |running: usize| (running < SQL_STATEMENTS_MAX).then_some(running + 1);
+        let begun = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        begun.ok().map(|_| Running(Arc::clone(&self.0)))
+    }
+}
+
+/// The place of a statement.
+pub(in crate::admin) struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

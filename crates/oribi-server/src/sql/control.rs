@@ -1,0 +1,162 @@
+//! Why a statement ends before its last row.
+//!
+//! Owns: the deadline, the client, the server's end, and the user's rights as of the last look.
+//! SQLite asks [`Control::has_to_end`] every few hundred microseconds, sources ask before each batch
+//! and while they wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use hyper::body::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use crate::auth::{Identity, UserStore};
+
+/// Why a statement ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Its time is over.
+    Timeout,
+    /// Its client has gone.
+    ClientGone,
+    /// The server stops.
+    Shutdown,
+    /// The user's rights have changed.
+    LostPrivileges,
+    /// Documents cannot be read at the moment; the error says why.
+    Unavailable,
+}
+
+impl Ending {
+    /// What a user is told.
+    pub fn text(self) -> &'static str {
+        match self {
+            Ending::Timeout => "the statement took longer than it may; timeout_ms allows more",
+            Ending::ClientGone => "the client has gone",
+            Ending::Shutdown => "the server stops",
+            Ending::LostPrivileges => "the user's rights have changed; run the statement again",
+            Ending::Unavailable => "documents cannot be read at the moment",
+        }
+    }
+
+    /// The word for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Timeout => "timeout",
+            Ending::ClientGone => "client_gone",
+            Ending::Shutdown => "shutdown",
+            Ending::LostPrivileges => "lost_privileges",
+            Ending::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// See the module text.
+pub(crate) struct Control {
+    deadline: Instant,
+    /// Takes pieces of the answer; closed when the client has gone.
+    pieces: mpsc::Sender<Bytes>,
+    stopping: watch::Receiver<bool>,
+    users: Arc<UserStore>,
+    identity: Arc<Identity>,
+    users_generation: AtomicU64,
+    ending: Mutex<Option<Ending>>,
+}
+
+impl Control {
+    pub fn new(
+        deadline: Instant,
+        pieces: mpsc::Sender<Bytes>,
+        stopping: watch::Receiver<bool>,
+        users: Arc<UserStore>,
+        identity: Arc<Identity>,
+    ) -> Arc<Control> {
+        let users_generation = AtomicU64::new(users.generation());
+        let ending = Mutex::default();
+        Arc::new(Control { deadline, pieces, stopping, users, identity, users_generation, ending })
+    }
+
+    /// The user.
+    pub fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// When the statement's time is over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Where the answer goes.
+    pub fn pieces(&self) -> &mpsc::Sender<Bytes> {
+        &self.pieces
+    }
+
+    /// Becomes true when the server stops.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.clone()
+    }
+
+    /// Why the statement ends early, if it does.
+    pub fn ending(&self) -> Option<Ending> {
+        *self.ending.lock()
+    }
+
+    /// Ends the statement. The first reason stays.
+    pub fn end(&self, why: Ending) {
+        self.ending.lock().get_or_insert(why);
+    }
+
+    /// True when the statement must not go on.
+    pub fn has_to_end(&self) -> bool {
+        if let Some(why) = self.reason() {
+            self.end(why);
+        }
+        self.ending().is_some()
+    }
+
+    /// An error when the statement must not go on.
+    ///
+    /// # Errors
+    /// Why.
+    pub fn check(&self) -> Result<()> {
+        match self.has_to_end() {
+            false => Ok(()),
+            true => bail!(self.ending().map_or("interrupted", Ending::text)),
+        }
+    }
+
+    /// The error of a source that cannot be read now.
+    pub fn unavailable(&self, why: impl Into<String>) -> anyhow::Error {
+        self.end(Ending::Unavailable);
+        anyhow::anyhow!(why.into())
+    }
+
+    fn reason(&self) -> Option<Ending> {
+        if self.pieces.is_closed() {
+            return Some(Ending::ClientGone);
+        }
+        if *self.stopping.borrow() {
+            return Some(Ending::Shutdown);
+        }
+        if Instant::now() >= self.deadline {
+            return Some(Ending::Timeout);
+        }
+        (!self.has_same_rights()).then_some(Ending::LostPrivileges)
+    }
+
+    fn has_same_rights(&self) -> bool {
+        let generation = self.users.generation();
+        if self.users_generation.load(Ordering::Relaxed) == generation {
+            return true;
+        }
+        let now = self.users.current(&self.identity.name);
+        let is_same = now.is_some_and(|now| now.access.roles() == self.identity.access.roles());
+        if is_same {
+            self.users_generation.store(generation, Ordering::Relaxed);
+        }
+        is_same
+    }
+}

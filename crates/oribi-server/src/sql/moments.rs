@@ -1,0 +1,291 @@
+//! Scans of vbuckets, each at one moment.
+//!
+//! Owns: the order of vbuckets, the wait until writes are persisted, and the batch of documents that
+//! a scan holds. A scan pauses inside the engine's scan, where no lock is held, while SQLite looks
+//! at a batch. Invariant: what was acknowledged before the scan began is shown, unless it was
+//! changed since.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use oribi_engine::{Bucket, MomentScan, PersistOutcome, PersistenceSink};
+use oribi_sql::documents::{DocumentScan, DocumentStream, StoredDocument};
+use oribi_storage::{Record, ScanProgress, StoreError};
+use oribi_types::{CollectionId, Datatype, ManifestUid, Vbid};
+use parking_lot::{Condvar, Mutex};
+
+use super::reader::Reader;
+use crate::clock::wall_clock;
+use crate::limits::SQL_BATCH_BYTES;
+
+/// Documents of a batch without values.
+const BATCH_DOCUMENTS: usize = 1024;
+
+/// Interval between two looks whether a wait has to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// See the module text.
+pub(super) struct Moments {
+    reader: Arc<Reader>,
+    scan: DocumentScan,
+    collections: Vec<CollectionId>,
+    /// The manifest that the collections were compared with.
+    manifest: ManifestUid,
+    left: VecDeque<Vbid>,
+    current: Option<(Vbid, MomentScan)>,
+    batch: Batch,
+    /// UNIX seconds when the scan began: what had expired by then is not shown.
+    now: u32,
+}
+
+impl Moments {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When not all of the vbuckets are served here, or writes are not persisted in time.
+    pub fn begin(
+        reader: Arc<Reader>,
+        scan: DocumentScan,
+        collections: Vec<CollectionId>,
+    ) -> Result<Moments> {
+        let is_wanted =
+            |vbid: &Vbid| scan.vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid));
+        let left: VecDeque<Vbid> =
+            (0..reader.handle.vbuckets()).map(Vbid).filter(is_wanted).collect();
+        let manifest = reader.handle.bucket().manifest().uid();
+        if left.iter().any(|vbid| !reader.handle.bucket().is_serving(*vbid)) {
+            return Err(reader.not_here());
+        }
+        reader.wait_until_persisted(&left)?;
+        let now = u32::try_from(wall_clock().unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
+        let (current, batch) = (None, Batch::default());
+        Ok(Moments { reader, scan, collections, manifest, left, current, batch, now })
+    }
+
+    /// Fills the batch; false when nothing is left.
+    fn fill(&mut self) -> Result<bool> {
+        self.batch.clear();
+        while self.batch.is_empty() {
+            self.reader.control.check()?;
+            self.look_at_collections()?;
+            let (vbid, mut scan) = match self.current.take() {
+                Some(current) => current,
+                None => {
+                    let Some(vbid) = self.left.pop_front() else { return Ok(false) };
+                    (vbid, self.begin_vbucket(vbid)?)
+                }
+            };
+            let progress = self.resume(vbid, &mut scan);
+            match progress.map_err(|error| self.unreadable(&error))? {
+                ScanProgress::Paused => self.current = Some((vbid, scan)),
+                ScanProgress::Ended => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn begin_vbucket(&self, vbid: Vbid) -> Result<MomentScan> {
+        let bucket = self.reader.handle.bucket();
+        if !bucket.is_serving(vbid) {
+            return Err(self.reader.not_here());
+        }
+        match bucket.begin_moment(vbid).map_err(|error| self.unreadable(&error))? {
+            Some(scan) => Ok(scan),
+            None => Err(self.reader.control.unavailable("memory is short; try again")),
+        }
+    }
+
+    fn resume(&mut self, vbid: Vbid, scan: &mut MomentScan) -> Result<ScanProgress, StoreError> {
+        let (batch, now) = (&mut self.batch, self.now);
+        let (collections, keys) = (&self.collections, &self.scan.keys);
+        let (takes_all_keys, needs_value) = (keys.is_open(), self.scan.needs_value);
+        let only = match collections.as_slice() {
+            [only] => Some(*only),
+            _ => None,
+        };
+        let mut looked_at = 0;
+        scan.resume(&mut |record| {
+            looked_at += 1;
+            let is_in = match only {
+                Some(only) => record.key.collection == only,
+                None => collections.binary_search(&record.key.collection).is_ok(),
+            };
+            let is_live = !record.deleted && (record.expiry == 0 || record.expiry > now);
+            if is_in && is_live && (takes_all_keys || keys.contains(record.key.key)) {
+                batch.push(vbid, &record, needs_value);
+            }
+            // What is passed over counts, too: the statement may have to end.
+            match batch.is_full() || looked_at >= BATCH_DOCUMENTS {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    }
+
+    /// Leaves collections out that were dropped.
+    fn look_at_collections(&mut self) -> Result<()> {
+        let uid = self.reader.handle.bucket().manifest().uid();
+        if uid != self.manifest || self.reader.handle.is_deleted() {
+            self.collections = self.reader.existing(self.scan.collections.as_ref())?;
+            self.manifest = uid;
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &StoreError) -> anyhow::Error {
+        tracing::warn!(%error, "a statement could not read the store");
+        let bucket = self.reader.handle.name();
+        self.reader.control.unavailable(format!("the store of {bucket:?} cannot be read: {error}"))
+    }
+}
+
+impl DocumentStream for Moments {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(self.batch.advance() || (self.fill()? && self.batch.advance()))
+    }
+
+    fn document(&self) -> Option<StoredDocument<'_>> {
+        self.batch.document()
+    }
+}
+
+impl Reader {
+    /// Waits until what was acknowledged is persisted.
+    fn wait_until_persisted(&self, vbuckets: &VecDeque<Vbid>) -> Result<()> {
+        if self.handle.is_in_memory() {
+            return Ok(());
+        }
+        let bucket: &Arc<Bucket> = self.handle.bucket();
+        let waiting = Arc::new(Waiting::default());
+        let sink: Arc<dyn PersistenceSink> = Arc::clone(&waiting) as _;
+        let mut open = 0;
+        for vbid in vbuckets {
+            let Some(vbucket) = bucket.vbucket(*vbid) else { continue };
+            let seqno = vbucket.stats().high_seqno;
+            if vbucket.persisted_seqno() < seqno
+                && !bucket.when_persisted(*vbid, (seqno, None), &sink, u64::from(vbid.0))
+            {
+                open += 1;
+            }
+        }
+        let mut ended = waiting.ended.lock();
+        while ended.count < open {
+            waiting.news.wait_for(&mut ended, LOOK_INTERVAL);
+            self.control.check()?;
+        }
+        match ended.has_failed {
+            false => Ok(()),
+            true => Err(self.control.unavailable(format!(
+                "writes to {:?} are not persisted, because its store fails",
+                self.handle.name()
+            ))),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    ended: Mutex<Ended>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Ended {
+    count: usize,
+    has_failed: bool,
+}
+
+impl PersistenceSink for Waiting {
+    fn persisted(&self, _: u64, outcome: PersistOutcome) {
+        let mut ended = self.ended.lock();
+        ended.count += 1;
+        ended.has_failed |= outcome == PersistOutcome::Failed;
+        self.news.notify_all();
+    }
+}
+
+/// Documents, copied.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    documents: Vec<Copied>,
+    /// The number of the current one, from 1.
+    at: usize,
+}
+
+struct Copied {
+    vbid: Vbid,
+    collection: CollectionId,
+    key: Range<usize>,
+    value: Range<usize>,
+    cas: u64,
+    seqno: u64,
+    rev: u64,
+    flags: u32,
+    expiry: u32,
+    datatype: Datatype,
+}
+
+impl Batch {
+    /// Forgets all of them. The room of one large document is given back.
+    pub fn clear(&mut self) {
+        self.documents.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * SQL_BATCH_BYTES);
+        self.at = 0;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= SQL_BATCH_BYTES
+    }
+
+    pub fn push(&mut self, vbid: Vbid, record: &Record<'_>, with_value: bool) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(record.key.key);
+        let middle = self.bytes.len();
+        if with_value {
+            self.bytes.extend_from_slice(record.value);
+        }
+        self.documents.push(Copied {
+            vbid,
+            collection: record.key.collection,
+            key: begin..middle,
+            value: middle..self.bytes.len(),
+            cas: record.cas.0,
+            seqno: record.seqno.0,
+            rev: record.rev_seqno.0,
+            flags: record.flags,
+            expiry: record.expiry,
+            datatype: record.datatype,
+        });
+    }
+
+    /// Goes to the next one; false behind the last.
+    pub fn advance(&mut self) -> bool {
+        self.at += 1;
+        self.at <= self.documents.len()
+    }
+
+    pub fn document(&self) -> Option<StoredDocument<'_>> {
+        let copied = self.documents.get(self.at.checked_sub(1)?)?;
+        Some(StoredDocument {
+            vbid: copied.vbid,
+            collection: copied.collection,
+            key: &self.bytes[copied.key.clone()],
+            cas: copied.cas,
+            seqno: copied.seqno,
+            rev: Some(copied.rev),
+            flags: copied.flags,
+            expiry: copied.expiry,
+            datatype: copied.datatype,
+            value: &self.bytes[copied.value.clone()],
+        })
+    }
+}

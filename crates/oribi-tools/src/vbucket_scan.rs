@@ -1,0 +1,221 @@
+//! Scans vbuckets of a running server, one after the other.
+//!
+//! Owns: what follows when a scan ends early for a transient reason: a lost node, a moved vbucket,
+//! the server's time limit. Another scan then continues after the last key, so no document comes
+//! twice. Invariants: a scan includes every write acknowledged before it began; it fails only when
+//! there is no progress for as long as an operation may take. `oribi doc export` and `oribi sql` run
+//! some of them side by side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use oribi_client::{Client, ClientError, Connection, KvNode, Refused, ScanPage, ScanRange};
+use oribi_protocol::status::Status;
+use oribi_types::{CollectionId, Vbid};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Pause before a scan restarts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A message from a scan.
+pub enum Progress {
+    /// Documents of a vbucket.
+    Page {
+        /// The vbucket.
+        vbid: Vbid,
+        /// Its collection.
+        collection: CollectionId,
+        /// They.
+        page: ScanPage,
+    },
+    /// A vbucket is complete.
+    Vbucket,
+}
+
+/// Scans one vbucket after the other.
+pub struct Scanner {
+    client: Arc<Client>,
+    collection: CollectionId,
+    /// How long a scan may go without progress.
+    patience: Duration,
+    connection: Option<(KvNode, Connection)>,
+    pages: mpsc::Sender<anyhow::Result<Progress>>,
+    /// The least key and the greatest one.
+    between: (Option<Vec<u8>>, Option<Vec<u8>>),
+    with_attributes: bool,
+}
+
+/// Why a scan ended early.
+enum Stopped {
+    Failed(ClientError),
+    Page(anyhow::Error),
+    /// The receiver of pages is gone.
+    Unwanted,
+}
+
+impl From<ClientError> for Stopped {
+    fn from(error: ClientError) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+impl Scanner {
+    /// A scanner of all documents.
+    pub fn new(
+        client: Arc<Client>,
+        collection: CollectionId,
+        patience: Duration,
+        pages: mpsc::Sender<anyhow::Result<Progress>>,
+    ) -> Scanner {
+        Scanner {
+            client,
+            collection,
+            patience,
+            connection: None,
+            pages,
+            between: (None, None),
+            with_attributes: false,
+        }
+    }
+
+    /// Only these keys, both ends included.
+    pub fn between(mut self, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> Scanner {
+        self.between = (from, to);
+        self
+    }
+
+    /// With attributes before the values.
+    pub fn with_attributes(mut self, with_attributes: bool) -> Scanner {
+        self.with_attributes = with_attributes;
+        self
+    }
+
+    /// Scans the vbuckets that no other scanner has taken.
+    pub async fn run(mut self, vbuckets: u16, next: Arc<AtomicU16>) {
+        loop {
+            let vbid = Vbid(next.fetch_add(1, Ordering::Relaxed));
+            if vbid.0 >= vbuckets {
+                return;
+            }
+            if !self.one(vbid).await {
+                return;
+            }
+        }
+    }
+
+    /// Scans one vbucket and tells when it is complete. False when there is no going on.
+    pub async fn one(&mut self, vbid: Vbid) -> bool {
+        let message = match self.vbucket(vbid).await {
+            Ok(()) => Ok(Progress::Vbucket),
+            Err(Stopped::Unwanted) => return false,
+            Err(Stopped::Page(error)) => Err(error),
+            Err(Stopped::Failed(error)) => Err(explained(error, vbid)),
+        };
+        let is_over = message.is_err();
+        self.pages.send(message).await.is_ok() && !is_over
+    }
+
+    async fn vbucket(&mut self, vbid: Vbid) -> Result<(), Stopped> {
+        let mut last_key = None;
+        let mut deadline = Instant::now() + self.patience;
+        loop {
+            let before = last_key.clone();
+            let error = match self.scan(vbid, &mut last_key).await {
+                Err(Stopped::Failed(error)) if may_pass(&error) => error,
+                outcome => return outcome,
+            };
+            if last_key != before {
+                deadline = Instant::now() + self.patience;
+            }
+            if Instant::now() + PAUSE >= deadline {
+                return Err(error.into());
+            }
+            tokio::time::sleep(PAUSE).await;
+            if error.refused() != Some(Refused::TemporaryFailure) {
+                self.connection = None;
+                // If no node answers, the next attempt reports it.
+                let _ = self.client.refresh_config().await;
+            }
+        }
+    }
+
+    /// Scans from the last key on, and moves it.
+    async fn scan(&mut self, vbid: Vbid, last_key: &mut Option<Vec<u8>>) -> Result<(), Stopped> {
+        let last = self.client.last_mutation(vbid).await?;
+        if last.seqno.0 == 0 {
+            return Ok(());
+        }
+        let behind = last_key.take();
+        // The answer must arrive before the connection stops waiting for it.
+        let patience = self.patience * 3 / 4;
+        let mut range = ScanRange::new(vbid, self.collection).persisted(last, patience);
+        let (from, to) = self.between.clone();
+        range = range.between(from.as_deref(), to.as_deref());
+        range.with_attributes = self.with_attributes;
+        range.behind = behind.as_deref();
+        let outcome = self.pages_of(&range, last_key).await;
+        if last_key.is_none() {
+            *last_key = behind;
+        }
+        outcome
+    }
+
+    async fn pages_of(
+        &mut self,
+        range: &ScanRange<'_>,
+        last_key: &mut Option<Vec<u8>>,
+    ) -> Result<(), Stopped> {
+        let pages = self.pages.clone();
+        let connection = self.connection_for(range.vbid).await?;
+        let Some(mut scan) = connection.scan(range).await? else { return Ok(()) };
+        while let Some(page) = scan.next_page().await? {
+            let last = page.documents().last().transpose();
+            let last = last.map_err(|error| Stopped::Page(error.into()))?;
+            *last_key = last.map(|document| document.key.to_vec()).or(last_key.take());
+            let message = Progress::Page { vbid: range.vbid, collection: range.collection, page };
+            pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
+        }
+        Ok(())
+    }
+
+    async fn connection_for(&mut self, vbid: Vbid) -> Result<&mut Connection, ClientError> {
+        let config = self.client.config();
+        let node = config.active_node(vbid).ok_or(Refused::NotMyVbucket)?;
+        let connection = match self.connection.take() {
+            Some((held, connection)) if held == *node => connection,
+            _ => self.client.open_connection(node).await?,
+        };
+        Ok(&mut self.connection.insert((node.clone(), connection)).1)
+    }
+}
+
+/// True when another scan may get further: the vbucket moved or got a new history, the server ended
+/// the scan or has no capacity for one more, or the connection ended.
+fn may_pass(error: &ClientError) -> bool {
+    const CANCELLED: u16 = Status::RangeScanCancelled.code();
+    const OTHER_HISTORY: u16 = Status::VbUuidNotEqual.code();
+    match error.refused() {
+        // The scan, or the history in the request, does not exist.
+        Some(Refused::NotFound | Refused::Other(CANCELLED | OTHER_HISTORY)) => true,
+        Some(refused) => refused.is_transient(),
+        None => matches!(
+            error,
+            ClientError::Closed { .. }
+                | ClientError::NotSent { .. }
+                | ClientError::Timeout { .. }
+                | ClientError::Connect { .. }
+        ),
+    }
+}
+
+fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
+    let hint = match error.refused() {
+        Some(Refused::NotSupported) => {
+            " (buckets in memory and some servers have no scans: name the documents with --keys)"
+        }
+        _ => "",
+    };
+    anyhow::Error::from(error).context(format!("scanning {vbid}{hint}"))
+}
