@@ -30,10 +30,12 @@ need_command() {
 }
 
 # Puts a Rust program of this version from crates.io into target/tools, once, and that folder into PATH.
+# What follows the version goes to cargo: a program that runs once need not be optimised.
 need_crate() {
     local crate="$1" version="$2"
+    shift 2
     export PATH="$PWD/target/tools/bin:$PATH"
-    cargo install "$crate" --version "$version" --locked --quiet --root target/tools
+    cargo install "$crate" --version "$version" --locked --quiet --root target/tools "$@"
 }
 
 # Puts a program of this version from PyPI into target/tools, once, and that folder into PATH.

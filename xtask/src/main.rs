@@ -1,8 +1,10 @@
 //! Repository tasks, run as `cargo xtask NAME`.
 //!
-//! Owns the command line only; each task is a module. Tasks read the work tree and report; they
-//! never change a file of it and need neither network nor toolchain components beyond cargo itself.
+//! Owns the command line only; each task is a module. Tasks read the work tree and write below
+//! `target` only. They need no toolchain components beyond cargo itself; `dist` names the two
+//! programs that it calls for packages of distributions.
 
+mod dist;
 mod soak;
 mod tidy;
 
@@ -30,13 +32,14 @@ fn run() -> Result<ExitCode> {
             Some(directory) => tidy::run(Path::new(&directory)),
             None => tidy::run(&workspace_root()?),
         },
+        Some("dist") => dist::run(&workspace_root()?, arguments),
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
-            println!("{USAGE}\n{}", soak::USAGE);
+            println!("{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE);
             Ok(ExitCode::SUCCESS)
         }
-        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}\n{}", soak::USAGE),
-        None => bail!("no task given\n\n{USAGE}\n{}", soak::USAGE),
+        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE),
+        None => bail!("no task given\n\n{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE),
     }
 }
 

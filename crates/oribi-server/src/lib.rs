@@ -48,6 +48,7 @@ mod limits;
 mod listener;
 mod mailbox;
 mod producer;
+mod progress;
 mod range_scans;
 mod refusal_log;
 mod request_id;
@@ -59,4 +60,5 @@ mod status;
 mod worker;
 mod write_buffer;
 
+pub use progress::Progress;
 pub use server::{Addresses, Server, StartError};

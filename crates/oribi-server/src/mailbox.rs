@@ -3,10 +3,11 @@
 //! Owns: messages that the worker has not taken yet. Invariant: the waker is used once per batch,
 //! when the list turns from empty to not empty, so a flusher that completes ten thousand writes
 //! costs one wake-up. Senders: the acceptor (sockets), flushers (persistence), fetchers (fetches),
-//! the blocking threads (results), workers (memory given back) and the server (stop). The worker
+//! the blocking threads (results), workers (memory given back), a watchdog (signs of life) and the server (stop). The worker
 //! takes.
 
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 use oribi_engine::{FetchOutcome, FetchSink, PersistOutcome, PersistenceSink};
 use parking_lot::Mutex;
@@ -74,6 +75,8 @@ pub enum Message {
     },
     /// Cluster configurations have changed; the worker notifies subscribed connections.
     ClusterMapChanged,
+    /// Send one answer, as a sign of life.
+    Answer(SyncSender<()>),
     /// Send pending output, close everything and end.
     Stop,
 }

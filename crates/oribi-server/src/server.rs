@@ -32,6 +32,7 @@ use crate::data_dir::{DataDir, DataDirError};
 use crate::file_error::FileError;
 use crate::listener::Listener;
 use crate::mailbox::Message;
+use crate::progress::Progress;
 use crate::server_context::{ConnectionLimits, LockTimeouts, ServerContext};
 use crate::slow_operation_log::SlowThresholds;
 use crate::tls::{FileWatch, Tls};
@@ -188,6 +189,11 @@ impl Server {
     /// State that the server's parts share.
     pub fn context(&self) -> &Arc<ServerContext> {
         &self.context
+    }
+
+    /// Asks whether the workers make progress.
+    pub fn progress(&self) -> Progress {
+        Progress::of(self.workers.iter().map(|worker| Arc::clone(worker.mailbox())).collect())
     }
 
     /// Stops in order; every acknowledged write is on disk when this returns `Ok`.

@@ -208,6 +208,8 @@ impl WorkerLoop {
             // The turn itself looks what there is.
             Message::ChangesReady { connection } => self.connections.with_id(connection, |_| {}),
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
+            // The channel has room for each worker's answer; it is closed when it comes too late.
+            Message::Answer(sender) => drop(sender.try_send(())),
             Message::Stop => {
                 self.stopping_since = Some(Instant::now());
                 self.connections.stop_all();

@@ -1,7 +1,7 @@
 //! The `oribi` program: one binary, one subcommand per job.
 //!
 //! It owns the command line and the exit status. Invariants: an error is one line on standard error
-//! and a status other than 0. `serve`, `config` and `user` are modules here; the tools are the
+//! and a status other than 0. `serve`, `config`, `user` and `health` are modules here; the tools are the
 //! crate `oribi-tools`. A build without the feature `tools` has `no_tools` instead and links none
 //! of the tools' dependencies.
 
@@ -9,8 +9,11 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod health;
+mod manual;
 #[cfg(any(test, not(feature = "tools")))]
 mod no_tools;
+mod notify;
 mod serve;
 mod system_allocator;
 mod user;
@@ -52,6 +55,9 @@ fn command() -> Command {
                 .args(user::data_dir_arguments()),
         )
         .subcommands(tools::commands())
+        .subcommand(health::command())
+        .subcommand(manual::completions_command())
+        .subcommand(manual::man_command())
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -61,6 +67,13 @@ fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("user", matches)) => {
             let command = UserCommand::from_arg_matches(matches)?;
             user::run(command, matches).map(|()| ExitCode::SUCCESS)
+        }
+        Some(("health", matches)) => health::run(matches).map(|()| ExitCode::SUCCESS),
+        Some(("completions", matches)) => {
+            manual::print_completions(matches, command()).map(|()| ExitCode::SUCCESS)
+        }
+        Some(("man", matches)) => {
+            manual::write_manual(matches, command()).map(|()| ExitCode::SUCCESS)
         }
         Some((tool, matches)) => tools::run(tool, matches),
         None => unreachable!("clap demands a subcommand"),

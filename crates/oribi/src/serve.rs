@@ -29,6 +29,7 @@ use signal_hook::iterator::Signals;
 
 use self::reloading::Reloader;
 use crate::config::resolve_here;
+use crate::notify::Notifier;
 
 /// The subcommand.
 pub fn command() -> Command {
@@ -86,7 +87,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         tracing::info!("listening with TLS on {} and https://{} (admin)", tls.kv, tls.admin);
     }
     let mut reloader = Reloader { matches, in_force: resolved, filter };
-    let signal = await_end(&mut signals, &server, &mut reloader);
+    let notifier = Notifier::ready(server.progress());
+    let signal = await_end(&mut signals, &server, &mut reloader, &notifier);
+    notifier.stopping();
     tracing::info!(
         signal,
         "stopping; a third signal, or one after five seconds, ends the process without flushing"
@@ -109,13 +112,18 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 /// Reloads at each SIGHUP, and returns the signal that ends the server.
-fn await_end(signals: &mut Signals, server: &Server, reloader: &mut Reloader<'_>) -> i32 {
+fn await_end(
+    signals: &mut Signals,
+    server: &Server,
+    reloader: &mut Reloader<'_>,
+    notifier: &Notifier,
+) -> i32 {
     let had_terminal = stderr().is_terminal();
     for signal in signals.forever() {
         // A terminal that was closed sends SIGHUP, too, and then it is the end.
         let is_hung_up = had_terminal && !stderr().is_terminal();
         match signal == SIGHUP && !is_hung_up {
-            true => reloader.reload(server),
+            true => notifier.reloading(|| reloader.reload(server)),
             false => return signal,
         }
     }

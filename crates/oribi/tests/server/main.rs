@@ -27,6 +27,7 @@ mod memory_pressure;
 mod model;
 mod observability;
 mod proxy_protocol;
+mod service_manager;
 mod slow_clients;
 mod stream_memory;
 mod stream_replays;

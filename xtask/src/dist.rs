@@ -1,0 +1,75 @@
+//! `cargo xtask dist`: the packages of a release.
+//!
+//! Owns: the order (build, stage, pack, sum up) and the options; each kind of package is a module.
+//! Invariants: what is packed depends on the sources, the toolchain and `SOURCE_DATE_EPOCH` (by
+//! default the time of the commit), never on the clock, the user or the directory, so two runs give
+//! equal digests. CI runs the same code with a faster profile and binaries that it has anyway.
+
+mod build;
+mod checksums;
+mod crate_graph;
+mod image;
+mod native;
+mod notes;
+mod options;
+mod release;
+mod sbom;
+mod stage;
+mod tarball;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+pub(crate) use options::USAGE;
+use options::{Kind, Link, Options};
+use release::Release;
+
+/// Builds and packs what the arguments ask for.
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let options = Options::parse(arguments)?;
+    let release = Release {
+        version: build::version(root)?,
+        target: options.target.clone(),
+        time_s: build::source_date(root)?,
+    };
+    let out = root.join(&options.out);
+    if out.exists() {
+        fs::remove_dir_all(&out).with_context(|| format!("cannot empty {}", out.display()))?;
+    }
+    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let mut staged = Vec::new();
+    for link in options.links() {
+        let binary = match options.binary(link) {
+            Some(path) => PathBuf::from(path),
+            None => build::build(root, &options, link)?,
+        };
+        staged.push((link, stage::stage(root, link, &binary, &options)?));
+    }
+    for (link, stage) in &staged {
+        if options.wants(Kind::Tarball) {
+            tarball::write_package(stage, &out, &release.package_name(*link), release.time_s)?;
+        }
+        if *link == Link::Static && options.wants(Kind::Image) {
+            image::write(stage, &out, &release)?;
+        }
+        if *link == Link::Dynamic {
+            native::write(root, stage, &out, &release, &options)?;
+        }
+    }
+    if options.wants(Kind::Sbom) {
+        let graph = crate_graph::CrateGraph::read(root, &release.target)?;
+        let path = out.join(format!("oribi-{}-{}.cdx.json", release.version, release.target));
+        fs::write(&path, sbom::cyclone_dx(&graph, &release)?)?;
+    }
+    if options.wants(Kind::Notes) {
+        let changelog = fs::read_to_string(root.join("CHANGELOG.md"))?;
+        fs::write(out.join("RELEASE_NOTES.md"), notes::of(&changelog, &release.version)?)?;
+    }
+    for line in checksums::write(&out)? {
+        println!("{line}");
+    }
+    Ok(ExitCode::SUCCESS)
+}

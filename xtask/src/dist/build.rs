@@ -1,0 +1,93 @@
+//! The recipe of a release binary: flags, environment, and facts about the sources.
+//!
+//! Invariants: no path of this machine gets into a binary; the C library is chosen by a flag, so
+//! that build scripts and macros, which run here, are not affected.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::options::{Link, Options};
+
+/// Builds the binary and returns its path.
+pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBuf> {
+    // Of its own, so that its flags do not make the usual target directory build everything anew.
+    let target_dir = root.join("target/packages/build");
+    let mut command = Command::new(cargo());
+    command
+        .current_dir(root)
+        .args(["build", "--locked", "-p", "oribi", "--profile", &options.profile])
+        .args(["--target", &options.target])
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env("SOURCE_DATE_EPOCH", source_date(root)?.to_string())
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CFLAGS", c_flags(root)?)
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root, link)?.join("\u{1f}"));
+    if let Some(jobs) = &options.jobs {
+        command.args(["--jobs", jobs]);
+    }
+    if !command.status().context("cannot run cargo")?.success() {
+        bail!("the {} build for {} failed", link.name(), options.target);
+    }
+    let built = target_dir.join(&options.target).join(&options.profile).join("oribi");
+    // The other link is built to the same place.
+    let kept = target_dir.join(format!("oribi-{}", link.name()));
+    std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(kept)
+}
+
+/// Directories whose names must not get into a binary, and what stands for each.
+fn renamed(root: &Path) -> Result<[(String, &'static str); 2]> {
+    let home = match env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cargo"),
+    };
+    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
+    Ok([(text(root)?, "/oribi"), (text(&home)?, "/cargo")])
+}
+
+fn rust_flags(root: &Path, link: Link) -> Result<Vec<String>> {
+    let sign = if link == Link::Static { '+' } else { '-' };
+    let mut flags = vec!["-C".to_owned(), format!("target-feature={sign}crt-static")];
+    flags.extend(renamed(root)?.map(|(from, to)| format!("--remap-path-prefix={from}={to}")));
+    Ok(flags)
+}
+
+fn c_flags(root: &Path) -> Result<String> {
+    Ok(renamed(root)?.map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).join(" "))
+}
+
+/// The time that every file in a package has: `SOURCE_DATE_EPOCH`, else the commit's.
+pub(super) fn source_date(root: &Path) -> Result<u64> {
+    let text = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => {
+            let output = Command::new("git")
+                .current_dir(root)
+                .args(["log", "-1", "--format=%ct"])
+                .output()
+                .context("cannot run git; SOURCE_DATE_EPOCH replaces it")?;
+            String::from_utf8(output.stdout)?
+        }
+    };
+    text.trim().parse().with_context(|| {
+        format!("{text:?} is not the time of a commit; set SOURCE_DATE_EPOCH to seconds")
+    })
+}
+
+/// Version of the workspace.
+pub(super) fn version(root: &Path) -> Result<String> {
+    let manifest: toml::Table = std::fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+    let version = manifest.get("workspace").and_then(|table| table.get("package"));
+    let version = version.and_then(|table| table.get("version")).and_then(toml::Value::as_str);
+    version.map(str::to_owned).context("Cargo.toml has no workspace.package.version")
+}
+
+/// The cargo that runs this task.
+pub(super) fn cargo() -> std::ffi::OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}

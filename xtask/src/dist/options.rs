@@ -1,0 +1,179 @@
+//! The command line of `cargo xtask dist`.
+
+use anyhow::{Result, bail};
+
+/// Help for the list of tasks.
+pub(crate) const USAGE: &str = "\
+  dist [--target TRIPLE] [--profile NAME] [--link static|dynamic] [--only KIND[,KIND...]]
+       [--binary static=FILE] [--binary dynamic=FILE] [--pages-from FILE] [--out DIR] [--jobs N]
+         builds and packs a release into target/packages/out: tarballs, deb, rpm, container image,
+         SBOM, notes, checksums; KIND: tarball, deb, rpm, image, sbom, notes";
+
+/// The only target whose standard library is tried; see docs/packages.md for others.
+const TARGET_DEFAULT: &str = "x86_64-unknown-linux-gnu";
+
+/// How the C library is linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// The system's shared library.
+    Dynamic,
+    /// Linked in.
+    Static,
+}
+
+impl Link {
+    /// Both, in the order in which they are built.
+    pub const ALL: [Link; 2] = [Link::Dynamic, Link::Static];
+
+    /// Its word on the command line and in paths.
+    pub fn name(self) -> &'static str {
+        match self {
+            Link::Dynamic => "dynamic",
+            Link::Static => "static",
+        }
+    }
+
+    fn parse(word: &str) -> Result<Link> {
+        match Link::ALL.into_iter().find(|link| link.name() == word) {
+            Some(link) => Ok(link),
+            None => bail!("{word:?} is not a link: static or dynamic"),
+        }
+    }
+}
+
+/// A kind of package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tarball,
+    Deb,
+    Rpm,
+    Image,
+    Sbom,
+    Notes,
+}
+
+impl Kind {
+    const ALL: [(Kind, &'static str); 6] = [
+        (Kind::Tarball, "tarball"),
+        (Kind::Deb, "deb"),
+        (Kind::Rpm, "rpm"),
+        (Kind::Image, "image"),
+        (Kind::Sbom, "sbom"),
+        (Kind::Notes, "notes"),
+    ];
+
+    fn parse(word: &str) -> Result<Kind> {
+        match Kind::ALL.into_iter().find(|(_, name)| *name == word) {
+            Some((kind, _)) => Ok(kind),
+            None => bail!("{word:?} is not a kind of package\n\n{USAGE}"),
+        }
+    }
+}
+
+/// What to build and to pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub target: String,
+    pub profile: String,
+    /// Directory below the root for the packages; emptied first.
+    pub out: String,
+    pub jobs: Option<String>,
+    /// A binary that runs here and prints manual and completions, where the target's does not.
+    pub pages_from: Option<String>,
+    link: Option<Link>,
+    kinds: Vec<Kind>,
+    binaries: Vec<(Link, String)>,
+}
+
+impl Options {
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+        let mut options = Options {
+            target: TARGET_DEFAULT.to_owned(),
+            profile: "dist".to_owned(),
+            out: "target/packages/out".to_owned(),
+            jobs: None,
+            pages_from: None,
+            link: None,
+            kinds: Kind::ALL.map(|(kind, _)| kind).to_vec(),
+            binaries: Vec::new(),
+        };
+        while let Some(flag) = arguments.next() {
+            let Some(value) = arguments.next() else { bail!("{flag} wants a value\n\n{USAGE}") };
+            match flag.as_str() {
+                "--target" => options.target = value,
+                "--profile" => options.profile = value,
+                "--out" => options.out = value,
+                "--jobs" => options.jobs = Some(value),
+                "--pages-from" => options.pages_from = Some(value),
+                "--link" => options.link = Some(Link::parse(&value)?),
+                "--only" => {
+                    options.kinds = value.split(',').map(Kind::parse).collect::<Result<_>>()?;
+                }
+                "--binary" => {
+                    let Some((link, file)) = value.split_once('=') else {
+                        bail!("--binary wants static=FILE or dynamic=FILE, not {value:?}");
+                    };
+                    options.binaries.push((Link::parse(link)?, file.to_owned()));
+                }
+                _ => bail!("{flag} is not known\n\n{USAGE}"),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The links that the wanted packages need.
+    pub fn links(&self) -> Vec<Link> {
+        let is_needed = |link: &Link| match link {
+            Link::Dynamic => self.wants(Kind::Deb) || self.wants(Kind::Rpm),
+            Link::Static => self.wants(Kind::Image),
+        };
+        let is_chosen = |link: &Link| self.link.is_none_or(|only| only == *link);
+        Link::ALL
+            .into_iter()
+            .filter(|link| is_chosen(link) && (self.wants(Kind::Tarball) || is_needed(link)))
+            .collect()
+    }
+
+    /// Whether packages are made to be checked, so that small ones are not worth the time.
+    pub fn is_check(&self) -> bool {
+        self.profile == "dist-check"
+    }
+
+    pub fn wants(&self, kind: Kind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// A binary that is given instead of built.
+    pub fn binary(&self, link: Link) -> Option<&str> {
+        let given = self.binaries.iter().find(|(of, _)| *of == link);
+        given.map(|(_, path)| path.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Options> {
+        Options::parse(words.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn only_the_links_that_packages_need_are_built() {
+        assert_eq!(parse("").unwrap().links(), Link::ALL);
+        assert_eq!(parse("--only deb,rpm").unwrap().links(), [Link::Dynamic]);
+        assert_eq!(parse("--only image").unwrap().links(), [Link::Static]);
+        assert_eq!(parse("--link static").unwrap().links(), [Link::Static]);
+        assert_eq!(parse("--only sbom,notes").unwrap().links(), []);
+    }
+
+    #[test]
+    fn a_mistake_is_refused() {
+        for words in ["--link musl", "--only snap", "--binary oribi", "--out", "--colour red"] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        let options = parse("--binary static=/tmp/oribi").unwrap();
+        assert_eq!(options.binary(Link::Static), Some("/tmp/oribi"));
+        assert_eq!(options.binary(Link::Dynamic), None);
+    }
+}
