@@ -1,4 +1,5 @@
-//! Requests to a server's admin HTTP: settings of a bucket, creating scopes and collections.
+//! Requests to a server's admin HTTP. Backups, imports and the commands that administer a server make
+//! them.
 //!
 //! The address comes from the cluster map, unless a port was named. One connection per request:
 //! there are few. Answers are limited in size.
@@ -33,14 +34,18 @@ const WHERE: &str = "where the admin HTTP is (--admin-port says it)";
 /// Largest answer; a bucket with very many collections has some megabytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Longest wait for an answer.
+/// Longest wait for an answer, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest shown reason of a refusal.
+const REASON_CHARS_MAX: usize = 300;
 
 /// Where the admin HTTP is.
 #[derive(Args, Clone, Debug)]
 pub struct AdminArgs {
     /// Port of the admin HTTP [default: the cluster map's].
-    #[arg(long, value_name = "PORT", help_heading = "Server")]
+    #[arg(long, value_name = "PORT", help_heading = "Server", env = "ORIBI_ADMIN_PORT")]
     pub admin_port: Option<u16>,
 }
 
@@ -55,16 +60,49 @@ pub struct Admin {
 /// An answer other than success.
 #[derive(Debug)]
 struct AdminRefusal {
-    method: Method,
-    path: String,
     status: StatusCode,
     text: String,
 }
 
 impl fmt::Display for AdminRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AdminRefusal { method, path, status, text } = self;
-        write!(f, "{method} {path}: {status}{text}")
+        match self.status {
+            StatusCode::UNAUTHORIZED => f.write_str("wrong name or password"),
+            StatusCode::FORBIDDEN => f.write_str("the user lacks the right to do this"),
+            status if self.text.is_empty() => write!(f, "{status}"),
+            _ => f.write_str(&self.text),
+        }
+    }
+}
+
+/// What a body says is wrong: the messages in it if it is JSON, else its text.
+fn reason_in(body: &[u8]) -> String {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(Value::Object(fields)) => match (&fields.get("errors"), &fields.get("message")) {
+            (Some(Value::Object(errors)), _) => {
+                let reasons = errors.iter().map(|(field, reason)| match reason.as_str() {
+                    Some(reason) if field == "_" => reason.to_owned(),
+                    Some(reason) => format!("{field}: {reason}"),
+                    None => format!("{field}: {reason}"),
+                });
+                reasons.collect::<Vec<_>>().join("; ")
+            }
+            (_, Some(Value::String(message))) => message.clone(),
+            _ => String::from_utf8_lossy(body).into_owned(),
+        },
+        Ok(Value::String(text)) => text,
+        _ => String::from_utf8_lossy(body).into_owned(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_CHARS_MAX).collect()
+}
+
+/// An error of something that may not exist, with `what` it is in the words of a person.
+pub fn unless_missing(error: anyhow::Error, what: &str) -> anyhow::Error {
+    match error.downcast_ref::<AdminRefusal>() {
+        Some(refusal) if refusal.status == StatusCode::NOT_FOUND => {
+            anyhow::anyhow!("there is no {what}")
+        }
+        _ => error,
     }
 }
 
@@ -91,7 +129,8 @@ impl Admin {
         let port = match args.admin_port {
             Some(port) => port,
             None => {
-                let mut connection = target.connection(&target.options()?.bucket(None)).await?;
+                let options = target.options()?.bucket(None).connect_timeout(CONNECT_PATIENCE);
+                let mut connection = target.connection(&options).await?;
                 port_of(&mut connection, target.with_tls()).await.context(WHERE)?
             }
         };
@@ -106,8 +145,25 @@ impl Admin {
 
     /// The bucket's settings as the server shows them.
     pub async fn bucket(&self, name: &str) -> anyhow::Result<Value> {
-        let path = format!("/pools/default/buckets/{}", escape(name));
-        serde_json::from_slice(&self.ask(Method::GET, &path, &[]).await?).context(path)
+        self.get(&path(&["pools", "default", "buckets", name])).await
+    }
+
+    /// What a path shows.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let body = self.ask(Method::GET, path, &[]).await?;
+        serde_json::from_slice(&body).with_context(|| format!("the answer to {path}"))
+    }
+
+    /// Changes something; the answer's body says nothing that is needed.
+    pub async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        form: &[(&str, String)],
+    ) -> anyhow::Result<()> {
+        let form: Vec<(&str, &str)> =
+            form.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.ask(method, path, &form).await.map(drop)
     }
 
     /// Creates a scope; that there is one is no error.
@@ -156,15 +212,17 @@ impl Admin {
         form: &[(&str, &str)],
     ) -> anyhow::Result<Bytes> {
         let asked = async {
-            let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
-            let stream =
-                stream.with_context(|| format!("connecting to {}:{}", self.host, self.port))?;
+            let address = (self.host.as_str(), self.port);
+            let stream = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await;
+            let stream = stream.context("no connection in time")?.context("connecting")?;
             match &self.tls {
                 None => self.exchange(stream, method, path, form).await,
                 Some(config) => {
                     let name = oribi_tls::ServerName::try_from(self.host.clone())?;
-                    let stream = TlsConnector::from(config.clone()).connect(name, stream).await;
-                    self.exchange(stream.context("TLS")?, method, path, form).await
+                    let stream = TlsConnector::from(config.clone()).connect(name, stream);
+                    let stream = tokio::time::timeout(CONNECT_PATIENCE, stream).await;
+                    let stream = stream.context("no TLS in time")?.context("TLS")?;
+                    self.exchange(stream, method, path, form).await
                 }
             }
         };
@@ -194,7 +252,7 @@ impl Admin {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let request = Request::builder()
-            .method(method.clone())
+            .method(method)
             .uri(path)
             .header(HOST, format!("{host}:{}", self.port))
             .header(AUTHORIZATION, format!("Basic {}", self.credentials))
@@ -207,9 +265,7 @@ impl Admin {
         if status.is_success() {
             return Ok(body);
         }
-        let text: String = String::from_utf8_lossy(&body).chars().take(300).collect();
-        let text = if text.is_empty() { text } else { format!(": {text}") };
-        Err(AdminRefusal { method, path: path.to_owned(), status, text }.into())
+        Err(AdminRefusal { status, text: reason_in(&body) }.into())
     }
 }
 
@@ -238,6 +294,11 @@ async fn port_of(connection: &mut Connection, with_tls: bool) -> anyhow::Result<
     port.context("the cluster map does not name its port")
 }
 
+/// A path of these segments, each escaped.
+pub fn path(segments: &[&str]) -> String {
+    segments.iter().map(|segment| format!("/{}", escape(segment))).collect()
+}
+
 /// Percent-escapes everything but unreserved characters.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -248,4 +309,33 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    //! Refusals in words.
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_its_reason() {
+        for (status, body, expected) in [
+            (
+                400,
+                r#"{"errors":{"name":"It exists","_":"No"},"summaries":{}}"#,
+                "No; name: It exists",
+            ),
+            (404, r#"{"message":"Not found"}"#, "Not found"),
+            (404, "\"Unknown user.\"", "Unknown user."),
+            (400, "plain\n\n text\n", "plain text"),
+            (401, "", "wrong name or password"),
+            (403, r#"{"message":"Forbidden"}"#, "the user lacks the right to do this"),
+            (500, "", "500 Internal Server Error"),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let refusal = AdminRefusal { status, text: reason_in(body.as_bytes()) };
+            assert_eq!(refusal.to_string(), expected);
+        }
+        assert_eq!(path(&["a", "b c/d"]), "/a/b%20c%2Fd");
+    }
 }

@@ -1,7 +1,7 @@
 //! The tools of the `oribi` binary: every subcommand that is not part of running a server.
 //!
-//! It owns `doc`, `backup`, `copy`, `stats`, `perf`, `ping`, `top`, `watch` and `sql`, one module each, with their own
-//! dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
+//! It owns `doc`, `bucket`, `scope`, `collection`, `node`, `backup`, `copy`, `stats`, `perf`, `ping`, `top`, `watch`
+//! and `sql`, one module each, with their own dependencies: SQLite, a terminal interface, plots. The `oribi` crate links this one unless it is
 //! built without its feature `tools`; the server never does. Standard output has only a tool's
 //! output for programs.
 
@@ -11,6 +11,7 @@ mod admin;
 mod backup;
 mod doc;
 mod duration;
+mod manage;
 mod perf;
 mod ping;
 mod print;
@@ -26,6 +27,10 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::backup::{BackupCommand, CopyArgs};
 use crate::doc::DocCommand;
+use crate::manage::bucket::BucketCommand;
+use crate::manage::collection::CollectionCommand;
+use crate::manage::node::NodeCommand;
+use crate::manage::scope::ScopeCommand;
 use crate::perf::PerfCommand;
 use crate::ping::PingArgs;
 use crate::print::ReaderGone;
@@ -34,14 +39,22 @@ use crate::stats::StatsArgs;
 use crate::top::TopArgs;
 use crate::watch::WatchArgs;
 
+pub use crate::manage::users;
+
 /// The subcommands, in the order in which the help lists them.
-pub fn commands() -> [Command; 9] {
+pub fn commands() -> [Command; 13] {
     let group = |name: &'static str| {
         Command::new(name).subcommand_required(true).arg_required_else_help(true)
     };
     [
         DocCommand::augment_subcommands(group("doc"))
             .about("Read and write documents of a running server"),
+        BucketCommand::augment_subcommands(group("bucket"))
+            .about("Manage the buckets of a running server"),
+        ScopeCommand::augment_subcommands(group("scope")).about("Manage the scopes of a bucket"),
+        CollectionCommand::augment_subcommands(group("collection"))
+            .about("Manage the collections of a bucket"),
+        NodeCommand::augment_subcommands(group("node")).about("Show and manage nodes"),
         BackupCommand::augment_subcommands(group("backup"))
             .about("Back buckets up, and restore them"),
         CopyArgs::augment_args(Command::new("copy"))
@@ -72,6 +85,10 @@ pub fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 fn run_tool(name: &str, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name {
         "doc" => DocCommand::from_arg_matches(matches)?.run(),
+        "bucket" => BucketCommand::from_arg_matches(matches)?.run(),
+        "scope" => ScopeCommand::from_arg_matches(matches)?.run(),
+        "collection" => CollectionCommand::from_arg_matches(matches)?.run(),
+        "node" => NodeCommand::from_arg_matches(matches)?.run(),
         "backup" => BackupCommand::from_arg_matches(matches)?.run(),
         "copy" => backup::run_copy(CopyArgs::from_arg_matches(matches)?),
         "stats" => stats::run(StatsArgs::from_arg_matches(matches)?),

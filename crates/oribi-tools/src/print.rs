@@ -6,6 +6,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Write, stdout};
 
+use anyhow::Context;
+
 /// The reader of the output has closed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReaderGone;
@@ -36,4 +38,9 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// Prints text and a line end.
 pub fn line(text: &str) -> anyhow::Result<()> {
     bytes(format!("{text}\n").as_bytes())
+}
+
+/// Prints a value as JSON, for people to read.
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    line(&serde_json::to_string_pretty(value).context("the output as JSON")?)
 }

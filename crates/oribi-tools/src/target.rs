@@ -30,15 +30,28 @@ const USER: &str = "Administrator";
 /// What the help lists these options under.
 const HEADING: &str = "Server";
 
-/// Where the server is, and whom to be there.
+/// Where the server is, whom to be there, and a bucket.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Host name or address; couchbases://HOST for TLS.
-    #[arg(long, help_heading = HEADING, default_value = "127.0.0.1", value_parser = parse_host)]
+    #[command(flatten)]
+    server: Server,
+    /// Bucket; an empty name selects none, which is enough for figures of the server itself.
+    #[arg(long, help_heading = HEADING, default_value = "default")]
+    pub bucket: String,
+}
+
+/// Where the server is, and whom to be there.
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    /// Host name or address, with a port or without; couchbases://HOST for TLS.
+    #[arg(long, help_heading = HEADING, env = "ORIBI_HOST", default_value = "127.0.0.1", value_parser = parse_host)]
     host: Host,
-    /// Port of the key-value protocol [default: 11210, with TLS 11207].
+    /// Port of the key-value protocol [default: 11210, with TLS 11207] [env: ORIBI_PORT].
     #[arg(long, help_heading = HEADING)]
     port: Option<u16>,
+    /// The port where neither --port nor --host names one. It is an argument for its checks and messages.
+    #[arg(long, hide = true, env = "ORIBI_PORT")]
+    usual_port: Option<u16>,
     #[command(flatten)]
     tls: TlsArgs,
     /// User to authenticate as [default: Administrator].
@@ -48,12 +61,17 @@ pub struct Target {
     #[arg(long, help_heading = HEADING, env = "ORIBI_PASSWORD", hide_env_values = true, default_value = "password")]
     #[arg(hide_default_value = true)]
     pub password: String,
-    /// Bucket; an empty name selects none, which is enough for figures of the server itself.
-    #[arg(long, help_heading = HEADING, default_value = "default")]
-    pub bucket: String,
     /// Time limit for an answer, such as 60 (seconds) or 500ms.
     #[arg(long, help_heading = HEADING, value_name = "TIME", default_value_t = 60.0, value_parser = parse_seconds)]
     pub timeout: f64,
+}
+
+impl std::ops::Deref for Target {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
 }
 
 /// A host as it was given.
@@ -64,12 +82,12 @@ struct Host {
     with_tls: bool,
 }
 
-/// `HOST`, or `couchbase://HOST[:PORT]`, or `couchbases://HOST[:PORT]`.
+/// `HOST[:PORT]`, which may stand behind `couchbase://` or `couchbases://`.
 fn parse_host(text: &str) -> Result<Host, String> {
     let (address, with_tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(TLS_SCHEME)) {
         (Some(address), _) => (address, false),
         (_, Some(address)) => (address, true),
-        (None, None) => return Ok(Host { name: text.to_owned(), port: None, with_tls: false }),
+        (None, None) => (text, false),
     };
     let (name, port) = match address.rsplit_once(':') {
         // The colons of an address without brackets belong to it.
@@ -80,7 +98,9 @@ fn parse_host(text: &str) -> Result<Host, String> {
     };
     let name = name.trim_start_matches('[').trim_end_matches(']');
     if name.is_empty() || name.contains(['/', '?', ',']) {
-        return Err("one host is needed, as in couchbases://db.example.org".to_owned());
+        return Err("one host is needed, as in db.example.org, db.example.org:11210 or \
+                    couchbases://db.example.org"
+            .to_owned());
     }
     Ok(Host { name: name.to_owned(), port, with_tls })
 }
@@ -137,7 +157,7 @@ pub fn parse_timeout(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time from 1ms to 24h is needed, such as 60, 60s or 500ms".to_owned())
 }
 
-impl Target {
+impl Server {
     /// Host name or address of the server.
     pub fn host(&self) -> &str {
         &self.host.name
@@ -146,7 +166,7 @@ impl Target {
     /// Port of the key-value protocol.
     pub fn port(&self) -> u16 {
         let default = if self.with_tls() { TLS_PORT } else { PORT };
-        self.port.or(self.host.port).unwrap_or(default)
+        self.port.or(self.host.port).or(self.usual_port).unwrap_or(default)
     }
 
     /// The user to authenticate as.
@@ -157,6 +177,24 @@ impl Target {
     /// True when TLS is asked for.
     pub fn with_tls(&self) -> bool {
         self.host.with_tls || self.tls.is_wanted()
+    }
+
+    /// TLS for connections that are not the client library's; `None` without.
+    ///
+    /// # Errors
+    /// When it cannot be set up.
+    pub fn tls_config(&self) -> anyhow::Result<Option<Arc<oribi_tls::client::Config>>> {
+        match self.with_tls() {
+            true => self.tls.config().map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+impl Target {
+    /// A server without a bucket.
+    pub fn without_bucket(server: &Server) -> Target {
+        Target { server: server.clone(), bucket: String::new() }
     }
 
     /// Another server with the same options: `couchbase[s]://[USER@]HOST[:PORT]/BUCKET`.
@@ -179,18 +217,9 @@ impl Target {
         let tls = if host.with_tls { self.tls.clone() } else { TlsArgs::default() };
         let password = password.unwrap_or(&self.password).to_owned();
         let bucket = bucket.to_owned();
-        Ok(Target { host, port: None, tls, user, password, bucket, ..self.clone() })
-    }
-
-    /// TLS for connections that are not the client library's; `None` without.
-    ///
-    /// # Errors
-    /// When it cannot be set up.
-    pub fn tls_config(&self) -> anyhow::Result<Option<Arc<oribi_tls::client::Config>>> {
-        match self.with_tls() {
-            true => self.tls.config().map(Some),
-            false => Ok(None),
-        }
+        let server = self.server.clone();
+        let server = Server { host, port: None, usual_port: None, tls, user, password, ..server };
+        Ok(Target { server, bucket })
     }
 
     /// Options for connecting, which a subcommand may change first.
@@ -226,7 +255,10 @@ impl Target {
     pub fn describe(&self) -> String {
         let (bucket, user) = (&self.bucket, self.user());
         let (host, port) = (self.host(), self.port());
-        format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\"")
+        match bucket.is_empty() {
+            true => format!("cannot connect to {host}:{port} as \"{user}\""),
+            false => format!("cannot open bucket \"{bucket}\" at {host}:{port} as \"{user}\""),
+        }
     }
 }
 
@@ -239,7 +271,7 @@ pub async fn find_collection(client: &Client, path: Option<&str>) -> anyhow::Res
     client.collection(path).await.map_err(|error| {
         let hint = match error.refused() {
             Some(Refused::UnknownScope | Refused::UnknownCollection) => {
-                " (collections are created by the admin API)"
+                " (`oribi collection create` creates it)"
             }
             _ => "",
         };
@@ -259,6 +291,8 @@ mod tests {
         for (text, expected) in [
             ("db.example", host("db.example", None, false)),
             ("::1", host("::1", None, false)),
+            ("db:7", host("db", Some(7), false)),
+            ("[::1]:7", host("::1", Some(7), false)),
             ("couchbase://db", host("db", None, false)),
             ("couchbases://db", host("db", None, true)),
             ("couchbases://db:1207", host("db", Some(1207), true)),
@@ -266,6 +300,9 @@ mod tests {
             ("couchbases://[::1]", host("::1", None, true)),
         ] {
             assert_eq!(parse_host(text), expected, "{text}");
+        }
+        for text in ["", "db:", "db:x", "db:70000", "http://db"] {
+            parse_host(text).expect_err(text);
         }
         for text in ["couchbases://", "couchbases://a,b", "couchbases://a:b", "couchbases://a/b"] {
             parse_host(text).expect_err(text);

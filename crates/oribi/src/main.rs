@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn command() -> Command {
-    let user = Command::new("user").about("Manage the users of a data directory");
+    let user = Command::new("user").about("Manage the users of a server or of a data directory");
     Command::new("oribi")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A durable key-value server for clients of Couchbase and memcached")
@@ -49,10 +49,9 @@ fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(config::command())
         .subcommand(
-            UserCommand::augment_subcommands(user)
+            user::with_arguments(UserCommand::augment_subcommands(user))
                 .subcommand_required(true)
-                .arg_required_else_help(true)
-                .args(user::data_dir_arguments()),
+                .arg_required_else_help(true),
         )
         .subcommands(tools::commands())
         .subcommand(health::command())

@@ -1,31 +1,38 @@
-//! `oribi user`: adds, lists and removes the users of a data directory.
+//! `oribi user`: adds, lists, changes and removes users.
 //!
-//! It owns the source of a password and the printing of users. Invariants: a password is never an
-//! argument, where other users of the machine could read it, and is not echoed. The commands work
-//! while a server runs on the directory, which reads the file again within a second.
+//! It owns the command line and the printing of users. There is one command for both places of users:
+//! a running server, which is asked over its admin HTTP, and with `--data-dir` the file of users,
+//! whether a server runs on it or not; a running server reads the file again within a second.
 
-use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
-use std::path::Path;
+mod password;
 
-use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Subcommand};
 use oribi_server::auth::{CollectionPath, Role, StoredUser, UserFile};
 use oribi_server::config::arguments_named;
 use oribi_server::data_dir::DataDir;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+#[cfg(feature = "tools")]
+use oribi_tools::users;
 
 use crate::config::resolve_here;
+#[cfg(not(feature = "tools"))]
+use crate::no_tools::users;
+use users::{Change, User, UserServer};
 
-/// Environment variable with the password of a new user.
-const PASSWORD_VARIABLE: &str = "ORIBI_PASSWORD";
+/// Environment variable with the data directory, as of the server.
+const DATA_DIR_VARIABLE: &str = "ORIBI_DATA_DIR";
 
-/// Manage the users of a data directory.
+/// Manage users.
 #[derive(Subcommand)]
 pub enum UserCommand {
     /// Add a user, or give a user a new password and new roles.
     ///
-    /// The password is asked for, or read from the environment variable ORIBI_PASSWORD or with
+    /// The password is asked for, or read from the environment variable ORIBI_NEW_PASSWORD or with
     /// --password-stdin from standard input. With the first user development mode ends.
+    #[command(visible_alias = "create")]
     Add {
         /// Name of the user.
         name: String,
@@ -44,104 +51,211 @@ pub enum UserCommand {
         #[arg(long)]
         password_stdin: bool,
     },
+    /// Change a user: what is not given stays as it is.
+    Change {
+        /// Name of the user.
+        name: String,
+        /// New roles, all of them, as for `add`.
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<Role>,
+        /// Bucket that the user's memcached clients use.
+        #[arg(long, value_name = "BUCKET")]
+        bucket: Option<String>,
+        /// Collection in that bucket for the same clients.
+        #[arg(long, value_name = "SCOPE.COLLECTION")]
+        collection: Option<CollectionPath>,
+        /// Give the user a new password, which is asked for or read from ORIBI_NEW_PASSWORD.
+        #[arg(long)]
+        new_password: bool,
+        /// Read a new password from the first line of standard input.
+        #[arg(long)]
+        password_stdin: bool,
+    },
     /// List the users and their roles.
+    #[command(visible_alias = "ls")]
     List {
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
     /// Remove a user. A running server closes the user's connections within seconds.
+    #[command(visible_alias = "drop")]
     Rm {
         /// Name of the user.
         name: String,
     },
 }
 
-/// `--data-dir` and `--config`, accepted before and after the name of the subcommand.
-pub fn data_dir_arguments() -> Vec<Arg> {
-    arguments_named(&["data_dir"]).into_iter().map(|argument| argument.global(true)).collect()
+/// `--data-dir`, `--config` and the options of a server, accepted before and after the name of the
+/// subcommand.
+pub fn with_arguments(command: clap::Command) -> clap::Command {
+    let files = arguments_named(&["data_dir"]).into_iter();
+    let files: Vec<Arg> = files.map(|argument| argument.global(true)).collect();
+    users::with_arguments(command.args(files))
+}
+
+/// Where the users are.
+enum Place {
+    Files(PathBuf),
+    Server(UserServer),
+}
+
+impl Place {
+    fn of(matches: &ArgMatches) -> anyhow::Result<Place> {
+        let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let names_files = is_given("data_dir") || is_given("config");
+        let names_server = users::names_server(matches);
+        if names_files && names_server {
+            bail!("either a server or --data-dir, not both");
+        }
+        let is_usual = !names_server && std::env::var_os(DATA_DIR_VARIABLE).is_some();
+        match names_files || is_usual || !users::ARE_REACHABLE {
+            true => Ok(Place::Files(resolve_here(matches)?.settings.data_dir)),
+            false => Ok(Place::Server(UserServer::of(matches)?)),
+        }
+    }
+
+    fn is_server(&self) -> bool {
+        matches!(self, Place::Server(_))
+    }
 }
 
 /// Runs the subcommand.
 pub fn run(command: UserCommand, matches: &ArgMatches) -> anyhow::Result<()> {
-    let data_dir = resolve_here(matches)?.settings.data_dir;
+    let place = Place::of(matches)?;
     match command {
         UserCommand::Add { name, roles, bucket, collection, password_stdin } => {
-            DataDir::prepare(&data_dir)?;
-            let password = read_password(password_stdin)?;
-            let user = StoredUser::new(&name, &password, roles)?;
-            let user = match bucket {
-                Some(bucket) => user.with_bucket(&bucket)?,
-                None => user,
+            if let Place::Files(data_dir) = &place {
+                DataDir::prepare(data_dir)?;
+            }
+            let change = Change {
+                password: Some(password::read(password_stdin, place.is_server())?),
+                roles: Some(roles),
+                // What is not given is none.
+                bucket: Some(bucket.unwrap_or_default()),
+                collection: Some(collection.map(|path| path.to_string()).unwrap_or_default()),
             };
-            let user = match collection {
-                Some(collection) => user.with_collection(collection),
-                None => user,
-            };
-            add(&data_dir, user)
+            put(&place, &name, change, true)
         }
-        UserCommand::List { json } => list(&data_dir, json),
-        UserCommand::Rm { name } => remove(&data_dir, &name),
+        UserCommand::Change { name, roles, bucket, collection, new_password, password_stdin } => {
+            let password = match new_password || password_stdin {
+                true => Some(password::read(password_stdin, place.is_server())?),
+                false => None,
+            };
+            let roles = (!roles.is_empty()).then_some(roles);
+            let collection = collection.map(|path| path.to_string());
+            if password.is_none() && roles.is_none() && bucket.is_none() && collection.is_none() {
+                bail!("nothing to change: give a role, a bucket, a collection or --new-password");
+            }
+            put(&place, &name, Change { password, roles, bucket, collection }, false)
+        }
+        UserCommand::List { json } => list(&place, json),
+        UserCommand::Rm { name } => remove(&place, &name),
     }
 }
 
-fn add(data_dir: &Path, user: StoredUser) -> anyhow::Result<()> {
-    let name = user.name.clone();
-    let mut was_new = false;
-    let mut has_admin = false;
+fn put(place: &Place, name: &str, change: Change, may_add: bool) -> anyhow::Result<()> {
+    let was_new = match place {
+        Place::Files(data_dir) => put_in_file(data_dir, name, change, may_add)?,
+        Place::Server(server) => {
+            let users = if may_add { server.list()? } else { Vec::new() };
+            server.change(name, change, may_add)?;
+            may_add && users.iter().all(|user| user.name != name)
+        }
+    };
+    eprintln!("{} user {name}", if was_new { "added" } else { "changed" });
+    Ok(())
+}
+
+/// True when the user is new.
+fn put_in_file(data_dir: &Path, name: &str, change: Change, may_add: bool) -> anyhow::Result<bool> {
+    let before = match UserFile::path(data_dir).exists() {
+        true => UserFile::load(data_dir)?.get(name).cloned(),
+        false => None,
+    };
+    if before.is_none() && !may_add {
+        bail!("there is no user {name:?} in {}", data_dir.display());
+    }
+    let present = before.as_ref().map(|user| user.roles.clone()).unwrap_or_default();
+    let roles = change.roles.unwrap_or(present);
+    // Deriving takes long, so it is done before the file is locked.
+    let new = match &change.password {
+        Some(password) => Some(StoredUser::new(name, password, roles.clone())?),
+        None => None,
+    };
+    let mut user = match (before, new) {
+        (Some(before), Some(new)) => before.with_secret_of(new),
+        (Some(user), None) | (None, Some(user)) => user,
+        (None, None) => bail!("a new user needs a password"),
+    };
+    user.roles = roles;
+    match change.bucket.as_deref() {
+        None => {}
+        Some("") => user.bucket = None,
+        Some(bucket) => user = user.with_bucket(bucket)?,
+    }
+    match change.collection.as_deref() {
+        None => {}
+        Some("") => user.collection = None,
+        Some(path) => user.collection = Some(path.parse().map_err(anyhow::Error::msg)?),
+    }
+    let (mut was_new, mut has_admin) = (false, false);
     UserFile::edit(data_dir, |file| {
         was_new = file.put(user);
         has_admin = file.users().any(|user| user.roles.contains(&Role::Admin));
         true
     })?;
-    eprintln!("{} user {name}", if was_new { "added" } else { "changed" });
     if !has_admin {
         eprintln!("note: no user has the role admin, so nobody can create buckets or collections");
     }
-    Ok(())
+    Ok(was_new)
 }
 
-fn list(data_dir: &Path, json: bool) -> anyhow::Result<()> {
-    let file = UserFile::load(data_dir)?;
-    let roles =
-        |user: &StoredUser| -> Vec<String> { user.roles.iter().map(Role::to_string).collect() };
+fn list(place: &Place, json: bool) -> anyhow::Result<()> {
+    let users: Vec<User> = match place {
+        Place::Server(server) => server.list()?,
+        Place::Files(data_dir) => UserFile::load(data_dir)?.users().map(listed).collect(),
+    };
     if json {
-        let users: Vec<_> = file
-            .users()
-            .map(|user| {
-                let (name, bucket) = (&user.name, &user.bucket);
-                let collection = user.collection.as_ref().map(CollectionPath::to_string);
+        let objects: Vec<_> = users
+            .iter()
+            .map(|User { name, roles, bucket, collection }| {
                 serde_json::json!({
                     "name": name,
-                    "roles": roles(user),
+                    "roles": roles,
                     "bucket": bucket,
                     "collection": collection,
                 })
             })
             .collect();
-        println!("{:#}", serde_json::Value::Array(users));
+        println!("{:#}", serde_json::Value::Array(objects));
         return Ok(());
     }
-    if file.is_empty() {
-        eprintln!(
-            "no user is configured: a server on {} is in development mode",
-            data_dir.display()
-        );
+    if users.is_empty() {
+        eprintln!("no user is configured: the server is in development mode");
         return Ok(());
     }
-    let rows = file.users().map(|user| {
-        let bucket = user.bucket.clone().unwrap_or_default();
-        let collection = user.collection.as_ref().map(CollectionPath::to_string);
-        [user.name.clone(), roles(user).join(", "), bucket, collection.unwrap_or_default()]
-    });
-    print!("{}", table(rows));
+    print!("{}", table(users));
     Ok(())
 }
 
+fn listed(user: &StoredUser) -> User {
+    User {
+        name: user.name.clone(),
+        roles: user.roles.iter().map(Role::to_string).collect(),
+        bucket: user.bucket.clone(),
+        collection: user.collection.as_ref().map(CollectionPath::to_string),
+    }
+}
+
 /// Users as lines, with columns as wide as what stands in them.
-fn table(rows: impl Iterator<Item = [String; 4]>) -> String {
+fn table(users: Vec<User>) -> String {
     let header = ["NAME", "ROLES", "BUCKET", "COLLECTION"].map(str::to_owned);
-    let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
+    let row = |User { name, roles, bucket, collection }: User| {
+        [name, roles.join(", "), bucket.unwrap_or_default(), collection.unwrap_or_default()]
+    };
+    let rows: Vec<[String; 4]> =
+        std::iter::once(header).chain(users.into_iter().map(row)).collect();
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (names, roles, buckets) = (width(0), width(1), width(2));
@@ -153,69 +267,16 @@ fn table(rows: impl Iterator<Item = [String; 4]>) -> String {
         .collect()
 }
 
-fn remove(data_dir: &Path, name: &str) -> anyhow::Result<()> {
-    if !UserFile::path(data_dir).exists() || !UserFile::edit(data_dir, |file| file.remove(name))? {
-        bail!("there is no user {name:?} in {}", data_dir.display());
+fn remove(place: &Place, name: &str) -> anyhow::Result<()> {
+    match place {
+        Place::Server(server) => server.remove(name)?,
+        Place::Files(data_dir) => {
+            let is_there = UserFile::path(data_dir).exists();
+            if !is_there || !UserFile::edit(data_dir, |file| file.remove(name))? {
+                bail!("there is no user {name:?} in {}", data_dir.display());
+            }
+        }
     }
     eprintln!("removed user {name}");
     Ok(())
-}
-
-fn read_password(from_stdin: bool) -> anyhow::Result<Vec<u8>> {
-    if from_stdin {
-        return read_line();
-    }
-    if let Some(password) = std::env::var_os(PASSWORD_VARIABLE) {
-        return Ok(std::os::unix::ffi::OsStringExt::into_vec(password));
-    }
-    if !stdin().is_terminal() {
-        bail!("no password: use --password-stdin, or set {PASSWORD_VARIABLE}");
-    }
-    let password = prompt("Password: ")?;
-    if prompt("Again: ")? != password {
-        bail!("the passwords differ");
-    }
-    Ok(password)
-}
-
-fn read_line() -> anyhow::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    stdin().lock().read_until(b'\n', &mut line).context("cannot read the password")?;
-    while line.ends_with(b"\n") || line.ends_with(b"\r") {
-        line.pop();
-    }
-    Ok(line)
-}
-
-fn prompt(text: &str) -> anyhow::Result<Vec<u8>> {
-    // First, because it discards what was typed before.
-    let _silence = EchoOff::new()?;
-    eprint!("{text}");
-    stderr().flush()?;
-    let line = read_line();
-    eprintln!();
-    line
-}
-
-/// Stops the terminal from showing what is typed, until it is dropped.
-struct EchoOff {
-    before: Termios,
-}
-
-impl EchoOff {
-    fn new() -> anyhow::Result<EchoOff> {
-        let before = tcgetattr(stdin()).context("cannot ask the terminal for its modes")?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(stdin(), OptionalActions::Flush, &silent)
-            .context("cannot stop the terminal from showing the password")?;
-        Ok(EchoOff { before })
-    }
-}
-
-impl Drop for EchoOff {
-    fn drop(&mut self) {
-        // The terminal is gone when this fails, and with it everything that could be told.
-        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
-    }
 }

@@ -124,7 +124,7 @@ pub(crate) fn described(role: &Role) -> Described<'_> {
 ///
 /// # Errors
 /// Every role that is not known here, as it was written.
-pub(crate) fn parse_list(text: &str) -> Result<Vec<Role>, Vec<String>> {
+pub fn parse_list(text: &str) -> Result<Vec<Role>, Vec<String>> {
     let (mut roles, mut unknown) = (Vec::new(), Vec::new());
     for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
         match parse(one) {

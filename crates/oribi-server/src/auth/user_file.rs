@@ -119,7 +119,7 @@ impl StoredUser {
     }
 
     /// The same user with the password of another value of this name.
-    pub(super) fn with_secret_of(self, other: StoredUser) -> StoredUser {
+    pub fn with_secret_of(self, other: StoredUser) -> StoredUser {
         StoredUser { verifiers: other.verifiers, ..self }
     }
 

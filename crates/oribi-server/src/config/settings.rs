@@ -280,7 +280,7 @@ pub enum SettingsError {
     /// A public address while the public development password is accepted.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
-         add a user with `oribi user add NAME --role admin`, or listen on 127.0.0.1"
+         add a user with `oribi user add NAME --role admin --data-dir DIR`, or listen on 127.0.0.1"
     )]
     ExposedDevelopment(IpAddr),
 }

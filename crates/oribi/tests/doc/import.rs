@@ -115,7 +115,7 @@ fn says_why_it_cannot_begin() {
     let path = path.to_str().unwrap();
     for (arguments, reason) in [
         (&["import", "nowhere.jsonl"][..], "cannot open nowhere.jsonl"),
-        (&["import", path, "--collection", "a.b"], "are created by the admin API"),
+        (&["import", path, "--collection", "a.b"], "`oribi collection create` creates it"),
         (&["import", path, "--bucket", "nope"], "cannot open bucket \"nope\""),
         (&["import", path, "--password", "wrong"], "wrong name or password"),
     ] {

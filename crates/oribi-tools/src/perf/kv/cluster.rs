@@ -69,7 +69,7 @@ async fn look_up_all(
     let mut ids = Vec::with_capacity(paths.len());
     for path in paths {
         let id = look_up(connection, path).await.with_context(|| {
-            format!("--collection {path} (collections are created by the admin API)")
+            format!("--collection {path} (collections `oribi collection create` creates it)")
         })?;
         ids.push(Some(id));
     }

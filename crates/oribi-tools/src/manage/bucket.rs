@@ -1,0 +1,271 @@
+//! `oribi bucket`: the buckets of a running server.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use hyper::Method;
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::Value;
+
+use super::confirm::Consent;
+use super::place::AdminPlace;
+use super::table::table;
+use super::{done, run};
+use crate::admin::{Admin, path, unless_missing};
+use crate::print;
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum BucketCommand {
+    /// List the buckets that the user may use.
+    #[command(visible_alias = "ls")]
+    List {
+        /// Print what the server says about them, as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: AdminPlace,
+    },
+    /// Create a bucket.
+    Create {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        fixed: FixedSettings,
+        #[command(flatten)]
+        place: AdminPlace,
+    },
+    /// Change settings of a bucket while it is in use.
+    Change {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        place: AdminPlace,
+    },
+    /// Remove a bucket and all its documents.
+    #[command(visible_alias = "rm")]
+    Drop(OneBucket),
+    /// Remove all documents of a bucket, which has to be created with --flush-enabled.
+    Flush(OneBucket),
+    /// Give back disk space of documents that were removed or overwritten. It goes on behind the answer.
+    Compact {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        place: AdminPlace,
+    },
+}
+
+/// A bucket that loses its documents.
+#[derive(Args, Debug)]
+pub struct OneBucket {
+    /// Its name.
+    name: String,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    place: AdminPlace,
+}
+
+/// Settings that can change.
+#[derive(Args, Debug)]
+pub struct Settings {
+    /// Memory for the bucket in MiB.
+    #[arg(long, value_name = "MIB", help_heading = "Bucket")]
+    quota: Option<u64>,
+    /// What leaves memory when it is full.
+    #[arg(long, value_enum, help_heading = "Bucket")]
+    eviction: Option<Eviction>,
+    /// Whether values are compressed.
+    #[arg(long, value_enum, help_heading = "Bucket")]
+    compression: Option<Compression>,
+    /// Longest time until a write is on disk, in milliseconds.
+    #[arg(long, value_name = "MS", help_heading = "Bucket")]
+    flush_interval_ms: Option<u64>,
+    /// Durability of every write, at least: none, majority, majorityAndPersistActive or persistToMajority.
+    #[arg(long, value_name = "LEVEL", help_heading = "Bucket")]
+    durability_min: Option<String>,
+}
+
+/// Settings of a new bucket that cannot change.
+#[derive(Args, Debug)]
+pub struct FixedSettings {
+    /// Where documents are kept: log, memory, or kudu://MASTER[,MASTER]/DATABASE [default: the server's].
+    #[arg(long, help_heading = "Bucket")]
+    storage: Option<String>,
+    /// Allow `oribi bucket flush`.
+    #[arg(long, help_heading = "Bucket")]
+    flush_enabled: bool,
+    /// Number of vbuckets, a power of two up to 1024.
+    #[arg(long, value_name = "COUNT", help_heading = "Bucket")]
+    vbuckets: Option<u16>,
+    /// How versions from elsewhere are compared with those that are there.
+    #[arg(long, value_enum, help_heading = "Bucket")]
+    conflict_resolution: Option<ConflictResolution>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Eviction {
+    /// Values of documents; their keys and metadata stay.
+    Value,
+    /// Whole documents.
+    Full,
+    /// Nothing: writes are refused (buckets in memory).
+    None,
+    /// Documents that were not used for long are removed (buckets in memory).
+    Nru,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Compression {
+    Off,
+    Passive,
+    Active,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum ConflictResolution {
+    /// The higher revision wins.
+    Seqno,
+    /// The higher CAS wins.
+    Lww,
+}
+
+impl Settings {
+    fn form(&self) -> Vec<(&'static str, String)> {
+        let eviction = self.eviction.map(|eviction| match eviction {
+            Eviction::Value => "valueOnly",
+            Eviction::Full => "fullEviction",
+            Eviction::None => "noEviction",
+            Eviction::Nru => "nruEviction",
+        });
+        let compression = self.compression.map(|mode| match mode {
+            Compression::Off => "off",
+            Compression::Passive => "passive",
+            Compression::Active => "active",
+        });
+        let fields = [
+            ("ramQuotaMB", self.quota.map(|quota| quota.to_string())),
+            ("evictionPolicy", eviction.map(str::to_owned)),
+            ("compressionMode", compression.map(str::to_owned)),
+            ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),
+            ("durabilityMinLevel", self.durability_min.clone()),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+impl FixedSettings {
+    fn form(&self) -> Vec<(&'static str, String)> {
+        let resolution = self.conflict_resolution.map(|resolution| match resolution {
+            ConflictResolution::Seqno => "seqno",
+            ConflictResolution::Lww => "lww",
+        });
+        let fields = [
+            ("storage", self.storage.clone()),
+            ("flushEnabled", self.flush_enabled.then(|| "1".to_owned())),
+            ("numVBuckets", self.vbuckets.map(|count| count.to_string())),
+            ("conflictResolutionType", resolution.map(str::to_owned)),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+impl BucketCommand {
+    /// Runs the subcommand to its end.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        run(async {
+            match self {
+                BucketCommand::List { json, place } => list(&place.find().await?, json).await,
+                BucketCommand::Create { name, settings, fixed, place } => {
+                    let mut form = settings.form();
+                    form.extend(fixed.form());
+                    form.push(("name", name.clone()));
+                    let admin = place.find().await?;
+                    admin.change(Method::POST, "/pools/default/buckets", &form).await?;
+                    done(&format!("created bucket {name}"))
+                }
+                BucketCommand::Change { name, settings, place } => {
+                    let form = settings.form();
+                    anyhow::ensure!(!form.is_empty(), "nothing to change: name a setting");
+                    change(&place, Method::POST, (&name, &[]), &form).await?;
+                    done(&format!("changed bucket {name}"))
+                }
+                BucketCommand::Drop(OneBucket { name, consent, place }) => {
+                    consent.to(&format!("drops bucket {name} and its documents"), &name)?;
+                    change(&place, Method::DELETE, (&name, &[]), &[]).await?;
+                    done(&format!("dropped bucket {name}"))
+                }
+                BucketCommand::Flush(OneBucket { name, consent, place }) => {
+                    consent.to(&format!("removes all documents of bucket {name}"), &name)?;
+                    let action = ["controller", "doFlush"];
+                    change(&place, Method::POST, (&name, &action), &[]).await?;
+                    done(&format!("flushed bucket {name}"))
+                }
+                BucketCommand::Compact { name, place } => {
+                    let action = ["controller", "compactBucket"];
+                    change(&place, Method::POST, (&name, &action), &[]).await?;
+                    done(&format!("compaction of bucket {name} has begun"))
+                }
+            }
+        })
+    }
+}
+
+/// Changes a bucket, or something below its path.
+async fn change(
+    place: &AdminPlace,
+    method: Method,
+    (name, rest): (&str, &[&str]),
+    form: &[(&str, String)],
+) -> anyhow::Result<()> {
+    let path = path(&[&["pools", "default", "buckets", name], rest].concat());
+    let changed = place.find().await?.change(method, &path, form).await;
+    changed.map_err(|error| unless_missing(error, &format!("bucket {name:?}")))
+}
+
+async fn list(admin: &Admin, as_json: bool) -> anyhow::Result<ExitCode> {
+    let buckets = admin.get("/pools/default/buckets").await?;
+    if as_json {
+        print::json(&buckets)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = buckets.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(row);
+    let header = [
+        "NAME",
+        "TYPE",
+        "STATUS",
+        "DOCUMENTS",
+        "MEMORY",
+        "QUOTA",
+        "DISK",
+        "EVICTION",
+        "COMPRESSION",
+    ];
+    print::bytes(table(header, rows.collect()).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(bucket: &Value) -> [String; 9] {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let bytes = |value: &Value| match value.as_u64() {
+        Some(bytes) => HumanBytes(bytes).to_string(),
+        None => "-".to_owned(),
+    };
+    let stats = &bucket["basicStats"];
+    [
+        text(&bucket["name"]),
+        text(&bucket["bucketType"]),
+        text(&bucket["nodes"][0]["status"]),
+        stats["itemCount"].as_u64().map_or("-".to_owned(), |items| HumanCount(items).to_string()),
+        bytes(&stats["memUsed"]),
+        bytes(&bucket["quota"]["ram"]),
+        bytes(&stats["diskUsed"]),
+        text(&bucket["evictionPolicy"]),
+        text(&bucket["compressionMode"]),
+    ]
+}
