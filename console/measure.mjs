@@ -11,7 +11,8 @@ import { enter, openPage, startBrowser, startServer, stopBrowser } from "./tests
 
 const LOADS = 15;
 const TICKS_PER_S = 100;
-const SETTLE_S = 10;
+/** After this the page has noticed that nothing happens. */
+const SETTLE_S = 20;
 const seconds = Number(process.argv[2] ?? 60);
 
 const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];

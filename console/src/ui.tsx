@@ -34,26 +34,24 @@ export function useAsked<T>(request: (signal: AbortSignal) => Promise<T>, on: un
 export const asApiError = (error: unknown) =>
   error instanceof ApiError ? error : new ApiError(0, error instanceof Error ? error.message : String(error));
 
-/** Runs a step now and then, but only while the page is visible. */
-export function useTicks(everyMs: number, step: () => void) {
+/** Runs a step now and then, as long after the last as it says, but only while the page is visible. */
+export function useTicks(step: () => number) {
   const latest = useRef(step);
   latest.current = step;
   useEffect(() => {
-    let timer: number | undefined;
-    const plan = () => {
-      clearInterval(timer);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const tick = () => {
+      clearTimeout(timer);
       timer = undefined;
-      if (document.hidden) return;
-      latest.current();
-      timer = setInterval(() => latest.current(), everyMs) as unknown as number;
+      if (!document.hidden) timer = setTimeout(tick, latest.current());
     };
-    plan();
-    document.addEventListener("visibilitychange", plan);
+    tick();
+    document.addEventListener("visibilitychange", tick);
     return () => {
-      clearInterval(timer);
-      document.removeEventListener("visibilitychange", plan);
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", tick);
     };
-  }, [everyMs]);
+  }, []);
 }
 
 // Messages. One region for all of them, which screen readers follow.

@@ -1,6 +1,6 @@
 // The overview: what the node does now, per bucket, and the last minutes as charts.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { useApp } from "../app";
 import { Chart } from "../chart";
 import { look, pointsOf, type BucketFigures, type Figures, type Point } from "../figures";
@@ -10,6 +10,9 @@ import { Busy, Failure, Meter, SelectField, asApiError, useTicks } from "../ui";
 import type { ApiError } from "../api";
 
 const EVERY_MS = 2000;
+/** While nothing happens, so that a forgotten page costs next to nothing. */
+const QUIET_EVERY_MS = 10_000;
+const QUIET_AFTER = 5;
 const MIB = 2 ** 20;
 
 const perSecond = (value: number) => `${count(value)}/s`;
@@ -110,14 +113,19 @@ export function OverviewPage() {
   const [figures, setFigures] = useState<Figures>();
   const [error, setError] = useState<ApiError>();
   const [chosen, setChosen] = useState("");
-  useTicks(EVERY_MS, () => {
+  const quiet = useRef({ looks: 0, text: "" });
+  useTicks(() => {
     look().then(
       (figures) => {
+        const text = JSON.stringify(figures.buckets);
+        const { looks, text: before } = quiet.current;
+        quiet.current = { looks: text === before ? looks + 1 : 0, text };
         setFigures(figures);
         setError(undefined);
       },
       (failure) => setError(asApiError(failure)),
     );
+    return quiet.current.looks >= QUIET_AFTER ? QUIET_EVERY_MS : EVERY_MS;
   });
   const bucket = figures?.buckets.find(({ name }) => name === chosen) ?? figures?.buckets[0];
   return (
