@@ -16,6 +16,8 @@ pub(crate) const USAGE: &str = "\
          several buckets and hostile clients; what is resident stays within what is promised
   soak text [--commands N] [--seed N] [--from CASE] [--kinds text|meta|both] [--differences N]
          random text and meta commands, whose answers are those of a memcached beside it
+  soak backup [--cycles N] [--seed N]
+         kills either side of backups, restores and copies; the same command then completes the work
   soak simulation [--seeds N] [--from SEED]
          whole buckets over simulated disks, crashed at every kind of step";
 
@@ -25,6 +27,7 @@ pub(crate) fn run(root: &Path, mut arguments: impl Iterator<Item = String>) -> R
         Some("kill") => against_a_server(root, "kill_soak", arguments),
         Some("memory") => against_a_server(root, "memory_soak", arguments),
         Some("text") => against_a_server(root, "text_differential", arguments),
+        Some("backup") => backup(root, arguments),
         Some("simulation") => simulation(root, arguments),
         Some(other) => bail!("unknown soak {other:?}\n\n{USAGE}"),
         None => bail!("which soak?\n\n{USAGE}"),
@@ -51,27 +54,35 @@ fn against_a_server(
     finish(&mut soak)
 }
 
-fn simulation(root: &Path, mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+fn simulation(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let mut test = cargo(root);
-    test.args([
-        "test",
-        "--release",
-        "-p",
-        "oribi-engine",
-        "--lib",
-        "simulation::",
-        "--",
-        "--nocapture",
-    ]);
+    let name = ["--lib", "simulation::", "--", "--nocapture"];
+    test.args(["test", "--release", "-p", "oribi-engine"]).args(name);
+    let variables = [("--seeds", "ORIBI_SIMULATION_SEEDS"), ("--from", "ORIBI_SIMULATION_FROM")];
+    with_numbers(&mut test, &variables, arguments)
+}
+
+fn backup(root: &Path, arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
+    let mut test = cargo(root);
+    let name = ["--test", "backup", "kills::", "--", "--nocapture"];
+    test.args(["test", "--release", "-p", "oribi"]).args(name);
+    let variables = [("--cycles", "ORIBI_BACKUP_CYCLES"), ("--seed", "ORIBI_BACKUP_SEED")];
+    with_numbers(&mut test, &variables, arguments)
+}
+
+/// Runs a test whose length and seed are in environment variables.
+fn with_numbers(
+    test: &mut Command,
+    variables: &[(&str, &str)],
+    mut arguments: impl Iterator<Item = String>,
+) -> Result<ExitCode> {
     while let Some(word) = arguments.next() {
-        let variable = match word.as_str() {
-            "--seeds" => "ORIBI_SIMULATION_SEEDS",
-            "--from" => "ORIBI_SIMULATION_FROM",
-            _ => bail!("{word} is not known\n\n{USAGE}"),
+        let Some((_, variable)) = variables.iter().find(|(name, _)| *name == word) else {
+            bail!("{word} is not known\n\n{USAGE}");
         };
         test.env(variable, arguments.next().with_context(|| format!("{word} wants a number"))?);
     }
-    finish(&mut test)
+    finish(test)
 }
 
 fn cargo(root: &Path) -> Command {

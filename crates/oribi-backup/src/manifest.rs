@@ -131,6 +131,10 @@ pub struct Begin {
     pub scopes: Vec<String>,
     /// The bucket's settings as the admin HTTP shows them, if it could be asked.
     pub bucket_settings: Option<serde_json::Value>,
+    /// The users of the server with their roles and the verifiers of their passwords, as its users
+    /// file has them, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<serde_json::Value>,
     /// Token that the change stream began at; empty for the beginning.
     pub from: String,
 }

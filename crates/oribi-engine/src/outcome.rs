@@ -268,6 +268,8 @@ pub struct WithMetaRequest<'a> {
     /// Absolute expiry in UNIX seconds, 0 for none, which the longest life in its collection may
     /// cut short; of a tombstone the time of its deletion, 0 for now.
     pub expiry: u32,
+    /// A tombstone is an expiration's. Without meaning for documents.
+    pub expired: bool,
     /// Its CAS, below [`GIVEN_CAS_END`]. With `None` it gets one of the vbucket's.
     pub given_cas: Option<Cas>,
     /// Its revision, from 1 to 2^48 - 1.

@@ -184,6 +184,25 @@ impl Admin {
         unless_exists(self.ask(Method::POST, &path, &[("name", collection)]).await)
     }
 
+    /// Drops a collection; that there is none is no error.
+    pub async fn drop_collection(
+        &self,
+        bucket: &str,
+        scope: &str,
+        collection: &str,
+    ) -> anyhow::Result<()> {
+        let (bucket, scope, collection) = (escape(bucket), escape(scope), escape(collection));
+        let path =
+            format!("/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}");
+        unless_missing(self.ask(Method::DELETE, &path, &[]).await)
+    }
+
+    /// Drops a scope; that there is none is no error.
+    pub async fn drop_scope(&self, bucket: &str, scope: &str) -> anyhow::Result<()> {
+        let path = format!("/pools/default/buckets/{}/scopes/{}", escape(bucket), escape(scope));
+        unless_missing(self.ask(Method::DELETE, &path, &[]).await)
+    }
+
     /// Sets how long documents of a collection may live.
     pub async fn limit_collection(
         &self,
@@ -266,6 +285,17 @@ impl Admin {
             return Ok(body);
         }
         Err(AdminRefusal { status, text: reason_in(&body) }.into())
+    }
+}
+
+fn unless_missing(answer: anyhow::Result<Bytes>) -> anyhow::Result<()> {
+    let is_missing = |error: &anyhow::Error| {
+        let refusal = error.downcast_ref::<AdminRefusal>();
+        refusal.is_some_and(|refusal| refusal.status == StatusCode::NOT_FOUND)
+    };
+    match answer {
+        Err(error) if is_missing(&error) => Ok(()),
+        answer => answer.map(drop),
     }
 }
 

@@ -18,6 +18,7 @@ mod progress;
 mod prune;
 mod restore;
 mod snapshot;
+mod users;
 mod verify;
 
 use std::process::ExitCode;

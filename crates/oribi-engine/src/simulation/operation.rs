@@ -293,6 +293,7 @@ impl Operation {
                     value: if is_deletion { b"" } else { &value.0 },
                     datatype: Datatype(0),
                     flags: 0,
+                    expired: false,
                     expiry: if is_deletion { 0 } else { absolute(*expiry, now.unix_s()) },
                     given_cas: None,
                     rev_seqno: RevSeqno(*rev_seqno),

@@ -106,8 +106,8 @@ fn version_of(key: DocKey<'_>, request: &WithMetaRequest<'_>, context: &Context<
         expiry => context.limited_expiry(key.collection, expiry),
     };
     let datatype = Datatype(request.datatype.0 & Datatype::XATTR.0);
-    let fields =
-        ItemFields { flags: request.flags, expiry, datatype, deleted, ..Default::default() };
+    let (flags, expired) = (request.flags, deleted && request.expired);
+    let fields = ItemFields { flags, expiry, datatype, deleted, expired, ..Default::default() };
     let new = NewItem::new(key, fields, &[request.value]);
     if deleted {
         return new;

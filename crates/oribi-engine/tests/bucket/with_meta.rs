@@ -19,6 +19,7 @@ fn version(value: &[u8], datatype: Datatype) -> WithMetaRequest<'_> {
         value,
         datatype,
         flags: 7,
+        expired: false,
         expiry: 0,
         given_cas: Some(Cas(1000)),
         rev_seqno: RevSeqno(10),

@@ -187,6 +187,32 @@ impl UserFile {
         Ok(changed)
     }
 
+    /// The file's content, with the verifiers of passwords: to be kept as safe as the file.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.to_text()).expect("the file is JSON")
+    }
+
+    /// The users that [`UserFile::to_json`] gave.
+    ///
+    /// # Errors
+    /// Why it is not that.
+    pub fn from_json(value: &serde_json::Value) -> Result<UserFile, String> {
+        UserFile::parse(&value.to_string())
+    }
+
+    /// Adds the users of another file, and replaces those of the same name if that is wanted.
+    /// Returns how many it added or replaced.
+    pub fn adopt(&mut self, other: UserFile, replaces: bool) -> usize {
+        let mut adopted = 0;
+        for (name, user) in other.users {
+            if replaces || !self.users.contains_key(&name) {
+                self.users.insert(name, user);
+                adopted += 1;
+            }
+        }
+        adopted
+    }
+
     /// Adds a user or replaces the one of the same name; true when the name is new.
     pub fn put(&mut self, user: StoredUser) -> bool {
         self.users.insert(user.name.clone(), user).is_none()

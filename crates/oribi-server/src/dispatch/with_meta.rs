@@ -145,6 +145,7 @@ pub(super) fn store<'a>(x: &mut Request<'a>) -> Outcome<'a> {
         datatype: value.datatype,
         flags: extras.flags,
         expiry: extras.expiry,
+        expired: extras.has(IS_EXPIRATION),
         given_cas,
         rev_seqno: RevSeqno(extras.rev_seqno),
         cas: x.cas(),

@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use futures_util::FutureExt;
 use indicatif::{HumanCount, ProgressBar};
+use oribi_backup::manifest::Place;
 use oribi_client::{
     Change, ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, SystemEventKind,
     Version,
@@ -50,6 +51,9 @@ pub struct CopyArgs {
     /// Go on with changes as they happen, instead of ending.
     #[arg(long)]
     follow: bool,
+    /// Drop collections and scopes at the target that the source has dropped since the copy began.
+    #[arg(long)]
+    drop_collections: bool,
     /// Keep the position in this file, and go on there if the file exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
@@ -74,6 +78,11 @@ struct State {
     to: String,
     collections: Vec<String>,
     key_pattern: Option<String>,
+    /// Scopes and collections that the source had, to tell which ones it has dropped.
+    #[serde(default)]
+    scopes: Vec<String>,
+    #[serde(default)]
+    places: Vec<Place>,
     token: String,
 }
 
@@ -89,11 +98,47 @@ pub fn run(args: CopyArgs) -> anyhow::Result<ExitCode> {
     runtime.block_on(args.run())
 }
 
+/// Scopes and collections that the source had.
+#[derive(Clone, Default)]
+struct Known {
+    scopes: Vec<String>,
+    places: Vec<Place>,
+}
+
+impl Known {
+    /// Drops at the target what is in this list and in `now` no more.
+    async fn drop_what_went(
+        &self,
+        now: &Known,
+        admin: anyhow::Result<&Admin>,
+        bucket: &str,
+    ) -> anyhow::Result<()> {
+        let is_gone = |place: &&Place| now.places.iter().all(|other| other.id != place.id);
+        let places: Vec<&Place> = self.places.iter().filter(is_gone).collect();
+        let is_gone = |name: &&String| !now.scopes.contains(*name);
+        let scopes: Vec<&String> = self.scopes.iter().filter(is_gone).collect();
+        if places.is_empty() && scopes.is_empty() {
+            return Ok(());
+        }
+        let admin = admin.context("collections are dropped by the admin HTTP")?;
+        for place in places {
+            let dropped = admin.drop_collection(bucket, &place.scope, &place.collection).await;
+            dropped.with_context(|| format!("dropping collection {}", place.path()))?;
+            eprintln!("oribi: dropped collection {} at the target", clean(place.path().as_bytes()));
+        }
+        for scope in scopes {
+            let dropped = admin.drop_scope(bucket, scope).await;
+            dropped.with_context(|| format!("dropping scope {scope}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Why the loop over events was left.
 enum Left {
     /// There is nothing more.
     AtEnd,
-    /// The source has a new collection.
+    /// A collection came or went at the source.
     ForCollections,
 }
 
@@ -124,16 +169,23 @@ impl CopyArgs {
         let to = self.client_of(&target).await?;
         let admin_args = AdminArgs { admin_port: self.target_admin_port };
         let admin = Admin::find(&admin_args, &target, &to).await;
+        let (position, mut known) = self.position(&filter)?;
         let mut options = ChangeStreamOptions::new()
             .attributes(true)
             .until_now(!self.follow)
             .name("oribi-copy")
-            .resume(self.token(&filter)?);
+            .resume(position);
         options.collections = filter.collections.clone();
         let mut changes = from.changes(&options).await.with_context(|| self.source.describe())?;
         loop {
             let (_, scopes, places) = collections_of(&from, &filter).await?;
-            let missing = missing(&to, (&places, &scopes), &filter).await?;
+            let now = Known { scopes, places };
+            if self.drop_collections {
+                let admin = admin.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
+                known.drop_what_went(&now, admin, &target.bucket).await?;
+            }
+            known = now;
+            let missing = missing(&to, (&known.places, &known.scopes), &filter).await?;
             if !missing.is_empty() {
                 let admin = admin.as_ref().map_err(|error| {
                     anyhow::anyhow!(
@@ -142,10 +194,11 @@ impl CopyArgs {
                 })?;
                 missing.create(admin, &target.bucket).await?;
             }
-            let mapping = Mapping::of(&to, &places, &filter).await?;
+            let mapping = Mapping::of(&to, &known.places, &filter).await?;
             let mut writes = Writes::new(&to, &mapping, self.overwrite, bar.clone());
             writes.totals = *totals;
-            let left = self.stream(&mut changes, &mut writes, &mapping, &filter, bar).await;
+            let left =
+                self.stream(&mut changes, &mut writes, (&mapping, &known), &filter, bar).await;
             *totals = writes.totals;
             if matches!(left?, Left::AtEnd) {
                 mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
@@ -153,7 +206,7 @@ impl CopyArgs {
             }
         }
         wait_for_disk(&to, admin.as_ref().ok(), &target.bucket).await?;
-        self.save(&filter, &changes.token())
+        self.save(&filter, &changes.token(), &known)
     }
 
     async fn client_of(&self, target: &Target) -> anyhow::Result<Client> {
@@ -165,7 +218,7 @@ impl CopyArgs {
         &self,
         changes: &mut ChangeStream,
         writes: &mut Writes<'_>,
-        mapping: &Mapping,
+        (mapping, known): (&Mapping, &Known),
         filter: &Filter,
         bar: &ProgressBar,
     ) -> anyhow::Result<Left> {
@@ -198,6 +251,14 @@ impl CopyArgs {
                     writes.settle().await?;
                     return Ok(Left::ForCollections);
                 }
+                // Every vbucket tells it; once the pairs are made anew, the others mean nothing.
+                Some(ChangeEvent::System(event))
+                    if event.kind == SystemEventKind::CollectionDropped
+                        && event.collection.is_some_and(|id| mapping.get(id).is_some()) =>
+                {
+                    writes.settle().await?;
+                    return Ok(Left::ForCollections);
+                }
                 Some(ChangeEvent::Rollback(rollback)) => eprintln!(
                     "oribi: the source lost changes of {} behind seqno {}, which the target may have: copy with --overwrite from the beginning",
                     rollback.to.vbid, rollback.to.seqno.0
@@ -209,7 +270,7 @@ impl CopyArgs {
             }
             if saved.elapsed() >= SAVE_INTERVAL && self.resume.is_some() {
                 writes.settle().await?;
-                self.save(filter, &changes.token())?;
+                self.save(filter, &changes.token(), known)?;
                 saved = Instant::now();
             }
             // Signals are looked at only when this future waits.
@@ -217,41 +278,46 @@ impl CopyArgs {
         }
     }
 
-    /// Where to begin.
-    fn token(&self, filter: &Filter) -> anyhow::Result<ChangeToken> {
-        let Some(path) = &self.resume else { return Ok(ChangeToken::default()) };
+    /// Where to begin, and what the source had there.
+    fn position(&self, filter: &Filter) -> anyhow::Result<(ChangeToken, Known)> {
+        let Some(path) = &self.resume else { return Ok(Default::default()) };
         let named = || path.display().to_string();
         let bytes = match fs::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ChangeToken::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
             bytes => bytes.with_context(named)?,
         };
         let state: State = serde_json::from_slice(&bytes).with_context(named)?;
-        let expected = self.state(filter, String::new());
+        let expected = self.state(filter, String::new(), &Known::default());
         let is_same = state.format == expected.format
             && state.bucket == expected.bucket
             && state.to == expected.to
             && state.collections == expected.collections
             && state.key_pattern == expected.key_pattern;
         match is_same {
-            true => state.token.parse().with_context(named),
+            true => {
+                let known = Known { scopes: state.scopes, places: state.places };
+                Ok((state.token.parse().with_context(named)?, known))
+            }
             false => bail!("{} is the position of another copy", named()),
         }
     }
 
-    fn state(&self, filter: &Filter, token: String) -> State {
+    fn state(&self, filter: &Filter, token: String, known: &Known) -> State {
         State {
             format: FORMAT.to_owned(),
             bucket: self.source.bucket.clone(),
             to: self.to.clone(),
             collections: filter.collections.clone(),
             key_pattern: filter.key_pattern.clone(),
+            scopes: known.scopes.clone(),
+            places: known.places.clone(),
             token,
         }
     }
 
-    fn save(&self, filter: &Filter, token: &ChangeToken) -> anyhow::Result<()> {
+    fn save(&self, filter: &Filter, token: &ChangeToken, known: &Known) -> anyhow::Result<()> {
         let Some(path) = &self.resume else { return Ok(()) };
-        let state = serde_json::to_vec(&self.state(filter, token.to_string()))?;
+        let state = serde_json::to_vec(&self.state(filter, token.to_string(), known))?;
         write_atomically(Path::new(path), &state, 0o600).with_context(|| path.display().to_string())
     }
 

@@ -11,6 +11,7 @@
 mod writing;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,9 +32,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::writing::{Queue, Writing};
 use super::clock::now_s;
 use super::filter::{Filter, FilterArgs};
-use super::list;
 use super::place::ArchivePlace;
-use super::progress;
+use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
@@ -51,6 +51,10 @@ pub struct CreateArgs {
     full: bool,
     #[command(flatten)]
     filter: FilterArgs,
+    /// Take the server's users as well, with their roles and the verifiers of their passwords, from this
+    /// data directory of it.
+    #[arg(long, value_name = "DATA_DIR")]
+    with_users: Option<PathBuf>,
     /// Level of zstd's compression, 1 to 19.
     #[arg(long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
@@ -183,6 +187,7 @@ impl CreateArgs {
             places,
             scopes: if filter.collections.is_empty() { scopes } else { Vec::new() },
             bucket_settings,
+            users: self.with_users.as_deref().map(users::read).transpose()?,
             from: String::new(),
         })
     }

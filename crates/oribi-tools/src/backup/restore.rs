@@ -10,6 +10,7 @@
 pub(super) mod collections;
 pub(super) mod writes;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use self::collections::{Mapping, missing};
 use self::writes::{Stored, Totals, Writes};
 use super::filter::{Filter, FilterArgs};
 use super::place::ArchivePlace;
-use super::{list, progress};
+use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::target::{INTERRUPTED, Target};
 
@@ -69,6 +70,10 @@ pub struct RestoreArgs {
     /// Leave versions alone that are the same or newer: the default.
     #[arg(long, conflicts_with = "overwrite")]
     skip_newer: bool,
+    /// Add the users in the backup to those in this data directory, whose server may run. Users that are
+    /// there stay as they are, unless given --overwrite.
+    #[arg(long, value_name = "DATA_DIR")]
+    with_users: Option<PathBuf>,
     /// Check the archive and say what would be written.
     #[arg(long)]
     dry_run: bool,
@@ -118,6 +123,9 @@ impl RestoreArgs {
             true => self.rehearse(&archive, &chain, &filter).await?,
             false => self.write(&archive, &chain, &filter).await?,
         };
+        if let Some(data_dir) = self.with_users.as_deref().filter(|_| !self.dry_run) {
+            users::write(data_dir, &manifest, self.overwrite)?;
+        }
         self.print_summary(&manifest, &totals, started.elapsed());
         Ok(ExitCode::SUCCESS)
     }

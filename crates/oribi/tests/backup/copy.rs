@@ -11,7 +11,7 @@ use crate::Fixture;
 use crate::table::{assert_equal, fill, remove, table_of, write};
 
 impl Fixture {
-    fn copy_to(&self, target: &Fixture, arguments: &[&str]) -> Command {
+    pub fn copy_to(&self, target: &Fixture, arguments: &[&str]) -> Command {
         let url = format!("couchbase://Administrator@127.0.0.1:{}/default", target.server.port());
         let mut command = self.command(&[&["copy", &url][..], arguments].concat());
         command.env("ORIBI_TARGET_PASSWORD", "password");
@@ -98,4 +98,48 @@ async fn a_copy_that_follows_is_in_step_after_kills() {
     // What was under way when the last one was killed.
     source.copied_to(&target, &["--resume", &place]);
     assert_equal(&table_of(&client).await, &table_of(&of_target).await);
+}
+
+#[tokio::test]
+async fn collections_that_the_source_drops_are_dropped_if_asked_for() {
+    let (source, target) = (Fixture::start(), Fixture::start());
+    source.create_collections("shop", &["orders", "carts"]);
+    let client = source.client().await;
+    for path in ["shop.orders", "shop.carts"] {
+        let collection = client.collection(path).await.expect("it exists");
+        write(&client, &collection, "key", "value").await;
+    }
+    let place = source.path("place").to_str().expect("text").to_owned();
+    let resume = ["--resume", place.as_str()];
+    source.copied_to(&target, &resume);
+    let scopes = "/pools/default/buckets/default/scopes";
+    let drop_at_source = |path: &str| {
+        let answer = source.admin().delete(&format!("{scopes}/{path}")).expect("an answer");
+        assert_eq!(answer.status, 200);
+    };
+    let listed = || {
+        let answer = target.admin().get(scopes).expect("an answer");
+        answer.text()
+    };
+    drop_at_source("shop/collections/orders");
+    source.copied_to(&target, &resume);
+    assert!(listed().contains("orders"), "nothing is dropped unasked");
+    // It was dropped while a copy without the option ran, so it stays; the next one goes.
+    drop_at_source("shop/collections/carts");
+    let drops = [&resume[..], &["--drop-collections"]].concat();
+    source.copied_to(&target, &drops);
+    assert!(listed().contains("orders") && !listed().contains("carts"), "{}", listed());
+
+    let mut follow = source.copy_to(&target, &[&drops[..], &["--follow"]].concat());
+    let follow = follow.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let running = Running(follow.expect("the program runs"));
+    source.create_collections("later", &["things"]);
+    let things = client.collection("later.things").await.expect("it exists");
+    write(&client, &things, "thing", "1").await;
+    let of_target = target.client().await;
+    wait_for(&of_target, "later.things", "thing").await;
+    drop_at_source("later");
+    let gone = oribi_testkit::poll_until(PATIENCE, || (!listed().contains("later")).then_some(()));
+    gone.expect("the scope is dropped");
+    drop(running);
 }

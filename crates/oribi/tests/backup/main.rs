@@ -5,10 +5,13 @@ mod copy;
 mod damage;
 mod incremental;
 mod interrupted;
+mod kills;
+mod load;
 mod objects;
 mod reader;
 mod snapshot;
 mod table;
+mod users;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -16,6 +16,7 @@ use crate::Fixture;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Version {
     pub is_removed: bool,
+    pub is_expired: bool,
     pub cas: u64,
     pub rev: u64,
     pub flags: u32,
@@ -43,6 +44,7 @@ pub async fn table_of(client: &Client) -> Table {
         let is_removed = change.kind != ChangeKind::Mutation;
         let version = Version {
             is_removed,
+            is_expired: change.kind == ChangeKind::Expiration,
             cas: change.cas.0,
             rev: change.rev.0,
             flags: change.flags,
