@@ -15,6 +15,7 @@ import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -78,6 +79,12 @@ def of_image(bundle):
         sys.exit("the image runs as root")
     environment = dict(entry.split("=", 1) for entry in process["env"])
     state = environment["ORIBI_DATA_DIR"]
+    # Every runtime has to supply them.
+    for name, minor in (("random", 8), ("urandom", 9)):
+        device = bundle / "rootfs/dev" / name
+        device.parent.mkdir(exist_ok=True)
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+        device.chmod(0o666)
     service = Service(bundle / "rootfs", owner, process["args"], environment, state)
     add = [process["args"][0], "user", "add", "Administrator", "--role", "admin"]
     with_password = {**environment, "ORIBI_PASSWORD": "password"}

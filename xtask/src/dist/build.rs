@@ -53,6 +53,11 @@ fn renamed(root: &Path) -> Result<[(String, &'static str); 2]> {
 fn rust_flags(root: &Path, link: Link) -> Result<Vec<String>> {
     let sign = if link == Link::Static { '+' } else { '-' };
     let mut flags = vec!["-C".to_owned(), format!("target-feature={sign}crt-static")];
+    if link == Link::Static {
+        // Otherwise the crate looks for the function in a shared library, and without one opens
+        // /dev/urandom, which an empty root does not have.
+        flags.extend(["--cfg".to_owned(), "getrandom_backend=\"linux_getrandom\"".to_owned()]);
+    }
     flags.extend(renamed(root)?.map(|(from, to)| format!("--remap-path-prefix={from}={to}")));
     Ok(flags)
 }
