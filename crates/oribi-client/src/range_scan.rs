@@ -34,6 +34,9 @@ const DOCUMENTS: [u8; 4] = [0, 0, 0, 1];
 /// Bytes of a document's figures: flags, expiry, seqno, CAS, datatype.
 const FIGURES_BYTES: usize = 25;
 
+/// What is wrong with a page that ends within a document.
+const CUT_OFF: &str = "a document in a page of a range scan is cut off";
+
 /// Which documents a scan shows.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -42,8 +45,12 @@ pub struct ScanRange<'a> {
     pub vbid: Vbid,
     /// Their collection.
     pub collection: CollectionId,
+    /// Only those with this key and greater ones; `behind` goes before it.
+    pub from: Option<&'a [u8]>,
     /// Only those with greater keys.
     pub behind: Option<&'a [u8]>,
+    /// Only those with this key and lesser ones.
+    pub to: Option<&'a [u8]>,
     /// What has to be on disk before the scan begins, a mutation of the same vbucket; see
     /// [`crate::Client::last_mutation`].
     pub persisted: Option<MutationToken>,
@@ -57,7 +64,23 @@ impl<'a> ScanRange<'a> {
     /// All documents of a collection in a vbucket that are on disk.
     pub fn new(vbid: Vbid, collection: CollectionId) -> ScanRange<'a> {
         let patience = Duration::from_secs(5);
-        ScanRange { vbid, collection, behind: None, persisted: None, patience, attributes: false }
+        ScanRange {
+            vbid,
+            collection,
+            from: None,
+            behind: None,
+            to: None,
+            persisted: None,
+            patience,
+            attributes: false,
+        }
+    }
+
+    /// Only documents with these keys, both ends included.
+    pub fn between(mut self, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> ScanRange<'a> {
+        self.from = from;
+        self.to = to;
+        self
     }
 
     /// Only documents with greater keys than this.
@@ -84,9 +107,9 @@ impl<'a> ScanRange<'a> {
     fn json(&self) -> String {
         let start = match self.behind {
             Some(key) => format!(r#""excl_start":"{}""#, STANDARD.encode(key)),
-            None => format!(r#""start":"{}""#, STANDARD.encode([0])),
+            None => format!(r#""start":"{}""#, STANDARD.encode(self.from.unwrap_or(&[0]))),
         };
-        let end = STANDARD.encode([0xff; KEY_BYTES_MAX]);
+        let end = STANDARD.encode(self.to.unwrap_or(&[0xff; KEY_BYTES_MAX]));
         let snapshot = self.persisted.map_or_else(String::new, |mutation| {
             let MutationToken { vb_uuid, seqno, .. } = mutation;
             let timeout_ms = self.patience.as_millis();
@@ -129,6 +152,18 @@ pub struct ScannedDocument<'a> {
 pub struct ScanPage(Bytes);
 
 impl ScanPage {
+    /// The document at a position, and the position of the next one; `None` at the end. The first
+    /// one is at 0.
+    pub fn document_at(
+        &self,
+        position: usize,
+    ) -> Option<Result<(ScannedDocument<'_>, usize), Malformed>> {
+        let rest = self.0.get(position..).filter(|rest| !rest.is_empty())?;
+        let next =
+            next_document(rest).map(|(document, rest)| (document, self.0.len() - rest.len()));
+        Some(next.ok_or_else(|| Malformed::new(CUT_OFF)))
+    }
+
     /// The documents. An error is the last item.
     pub fn documents(&self) -> impl Iterator<Item = Result<ScannedDocument<'_>, Malformed>> {
         let mut rest = &self.0[..];
@@ -138,11 +173,7 @@ impl ScanPage {
             }
             let next = next_document(rest);
             rest = next.map_or(&[], |(_, rest)| rest);
-            Some(
-                next.map(|(document, _)| document).ok_or_else(|| {
-                    Malformed::new("a document in a page of a range scan is cut off")
-                }),
-            )
+            Some(next.map(|(document, _)| document).ok_or_else(|| Malformed::new(CUT_OFF)))
         })
     }
 }
@@ -324,6 +355,12 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["range"]["excl_start"], "/yI=");
         assert_eq!(json["range"].get("start"), None);
+        let some = range().between(Some(b"a"), Some(b"b")).json();
+        let some: serde_json::Value = serde_json::from_str(&some).unwrap();
+        assert_eq!(
+            (&some["range"]["start"], &some["range"]["end"]),
+            (&"YQ==".into(), &"Yg==".into())
+        );
         let snapshot = &json["snapshot_requirements"];
         assert_eq!(snapshot["vb_uuid"], "18446744073709551615");
         assert_eq!((&snapshot["seqno"], &snapshot["timeout_ms"]), (&9.into(), &2000.into()));
@@ -341,6 +378,10 @@ mod tests {
         let documents: Result<Vec<_>, _> = whole.documents().collect();
         let documents = documents.unwrap();
         assert_eq!(documents.len(), 2);
+        let (first, next) = whole.document_at(0).unwrap().unwrap();
+        let (second, end) = whole.document_at(next).unwrap().unwrap();
+        assert_eq!([first, second], [documents[0], documents[1]]);
+        assert!(whole.document_at(end).is_none() && whole.document_at(end - 1).unwrap().is_err());
         assert_eq!((documents[1].key, documents[1].value), (&b"k"[..], &b"[2]"[..]));
         assert_eq!((documents[1].flags, documents[1].expiry), (2, 256));
         assert_eq!((documents[1].seqno, documents[1].cas), (Seqno(7), Cas(1 << 56 | 9)));

@@ -483,7 +483,7 @@ fn missing_beside_store(path: &Path) -> FileError {
 }
 
 /// Names of the bucket directories, in order.
-fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, BucketError> {
     let entries = std::fs::read_dir(directory).map_err(|e| io_error("read", directory, e))?;
     let mut names = Vec::new();
     for entry in entries {

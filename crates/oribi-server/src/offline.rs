@@ -5,7 +5,7 @@
 //! bucket is open, so this fails beside a running server, and no server can start meanwhile. It
 //! creates no bucket and no store, writes and removes no document, and leaves the clean-shutdown
 //! marker unchanged. Opening a store touches its files: as at any start of the server, it truncates
-//! records that a crash left half written. Called by `oribi doc export`.
+//! records that a crash left half written. Called by `oribi doc export` and `oribi sql`.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,17 @@ use std::sync::Arc;
 use oribi_engine::collections::{LookupError, Manifest, ManifestError};
 use oribi_engine::compression::inflate_into;
 use oribi_engine::limits::VALUE_BYTES_MAX;
-use oribi_storage::{KvStore, StoreError, VBUCKETS_MAX, VbucketPhase};
+use oribi_storage::{KvStore, ScanProgress, SeqnoScan, StoreError, VBUCKETS_MAX, VbucketPhase};
 use oribi_subdoc::xattr;
-use oribi_types::{Cas, CollectionId, Datatype, Vbid};
+use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
 
-use crate::buckets::{BUCKETS_DIR, BucketStorage, STORE_DIR, StorePlace, storage_in};
+use crate::buckets::{
+    BUCKETS_DIR, BucketError, BucketStorage, STORE_DIR, StorePlace, names_in, storage_in,
+};
 use crate::config::is_bucket_name;
 use crate::data_dir::{DataDir, DataDirError};
+
+pub use oribi_storage::Record as StoredRecord;
 
 /// Name under which the engine keeps the collections manifest in a store.
 const MANIFEST: &str = "manifest";
@@ -60,6 +64,9 @@ pub enum OfflineError {
     /// The manifest in the store cannot be read.
     #[error("stored collections manifest: {0}")]
     Manifest(ManifestError),
+    /// The directory of buckets cannot be read.
+    #[error(transparent)]
+    Buckets(BucketError),
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -87,13 +94,57 @@ pub struct OfflineBucket {
     // The store is closed before the lock of the directory is released.
     store: Arc<dyn KvStore>,
     manifest: Manifest,
-    _data_dir: DataDir,
+    _data_dir: Arc<DataDir>,
+}
+
+/// The data directory of a stopped server.
+pub struct OfflineDirectory {
+    path: PathBuf,
+    locked: Arc<DataDir>,
+}
+
+impl OfflineDirectory {
+    /// Locks the directory.
+    pub fn open(data_dir: &Path) -> Result<OfflineDirectory, OfflineError> {
+        let locked = Arc::new(DataDir::open_existing(data_dir)?);
+        Ok(OfflineDirectory { path: data_dir.to_owned(), locked })
+    }
+
+    /// Names of its buckets, in order.
+    pub fn buckets(&self) -> Result<Vec<String>, OfflineError> {
+        names_in(&self.path.join(BUCKETS_DIR)).map_err(OfflineError::Buckets)
+    }
+
+    /// Opens a bucket.
+    pub fn bucket(&self, name: &str) -> Result<OfflineBucket, OfflineError> {
+        OfflineBucket::within(&self.path, Arc::clone(&self.locked), name)
+    }
+}
+
+/// All versions of a vbucket at one moment, tombstones and events included, in seqno order.
+pub struct OfflineScan(Box<dyn SeqnoScan>);
+
+impl OfflineScan {
+    /// Visits the next versions until `visit` breaks; false when none is left.
+    pub fn resume(
+        &mut self,
+        visit: &mut dyn FnMut(StoredRecord<'_>) -> ControlFlow<()>,
+    ) -> Result<bool, OfflineError> {
+        Ok(self.0.resume(visit)? == ScanProgress::Paused)
+    }
 }
 
 impl OfflineBucket {
     /// Locks the data directory and opens a bucket in it.
     pub fn open(data_dir: &Path, name: &str) -> Result<OfflineBucket, OfflineError> {
-        let locked = DataDir::open_existing(data_dir)?;
+        OfflineDirectory::open(data_dir)?.bucket(name)
+    }
+
+    fn within(
+        data_dir: &Path,
+        locked: Arc<DataDir>,
+        name: &str,
+    ) -> Result<OfflineBucket, OfflineError> {
         let bucket_dir = data_dir.join(BUCKETS_DIR).join(name);
         let store_dir = bucket_dir.join(STORE_DIR);
         if let Some(url) = is_bucket_name(name)
@@ -149,6 +200,21 @@ impl OfflineBucket {
         let mut vbids: Vec<Vbid> = served.map(|(vbid, _)| vbid).collect();
         vbids.sort_unstable_by_key(|vbid| vbid.0);
         Ok(vbids)
+    }
+
+    /// Begins a scan of a vbucket.
+    pub fn begin_scan(&self, vbid: Vbid) -> Result<OfflineScan, OfflineError> {
+        Ok(OfflineScan(self.store.begin_scan(vbid, Seqno(1), Seqno(u64::MAX))?))
+    }
+
+    /// Visits the version of a key, tombstones included, if there is one.
+    pub fn read(
+        &self,
+        vbid: Vbid,
+        key: DocKey<'_>,
+        visit: &mut dyn FnMut(StoredRecord<'_>),
+    ) -> Result<(), OfflineError> {
+        Ok(self.store.get(vbid, key, visit).map(|_| ())?)
     }
 
     /// Visits a vbucket's documents of one collection that are neither deleted nor expired at

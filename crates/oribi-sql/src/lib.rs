@@ -12,6 +12,7 @@
 // The virtual tables implement unsafe traits; no other module may use `unsafe`.
 #![deny(unsafe_code)]
 
+pub mod batch;
 pub mod catalog;
 pub mod columns;
 pub mod database;

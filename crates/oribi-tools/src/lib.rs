@@ -19,6 +19,7 @@ mod sql;
 mod stats;
 mod target;
 mod top;
+mod vbucket_scan;
 mod watch;
 
 use std::process::ExitCode;
@@ -68,8 +69,7 @@ pub fn commands() -> [Command; 13] {
         TopArgs::augment_args(Command::new("top")).about("Watch what a server is doing"),
         WatchArgs::augment_args(Command::new("watch"))
             .about("Print every change of a bucket as a line of JSON"),
-        SqlArgs::augment_args(Command::new("sql"))
-            .about("Query the documents of buckets on Kudu by SQL"),
+        SqlArgs::augment_args(Command::new("sql")).about("Query documents by SQL"),
     ]
 }
 

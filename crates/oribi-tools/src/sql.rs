@@ -1,20 +1,23 @@
-//! `oribi sql`: queries the documents of buckets on Kudu with SQLite.
+//! `oribi sql`: queries documents with SQLite.
 //!
-//! Every bucket table of the cluster's database is a virtual table under its bucket's name;
-//! `--table` names other Kudu tables. SQLite runs the SQL (JSON functions, joins, aggregates,
-//! sorting with temporary files). Kudu checks the conditions that it can and sends the columns that
-//! a statement uses. Rows stream: each scan holds one batch, plus what SQLite itself needs to sort
-//! or group. Statements cannot write.
+//! The documents are those of a running server, of a stopped server's data directory, or of buckets
+//! on Kudu. Buckets and collections are virtual tables; `--table` names other Kudu tables. SQLite
+//! runs the SQL (JSON functions, joins, aggregates, sorting with temporary files). Where the rows
+//! come from, conditions on keys are checked and only what a statement uses is sent. Rows stream:
+//! each scan holds a few pages, plus what SQLite itself needs to sort or group. Statements cannot
+//! write.
 //!
 //! [`session`] runs statements, [`prompt`] reads them, [`output`] prints rows. SQLite's side is
-//! [`oribi_sql`]; [`backend`] is the seam besides its own.
-//! [`bucket_table`] with [`layout`], [`collections`], [`document`], [`long_document`], and
-//! [`plain_table`] with [`predicates`] and [`cluster`] are Kudu's side.
+//! [`oribi_sql`]; [`backend`] is the seam besides its own. [`server`], [`server_tables`] and
+//! [`server_documents`] read from a server, [`data_dir`] from a directory. [`bucket_table`] with [`layout`], [`collections`],
+//! [`document`], [`long_document`], and [`plain_table`] with [`predicates`] and [`cluster`] are
+//! Kudu's side.
 
 mod backend;
 mod bucket_table;
 mod cluster;
 mod collections;
+mod data_dir;
 mod document;
 mod layout;
 mod long_document;
@@ -22,10 +25,14 @@ mod output;
 mod plain_table;
 mod predicates;
 mod prompt;
+mod server;
+mod server_documents;
+mod server_tables;
 mod session;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,44 +40,53 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use oribi_sql::catalog::Catalog;
 use oribi_sql::source::TableSource;
 
 use self::backend::Backend;
 use self::bucket_table::BucketTable;
 use self::cluster::Cluster;
+use self::data_dir::DataDirectory;
 use self::output::Format;
 use self::plain_table::PlainTable;
+use self::server::ServerLink;
+use self::server_tables::ServerTables;
 use self::session::Session;
-use crate::target::INTERRUPTED;
-use crate::target::parse_timeout;
+use crate::target::{INTERRUPTED, Target};
 
-/// Query the documents of buckets on Kudu by SQL.
+/// Query documents by SQL: of a running server, of a stopped one's data directory, or on Kudu.
 ///
 /// Each bucket is a table with the columns vbucket, collection, id, cas, seqno, rev, flags, expiry, datatype,
-/// body_bytes, xattrs, json and body. Statements are SQLite's, for reading.
+/// body_bytes, xattrs, json and body; "BUCKET.SCOPE.COLLECTION" is a table, too. Statements are SQLite's, for
+/// reading.
 #[derive(Args, Debug)]
 pub struct SqlArgs {
-    /// Masters of the Kudu cluster, each HOST or HOST:PORT, separated by commas.
+    #[command(flatten)]
+    target: Target,
+    /// Data directory of a server that does not run, to read instead of a running server.
+    #[arg(long, value_name = "DIR", conflicts_with = "kudu")]
+    data_dir: Option<PathBuf>,
+    /// Masters of a Kudu cluster to read instead of a server, each HOST or HOST:PORT, separated by commas.
     #[arg(long, value_name = "MASTERS")]
-    kudu: String,
-    /// Database of the buckets' tables.
-    #[arg(long, default_value = "oribi")]
+    kudu: Option<String>,
+    /// Database of the buckets' tables in Kudu.
+    #[arg(long, default_value = "oribi", requires = "kudu")]
     database: String,
-    /// Another table of the cluster to query, by its name in Kudu; may be repeated.
-    #[arg(long, value_name = "NAME")]
+    /// Another table of the Kudu cluster to query, by its name there; may be repeated.
+    #[arg(long, value_name = "NAME", requires = "kudu")]
     table: Vec<String>,
-    /// Print each row as a JSON object.
-    #[arg(long, conflicts_with = "csv")]
+    /// How rows are printed.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// The same as --format json: each row as an object.
+    #[arg(long, conflicts_with_all = ["csv", "format"])]
     json: bool,
-    /// Print rows as CSV with a header.
-    #[arg(long)]
+    /// The same as --format csv: rows with a header.
+    #[arg(long, conflicts_with = "format")]
     csv: bool,
-    /// Print the cost of each statement in Kudu to standard error.
+    /// Print the cost of each statement to standard error.
     #[arg(long)]
     stats: bool,
-    /// Time limit for connecting and for each batch of rows, such as 60 (seconds) or 5m.
-    #[arg(long, default_value = "60", value_parser = parse_timeout)]
-    timeout: Duration,
     /// Statements, separated by semicolons [default: from standard input].
     statements: Option<String>,
 }
@@ -83,12 +99,10 @@ pub fn run(args: SqlArgs) -> Result<ExitCode> {
     let format = match (args.json, args.csv) {
         (true, _) => Format::Json,
         (_, true) => Format::Csv,
-        _ => Format::Table,
+        _ => args.format,
     };
-    let cluster = Cluster::connect(&args.kudu, args.timeout)?;
-    let catalog = Arc::new(catalog(&cluster, &args)?);
-    let backend: Arc<dyn Backend> = cluster.clone();
-    let mut session = Session::open(backend.clone(), catalog, format, args.stats)?;
+    let (backend, catalog) = open(&args)?;
+    let mut session = Session::open(Arc::clone(&backend), catalog, format, args.stats)?;
     end_on_ctrl_c(&backend, &session);
     let outcome = match args.statements {
         Some(statements) => session.run(&statements),
@@ -97,10 +111,26 @@ pub fn run(args: SqlArgs) -> Result<ExitCode> {
     };
     match outcome {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(_) if cluster.is_interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+        Err(_) if backend.is_interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
+}
+
+/// Where the documents are, and the tables.
+fn open(args: &SqlArgs) -> Result<(Arc<dyn Backend>, Arc<dyn Catalog>)> {
+    if let Some(masters) = &args.kudu {
+        let timeout = Duration::from_secs_f64(args.target.timeout);
+        let cluster = Cluster::connect(masters, timeout)?;
+        let tables = tables(&cluster, args)?;
+        return Ok((cluster, Arc::new(tables)));
+    }
+    if let Some(directory) = &args.data_dir {
+        let directory = DataDirectory::open(directory, &args.target.bucket)?;
+        return Ok((directory.clone(), directory));
+    }
+    let link = ServerLink::connect(&args.target)?;
+    Ok((link.clone(), Arc::new(ServerTables(link))))
 }
 
 fn read_statements() -> Result<String> {
@@ -115,27 +145,27 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The tables of the session: those of the database, and those that were named.
-fn catalog(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Tables> {
+/// The tables of a Kudu cluster: those of the database, and those that were named.
+fn tables(cluster: &Arc<Cluster>, args: &SqlArgs) -> Result<Tables> {
     let client = cluster.client();
     let prefix = format!("{}.", args.database);
-    let mut catalog = Tables::new();
+    let mut tables = Tables::new();
     for summary in cluster.wait(client.list_tables(&prefix))?? {
         let Some(name) = summary.name.strip_prefix(&prefix) else { continue };
         let rows = summary.live_row_count.unwrap_or(0);
         let table = cluster.wait(client.open_table(&summary.name))??;
         if bucket_table::is_bucket(table.schema()) {
             let source = BucketTable::new(cluster.clone(), table, rows);
-            catalog.insert(name.to_owned(), Arc::new(source));
+            tables.insert(name.to_owned(), Arc::new(source));
         }
     }
     for name in &args.table {
         let table = cluster.wait(client.open_table(name))??;
         let rows = cluster.wait(client.table_statistics(name))??.live_row_count.unwrap_or(0);
         let source = PlainTable::new(cluster.clone(), table, rows);
-        catalog.insert(name.clone(), Arc::new(source));
+        tables.insert(name.clone(), Arc::new(source));
     }
-    Ok(catalog)
+    Ok(tables)
 }
 
 /// Ctrl-C ends the running statement; without one, it ends the program.

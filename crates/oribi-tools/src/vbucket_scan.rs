@@ -25,7 +25,7 @@ pub enum Progress {
     Page {
         /// The vbucket.
         vbid: Vbid,
-        /// Its collection.
+        /// Their collection.
         collection: CollectionId,
         /// They.
         page: ScanPage,
@@ -38,13 +38,13 @@ pub enum Progress {
 pub struct Scanner {
     client: Arc<Client>,
     collection: CollectionId,
+    with_attributes: bool,
+    /// The least key and the greatest one.
+    between: (Option<Vec<u8>>, Option<Vec<u8>>),
     /// How long a scan may go without progress.
     patience: Duration,
     connection: Option<(KvNode, Connection)>,
     pages: mpsc::Sender<anyhow::Result<Progress>>,
-    /// The least key and the greatest one.
-    between: (Option<Vec<u8>>, Option<Vec<u8>>),
-    with_attributes: bool,
 }
 
 /// Why a scan ended early.
@@ -62,7 +62,7 @@ impl From<ClientError> for Stopped {
 }
 
 impl Scanner {
-    /// A scanner of all documents.
+    /// A scanner of all documents. `patience` is how long it may go without progress.
     pub fn new(
         client: Arc<Client>,
         collection: CollectionId,
@@ -72,11 +72,11 @@ impl Scanner {
         Scanner {
             client,
             collection,
+            with_attributes: false,
+            between: (None, None),
             patience,
             connection: None,
             pages,
-            between: (None, None),
-            with_attributes: false,
         }
     }
 
@@ -90,6 +90,11 @@ impl Scanner {
     pub fn with_attributes(mut self, with_attributes: bool) -> Scanner {
         self.with_attributes = with_attributes;
         self
+    }
+
+    /// Continues with another collection.
+    pub fn move_to(&mut self, collection: CollectionId) {
+        self.collection = collection;
     }
 
     /// Scans the vbuckets that no other scanner has taken.
@@ -150,10 +155,10 @@ impl Scanner {
         let behind = last_key.take();
         // The answer must arrive before the connection stops waiting for it.
         let patience = self.patience * 3 / 4;
-        let mut range = ScanRange::new(vbid, self.collection).persisted(last, patience);
+        let range = ScanRange::new(vbid, self.collection).persisted(last, patience);
         let (from, to) = self.between.clone();
-        range = range.between(from.as_deref(), to.as_deref());
-        range.with_attributes = self.with_attributes;
+        let range = range.between(from.as_deref(), to.as_deref());
+        let mut range = range.attributes(self.with_attributes);
         range.behind = behind.as_deref();
         let outcome = self.pages_of(&range, last_key).await;
         if last_key.is_none() {
@@ -174,7 +179,8 @@ impl Scanner {
             let last = page.documents().last().transpose();
             let last = last.map_err(|error| Stopped::Page(error.into()))?;
             *last_key = last.map(|document| document.key.to_vec()).or(last_key.take());
-            let message = Progress::Page { vbid: range.vbid, collection: range.collection, page };
+            let (vbid, collection) = (range.vbid, range.collection);
+            let message = Progress::Page { vbid, collection, page };
             pages.send(Ok(message)).await.map_err(|_| Stopped::Unwanted)?;
         }
         Ok(())
@@ -213,7 +219,11 @@ fn may_pass(error: &ClientError) -> bool {
 fn explained(error: ClientError, vbid: Vbid) -> anyhow::Error {
     let hint = match error.refused() {
         Some(Refused::NotSupported) => {
-            " (buckets in memory and some servers have no scans: name the documents with --keys)"
+            " (buckets in memory and some servers have no scans: name the documents with --keys, or in SQL with \
+             where id = '...')"
+        }
+        Some(Refused::AccessDenied) => {
+            " (scans need range-scan, read and meta-read, and with --meta system-xattr-read)"
         }
         _ => "",
     };

@@ -9,20 +9,22 @@ use std::sync::Arc;
 use anyhow::Result;
 use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, Refused};
 use oribi_protocol::hash::vbucket_of;
+use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentStream, StoredDocument};
 use oribi_storage::Record;
 use oribi_types::{CollectionId, DocKey, Vbid};
 
-use super::moments::Batch;
+use super::moments::stored;
 use super::reader::Reader;
 use crate::clock::wall_clock;
+use crate::limits::SQL_BATCH_BYTES;
 
 /// See the module text.
 pub(super) struct LookUp {
     reader: Arc<Reader>,
     wanted: VecDeque<(Vbid, CollectionId, Arc<[u8]>)>,
     /// The current document; the batch has at most one.
-    found: Batch,
+    found: DocumentBatch,
 }
 
 impl LookUp {
@@ -38,7 +40,7 @@ impl LookUp {
             .filter(|(vbid, _)| vbuckets.as_ref().is_none_or(|wanted| wanted.contains(vbid)))
             .flat_map(|(vbid, key)| collections.iter().map(move |id| (vbid, *id, Arc::clone(&key))))
             .collect();
-        LookUp { reader, wanted, found: Batch::default() }
+        LookUp { reader, wanted, found: DocumentBatch::default() }
     }
 
     fn read(&mut self, vbid: Vbid, key: DocKey<'_>) -> Result<()> {
@@ -58,7 +60,7 @@ impl LookUp {
                 let read = bucket.read_persisted(vbid, key, &mut |record| {
                     let is_expired = record.expiry != 0 && record.expiry <= now_s;
                     if !record.deleted && !is_expired {
-                        found.push(vbid, &record, true);
+                        found.push(&stored(vbid, &record), true);
                     }
                 });
                 return match read {
@@ -77,7 +79,7 @@ impl LookUp {
                 )));
             }
         };
-        self.found.push(vbid, &Record { cas: oribi_types::Cas(cas), ..record_of(&item) }, true);
+        self.found.push(&StoredDocument { cas, ..stored(vbid, &record_of(&item)) }, true);
         Ok(())
     }
 }
@@ -99,7 +101,7 @@ fn record_of(item: &ItemRef) -> Record<'_> {
 
 impl DocumentStream for LookUp {
     fn advance(&mut self) -> Result<bool> {
-        self.found.clear();
+        self.found.clear(SQL_BATCH_BYTES);
         while let Some((vbid, collection, key)) = self.wanted.pop_front() {
             self.reader.control.check()?;
             self.read(vbid, DocKey { collection, key: &key })?;

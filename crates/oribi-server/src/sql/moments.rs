@@ -6,15 +6,16 @@
 //! changed since.
 
 use std::collections::VecDeque;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use oribi_engine::{Bucket, MomentScan, PersistOutcome, PersistenceSink};
+use oribi_sql::batch::DocumentBatch;
 use oribi_sql::documents::{DocumentScan, DocumentStream, StoredDocument};
 use oribi_storage::{Record, ScanProgress, StoreError};
-use oribi_types::{CollectionId, Datatype, ManifestUid, Vbid};
+use oribi_types::{CollectionId, ManifestUid, Vbid};
 use parking_lot::{Condvar, Mutex};
 
 use super::reader::Reader;
@@ -36,7 +37,7 @@ pub(super) struct Moments {
     manifest: ManifestUid,
     left: VecDeque<Vbid>,
     current: Option<(Vbid, MomentScan)>,
-    batch: Batch,
+    batch: DocumentBatch,
     /// UNIX seconds when the scan began: what had expired by then is not shown.
     now: u32,
 }
@@ -61,13 +62,13 @@ impl Moments {
         }
         reader.wait_until_persisted(&left)?;
         let now = u32::try_from(wall_clock().unix_ns / 1_000_000_000).unwrap_or(u32::MAX);
-        let (current, batch) = (None, Batch::default());
+        let (current, batch) = (None, DocumentBatch::default());
         Ok(Moments { reader, scan, collections, manifest, left, current, batch, now })
     }
 
     /// Fills the batch; false when nothing is left.
     fn fill(&mut self) -> Result<bool> {
-        self.batch.clear();
+        self.batch.clear(SQL_BATCH_BYTES);
         while self.batch.is_empty() {
             self.reader.control.check()?;
             self.look_at_collections()?;
@@ -115,10 +116,10 @@ impl Moments {
             };
             let is_live = !record.deleted && (record.expiry == 0 || record.expiry > now);
             if is_in && is_live && (takes_all_keys || keys.contains(record.key.key)) {
-                batch.push(vbid, &record, needs_value);
+                batch.push(&stored(vbid, &record), needs_value);
             }
             // What is passed over counts, too: the statement may have to end.
-            match batch.is_full() || looked_at >= BATCH_DOCUMENTS {
+            match batch.bytes() >= SQL_BATCH_BYTES || looked_at >= BATCH_DOCUMENTS {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -207,85 +208,18 @@ impl PersistenceSink for Waiting {
     }
 }
 
-/// Documents, copied.
-#[derive(Default)]
-pub(super) struct Batch {
-    bytes: Vec<u8>,
-    documents: Vec<Copied>,
-    /// The number of the current one, from 1.
-    at: usize,
-}
-
-struct Copied {
-    vbid: Vbid,
-    collection: CollectionId,
-    key: Range<usize>,
-    value: Range<usize>,
-    cas: u64,
-    seqno: u64,
-    rev: u64,
-    flags: u32,
-    expiry: u32,
-    datatype: Datatype,
-}
-
-impl Batch {
-    /// Forgets all of them. The room of one large document is given back.
-    pub fn clear(&mut self) {
-        self.documents.clear();
-        self.bytes.clear();
-        self.bytes.shrink_to(2 * SQL_BATCH_BYTES);
-        self.at = 0;
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.documents.is_empty()
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= SQL_BATCH_BYTES
-    }
-
-    pub fn push(&mut self, vbid: Vbid, record: &Record<'_>, with_value: bool) {
-        let begin = self.bytes.len();
-        self.bytes.extend_from_slice(record.key.key);
-        let middle = self.bytes.len();
-        if with_value {
-            self.bytes.extend_from_slice(record.value);
-        }
-        self.documents.push(Copied {
-            vbid,
-            collection: record.key.collection,
-            key: begin..middle,
-            value: middle..self.bytes.len(),
-            cas: record.cas.0,
-            seqno: record.seqno.0,
-            rev: record.rev_seqno.0,
-            flags: record.flags,
-            expiry: record.expiry,
-            datatype: record.datatype,
-        });
-    }
-
-    /// Goes to the next one; false behind the last.
-    pub fn advance(&mut self) -> bool {
-        self.at += 1;
-        self.at <= self.documents.len()
-    }
-
-    pub fn document(&self) -> Option<StoredDocument<'_>> {
-        let copied = self.documents.get(self.at.checked_sub(1)?)?;
-        Some(StoredDocument {
-            vbid: copied.vbid,
-            collection: copied.collection,
-            key: &self.bytes[copied.key.clone()],
-            cas: copied.cas,
-            seqno: copied.seqno,
-            rev: Some(copied.rev),
-            flags: copied.flags,
-            expiry: copied.expiry,
-            datatype: copied.datatype,
-            value: &self.bytes[copied.value.clone()],
-        })
+/// A version as SQL's tables take it.
+pub(super) fn stored<'a>(vbid: Vbid, record: &Record<'a>) -> StoredDocument<'a> {
+    StoredDocument {
+        vbid,
+        collection: record.key.collection,
+        key: record.key.key,
+        cas: record.cas.0,
+        seqno: record.seqno.0,
+        rev: Some(record.rev_seqno.0),
+        flags: record.flags,
+        expiry: record.expiry,
+        datatype: record.datatype,
+        value: record.value,
     }
 }

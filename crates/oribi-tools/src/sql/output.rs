@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 1 << 20;
 const SHOWN_BYTES_MAX: usize = 32;
 
 /// How rows are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// With lines around.
     Table,

@@ -1,0 +1,158 @@
+//! `oribi sql` against a running server, its data directory, and neither.
+
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+
+/// What a server that does not answer may cost, and what a machine under load adds.
+const DEAD_PORT_MAX: Duration = Duration::from_secs(5 + 10);
+
+oribi_testkit::fixture!();
+
+impl Fixture {
+    /// Documents in two collections.
+    fn filled() -> Fixture {
+        let fixture = Fixture::start();
+        fixture.create_collections("eu", &["orders"]);
+        for (key, value) in [
+            ("user-1", r#"{"city":"Oslo"}"#),
+            ("user-2", r#"{"city":"Kyiv"}"#),
+            ("user-3", r#"{"city":"Kyiv"}"#),
+            ("binary", "no JSON"),
+        ] {
+            succeeds(&fixture.command(&["doc", "set", key, value]).output().unwrap());
+        }
+        for (key, value) in
+            [("o1", r#"{"user":"user-1","total":5}"#), ("o2", r#"{"user":"user-3","total":7}"#)]
+        {
+            let set = ["doc", "set", key, value, "--collection", "eu.orders"];
+            succeeds(&fixture.command(&set).output().unwrap());
+        }
+        fixture
+    }
+
+    fn sql(&self, statement: &str) -> Output {
+        self.command(&["sql", "--format", "json", statement]).output().unwrap()
+    }
+
+    fn rows(&self, statement: &str) -> Vec<Value> {
+        rows_of(&self.sql(statement))
+    }
+}
+
+fn offline(data_dir: &std::path::Path, statement: &str) -> Output {
+    Command::new(ORIBI)
+        .args(["sql", "--format", "json", "--data-dir"])
+        .arg(data_dir)
+        .arg(statement)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn succeeds(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn rows_of(output: &Output) -> Vec<Value> {
+    succeeds(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Statements, and their rows wherever the documents are.
+const STATEMENTS: [(&str, &str); 8] = [
+    (
+        "select json ->> 'city' as city, count(*) as n from \"default._default._default\" \
+         where json is not null group by city order by city",
+        r#"[{"city":"Kyiv","n":2},{"city":"Oslo","n":1}]"#,
+    ),
+    (
+        "select o.id, u.json ->> 'city' as city from \"default.eu.orders\" o \
+         join \"default._default._default\" u on u.id = o.json ->> 'user' order by 1",
+        r#"[{"id":"o1","city":"Oslo"},{"id":"o2","city":"Kyiv"}]"#,
+    ),
+    ("select sum(json ->> 'total') as total from \"eu.orders\"", r#"[{"total":12}]"#),
+    ("select count(*) as n from \"default\"", r#"[{"n":6}]"#),
+    (
+        "select id from \"default\" where id glob 'user-*' and id > 'user-1' order by id",
+        r#"[{"id":"user-2"},{"id":"user-3"}]"#,
+    ),
+    (
+        "select id, json from \"default\" where id in ('o1', 'none')",
+        r#"[{"id":"o1","json":{"user":"user-1","total":5}}]"#,
+    ),
+    (
+        "select body, expiry, body_bytes from \"default\" where id = 'binary'",
+        r#"[{"body":"no JSON","expiry":0,"body_bytes":7}]"#,
+    ),
+    ("select id, seqno > 0 as ok from \"default\" where id = 'o2'", r#"[{"id":"o2","ok":1}]"#),
+];
+
+#[test]
+fn a_running_server_and_its_data_directory_have_the_same_rows() {
+    let mut fixture = Fixture::filled();
+    for (statement, expected) in STATEMENTS {
+        let expected: Value = serde_json::from_str(expected).unwrap();
+        assert_eq!(json!(fixture.rows(statement)), expected, "running: {statement}");
+    }
+    let data_dir = fixture.server.data_dir().to_owned();
+    let beside = offline(&data_dir, "select 1");
+    assert!(stderr(&beside).contains("in use"), "{}", stderr(&beside));
+    fixture.server.terminate().unwrap();
+    for (statement, expected) in STATEMENTS {
+        let expected: Value = serde_json::from_str(expected).unwrap();
+        let rows = rows_of(&offline(&data_dir, statement));
+        assert_eq!(json!(rows), expected, "stopped: {statement}");
+    }
+    let unknown = offline(&data_dir, "select * from \"default.eu.order\"");
+    assert!(
+        stderr(&unknown).contains("did you mean \"default.eu.orders\"?"),
+        "{}",
+        stderr(&unknown)
+    );
+}
+
+#[test]
+fn wrong_statements_and_names_say_what_to_write() {
+    let fixture = Fixture::filled();
+    for (statement, expected) in [
+        ("select * from defualt", "did you mean \"default\"?"),
+        ("select * from orders", "did you mean \"default.eu.orders\"?"),
+        ("select * from \"default\" where", "incomplete input"),
+        ("delete from \"default\"", "may not be modified"),
+    ] {
+        let output = fixture.sql(statement);
+        assert_eq!(output.status.code(), Some(1), "{statement}");
+        assert!(stderr(&output).contains(expected), "{statement}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_dead_port_is_reported_soon() {
+    // A listener that never answers, and a port without one.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed_port = closed.local_addr().unwrap().port();
+    drop(closed);
+    for port in [silent.local_addr().unwrap().port(), closed_port] {
+        let began = Instant::now();
+        let output = Command::new(ORIBI)
+            .args(["sql", "--port", &port.to_string(), "select 1"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("cannot open bucket"), "{}", stderr(&output));
+        assert!(began.elapsed() < DEAD_PORT_MAX, "{:?}", began.elapsed());
+    }
+}
