@@ -35,8 +35,8 @@ pub struct Registered {
 pub(super) struct Cursor {
     pub(super) name: Arc<str>,
     pub(super) number: u64,
-    /// The last seqno processed.
-    pub(super) position: u64,
+    /// The last seqno processed. [`Cursors::process_to`] changes it.
+    position: u64,
     /// The last seqno handed out by a read; at least `position`.
     pub(super) read_to: u64,
     /// Reads so far.
@@ -53,6 +53,10 @@ pub(super) struct StreamSide {
 }
 
 impl Cursor {
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
     pub(super) fn is_stream(&self) -> bool {
         self.stream.is_some()
     }
@@ -60,7 +64,8 @@ impl Cursor {
 
 /// Cursors of streams that were taken away, to be freed without the queue's lock.
 #[must_use = "their owners are to be told"]
-pub struct TakenStreams(Vec<Cursor>);
+#[expect(clippy::vec_box, reason = "they are moved while the queue is locked")]
+pub struct TakenStreams(Vec<Box<Cursor>>);
 
 impl TakenStreams {
     /// Their owners.
@@ -79,10 +84,19 @@ impl TakenStreams {
     }
 }
 
+/// Position of a place without a cursor of the kind.
+const NONE: u64 = u64::MAX;
+
 /// All cursors of a queue, in order of registration where none was dropped.
+///
+/// Their positions are kept a second time, side by side, because the queue's lock is held while all
+/// of them are compared. A cursor is moved as one pointer.
 #[derive(Default)]
 pub(super) struct Cursors {
-    places: Vec<Option<Cursor>>,
+    places: Vec<Option<Box<Cursor>>>,
+    /// Positions by place, of streams and of the others.
+    stream_positions: Vec<u64>,
+    other_positions: Vec<u64>,
     count: usize,
     numbers: u64,
 }
@@ -92,67 +106,134 @@ impl Cursors {
         self.numbers += 1;
         self.count += 1;
         let number = self.numbers;
-        let cursor =
-            Cursor { name: name.into(), number, position: at, read_to: at, visits: 0, stream };
+        let (name, is_stream) = (name.into(), stream.is_some());
+        let cursor = Cursor { name, number, position: at, read_to: at, visits: 0, stream };
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.places.push(None);
+            self.stream_positions.push(NONE);
+            self.other_positions.push(NONE);
             self.places.len() - 1
         });
-        self.places[place] = Some(cursor);
+        self.places[place] = Some(Box::new(cursor));
+        self.positions_of(is_stream)[place] = at;
         CursorId { place, number }
     }
 
     pub(super) fn get(&self, id: CursorId) -> Option<&Cursor> {
-        self.places.get(id.place)?.as_ref().filter(|cursor| cursor.number == id.number)
+        self.places.get(id.place)?.as_deref().filter(|cursor| cursor.number == id.number)
     }
 
     pub(super) fn get_mut(&mut self, id: CursorId) -> Option<&mut Cursor> {
-        self.places.get_mut(id.place)?.as_mut().filter(|cursor| cursor.number == id.number)
+        self.places.get_mut(id.place)?.as_deref_mut().filter(|cursor| cursor.number == id.number)
     }
 
-    /// Takes out the streams that `gone` accepts.
-    pub(super) fn take_streams(&mut self, gone: impl Fn(&Cursor) -> bool) -> TakenStreams {
-        TakenStreams(self.take_if(|cursor| cursor.is_stream() && gone(cursor)))
+    /// Moves a cursor: it has processed everything up to `position`.
+    pub(super) fn process_to(&mut self, id: CursorId, position: u64) {
+        let Some(cursor) = self.get_mut(id) else { return };
+        cursor.position = position;
+        let is_stream = cursor.is_stream();
+        self.positions_of(is_stream)[id.place] = position;
     }
 
-    /// Takes out those that `gone` accepts. They are only moved, with one allocation at most.
-    pub(super) fn take_if(&mut self, gone: impl Fn(&Cursor) -> bool) -> Vec<Cursor> {
+    /// Moves all cursors: they have processed and read everything up to `position`.
+    pub(super) fn all_to(&mut self, position: u64) {
+        for (place, cursor) in self.places.iter_mut().enumerate() {
+            let Some(cursor) = cursor else { continue };
+            (cursor.position, cursor.read_to) = (position, position);
+            let positions = match cursor.is_stream() {
+                true => &mut self.stream_positions,
+                false => &mut self.other_positions,
+            };
+            positions[place] = position;
+        }
+    }
+
+    /// Takes out the streams that have processed less than `kept`. They are only moved, with one
+    /// allocation at most.
+    pub(super) fn take_streams_below(&mut self, kept: u64) -> TakenStreams {
         let mut taken = Vec::new();
-        for place in &mut self.places {
-            if let Some(cursor) = place.take_if(|cursor| gone(cursor)) {
-                if taken.is_empty() {
-                    taken.reserve_exact(self.count);
-                }
-                taken.push(cursor);
+        for place in 0..self.stream_positions.len() {
+            if self.stream_positions[place] >= kept {
+                continue;
+            }
+            if taken.is_empty() {
+                taken.reserve_exact(self.count);
+            }
+            taken.extend(self.take_at(place));
+        }
+        TakenStreams(taken)
+    }
+
+    /// Takes out every stream.
+    pub(super) fn take_streams(&mut self) -> TakenStreams {
+        self.take_streams_below(NONE)
+    }
+
+    /// Drops those of a name.
+    pub(super) fn drop_named(&mut self, name: &str) {
+        for place in 0..self.places.len() {
+            if self.places[place].as_ref().is_some_and(|cursor| *cursor.name == *name) {
+                self.take_at(place);
             }
         }
-        self.count -= taken.len();
-        taken
     }
 
-    /// Takes out one.
-    pub(super) fn take(&mut self, id: CursorId) -> Option<Cursor> {
-        let place = self.places.get_mut(id.place)?;
-        let taken = place.take_if(|cursor| cursor.number == id.number)?;
-        self.count -= 1;
-        Some(taken)
+    /// Drops one, if it is still there.
+    pub(super) fn drop_one(&mut self, id: CursorId) {
+        if self.get(id).is_some() {
+            self.take_at(id.place);
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Cursor> {
-        self.places.iter().flatten()
+        self.places.iter().flatten().map(Box::as_ref)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
-        self.places.iter_mut().flatten()
+        self.places.iter_mut().flatten().map(Box::as_mut)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The lowest position of those that `of` accepts.
-    pub(super) fn lowest(&self, of: impl Fn(&Cursor) -> bool) -> Option<u64> {
-        self.iter().filter(|cursor| of(cursor)).map(|cursor| cursor.position).min()
+    /// The lowest position; `None` without a cursor.
+    pub(super) fn lowest(&self) -> Option<u64> {
+        let (streams, others) = (lowest_of(&self.stream_positions), self.lowest_of_others());
+        [streams, others].into_iter().flatten().min()
     }
+
+    /// The lowest position of the cursors that are no streams.
+    pub(super) fn lowest_of_others(&self) -> Option<u64> {
+        lowest_of(&self.other_positions)
+    }
+
+    /// Panics unless the positions agree with the cursors.
+    pub(super) fn check_positions(&self) {
+        for (place, cursor) in self.places.iter().enumerate() {
+            let found = (self.stream_positions[place], self.other_positions[place]);
+            let expected = match cursor {
+                None => (NONE, NONE),
+                Some(cursor) if cursor.is_stream() => (cursor.position, NONE),
+                Some(cursor) => (NONE, cursor.position),
+            };
+            assert_eq!(found, expected, "positions at place {place}");
+        }
+    }
+
+    fn take_at(&mut self, place: usize) -> Option<Box<Cursor>> {
+        (self.stream_positions[place], self.other_positions[place]) = (NONE, NONE);
+        let taken = self.places[place].take()?;
+        self.count -= 1;
+        Some(taken)
+    }
+
+    fn positions_of(&mut self, is_stream: bool) -> &mut [u64] {
+        if is_stream { &mut self.stream_positions } else { &mut self.other_positions }
+    }
+}
+
+fn lowest_of(positions: &[u64]) -> Option<u64> {
+    positions.iter().copied().min().filter(|lowest| *lowest != NONE)
 }

@@ -41,6 +41,7 @@ impl CheckpointManager {
         assert!(self.closed_held.slot_bytes >= slot_bytes, "slots that nobody counts (6)");
         assert!(self.closed_held.orphan_bytes >= orphan_bytes, "orphans that nobody counts (6)");
         self.cursors.iter().for_each(|cursor| self.check_cursor(cursor));
+        self.cursors.check_positions();
     }
 
     /// Sums over the items of one checkpoint, which has the seqnos of `range`.
@@ -68,8 +69,8 @@ impl CheckpointManager {
     }
 
     fn check_cursor(&self, cursor: &Cursor) {
-        let Cursor { name, position, read_to, .. } = cursor;
-        assert!(position <= read_to, "{name} has processed more than read");
+        let (Cursor { name, read_to, .. }, position) = (cursor, cursor.position());
+        assert!(position <= *read_to, "{name} has processed more than read");
         assert!(*read_to <= self.high_seqno, "{name} has read what was never queued");
         let is_in_front = *read_to < self.open.start;
         assert!(cursor.is_stream() || is_in_front, "{name} is in the open checkpoint (5)");

@@ -17,7 +17,7 @@ impl CheckpointManager {
     /// Registers a cursor that will read everything behind `from`, or from the oldest slot that is
     /// still here. It is never taken away. One of the same name is dropped.
     pub fn register_cursor(&mut self, name: &str, from: Seqno) -> Registered {
-        self.cursors.take_if(|cursor| *cursor.name == *name);
+        self.cursors.drop_named(name);
         if from.0 + 1 > self.open.start {
             // Mutations behind this cursor are no longer deduplicated.
             self.close_open();
@@ -40,7 +40,7 @@ impl CheckpointManager {
     /// Drops a cursor if it is still there. Checkpoints that only it needed leave by
     /// [`Self::expel`].
     pub fn drop_cursor(&mut self, cursor: CursorId) {
-        self.cursors.take(cursor);
+        self.cursors.drop_one(cursor);
     }
 
     /// True until the cursor is dropped, by its owner or because it was slow.
@@ -60,7 +60,7 @@ impl CheckpointManager {
     /// Items that `cursor` has not processed: those not read yet, and those read since the last
     /// [`Self::advance`]; none when it was dropped.
     pub fn unprocessed(&self, cursor: CursorId) -> usize {
-        self.cursors.get(cursor).map_or(0, |cursor| self.count_after(cursor.position))
+        self.cursors.get(cursor).map_or(0, |cursor| self.count_after(cursor.position()))
     }
 
     /// Number of items behind a seqno. At a checkpoint's end this is a subtraction.
@@ -112,28 +112,29 @@ impl CheckpointManager {
     /// Where a cursor stands; `None` while it has read more than it has processed.
     pub(crate) fn settled(&self, cursor: CursorId) -> Option<Seqno> {
         let cursor = self.cursors.get(cursor)?;
-        (cursor.position == cursor.read_to).then_some(Seqno(cursor.position))
+        (cursor.position() == cursor.read_to).then_some(Seqno(cursor.read_to))
     }
 
     /// Accepts everything that was read: it counts as processed.
     pub fn advance(&mut self, cursor: CursorId) {
-        if let Some(cursor) = self.cursors.get_mut(cursor) {
-            debug_assert!(cursor.position <= cursor.read_to, "a cursor goes forward");
-            cursor.position = cursor.read_to;
+        if let Some(reader) = self.cursors.get(cursor) {
+            let read_to = reader.read_to;
+            debug_assert!(reader.position() <= read_to, "a cursor goes forward");
+            self.cursors.process_to(cursor, read_to);
         }
     }
 
     /// Takes back what was read since the last [`Self::advance`]: the same will be read again.
     pub fn rewind(&mut self, cursor: CursorId) {
         if let Some(cursor) = self.cursors.get_mut(cursor) {
-            cursor.read_to = cursor.position;
+            cursor.read_to = cursor.position();
         }
     }
 
     /// Wall clock of the oldest item that `cursor` has not processed. Looks at one chunk's slots at
     /// most.
     pub fn oldest_unprocessed(&self, cursor: CursorId) -> Option<Timestamp> {
-        let position = self.cursors.get(cursor)?.position;
+        let position = self.cursors.get(cursor)?.position();
         let at = self.closed.partition_point(|closed| closed.end <= position);
         let closed = self.closed.get(at).and_then(|closed| closed.next_after(position));
         closed.or_else(|| self.open.items_after(position).next()).map(queued_at)

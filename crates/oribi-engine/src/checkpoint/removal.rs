@@ -7,7 +7,7 @@
 use oribi_types::{Cas, Seqno};
 
 use super::CheckpointManager;
-use super::cursor::TakenStreams;
+use super::cursor::{Cursor, TakenStreams};
 use super::expelled::{Expelled, Settlement};
 use super::open::OpenCheckpoint;
 use crate::planted::{self, Bug};
@@ -15,7 +15,7 @@ use crate::planted::{self, Bug};
 impl CheckpointManager {
     /// Removes the checkpoints that every cursor has passed; without a cursor, all of them.
     pub fn expel(&mut self) -> Expelled {
-        let lowest = self.cursors.lowest(|_| true).unwrap_or(self.high_seqno);
+        let lowest = self.cursors.lowest().unwrap_or(self.high_seqno);
         if self.cursors.is_empty() {
             self.close_open();
         }
@@ -48,10 +48,9 @@ impl CheckpointManager {
     }
 
     fn cursors_to_end(&mut self) {
-        for cursor in self.cursors.iter_mut() {
-            debug_assert!(!cursor.is_stream(), "streams end before the queue is emptied");
-            (cursor.position, cursor.read_to) = (self.high_seqno, self.high_seqno);
-        }
+        let has_stream = self.cursors.iter().any(Cursor::is_stream);
+        debug_assert!(!has_stream, "streams end before the queue is emptied");
+        self.cursors.all_to(self.high_seqno);
     }
 
     /// Empties the queue and goes on from another seqno and CAS, be they lower: what was queued
@@ -71,19 +70,18 @@ impl CheckpointManager {
     /// cursors, or in front of the open checkpoint if there are no others. The caller wakes their
     /// owners.
     pub fn drop_slow_cursors(&mut self) -> TakenStreams {
-        let others = self.cursors.lowest(|cursor| !cursor.is_stream());
-        let kept = others.unwrap_or(self.open.start - 1);
-        self.cursors.take_streams(|cursor| cursor.position < kept)
+        let kept = self.cursors.lowest_of_others().unwrap_or(self.open.start - 1);
+        self.cursors.take_streams_below(kept)
     }
 
     /// Drops every stream's cursor. The caller wakes their owners.
     pub fn end_streams(&mut self) -> TakenStreams {
-        self.cursors.take_streams(|_| true)
+        self.cursors.take_streams()
     }
 
     /// True when [`Self::expel`] would remove something.
     pub fn can_expel(&self) -> bool {
-        let lowest = self.cursors.lowest(|_| true).unwrap_or(self.high_seqno);
+        let lowest = self.cursors.lowest().unwrap_or(self.high_seqno);
         self.closed.front().is_some_and(|first| first.end <= lowest)
     }
 }

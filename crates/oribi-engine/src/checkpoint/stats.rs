@@ -101,12 +101,12 @@ impl CheckpointManager {
     }
 
     fn cursor_stats(&self, cursor: &Cursor) -> CursorStats {
-        let next = cursor.position + 1;
+        let next = cursor.position() + 1;
         let (checkpoint_id, start) = self.checkpoint_of(next);
         CursorStats {
             name: Arc::clone(&cursor.name),
             checkpoint_id,
-            seqno: Seqno(cursor.position),
+            seqno: Seqno(cursor.position()),
             visits: cursor.visits,
             remaining: self.remaining_of(cursor),
             distance: next.saturating_sub(start),
@@ -142,7 +142,7 @@ impl CheckpointManager {
 
     /// Number of cursors that read from this checkpoint next.
     fn cursors_in(&self, id: u64) -> usize {
-        let reads_here = |cursor: &&Cursor| self.checkpoint_of(cursor.position + 1).0 == id;
+        let reads_here = |cursor: &&Cursor| self.checkpoint_of(cursor.position() + 1).0 == id;
         self.cursors.iter().filter(reads_here).count()
     }
 }

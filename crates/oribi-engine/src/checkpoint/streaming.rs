@@ -28,8 +28,9 @@ impl CheckpointManager {
     pub fn read_stream(&mut self, cursor: CursorId) -> Option<StreamBatch> {
         let from = self.cursors.get(cursor)?.read_to;
         let batch = self.snapshot_after(from);
+        self.cursors.process_to(cursor, from);
         let reader = self.cursors.get_mut(cursor)?;
-        (reader.position, reader.read_to) = (from, batch.end().0);
+        reader.read_to = batch.end().0;
         reader.visits += u64::from(!batch.is_empty());
         if let Some(stream) = &mut reader.stream {
             stream.is_idle = batch.is_empty();
