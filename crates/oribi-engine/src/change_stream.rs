@@ -171,6 +171,11 @@ impl ChangeStream {
         })
     }
 
+    /// True while it reads from a scan and not from the queue.
+    pub fn is_backfilling(&self) -> bool {
+        matches!(self.source, Source::Backfill(_))
+    }
+
     /// Figures.
     pub fn stats(&self) -> StreamStats {
         let (bytes, records) = match &self.source {

@@ -54,6 +54,7 @@ mod sums;
 mod tests;
 mod wake;
 
+pub(crate) use batch::ITEMS_AHEAD;
 pub use batch::{CursorBatch, ReadLimits, StreamBatch};
 use closed::ClosedCheckpoint;
 use cursor::Cursors;

@@ -10,7 +10,8 @@
 //! again.
 //!
 //! A prefetch decides nothing: a wrong hint costs one cache line. The address of a group is read
-//! without the table's lock and may be stale. Called by the server's connections and by warmup.
+//! without the table's lock and may be stale. Called by the server's connections, by warmup, and by change
+//! streams, which know what they send next.
 //!
 //! Unsafe invariant: 1. a prefetch instruction never faults, reads nothing that the program can
 //! observe, and is allowed on any address.

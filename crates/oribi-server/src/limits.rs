@@ -50,8 +50,16 @@ pub const HEAD_ROOM_BYTES: usize = 2048;
 pub const CHANGES_PER_TURN: usize = 256;
 
 /// Messages of one stream before the connection's next one gets its turn. Consumers work on several
-/// vbuckets at once; a few messages in a row keep what one stream reads in the processor's cache.
-pub const CHANGES_PER_STREAM_TURN: usize = 16;
+/// vbuckets at once; many messages in a row keep what one stream has looked at in the processor's
+/// cache until it is sent.
+pub const CHANGES_PER_STREAM_TURN: usize = 64;
+
+/// Pause of a busy producer between two looks at its streams: some thousand writes of one worker
+/// under full load, and a small part of what a consumer over a network waits anyway.
+pub const CHANGES_PAUSE_NS: u64 = 1_000_000;
+
+/// Changes after a look with which a producer is not busy: 32 per pause are 3 % of a worker's time.
+pub const CHANGES_WITHOUT_PAUSE_MAX: usize = 32;
 
 /// Unsent bytes from which on nothing is taken from a stream. With one more document this is what
 /// a consumer that does not read can hold.
@@ -184,7 +192,12 @@ pub const MEMORY_WAIT_MS: u64 = 5_000;
 /// than such clients wait for an answer, and longer than a commit takes on a slow disk.
 pub const ROOM_WAIT_MS: u64 = 5_000;
 
-/// Pause between two tries of such a write. The item pager frees megabytes meanwhile.
+/// How long a stream request waits for its vbucket to be loaded before it is answered "temporary
+/// failure". Couchbase's Java client takes that answer as final, so it comes late: by then most
+/// consumers have reconnected, because their answers to keep-alive messages wait behind the request.
+pub const LOADING_WAIT_MS: u64 = 120_000;
+
+/// Pause between two tries of such a write or request. The item pager frees megabytes meanwhile.
 pub const ROOM_RETRY_MS: u64 = 2;
 
 /// Allowed lag behind [`HOLDER_BYTES_PER_SECOND`] for a connection that has reserved memory while

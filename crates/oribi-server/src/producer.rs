@@ -2,7 +2,7 @@
 //!
 //! Owns: what the consumer agreed with the server after its open request, the streams, and their
 //! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
-//! [`noop`] finds dead consumers, [`streams`] is the table of streams and their order, [`frames`]
+//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`streams`] is the table of streams and their order, [`frames`]
 //! writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
 //! statistics.
 //!
@@ -19,6 +19,7 @@ pub(crate) mod frames;
 pub(crate) mod inbox;
 pub(crate) mod noop;
 pub(crate) mod options;
+pub(crate) mod pace;
 pub(crate) mod registry;
 pub(crate) mod stream_value;
 pub(crate) mod streams;
@@ -43,6 +44,7 @@ use frames::{Damaged, FrameWriter};
 use inbox::Inbox;
 use noop::Noop;
 use options::{Choices, Options};
+use pace::Pace;
 use registry::{ProducerRecord, Published, StreamFigures};
 use streams::{OpenStream, StreamKey, Streams};
 use window::Window;
@@ -61,6 +63,8 @@ pub(crate) struct Producer {
     pub window: Window,
     /// Questions whether the consumer lives.
     pub noop: Noop,
+    /// Pauses between looks at the streams.
+    pub pace: Pace,
     /// The streams.
     pub streams: Streams,
     /// Where the engine announces that a stream has more.
@@ -115,6 +119,7 @@ impl Producer {
             options: Options::default(),
             window: Window::default(),
             noop: Noop::new(now_ms),
+            pace: Pace::default(),
             streams: Streams::default(),
             inbox,
             record,
@@ -221,7 +226,9 @@ impl Producer {
         rights: &mut Rights,
         now: Timestamp,
     ) -> Result<(), CloseReason> {
-        self.wake_streams();
+        if !self.pace.is_held() {
+            self.wake_streams();
+        }
         if self.bucket.is_deleted() {
             return Err(CloseReason::BucketDeleted);
         }
@@ -281,6 +288,10 @@ impl Producer {
             let Sent::Frame { bytes, kind } = sent else { return Ok(Turn::Idle) };
             self.window.sent(bytes);
             self.record.note_sent(bytes, kind == Kind::Change);
+            // The scan of a backfill waits for its readers, so they do not wait for it.
+            if kind == Kind::Change && !open.stream.is_backfilling() {
+                self.pace.sent();
+            }
             if kind == Kind::End {
                 return Ok(Turn::Over);
             }

@@ -15,6 +15,7 @@
 
 mod connections;
 mod handshake;
+mod pauses;
 mod proxied;
 mod slot;
 mod transfer;
@@ -74,6 +75,7 @@ impl Worker {
                 blocking,
                 connections: Connections::default(),
                 messages: Vec::new(),
+                now_ns: 0,
                 scanned_ms: 0,
                 room_retry_ms: 0,
                 stopping_since: None,
@@ -107,6 +109,8 @@ struct WorkerLoop {
     blocking: BlockingQueue,
     connections: Connections,
     messages: Vec<Message>,
+    /// Monotonic clock of this round.
+    now_ns: u64,
     scanned_ms: u64,
     /// When writes that wait for room try again.
     room_retry_ms: u64,
@@ -129,12 +133,14 @@ impl WorkerLoop {
             let now_ns = self.environment.latency_clock.now_ns();
             self.environment.now_ms = monotonic_ms(now_ns);
             self.environment.stretch.begin(now_ns);
+            self.now_ns = now_ns;
             for event in &events {
                 if event.token() != WAKER {
                     self.connections.on_event(event);
                 }
             }
             self.take_messages();
+            self.connections.end_pauses(now_ns);
             self.retry_writes();
             self.connections.run_timers(self.environment.now_ms);
             self.run_turns();
@@ -158,15 +164,20 @@ impl WorkerLoop {
             block_arena::give_back_kept_blocks();
             None
         } else {
-            let timer_ms = match self.connections.timer_due_ms() {
-                None => DEADLINE_SCAN_MS,
-                Some(due_ms) => {
-                    let now_ns = self.environment.latency_clock.now_ns();
-                    due_ms.saturating_sub(monotonic_ms(now_ns))
-                }
-            };
-            Some(Duration::from_millis(timer_ms.min(DEADLINE_SCAN_MS)))
+            Some(self.time_to_timer().min(Duration::from_millis(DEADLINE_SCAN_MS)))
         }
+    }
+
+    /// How long no connection has to act by itself.
+    fn time_to_timer(&self) -> Duration {
+        let (due_ms, pause_ns) = (self.connections.timer_due_ms(), self.connections.pause_due_ns());
+        if due_ms.is_none() && pause_ns.is_none() {
+            return Duration::MAX;
+        }
+        let now_ns = self.environment.latency_clock.now_ns();
+        let left = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(monotonic_ms(now_ns)));
+        let pause = |due_ns: u64| Duration::from_nanos(due_ns.saturating_sub(now_ns));
+        due_ms.map_or(Duration::MAX, left).min(pause_ns.map_or(Duration::MAX, pause))
     }
 
     fn take_messages(&mut self) {
@@ -205,8 +216,9 @@ impl WorkerLoop {
             Message::MemoryGranted { connection, bytes } => {
                 self.connections.grant_memory(connection, bytes, &mut self.environment);
             }
-            // The turn itself looks what there is.
-            Message::ChangesReady { connection } => self.connections.with_id(connection, |_| {}),
+            Message::ChangesReady { connection } => {
+                self.connections.announce_changes(connection, self.now_ns);
+            }
             Message::ClusterMapChanged => self.connections.announce_cluster_map(&self.environment),
             // The channel has room for each worker's answer; it is closed when it comes too late.
             Message::Answer(sender) => drop(sender.try_send(())),

@@ -9,7 +9,7 @@ use oribi_types::Seqno;
 use super::ChangeStream;
 use super::filter::Shown;
 use super::source::{Reading, Source, Turn};
-use crate::backfill::{Chunk, FAILURES_MAX, Snapshot, Taken};
+use crate::backfill::{FAILURES_MAX, Snapshot, Taken};
 use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
 use crate::planted::{self, Bug};
 
@@ -27,7 +27,7 @@ impl ChangeStream {
             announced: None,
             chunk: None,
             at: 0,
-            is_passed: false,
+            passed: None,
             is_last: false,
         });
     }
@@ -44,11 +44,11 @@ impl ChangeStream {
                 return Turn::Again;
             }
         }
-        if reading.is_passed {
+        if reading.passed.is_some() {
             return self.send_passed();
         }
-        if let Some(chunk) = reading.chunk.clone() {
-            return self.pass_on(&chunk);
+        if reading.chunk.is_some() {
+            return self.pass_on();
         }
         match reading.inbox.take() {
             Taken::Chunk(chunk) => {
@@ -79,24 +79,26 @@ impl ChangeStream {
             && !planted::has(Bug::ForgetsPurgedTombstones)
     }
 
-    /// Finds the next record of the chunk that is shown.
-    fn pass_on(&mut self, chunk: &Chunk) -> Turn {
-        let manifest = self.bucket.manifest();
+    /// Finds the next record of the chunk that is shown. Chunk and manifest are shared with other
+    /// threads, so no reference to them is counted for a record.
+    fn pass_on(&mut self) -> Turn {
+        let manifest = self.bucket.core().collections().in_force().load();
         let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
-        while let Some(record) = chunk.record(reading.at) {
+        let Reading { chunk: Some(chunk), at, .. } = reading else { return Turn::Again };
+        while let Some(record) = chunk.record(*at) {
             let is_dropped = manifest.has_dropped(record.key.collection);
             if record.seqno > self.read_to && !is_dropped {
                 match self.filter.pass(&record, &manifest) {
                     Shown::No => {}
                     shown => {
-                        reading.is_passed = true;
+                        reading.passed = Some(record.seqno);
                         reading.is_last = shown == Shown::Last;
                         return self.announce();
                     }
                 }
                 self.read_to = record.seqno;
             }
-            reading.at += 1;
+            *at += 1;
         }
         reading.chunk = None;
         Turn::Again
@@ -130,10 +132,8 @@ impl ChangeStream {
 
     fn send_passed(&mut self) -> Turn {
         let Source::Backfill(reading) = &mut self.source else { return Turn::Again };
-        let record = reading.chunk.as_ref().and_then(|chunk| chunk.record(reading.at));
-        self.read_to = record.map_or(self.read_to, |record| record.seqno);
+        self.read_to = reading.passed.take().unwrap_or(self.read_to);
         reading.at += 1;
-        reading.is_passed = false;
         if reading.is_last {
             self.ending = Some(EndReason::FilterEmpty);
         }

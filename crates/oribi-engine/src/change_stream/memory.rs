@@ -9,8 +9,9 @@ use super::ChangeStream;
 use super::filter::Shown;
 use super::source::{Batch, Source, Turn};
 use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
-use crate::checkpoint::StreamBatch;
+use crate::checkpoint::{ITEMS_AHEAD, StreamBatch};
 use crate::planted::{self, Bug};
+use crate::prefetch::load_line;
 use crate::record;
 use crate::vbucket::StreamRead;
 
@@ -20,8 +21,7 @@ impl ChangeStream {
         if let Some(marker) = batch.marker.take() {
             return Turn::Marker(marker);
         }
-        if let Some(item) = batch.items.get(batch.sent) {
-            batch.sent += 1;
+        if let Some(item) = batch.advance() {
             self.read_to = item.seqno();
             self.progress.last_sent = self.read_to;
             self.progress.memory_sent += 1;
@@ -61,25 +61,28 @@ impl ChangeStream {
     }
 
     /// Picks what the filter shows of a snapshot, behind what a backfill has sent of it already.
-    fn load(&mut self, mut read: StreamBatch) {
-        let manifest = self.bucket.manifest();
-        let mut items = Vec::with_capacity(read.items_left());
-        let mut is_last = false;
-        while let Some(item) = read.next() {
-            if item.seqno() <= self.read_to && !planted::has(Bug::RepeatsWhatABackfillSent) {
+    fn load(&mut self, read: StreamBatch) {
+        let manifest = self.bucket.core().collections().in_force().load();
+        let (read_to, mut is_last) = (self.read_to, false);
+        let (end, begins_checkpoint) = (read.end().max(read_to), read.begins_checkpoint());
+        let mut read = read.into_items().into_iter();
+        let mut items = Vec::with_capacity(read.len());
+        while let Some(item) = read.next()
+            && !is_last
+        {
+            if let Some(ahead) = read.as_slice().get(ITEMS_AHEAD) {
+                load_line(ahead.address());
+            }
+            let is_sent = item.seqno() <= read_to && !planted::has(Bug::RepeatsWhatABackfillSent);
+            if is_sent {
                 continue;
             }
-            match self.filter.pass(&record::of(item), &manifest) {
-                Shown::No => continue,
-                Shown::Yes => items.push(item.clone()),
-                Shown::Last => {
-                    items.push(item.clone());
-                    is_last = true;
-                    break;
-                }
+            let shown = self.filter.pass(&record::of(&item), &manifest);
+            is_last = shown == Shown::Last;
+            if shown != Shown::No {
+                items.push(item);
             }
         }
-        let end = read.end().max(self.read_to);
         let Some(last) = items.last() else {
             self.read_to = end;
             return;
@@ -91,10 +94,11 @@ impl ChangeStream {
             start: if is_first { self.opening.start } else { self.read_to },
             end: Seqno(last.seqno().0 + ahead),
             source: SnapshotSource::Memory,
-            is_checkpoint: is_first || read.begins_checkpoint(),
+            is_checkpoint: is_first || begins_checkpoint,
             purge_seqno: self.vbucket().purge_seqno(),
         };
-        let batch = Batch { marker: Some(marker), items, sent: 0, end, is_last };
+        let items = items.into_iter();
+        let batch = Batch { marker: Some(marker), items, current: None, end, is_last };
         self.source = Source::Memory(Some(batch));
     }
 }

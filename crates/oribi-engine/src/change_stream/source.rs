@@ -10,6 +10,7 @@ use oribi_types::Seqno;
 use super::step::{EndReason, SnapshotMarker};
 use crate::backfill::{Chunk, Inbox, Snapshot};
 use crate::item::ItemRef;
+use crate::prefetch::load_lines;
 use crate::record;
 
 /// Where a stream reads.
@@ -40,8 +41,9 @@ pub(super) struct Reading {
     pub(super) chunk: Option<Arc<Chunk>>,
     /// The next record of the chunk.
     pub(super) at: usize,
-    /// The filter has let that record through, and whether it will let nothing through after it.
-    pub(super) is_passed: bool,
+    /// Seqno of that record once the filter has let it through, and whether it will let nothing
+    /// through after it.
+    pub(super) passed: Option<Seqno>,
     pub(super) is_last: bool,
 }
 
@@ -66,20 +68,34 @@ impl Reading {
 pub(super) struct Batch {
     /// Until it is sent.
     pub(super) marker: Option<SnapshotMarker>,
-    /// What the filter shows.
-    pub(super) items: Vec<ItemRef>,
-    /// Items sent.
-    pub(super) sent: usize,
+    /// What the filter shows and was not sent.
+    pub(super) items: std::vec::IntoIter<ItemRef>,
+    /// What was sent last. It is let go of while it is in the processor's cache.
+    pub(super) current: Option<ItemRef>,
     /// The read was complete up to here.
     pub(super) end: Seqno,
     /// The filter shows nothing any more after it.
     pub(super) is_last: bool,
 }
 
+/// The item that is sent after this many others is being loaded, as far as its first bytes; the
+/// processor loads the rest when it sees them being copied.
+const SENT_AHEAD: usize = 2;
+const SENT_AHEAD_BYTES: usize = 256;
+
 impl Batch {
+    /// The next item to send.
+    pub(super) fn advance(&mut self) -> Option<&ItemRef> {
+        self.current = Some(self.items.next()?);
+        if let Some(ahead) = self.items.as_slice().get(SENT_AHEAD - 1) {
+            load_lines(ahead.address(), SENT_AHEAD_BYTES);
+        }
+        self.current.as_ref()
+    }
+
     /// The item that was sent last.
     pub(super) fn current(&self) -> Option<(Record<'_>, Option<&ItemRef>)> {
-        let item = self.items.get(self.sent.checked_sub(1)?)?;
+        let item = self.current.as_ref()?;
         Some((record::of(item), Some(item)))
     }
 }

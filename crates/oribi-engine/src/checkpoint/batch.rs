@@ -11,6 +11,11 @@ use oribi_types::{Cas, Seqno};
 
 use super::closed::ClosedCheckpoint;
 use crate::item::ItemRef;
+use crate::prefetch::load_line;
+
+/// Items whose headers are being loaded while the one before them is looked at: a miss takes about
+/// as long as the work on so many.
+pub(crate) const ITEMS_AHEAD: usize = 8;
 
 /// How much one read takes. Whole checkpoints are taken, at least one, until either is reached.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +145,27 @@ impl StreamBatch {
         }?;
         self.at = item.seqno().0;
         Some(item)
+    }
+
+    /// All items that [`StreamBatch::next`] has not returned, in ascending seqno. References that the
+    /// batch holds are moved.
+    pub fn into_items(self) -> Vec<ItemRef> {
+        match self.content {
+            Content::Closed(closed) => {
+                let mut items = Vec::with_capacity(closed.count_after(self.at));
+                let mut ahead = closed.items_after(self.at).skip(ITEMS_AHEAD);
+                for item in closed.items_after(self.at) {
+                    ahead.next().into_iter().for_each(|next| load_line(next.address()));
+                    items.push(item.clone());
+                }
+                items
+            }
+            Content::Copied(mut items) => {
+                let left = items.partition_point(|item| item.seqno().0 <= self.at);
+                items.drain(..left);
+                items
+            }
+        }
     }
 
     fn first_left(&self, items: &[ItemRef]) -> usize {

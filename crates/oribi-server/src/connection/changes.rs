@@ -49,6 +49,19 @@ impl Connection {
             && self.state.closing.is_none()
     }
 
+    /// Takes note that streams have changes. Returns when to call [`Connection::release_changes`];
+    /// `None` when the connection needs a turn now.
+    pub fn announce_changes(&mut self, now_ns: u64) -> Option<u64> {
+        self.state.producer.as_mut()?.pace.announce(now_ns)
+    }
+
+    /// Ends the pause that [`Connection::announce_changes`] began.
+    pub fn release_changes(&mut self, now_ns: u64) {
+        if let Some(producer) = &mut self.state.producer {
+            producer.pace.release(now_ns);
+        }
+    }
+
     /// When [`Connection::on_timer`] is to be called, if ever, on the worker's monotonic clock.
     pub fn timer_due_ms(&self) -> Option<u64> {
         self.state.producer.as_ref()?.noop.due_ms()

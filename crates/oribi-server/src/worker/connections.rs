@@ -9,6 +9,7 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
 
+use super::pauses::Pauses;
 use super::proxied::HEADER_LATE;
 use super::slot::{Slot, Turn};
 use super::transport::{TlsTransport, Transport};
@@ -29,6 +30,7 @@ pub(super) struct Connections {
     handshake_queue: VecDeque<usize>,
     pools: Pools,
     next_generation: u32,
+    pauses: Pauses,
     /// When the first connection with a timer has to act, or earlier; `None` for never.
     timer_due_ms: Option<u64>,
     /// The generation of the users that the connections' rights were computed from.
@@ -107,6 +109,28 @@ impl Connections {
         let key = id.slot as usize;
         if self.slots.get(key).is_some_and(|slot| slot.connection.id() == id) {
             self.with_slot(id.slot, tell);
+        }
+    }
+
+    /// Gives a connection whose streams have changes a turn, now or when its pause is over.
+    pub fn announce_changes(&mut self, id: ConnectionId, now_ns: u64) {
+        let slot = self.slots.get_mut(id.slot as usize);
+        let Some(slot) = slot.filter(|slot| slot.connection.id() == id) else { return };
+        match slot.connection.announce_changes(now_ns) {
+            Some(due_ns) => self.pauses.add(id, due_ns),
+            None => self.enqueue(id.slot as usize),
+        }
+    }
+
+    /// When the first pause is over.
+    pub fn pause_due_ns(&self) -> Option<u64> {
+        self.pauses.due_ns()
+    }
+
+    /// Gives connections a turn whose pause is over.
+    pub fn end_pauses(&mut self, now_ns: u64) {
+        while let Some(id) = self.pauses.take_due(now_ns) {
+            self.with_id(id, |connection| connection.release_changes(now_ns));
         }
     }
 

@@ -1,5 +1,6 @@
 //! A worker and an acceptor over real sockets on loopback, with an in-memory bucket.
 
+mod pauses;
 mod slices;
 
 use std::io::{ErrorKind, Read, Write};
