@@ -384,7 +384,7 @@ impl Connection {
         self.state.release_parked();
     }
 
-    /// Lets a write that waits for room in its bucket try again.
+    /// Lets a write that waits for room, or a stream request that waits for its vbucket, try again.
     pub fn retry_write(&mut self) {
         if self.state.wait == Wait::Room {
             self.state.wait = Wait::Nothing;

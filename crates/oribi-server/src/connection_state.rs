@@ -65,7 +65,8 @@ pub(crate) enum Wait {
     Memory,
     /// The request at the head of the input needs memory, and asks for it once the output is sent.
     Drain,
-    /// The write at the head of the input is tried again when its bucket may have room.
+    /// The request at the head of the input is tried again soon: a write when its bucket may have
+    /// room, a stream request when its vbucket may be loaded.
     Room,
 }
 
@@ -125,7 +126,8 @@ pub(crate) struct ConnectionState {
     pub memory_since_ms: u64,
     /// The wait for memory took too long: the request that needs it is refused.
     pub memory_refused: bool,
-    /// Since when the write at the head of the input waits for room in its bucket; 0 when none does.
+    /// Since when the request at the head of the input waits for room in its bucket or for a vbucket
+    /// to be loaded; 0 when none does.
     pub room_since_ms: u64,
     /// The request being served was overtaken, so the connection may already wait for something
     /// else.

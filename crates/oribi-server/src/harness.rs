@@ -138,6 +138,15 @@ impl ConnectionHarness {
         ConnectionHarness::connect(server, bucket)
     }
 
+    /// As `over`, in development mode, with a bucket that has loaded nothing yet.
+    #[cfg(test)]
+    pub(crate) fn loading(store: Arc<dyn KvStore>) -> ConnectionHarness {
+        let users = UserStore::development().into();
+        let config = (harness_config(), store);
+        let (server, bucket) = server_that_loads(users, config, LIMITS, true, false);
+        ConnectionHarness::connect(server, bucket)
+    }
+
     fn open(
         users: Arc<UserStore>,
         store: Arc<dyn KvStore>,
@@ -463,6 +472,19 @@ pub(crate) fn in_memory_server(
 
 fn server_over(
     users: Arc<UserStore>,
+    config: (BucketConfig, Arc<dyn KvStore>),
+    limits: ConnectionLimits,
+    was_clean: bool,
+    runs: bool,
+) -> (Arc<ServerContext>, Arc<BucketHandle>) {
+    let (server, bucket) = server_that_loads(users, config, limits, was_clean, runs);
+    while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
+    (server, bucket)
+}
+
+/// As `server_over`, before the bucket has loaded anything.
+fn server_that_loads(
+    users: Arc<UserStore>,
     (config, store): (BucketConfig, Arc<dyn KvStore>),
     limits: ConnectionLimits,
     was_clean: bool,
@@ -471,7 +493,6 @@ fn server_over(
     let buckets = Buckets::in_memory();
     let bucket =
         buckets.open_over(config, store, was_clean, runs).expect("an in-memory store opens");
-    while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
     let server = ServerContext::new(
         Arc::new(buckets),
         users,

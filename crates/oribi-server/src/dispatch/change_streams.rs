@@ -22,8 +22,9 @@ use oribi_protocol::status::Status;
 
 use super::outcome::{NotDone, Outcome, Refusal, Reply};
 use super::request::Request;
-use crate::connection_state::ConnectionState;
+use super::room;
 use crate::connection_state::close_reason::CloseReason;
+use crate::connection_state::{ConnectionState, Wait};
 use crate::producer::inbox::Inbox;
 use crate::producer::registry::ProducerRecord;
 use crate::producer::stream_value::WantedStream;
@@ -133,6 +134,9 @@ pub(super) fn request_stream<'a>(x: &mut Request<'a>) -> Outcome<'a> {
     let opened = producer.bucket.bucket().open_stream(&request, sink, token);
     let stream = match opened {
         Ok(stream) => stream,
+        Err(StreamRefused::TryLater) if room::waits_to_load(x) => {
+            return Err(NotDone::Later(Wait::Room));
+        }
         Err(refused) => return refuse_stream(refused),
     };
     let mut log = Vec::new();

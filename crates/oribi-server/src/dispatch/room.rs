@@ -1,4 +1,5 @@
-//! Reserves memory for large answers, and makes writes wait for room in their bucket.
+//! Reserves memory for large answers, and makes writes wait for room in their bucket, and stream
+//! requests for their vbucket to be loaded.
 //!
 //! Owns: when a request has to wait before its operation, because its answer would hold much
 //! memory. Also when a write waits instead of being refused: clients of memcached do not repeat a
@@ -16,7 +17,7 @@ use oribi_protocol::status::Status;
 use super::outcome::NotDone;
 use super::request::{Located, Request};
 use crate::connection_state::Wait;
-use crate::limits::{RESERVED_ANSWER_BYTES_MIN, ROOM_WAIT_MS};
+use crate::limits::{LOADING_WAIT_MS, RESERVED_ANSWER_BYTES_MIN, ROOM_WAIT_MS};
 
 const NO_MEMORY: NotDone =
     NotDone::Because(Status::Etmpfail, "the memory for connections is in use");
@@ -28,8 +29,20 @@ pub(super) fn waits_for_bucket(x: &mut Request<'_>) -> bool {
     if !x.state.is_memcached() || x.state.serves_parked {
         return false;
     }
+    tries_again(x, ROOM_WAIT_MS)
+}
+
+/// True when a stream request whose vbucket is being loaded is tried again instead of answered. The
+/// connection then waits at its head; its other streams go on.
+#[cold]
+pub(super) fn waits_to_load(x: &mut Request<'_>) -> bool {
+    tries_again(x, LOADING_WAIT_MS)
+}
+
+/// False when the request has waited for so long.
+fn tries_again(x: &mut Request<'_>, wait_ms: u64) -> bool {
     let since_ms = &mut x.state.room_since_ms;
-    if *since_ms != 0 && x.env.now_ms.saturating_sub(*since_ms) > ROOM_WAIT_MS {
+    if *since_ms != 0 && x.env.now_ms.saturating_sub(*since_ms) > wait_ms {
         *since_ms = 0;
         return false;
     }

@@ -1,8 +1,15 @@
 //! Which connections become producers, what they still may do, and their options.
 
+use std::sync::Arc;
+
+use oribi_engine::WarmupStep;
+use oribi_storage::{MemoryMedium, MemoryStore};
+
 use super::*;
+use crate::auth::UserStore;
 use crate::connection_state::close_reason::CloseReason;
 use crate::dispatch::tests::about;
+use crate::limits::LOADING_WAIT_MS;
 
 fn consumer() -> Client {
     Client::with_features(&CONSUMER)
@@ -301,4 +308,59 @@ fn an_answer_to_nothing_ends_the_connection() {
     let told = other.receive(&answer(Opcode::DcpNoop, Status::Success, 7));
     assert_eq!(told.len(), 1);
     assert!(matches!(other.harness.close_reason(), Some(CloseReason::NotARequest(0x81))));
+}
+
+/// A consumer that connects while a restarted server loads. Its client would give up on a failure.
+#[test]
+fn a_request_waits_while_its_vbucket_loads_and_not_for_ever() {
+    let disk = Arc::new(MemoryMedium::default());
+    let before = ConnectionHarness::over(
+        UserStore::development(),
+        Arc::new(MemoryStore::on(Arc::clone(&disk))),
+    );
+    let mut client = Client::on(before, &CONSUMER);
+    let set = RequestParts { extras: &[0; 8], value: b"value", ..about(Opcode::Set, b"\0key") };
+    assert_eq!(client.ask(&RequestParts { vbid: Vbid(0), ..set }).status, Status::Success);
+    client.harness.bucket().bucket().flush_step().expect("the store is sound");
+    drop(client);
+
+    let consumer_while_loading = || {
+        let store = Arc::new(MemoryStore::on(Arc::clone(&disk)));
+        let mut consumer = Client::consumer_of(ConnectionHarness::loading(store), &CONSUMER);
+        assert_eq!(consumer.open_as(NAME, 1).status, Status::Success);
+        consumer.choose("enable_noop", "true");
+        consumer
+    };
+    let mut consumer = consumer_while_loading();
+    let request = RequestParts {
+        vbid: Vbid(0),
+        opaque: OPAQUE,
+        extras: &EVERYTHING.encode(),
+        ..RequestParts::new(Opcode::DcpStreamReq)
+    };
+    let noop = RequestParts::new(Opcode::Noop);
+    assert!(consumer.harness.feed(&[bytes(&request), bytes(&noop)].concat()).is_empty());
+    for _ in 0..3 {
+        let (answers, has_waited) = consumer.harness.retry_writes();
+        assert!(has_waited && answers.is_empty());
+    }
+    let bucket = Arc::clone(consumer.harness.bucket());
+    while !matches!(bucket.bucket().warmup_step(), WarmupStep::Done) {}
+    let (answers, _) = consumer.harness.retry_writes();
+    let answers: Vec<Status> = received(&answers)
+        .iter()
+        .filter_map(|got| match got {
+            Got::Answer(reply) => Some(reply.status),
+            Got::Message { .. } => None,
+        })
+        .collect();
+    assert_eq!(answers, [Status::Success, Status::Success], "the request and the one behind it");
+
+    let mut consumer = consumer_while_loading();
+    assert!(consumer.harness.feed(&bytes(&request)).is_empty());
+    consumer.harness.advance_ms(LOADING_WAIT_MS + 1);
+    let (answers, _) = consumer.harness.retry_writes();
+    let answers = received(&answers);
+    let Some(Got::Answer(reply)) = answers.last() else { panic!("no answer in {answers:?}") };
+    assert_eq!(reply.status, Status::Etmpfail);
 }
