@@ -27,9 +27,9 @@ const ROWS_KEPT = 5000;
 const ROWS_SHOWN = 200;
 const CELL_CHARS = 300;
 const DRAW_MS = 200;
-const EXAMPLE = "SELECT *\nFROM _default\nLIMIT 20";
+const example = (bucket: string) => `SELECT *\nFROM "${bucket.replaceAll('"', '""')}"\nLIMIT 20`;
 
-let lastStatement = EXAMPLE;
+let lastStatement: string | undefined;
 
 interface Line {
   columns?: Column[];
@@ -140,13 +140,14 @@ function summary({ state, rows, elapsedMs }: Results): string {
 export function QueryPage() {
   const all = useAsked(buckets, []);
   const [chosen, setChosen] = useState("");
-  const [statement, setStatement] = useState(lastStatement);
+  const [typed, setStatement] = useState(lastStatement);
   const [results, setResults] = useState<Results>();
   const [error, setError] = useState<ApiError>();
   const running = useRef<AbortController | null>(null);
   useEffect(() => () => running.current?.abort(), []);
   const names = all.value?.map(({ name }) => name) ?? [];
   const bucket = names.includes(chosen) ? chosen : (names[0] ?? "");
+  const statement = typed ?? (bucket ? example(bucket) : "");
   const isRunning = results?.state === "running";
   const start = async () => {
     running.current?.abort();
