@@ -3,8 +3,8 @@
 //! Owns: the thread, its runtime, and the deadlines of connections. The parts:
 //! - `admission` bounds the number of connections, `origin` refuses requests for other sites,
 //!   `login` is Basic;
-//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `node`,
-//!   `config_stream`, `changes`, `documents`, `figures` and `query`,
+//! - `routes` maps paths to `pools`, `health`, `buckets`, `collections`, `users`, `setup`,
+//!   `node`, `config_stream`, `changes`, `documents`, `figures` and `query`,
 //!   and to the files of the `console`;
 //! - `audit` records, `asker` and `state` are the context of handlers, `message` and `body` are
 //!   requests and responses.
@@ -38,6 +38,7 @@ mod pools;
 #[cfg(feature = "sql")]
 mod query;
 mod routes;
+mod setup;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@
 //! The dispatcher calls this module for each GET_CLUSTER_CONFIG and NotMyVbucket, so each text is
 //! built once per version. It makes no decision about placement.
 
+pub(crate) mod address;
 mod document;
 mod topology;
 mod version;
@@ -24,7 +25,8 @@ use parking_lot::Mutex;
 
 use crate::cluster_identity::ClusterIdentity;
 use crate::mailbox::{Mailbox, Message};
-use document::{NodeExt, Services};
+use address::{NodeAddress, before_port};
+use document::{AlternateAddresses, NodeExt, Services};
 
 pub use document::BucketFacts;
 pub(crate) use document::{BUCKET_CAPABILITIES, SERVER_GROUP};
@@ -58,6 +60,7 @@ pub struct ClusterConfig {
     rev: AtomicU64,
     identity: ArcSwap<ClusterIdentity>,
     topology: ArcSwapOption<Topology>,
+    address: ArcSwap<NodeAddress>,
     /// Rendered documents by bucket name; the empty name is the document without bucket.
     rendered: Mutex<HashMap<String, Arc<Document>>>,
     /// Workers, which notify their connections of a change.
@@ -74,6 +77,7 @@ impl ClusterConfig {
             rev: AtomicU64::new(u64::from(unix_s).max(1)),
             identity: ArcSwap::from_pointee(ClusterIdentity::default()),
             topology: ArcSwapOption::empty(),
+            address: ArcSwap::from_pointee(NodeAddress::default()),
             rendered: Mutex::new(HashMap::new()),
             listeners: Mutex::default(),
         }
@@ -97,6 +101,17 @@ impl ClusterConfig {
             self.identity.store(Arc::new(identity));
             self.rendered.lock().clear();
         }
+    }
+
+    /// The address of this node when it is alone.
+    pub(crate) fn address(&self) -> Arc<NodeAddress> {
+        self.address.load_full()
+    }
+
+    /// Sets the address that documents show of a node that is alone. Call
+    /// [`ClusterConfig::advance`] as well.
+    pub(crate) fn set_address(&self, address: NodeAddress) {
+        self.address.store(Arc::new(address));
     }
 
     /// Ports of the memcached binary protocol and of the admin HTTP.
@@ -215,9 +230,13 @@ impl ClusterConfig {
     }
 
     fn node(&self) -> NodeExt {
+        let address = self.address.load();
+        let external = address.external.clone();
         NodeExt {
             this_node: true,
-            hostname: None,
+            // Clients compare this name with the one that they connected to, to choose between
+            // both addresses. Where there is one address, it is the one they connected to.
+            hostname: address.host.as_deref().filter(|_| external.is_some()).map(before_port),
             server_group: SERVER_GROUP,
             services: Services {
                 kv: self.kv_port,
@@ -225,6 +244,7 @@ impl ClusterConfig {
                 kv_ssl: self.tls_ports.map(|ports| ports.kv),
                 mgmt_ssl: self.tls_ports.map(|ports| ports.mgmt),
             },
+            alternate_addresses: external.map(|external| AlternateAddresses { external }),
         }
     }
 }
@@ -233,6 +253,7 @@ impl ClusterConfig {
 mod tests {
     use std::sync::Arc;
 
+    use super::address::{ExternalAddress, ExternalPorts, NodeAddress};
     use super::{BucketFacts, ClusterConfig, Placement, TlsPorts, Topology, TopologyNode};
     use crate::mailbox::Mailbox;
 
@@ -285,6 +306,30 @@ mod tests {
             assert!(json.get(absent).is_none(), "{absent} must be absent");
         }
         assert_eq!(json["nodesExt"][0]["services"]["kv"], 11210);
+    }
+
+    #[test]
+    fn an_address_outside_stands_beside_the_one_inside() {
+        let config = ClusterConfig::new(11210, 8091, 100);
+        let inside = NodeAddress { host: Some("fd00::2".to_owned()), external: None };
+        config.set_address(inside.clone());
+        assert!(!config.bucket_document(&facts()).json.contains("fd00"), "there is no choice");
+        let ports = ExternalPorts { kv: Some(32768), mgmt: Some(32769), ..Default::default() };
+        let external = Some(ExternalAddress { hostname: "localhost".to_owned(), ports });
+        config.set_address(NodeAddress { external, ..inside });
+        config.advance();
+        for document in [config.bucket_document(&facts()), config.global_document()] {
+            let json: serde_json::Value = serde_json::from_str(&document.json).unwrap();
+            let node = &json["nodesExt"][0];
+            assert_eq!(
+                (&node["hostname"], &node["services"]["kv"]),
+                (&"[fd00::2]".into(), &11210.into())
+            );
+            let external = serde_json::json!({
+                "external": { "hostname": "localhost", "ports": { "kv": 32768, "mgmt": 32769 } },
+            });
+            assert_eq!(node["alternateAddresses"], external);
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::blocking_thread::BlockingThreads;
 use crate::buckets::{BucketError, BucketOptions, Buckets, MemcachedPlace, eviction};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, ClusterError, ClusterSettings};
+use crate::cluster_config::address::{NodeAddress, own_ip};
 use crate::cluster_config::{ClusterConfig, TlsPorts, TopologyNode};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::{self, Settings, SettingsError};
@@ -143,6 +144,8 @@ impl Server {
         let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
         let mut context = context(settings, addresses, buckets, users, started);
         context.cluster.set_identity(ClusterIdentity::open(data_dir.path())?);
+        context.cluster.set_address(NodeAddress::open(data_dir.path())?);
+        context.own_ip = own_ip(settings.listen);
         context.data_dir = Mutex::new(Some(data_dir.path().to_owned()));
         context.tls = tls.clone();
         context.proxies = settings.proxies()?;
@@ -310,13 +313,14 @@ fn join_cluster(
     }
     let host = settings.advertise_host.clone().unwrap_or_else(|| settings.listen.to_string());
     let default_name = || format!("{host}:{}", addresses.kv.port());
+    let shown = advertised_ports(settings, addresses);
     let node = TopologyNode {
         name: settings.node_name.clone().unwrap_or_else(default_name),
         host,
-        kv: addresses.kv.port(),
-        mgmt: addresses.admin.port(),
-        kv_tls: addresses.tls.map(|tls| tls.kv.port()),
-        mgmt_tls: addresses.tls.map(|tls| tls.admin.port()),
+        kv: shown.kv,
+        mgmt: shown.mgmt,
+        kv_tls: shown.tls.map(|tls| tls.kv),
+        mgmt_tls: shown.tls.map(|tls| tls.mgmt),
     };
     let cluster = ClusterSettings {
         etcd: settings.etcd(),
@@ -327,6 +331,26 @@ fn join_cluster(
     let (buckets, config) = (Arc::clone(&context.buckets), Arc::clone(&context.cluster));
     let defaults = context.bucket_defaults.clone();
     Ok(Some(Cluster::start(cluster, buckets, config, defaults)?))
+}
+
+/// The ports that clients are told.
+struct AdvertisedPorts {
+    kv: u16,
+    mgmt: u16,
+    tls: Option<TlsPorts>,
+}
+
+/// The ports that the settings name, where something maps them, or those that are bound.
+fn advertised_ports(settings: &Settings, addresses: Addresses) -> AdvertisedPorts {
+    let tls = addresses.tls.map(|tls| TlsPorts {
+        kv: settings.advertise_tls_port.unwrap_or(tls.kv.port()),
+        mgmt: settings.advertise_tls_admin_port.unwrap_or(tls.admin.port()),
+    });
+    AdvertisedPorts {
+        kv: settings.advertise_port.unwrap_or(addresses.kv.port()),
+        mgmt: settings.advertise_admin_port.unwrap_or(addresses.admin.port()),
+        tls,
+    }
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -340,9 +364,8 @@ fn context(
     users: Arc<UserStore>,
     started: Timestamp,
 ) -> ServerContext {
-    let (kv_port, admin_port) = (addresses.kv.port(), addresses.admin.port());
-    let tls_ports = addresses.tls.map(|tls| TlsPorts { kv: tls.kv.port(), mgmt: tls.admin.port() });
-    let cluster = ClusterConfig::new(kv_port, admin_port, started.unix_s()).with_tls(tls_ports);
+    let shown = advertised_ports(settings, addresses);
+    let cluster = ClusterConfig::new(shown.kv, shown.mgmt, started.unix_s()).with_tls(shown.tls);
     let cluster = Arc::new(cluster);
     let counters = Arc::new(ServerCounters::new(settings.workers));
     let limits = ConnectionLimits {

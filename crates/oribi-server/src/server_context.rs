@@ -3,7 +3,7 @@
 //! Immutable after the start; the parts that change synchronise themselves. Operations write
 //! nothing here.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +18,7 @@ use crate::auth::UserStore;
 use crate::buckets::{BucketHandle, BucketOptions, Buckets, MemcachedPlace};
 use crate::clock::wall_clock;
 use crate::cluster::{Cluster, EtcdError};
+use crate::cluster_config::address::NodeAddress;
 use crate::cluster_config::{BucketFacts, ClusterConfig, Document};
 use crate::cluster_identity::ClusterIdentity;
 use crate::config::Subnet;
@@ -98,6 +99,8 @@ pub struct ServerContext {
     pub(crate) audit: AuditLog,
     /// The last slow operations.
     pub(crate) recent_slow: Arc<RecentSlowOperations>,
+    /// Address of this machine in its network.
+    pub(crate) own_ip: IpAddr,
     /// Directory with the cluster's identity; `None` in tests that persist nothing.
     pub(crate) data_dir: Mutex<Option<PathBuf>>,
     connections: AtomicUsize,
@@ -145,6 +148,7 @@ impl ServerContext {
             memcached: MemcachedPlace::default(),
             audit: AuditLog::default(),
             recent_slow: Arc::default(),
+            own_ip: Ipv4Addr::LOCALHOST.into(),
             data_dir: Mutex::default(),
             connections: AtomicUsize::new(0),
             rejected: AtomicUsize::new(0),
@@ -211,6 +215,31 @@ impl ServerContext {
             identity.write(data_dir)?;
         }
         self.cluster.set_identity(identity);
+        self.cluster.advance();
+        Ok(())
+    }
+
+    /// Changes the address of this node in the documents of clients, durably; in force when it
+    /// returns. Blocks.
+    ///
+    /// # Errors
+    /// An I/O error; the old address remains.
+    pub(crate) fn change_address(
+        &self,
+        change: impl FnOnce(&mut NodeAddress),
+    ) -> Result<(), FileError> {
+        // One change at a time, so that the file and the documents agree.
+        let data_dir = self.data_dir.lock();
+        let before = self.cluster.address();
+        let mut address = NodeAddress::clone(&before);
+        change(&mut address);
+        if address == *before {
+            return Ok(());
+        }
+        if let Some(data_dir) = &*data_dir {
+            address.write(data_dir)?;
+        }
+        self.cluster.set_address(address);
         self.cluster.advance();
         Ok(())
     }

@@ -48,6 +48,20 @@ impl LoginGate {
             audit.failed(&server.audit, client, "");
             return Ok(None);
         };
+        self.verify(name, password, (server, audit), client).await
+    }
+
+    /// The identity that a name and password prove.
+    ///
+    /// # Errors
+    /// [`TooManyLogins`] when the password was not checked.
+    pub(crate) async fn verify(
+        &self,
+        name: String,
+        password: Vec<u8>,
+        (server, audit): (&ServerContext, &AdminAudit),
+        client: &Client,
+    ) -> Result<Option<Arc<Identity>>, TooManyLogins> {
         if let Some(identity) = server.users.verify_basic_cached(&name, &password) {
             return Ok(Some(identity));
         }

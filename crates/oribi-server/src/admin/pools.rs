@@ -83,10 +83,23 @@ pub(crate) fn node(state: &AdminState, asker: &Asker) -> Reply {
     }))
 }
 
-/// `POST /pools/default`: names the cluster. The other settings of this path in the service that
-/// clients know are quotas of services that do not exist here.
+/// Quotas of services. They are checked and have no effect: memory is divided among buckets, and
+/// there are no other services.
+const QUOTAS: [&str; 6] = [
+    "memoryQuota",
+    "indexMemoryQuota",
+    "ftsMemoryQuota",
+    "cbasMemoryQuota",
+    "eventingMemoryQuota",
+    "queryMemoryQuota",
+];
+
+/// `POST /pools/default`: names the cluster.
 pub(crate) async fn change(state: &Arc<AdminState>, form: &Form) -> Reply {
-    if let Err(reply) = form.only(&["clusterName"]) {
+    if let Err(reply) = form.only(&[&["clusterName"][..], &QUOTAS].concat()) {
+        return *reply;
+    }
+    if let Some(Err(reply)) = QUOTAS.iter().map(|name| form.number(name)).find(Result::is_err) {
         return *reply;
     }
     let Some(name) = form.text("clusterName").map(str::to_owned) else {

@@ -1,7 +1,8 @@
 //! The route table: the handler of each path, and the rights it needs.
 //!
 //! Owns: the routes and their rights. Invariants:
-//! - without credentials only `/`, `/healthz`, `/pools` and the console's files are answered;
+//! - without credentials only `/`, `/healthz`, `/pools`, the console's files and what `setup` says
+//!   are answered;
 //! - a change needs the role `admin`, except that of one's own password; that of a document needs
 //!   rights in its collection; a browser cannot make one on behalf of another site;
 //! - a statement of SQL reads what its user may read (`query`);
@@ -26,7 +27,8 @@ use super::message::{
 };
 use super::state::AdminState;
 use super::{
-    buckets, changes, collections, config_stream, documents, figures, node, origin, pools, users,
+    buckets, changes, collections, config_stream, documents, figures, node, origin, pools, setup,
+    users,
 };
 use crate::auth::{Identity, Privilege};
 
@@ -96,6 +98,9 @@ async fn route(
     match (method, parts, identity) {
         (&Method::GET, [], _) => pools::root(),
         (&Method::GET, ["pools"], identity) => pools::pools(state, identity.as_deref()),
+        (_, _, None) if !has_credentials && setup::may_lack_credentials(method, parts) => {
+            setup::without_credentials(state, parts, request, client).await
+        }
         (_, _, None) => {
             if !has_credentials {
                 state.audit.refused(log, client, None, (method, parts));
@@ -243,10 +248,14 @@ async fn change(
     request: Request<Incoming>,
     identity: &Identity,
 ) -> Reply {
+    let host = host_of(request.headers());
     let form = match Form::read(request.into_body()).await {
         Ok(form) => form,
         Err(reply) => return *reply,
     };
+    if let Some(reply) = setup::change(state, method, parts, &form, &host).await {
+        return reply;
+    }
     if (method, parts) == (&Method::POST, ["node", "controller", "reloadCertificate"].as_slice()) {
         return node::reload_certificate(state).await;
     }

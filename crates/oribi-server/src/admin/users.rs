@@ -197,7 +197,8 @@ fn unknown_roles(unknown: &[String]) -> Reply {
     field_error("roles", &message)
 }
 
-async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> Reply {
+/// Changes a user.
+pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: bool) -> Reply {
     let (users, name) = (Arc::clone(&state.server.users), change.name.clone());
     match blocking(move || users.change(change, may_add)).await {
         Ok(outcome) => reply_of(outcome.map(drop), &name, "changed a user"),

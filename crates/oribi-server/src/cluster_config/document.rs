@@ -1,13 +1,14 @@
 //! The JSON of cluster configuration documents.
 //!
 //! Owns: their fields and spelling. Without a topology a document shows this node alone and names
-//! no host, so that a client uses the address it connected to. With a topology every node has its
-//! advertised host. The cluster configuration calls this once for each revision.
+//! no host, so that a client uses the address it connected to; a node with an address for clients
+//! outside names both. With a topology every node has its advertised host. The cluster configuration calls this once for each revision.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::address::{ExternalAddress, before_port};
 use super::topology::{Placement, Topology, TopologyNode};
 use super::version::ConfigVersion;
 use crate::cluster_identity::ClusterIdentity;
@@ -123,11 +124,7 @@ pub(super) fn global(
 pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
     let entry = |node: &TopologyNode| NodeExt {
         this_node: node.name == topology.this,
-        hostname: Some(match node.host.contains(':') {
-            // An IPv6 address needs brackets before a port.
-            true => format!("[{}]", node.host),
-            false => node.host.clone(),
-        }),
+        hostname: Some(before_port(&node.host)),
         server_group: SERVER_GROUP,
         services: Services {
             kv: node.kv,
@@ -135,6 +132,7 @@ pub(super) fn nodes_of(topology: &Topology) -> Vec<NodeExt> {
             kv_ssl: node.kv_tls,
             mgmt_ssl: node.mgmt_tls,
         },
+        alternate_addresses: None,
     };
     topology.nodes.iter().map(entry).collect()
 }
@@ -204,6 +202,14 @@ pub(super) struct NodeExt {
     pub(super) hostname: Option<String>,
     pub(super) server_group: &'static str,
     pub(super) services: Services,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) alternate_addresses: Option<AlternateAddresses>,
+}
+
+/// Addresses in networks other than the node's own.
+#[derive(Serialize)]
+pub(super) struct AlternateAddresses {
+    pub(super) external: ExternalAddress,
 }
 
 #[derive(Serialize)]

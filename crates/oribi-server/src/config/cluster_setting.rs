@@ -1,4 +1,4 @@
-//! The settings of a node in a cluster.
+//! The settings of a node in a cluster, and of the ports that clients are told.
 //!
 //! Rows of the table in `table`; [`crate::cluster`] describes their effect.
 
@@ -6,6 +6,8 @@ use super::form::{Form, Value, path_value};
 use super::setting::Setting;
 
 const CLUSTER: &str = "Cluster";
+const NETWORK: &str = "Network";
+const ADVERTISED_PORT: Form = Form::Integer { min: 1, max: 65_535 };
 
 pub(super) const ETCD: Setting = Setting {
     name: "cluster_etcd",
@@ -106,4 +108,44 @@ pub(super) const ADVERTISE_HOST: Setting = Setting {
     form: Form::Text,
     get: |s| s.advertise_host.clone().map(Value::Text),
     set: |s, value| s.advertise_host = Some(value.text()),
+};
+
+pub(super) const ADVERTISE_PORT: Setting = Setting {
+    name: "advertise_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --port, where something maps it, such as a container; --port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_port = Some(value.integer()),
+};
+
+pub(super) const ADVERTISE_ADMIN_PORT: Setting = Setting {
+    name: "advertise_admin_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --admin-port; --admin-port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_admin_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_admin_port = Some(value.integer()),
+};
+
+pub(super) const ADVERTISE_TLS_PORT: Setting = Setting {
+    name: "advertise_tls_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --tls-port; --tls-port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_tls_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_tls_port = Some(value.integer()),
+};
+
+pub(super) const ADVERTISE_TLS_ADMIN_PORT: Setting = Setting {
+    name: "advertise_tls_admin_port",
+    heading: NETWORK,
+    value_name: "PORT",
+    help: "Port at which clients reach --tls-admin-port; --tls-admin-port when not given",
+    form: ADVERTISED_PORT,
+    get: |s| s.advertise_tls_admin_port.map(|port| Value::Integer(port.into())),
+    set: |s, value| s.advertise_tls_admin_port = Some(value.integer()),
 };

@@ -108,6 +108,14 @@ pub struct Settings {
     pub node_name: Option<String>,
     /// Host name or address at which clients and other nodes reach this one; `listen` when not set.
     pub advertise_host: Option<String>,
+    /// Port that clients use instead of `port`.
+    pub advertise_port: Option<u16>,
+    /// Port that clients use instead of `admin_port`.
+    pub advertise_admin_port: Option<u16>,
+    /// Port that clients use instead of `tls_port`.
+    pub advertise_tls_port: Option<u16>,
+    /// Port that clients use instead of `tls_admin_port`.
+    pub advertise_tls_admin_port: Option<u16>,
     /// Connections accepted at the same time.
     pub connections_max: usize,
     /// Time to authenticate after connecting.
@@ -202,6 +210,10 @@ impl Default for Settings {
             cluster_lease_s: 5,
             node_name: None,
             advertise_host: None,
+            advertise_port: None,
+            advertise_admin_port: None,
+            advertise_tls_port: None,
+            advertise_tls_admin_port: None,
             connections_max: 10_000,
             auth_deadline_ms: 10_000,
             frame_deadline_ms: 60_000,
