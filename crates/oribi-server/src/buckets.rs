@@ -91,6 +91,19 @@ impl Buckets {
     /// # Errors
     /// The first bucket that cannot be opened; nothing is overwritten.
     pub fn open_all(data_dir: &Path, settings: &Settings) -> Result<Buckets, BucketError> {
+        Buckets::open_with(data_dir, settings, &[])
+    }
+
+    /// [`Buckets::open_all`] that creates more buckets when they are missing, with options of their
+    /// own.
+    ///
+    /// # Errors
+    /// As [`Buckets::open_all`].
+    pub(crate) fn open_with(
+        data_dir: &Path,
+        settings: &Settings,
+        more: &[(String, BucketOptions)],
+    ) -> Result<Buckets, BucketError> {
         let directory = data_dir.join(BUCKETS_DIR);
         std::fs::create_dir_all(&directory).map_err(|e| io_error("create", &directory, e))?;
         let buckets = Buckets {
@@ -103,6 +116,11 @@ impl Buckets {
         let options = BucketOptions::from_settings(settings);
         for name in names_in(&directory)? {
             buckets.open_existing(&directory, &name, &options)?;
+        }
+        for (name, options) in more {
+            if buckets.get(name).is_none() {
+                buckets.create(name, options)?;
+            }
         }
         for name in &settings.buckets {
             if buckets.get(name).is_none() {

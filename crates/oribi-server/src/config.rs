@@ -10,6 +10,7 @@ mod bucket_name;
 mod cluster_setting;
 mod form;
 mod given;
+mod init_setting;
 mod log_setting;
 mod machine_memory;
 mod memcached_setting;

@@ -43,6 +43,7 @@ mod connection_state;
 mod dispatch;
 mod environment;
 mod error_map;
+mod init;
 mod job;
 mod limits;
 mod listener;
@@ -60,5 +61,6 @@ mod status;
 mod worker;
 mod write_buffer;
 
+pub use init::{Administrator, InitError};
 pub use progress::Progress;
 pub use server::{Addresses, Server, StartError};

@@ -3,7 +3,8 @@
 //! Owns: the order.
 //! - Start: lock the data directory, read users, refuse unsafe settings, bind the ports (a taken
 //!   port is reported before anything is opened), open buckets, start workers, acceptor and admin
-//!   HTTP.
+//!   HTTP. Users of the initial state are made before the settings are judged, its buckets and
+//!   documents before anything is accepted.
 //! - Stop: accept no more connections, let the workers send pending output and end, flush the
 //!   buckets and mark them clean, release the lock.
 //!
@@ -31,6 +32,7 @@ use crate::config::{self, Settings, SettingsError};
 use crate::counters::ServerCounters;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::file_error::FileError;
+use crate::init::{Administrator, Init, InitError};
 use crate::listener::Listener;
 use crate::mailbox::Message;
 use crate::progress::Progress;
@@ -48,6 +50,9 @@ pub enum StartError {
     /// TLS cannot be set up from the configured files.
     #[error(transparent)]
     Tls(#[from] oribi_tls::files::FileError),
+    /// The initial state cannot be made.
+    #[error(transparent)]
+    Init(#[from] InitError),
     /// The cluster's identity cannot be read.
     #[error(transparent)]
     Identity(#[from] FileError),
@@ -131,9 +136,22 @@ impl Server {
     /// The reason that prevents the start, in words for an operator. The process should then end:
     /// the parts already started are not stopped in order, and no write was acknowledged yet.
     pub fn start(settings: &Settings) -> Result<Server, StartError> {
+        Server::start_with(settings, None)
+    }
+
+    /// [`Server::start`] with an administrator's password from elsewhere than the settings.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(
+        settings: &Settings,
+        administrator: Option<Administrator>,
+    ) -> Result<Server, StartError> {
         let started = wall_clock();
+        let mut init = Init::read(settings, administrator)?;
         let data_dir = DataDir::open(&settings.data_dir)?;
         let users = Arc::new(UserStore::open(data_dir.path())?);
+        init.apply_users(&users)?;
         if let Some(bucket) = &settings.memcached_bucket {
             users.admit_anonymous_to(bucket);
         }
@@ -141,7 +159,9 @@ impl Server {
         let tls = open_tls(settings)?;
         let sockets = Sockets::bind(settings)?;
         let addresses = sockets.addresses()?;
-        let buckets = Arc::new(Buckets::open_all(data_dir.path(), settings)?);
+        let buckets = Buckets::open_with(data_dir.path(), settings, &init.new_buckets())?;
+        init.apply_buckets(&buckets, data_dir.path())?;
+        let buckets = Arc::new(buckets);
         let mut context = context(settings, addresses, buckets, users, started);
         context.cluster.set_identity(ClusterIdentity::open(data_dir.path())?);
         context.cluster.set_address(NodeAddress::open(data_dir.path())?);

@@ -22,7 +22,7 @@ use clap::{ArgMatches, Command};
 use oribi_server::bucket_settings;
 use oribi_server::config::{Resolved, Settings, arguments};
 use oribi_server::data_dir::write_atomically;
-use oribi_server::{Addresses, Server};
+use oribi_server::{Addresses, Administrator, Server};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -30,6 +30,9 @@ use signal_hook::iterator::Signals;
 use self::reloading::Reloader;
 use crate::config::resolve_here;
 use crate::notify::Notifier;
+
+/// Environment variable with the password of the administrator that is there from the start.
+const ADMIN_PASSWORD_VARIABLE: &str = "ORIBI_ADMIN_PASSWORD";
 
 /// The subcommand.
 pub fn command() -> Command {
@@ -67,7 +70,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             .context("cannot register for signals")?;
     }
 
-    let server = Server::start(&settings)?;
+    let server = Server::start_with(&settings, administrator())?;
     waits.store(false, Ordering::Release);
     let addresses = server.addresses();
     if let Err(error) = write_ready_file(&settings, addresses) {
@@ -109,6 +112,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     stopped.context("not everything could be flushed")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The administrator's password in the environment. It is no setting, because settings are printed
+/// and recorded.
+fn administrator() -> Option<Administrator> {
+    let password = std::env::var_os(ADMIN_PASSWORD_VARIABLE)?;
+    Some(Administrator { password: std::os::unix::ffi::OsStringExt::into_vec(password) })
 }
 
 /// Reloads at each SIGHUP, and returns the signal that ends the server.

@@ -71,6 +71,7 @@ pub(crate) async fn without_credentials(
         return forbidden("same origin");
     }
     let host = host_of(request.headers());
+    let refused = unauthorized(request.headers());
     let form = match Form::read(request.into_body()).await {
         Ok(form) => form,
         Err(reply) => return *reply,
@@ -97,12 +98,10 @@ pub(crate) async fn without_credentials(
         Err(TooManyLogins) => busy("too many passwords are being checked"),
         Ok(true) if *parts == POOL => pools::change(state, &form).await,
         Ok(true) if *parts == WEB => web_reply(state, &host),
-        Ok(true) => {
-            change(state, &Method::POST, parts, &form, &host).await.unwrap_or_else(unauthorized)
-        }
+        Ok(true) => change(state, &Method::POST, parts, &form, &host).await.unwrap_or(refused),
         Ok(false) => {
             state.audit.refused(&state.server.audit, client, None, (&Method::POST, parts));
-            already_set_up()
+            already_set_up(refused)
         }
     }
 }
@@ -127,14 +126,14 @@ pub(crate) async fn change(
     Some(reply.unwrap_or_else(|refusal| *refusal))
 }
 
-/// 401 with the reason.
-fn already_set_up() -> Reply {
+/// 401 with the reason, and the challenge that any 401 has.
+fn already_set_up(mut unauthorized: Reply) -> Reply {
     let mut reply = error(
         StatusCode::UNAUTHORIZED,
         "This server has users already: send the credentials of an administrator. Without them \
          only a request that changes nothing succeeds",
     );
-    let challenge = unauthorized().headers_mut().remove(WWW_AUTHENTICATE);
+    let challenge = unauthorized.headers_mut().remove(WWW_AUTHENTICATE);
     reply.headers_mut().extend(challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)));
     reply
 }

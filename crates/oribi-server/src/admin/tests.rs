@@ -22,6 +22,7 @@ mod documents;
 #[cfg(feature = "sql")]
 mod query;
 mod settings;
+mod setup;
 mod users;
 
 const ADMIN: &str = "Administrator:password";

@@ -90,6 +90,19 @@ impl UserStore {
         })
     }
 
+    /// Makes a user what `change` says; false when the user is that already, password included.
+    pub(crate) fn ensure(&self, change: UserChange) -> Result<bool, UserChangeError> {
+        let present = self.stored()?.into_iter().find(|user| user.name == change.name);
+        if let Some(present) = present {
+            let knows = |password: &Vec<u8>| present.has_password(password);
+            let same_secret = change.password.as_ref().is_none_or(knows);
+            if same_secret && changed(present.clone(), &change)?.is_like(&present) {
+                return Ok(false);
+            }
+        }
+        self.change(change, true)
+    }
+
     /// Removes a user.
     pub(crate) fn remove(&self, name: &str) -> Result<(), UserChangeError> {
         self.edit(|file| match file.remove(name) {

@@ -123,6 +123,20 @@ impl StoredUser {
         StoredUser { verifiers: other.verifiers, ..self }
     }
 
+    /// True for the user's password. Takes milliseconds.
+    pub(super) fn has_password(&self, password: &[u8]) -> bool {
+        self.verifiers.first().is_some_and(|verifier| verifier.check_password(password))
+    }
+
+    /// True when everything but the password is the same.
+    pub(super) fn is_like(&self, other: &StoredUser) -> bool {
+        let of = |user: &StoredUser| {
+            let (bucket, collection) = (user.bucket.clone(), user.collection.clone());
+            (user.name.clone(), user.display_name.clone(), user.roles.clone(), bucket, collection)
+        };
+        of(self) == of(other)
+    }
+
     /// The same user with a default bucket for clients that cannot select one.
     pub fn with_bucket(self, bucket: &str) -> Result<StoredUser, UserFileError> {
         if !is_bucket_name(bucket) {

@@ -28,6 +28,12 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// Buckets created at start when they do not exist.
     pub buckets: Vec<String>,
+    /// File with the initial state, applied before the server is ready.
+    pub init: Option<PathBuf>,
+    /// Administrator that is there from the start.
+    pub admin_user: Option<String>,
+    /// File with that administrator's password.
+    pub admin_password_file: Option<PathBuf>,
     /// Where new buckets keep their documents.
     pub storage: BucketStorage,
     /// vbuckets of a new bucket: a power of two, 1 to 1024.
@@ -171,6 +177,9 @@ impl Default for Settings {
         Settings {
             data_dir: PathBuf::from("./oribi-data"),
             buckets: vec!["default".to_owned()],
+            init: None,
+            admin_user: None,
+            admin_password_file: None,
             storage: BucketStorage::default(),
             vbuckets: 64,
             memory_quota_mib: None,
@@ -283,6 +292,9 @@ pub enum SettingsError {
         "listen is {0}, so advertise_host has to say where clients and other nodes reach this one"
     )]
     AdvertiseHost(IpAddr),
+    /// An initial state for a node of a cluster.
+    #[error("init is for a server that is alone, and cluster_etcd is set: leave one out")]
+    InitInCluster,
     /// Only one of two settings for etcd that belong together is set.
     #[error("{0} and {1} go together: one of them is missing")]
     EtcdHalf(&'static str, &'static str),
@@ -292,7 +304,8 @@ pub enum SettingsError {
     /// A public address while the public development password is accepted.
     #[error(
         "no user is configured, so the server would accept the development password from {0}; \
-         add a user with `oribi user add NAME --role admin --data-dir DIR`, or listen on 127.0.0.1"
+         set ORIBI_ADMIN_USER and ORIBI_ADMIN_PASSWORD, add a user with `oribi user add NAME \
+         --role admin --data-dir DIR`, or listen on 127.0.0.1"
     )]
     ExposedDevelopment(IpAddr),
 }
@@ -418,6 +431,9 @@ impl Settings {
         if self.cluster_etcd_user.is_some() != self.cluster_etcd_password_file.is_some() {
             let (user, password) = ("cluster_etcd_user", "cluster_etcd_password_file");
             return Err(SettingsError::EtcdHalf(user, password));
+        }
+        if self.is_clustered() && self.init.is_some() {
+            return Err(SettingsError::InitInCluster);
         }
         if self.is_clustered() && self.advertise_host.is_none() && self.listen.is_unspecified() {
             return Err(SettingsError::AdvertiseHost(self.listen));

@@ -7,7 +7,7 @@ use super::form::{Form, Value, path_value};
 use super::log_setting::{self, LOG_FORMATS, LogFormat};
 use super::setting::{PORT, Setting};
 use super::settings::Settings;
-use super::{cluster_setting, memcached_setting, tls_setting};
+use super::{cluster_setting, init_setting, memcached_setting, tls_setting};
 use crate::buckets::{
     BucketStorage, COMPRESSION_NAMES, CONFLICT_RESOLUTION_NAMES, EVICTION_NAMES, compression,
     conflict, eviction,
@@ -48,6 +48,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         get: |s| Some(Value::Names(s.buckets.clone())),
         set: |s, value| s.buckets = value.names(),
     },
+    init_setting::INIT,
+    init_setting::ADMIN_USER,
+    init_setting::ADMIN_PASSWORD_FILE,
     Setting {
         name: "storage",
         heading: DATA,

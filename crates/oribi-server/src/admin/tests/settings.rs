@@ -26,9 +26,9 @@ fn a_cluster_is_named_and_stays_named() {
         assert_eq!(refused.status, 400);
         assert!(refused.json()["errors"]["clusterName"].is_string());
     }
-    let unknown = fixture.post("/pools/default", "clusterName=green&memoryQuota=256");
+    let unknown = fixture.post("/pools/default", "clusterName=green&colour=red");
     assert_eq!(unknown.status, 400);
-    assert_eq!(unknown.json()["errors"]["memoryQuota"], "Unsupported key");
+    assert_eq!(unknown.json()["errors"]["colour"], "Unsupported key");
     assert_eq!(shown(&fixture, "/pools/default"), "blue one", "nothing was changed");
     // An empty name removes the name.
     assert_eq!(fixture.post("/pools/default", "clusterName=").status, 200);
