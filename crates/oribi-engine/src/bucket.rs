@@ -94,6 +94,11 @@ impl Bucket {
         self.core.signal().wake();
     }
 
+    /// True while writes are refused for lack of memory, and for some seconds afterwards.
+    pub fn lacks_memory(&self) -> bool {
+        self.core.memory().has_refusals()
+    }
+
     /// The eviction policy.
     pub fn eviction(&self) -> EvictionPolicy {
         self.core.memory().policy()

@@ -285,6 +285,11 @@ impl Memory {
         Some(refused)
     }
 
+    /// True from the first refusal for lack of memory until some seconds after the last.
+    pub(crate) fn has_refusals(&self) -> bool {
+        self.refusals.lock().is_current()
+    }
+
     /// Logs when writes begin to be refused for lack of memory, and when that is over.
     pub(crate) fn log_refusals(&self, bucket: &str, now: Timestamp) {
         let counters =

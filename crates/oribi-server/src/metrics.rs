@@ -2,24 +2,34 @@
 //!
 //! Owns: the names and types of the metrics. Invariants: this module counts nothing itself, it
 //! reads the workers' counters and the buckets' figures; labels are bucket names and a fixed list
-//! of operations, so the number of buckets bounds the number of series. A scrape reads the disk, so
+//! of operations and the names of collections, so buckets and collections bound the number of
+//! series. A scrape reads the disk, so
 //! it belongs on a blocking thread. Caller: the admin HTTP.
+
+mod collections;
+mod encoding;
+mod histograms;
+mod process;
 
 use std::fmt;
 use std::sync::Arc;
 
 use oribi_engine::{BucketStats, StoreOperation};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::admin::Admission;
+use crate::buckets::BucketHandle;
 use crate::dispatch::fetched;
 use crate::producer::registry::ProducerFigures;
 use crate::server_context::ServerContext;
+use encoding::{encode_counter, encode_gauge};
+use process::ProcessCollector;
 
 /// Media type of a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -27,6 +37,8 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Renders the text of a scrape.
 pub struct MetricsRegistry {
     registry: Registry,
+    /// Metrics whose names have no prefix.
+    process: Registry,
 }
 
 struct ServerCollector {
@@ -180,14 +192,19 @@ impl MetricsRegistry {
     /// Metrics of one server.
     pub(crate) fn new(server: Arc<ServerContext>, admission: Arc<Admission>) -> MetricsRegistry {
         let mut registry = Registry::with_prefix("oribi");
+        let started = server.started;
         registry.register_collector(Box::new(ServerCollector { server, admission }));
-        MetricsRegistry { registry }
+        let mut process = Registry::default();
+        process.register_collector(Box::new(ProcessCollector { started }));
+        MetricsRegistry { registry, process }
     }
 
     /// All metrics as text.
     pub(crate) fn scrape(&self) -> String {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.process))
+            .and_then(|()| encode_eof(&mut text))
             .expect("a String takes every write");
         text
     }
@@ -201,6 +218,7 @@ impl fmt::Debug for ServerCollector {
 
 impl Collector for ServerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        encode_build(&mut encoder)?;
         self.encode_server(&mut encoder)?;
         let buckets: Vec<(String, BucketStats)> = self
             .server
@@ -210,6 +228,10 @@ impl Collector for ServerCollector {
             .map(|handle| (handle.name().to_owned(), handle.bucket().stats()))
             .collect();
         encode_buckets(&mut encoder, &buckets)?;
+        let handles = self.server.buckets.list();
+        let handles: Vec<&BucketHandle> = handles.iter().map(AsRef::as_ref).collect();
+        histograms::encode(&mut encoder, &handles)?;
+        collections::encode(&mut encoder, &handles)?;
         self.encode_changes(&mut encoder)
     }
 }
@@ -327,24 +349,14 @@ fn counter_name(name: &'static str) -> &'static str {
     }
 }
 
-fn encode_counter(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: u64,
-) -> Result<(), fmt::Error> {
-    let counter = ConstCounter::new(value);
-    counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
-}
-
-fn encode_gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: impl EncodeGaugeValue,
-) -> Result<(), fmt::Error> {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+/// What was built, as the labels of a 1.
+fn encode_build(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let has_kudu = if cfg!(feature = "kudu") { "true" } else { "false" };
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let version = env!("CARGO_PKG_VERSION");
+    let labels = [("version", version), ("profile", profile), ("kudu", has_kudu)];
+    let help = "What this server was built from";
+    encoder.encode_descriptor("build", help, None, MetricType::Info)?.encode_info(&labels)
 }
 
 fn encode_buckets(

@@ -29,6 +29,11 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
+    /// True during a time of refusals.
+    pub(super) fn is_current(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Takes the count of all refusals so far, whether new ones are for lack of memory, and whether
     /// it is lacking now.
     pub(super) fn look(

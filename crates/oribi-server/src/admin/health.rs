@@ -1,4 +1,8 @@
-//! `/healthz`: whether every bucket serves all its documents and its store works.
+//! `/healthz` and `/readyz`: whether the server is well, and whether clients should be sent to it.
+//!
+//! `/healthz` is for supervisors: every bucket has all its documents and its store works.
+//! `/readyz` is for balancers: warmup has loaded enough to serve, writes are accepted, and the
+//! server does not stop. It also says while memory refuses writes.
 //!
 //! Owns: the last answer, which it caches for a while. Every client may ask, and an answer checks
 //! every vbucket and the disk, so concurrent requests cost as much as one. The answer names no
@@ -8,12 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
-use oribi_engine::BucketStats;
+use oribi_engine::{BucketStats, WarmupStats};
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::blocking::blocking;
-use super::message::{Reply, whole};
+use super::message::{Refusal, Reply, whole};
 use crate::buckets::Buckets;
 
 /// Lifetime of a cached answer. An unhealthy answer expires sooner, because a supervisor may be
@@ -21,57 +25,88 @@ use crate::buckets::Buckets;
 const HEALTHY_FOR: Duration = Duration::from_secs(1);
 const UNHEALTHY_FOR: Duration = Duration::from_millis(100);
 
-/// The cached answer.
+/// Part of the stored documents, in per cent, that makes a bucket warm enough to be sent clients.
+const WARM_PERCENT: u64 = 90;
+
+/// What is wrong, if anything is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Healthy,
     StorageFailed,
     WarmingUp,
+    OutOfMemory,
 }
 
-impl Verdict {
+/// Both answers, of one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Looked {
+    health: Verdict,
+    readiness: Verdict,
+}
+
+impl Looked {
     fn holds_for(self) -> Duration {
-        if self == Verdict::Healthy { HEALTHY_FOR } else { UNHEALTHY_FOR }
+        let is_well = self.health == Verdict::Healthy && self.readiness == Verdict::Healthy;
+        if is_well { HEALTHY_FOR } else { UNHEALTHY_FOR }
     }
 }
 
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Health {
-    last: Mutex<Option<(Instant, Verdict)>>,
+    last: Mutex<Option<(Instant, Looked)>>,
 }
 
 impl Health {
-    /// The answer, not older than its lifetime.
+    /// The answer of `/healthz`, not older than its lifetime.
     pub(crate) async fn answer(&self, buckets: &Arc<Buckets>) -> Reply {
+        self.looked(buckets).await.map_or_else(|reply| *reply, |looked| reply_of(looked.health))
+    }
+
+    /// The answer of `/readyz`, not older than its lifetime.
+    pub(crate) async fn readiness(&self, buckets: &Arc<Buckets>) -> Reply {
+        let looked = self.looked(buckets).await;
+        looked.map_or_else(|reply| *reply, |looked| reply_of(looked.readiness))
+    }
+
+    async fn looked(&self, buckets: &Arc<Buckets>) -> Result<Looked, Refusal> {
         // Concurrent requests wait here and get the same answer.
         let mut last = self.last.lock().await;
-        let verdict = match *last {
-            Some((at, verdict)) if at.elapsed() < verdict.holds_for() => verdict,
-            _ => {
-                let buckets = Arc::clone(buckets);
-                let verdict = match blocking(move || look(&buckets)).await {
-                    Ok(verdict) => verdict,
-                    Err(reply) => return *reply,
-                };
-                *last = Some((Instant::now(), verdict));
-                verdict
-            }
-        };
-        reply_of(verdict)
+        if let Some((at, looked)) = *last
+            && at.elapsed() < looked.holds_for()
+        {
+            return Ok(looked);
+        }
+        let buckets = Arc::clone(buckets);
+        let looked = blocking(move || look(&buckets)).await?;
+        *last = Some((Instant::now(), looked));
+        Ok(looked)
     }
 }
 
-fn look(buckets: &Buckets) -> Verdict {
-    let stats: Vec<BucketStats> =
-        buckets.list().iter().map(|handle| handle.bucket().stats()).collect();
-    if stats.iter().any(|stats| stats.failed.refuse_writes()) {
-        Verdict::StorageFailed
-    } else if stats.iter().any(|stats| !stats.warmup.done) {
-        Verdict::WarmingUp
-    } else {
-        Verdict::Healthy
-    }
+fn look(buckets: &Buckets) -> Looked {
+    let handles = buckets.list();
+    let stats: Vec<BucketStats> = handles.iter().map(|handle| handle.bucket().stats()).collect();
+    let lacks_memory = handles.iter().any(|handle| handle.bucket().lacks_memory());
+    let has_failed = stats.iter().any(|stats| stats.failed.refuse_writes());
+    let verdict = |is_warm: fn(&WarmupStats) -> bool| match has_failed {
+        true => Verdict::StorageFailed,
+        false if stats.iter().all(|stats| is_warm(&stats.warmup)) => Verdict::Healthy,
+        false => Verdict::WarmingUp,
+    };
+    let readiness = match verdict(is_warm_enough) {
+        Verdict::Healthy if lacks_memory => Verdict::OutOfMemory,
+        other => other,
+    };
+    Looked { health: verdict(|warmup| warmup.done), readiness }
+}
+
+/// True when few requests would still wait for the disk.
+fn is_warm_enough(warmup: &WarmupStats) -> bool {
+    let is_estimated = warmup.items_estimate > 0;
+    let seen = warmup.items.saturating_add(warmup.tombstones).saturating_mul(100);
+    let needed = warmup.items_estimate.saturating_mul(WARM_PERCENT);
+    warmup.done || is_estimated && seen >= needed
 }
 
 fn reply_of(verdict: Verdict) -> Reply {
@@ -79,6 +114,27 @@ fn reply_of(verdict: Verdict) -> Reply {
         Verdict::Healthy => (StatusCode::OK, "ok"),
         Verdict::StorageFailed => (StatusCode::SERVICE_UNAVAILABLE, "storage failed"),
         Verdict::WarmingUp => (StatusCode::SERVICE_UNAVAILABLE, "warming up"),
+        Verdict::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out of memory"),
     };
     whole(code, "application/json", json!({ "status": status }).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WarmupStats, is_warm_enough};
+
+    #[test]
+    fn nine_tenths_of_the_documents_are_enough() {
+        let warmup = |items, tombstones, items_estimate, done| WarmupStats {
+            items,
+            tombstones,
+            items_estimate,
+            done,
+            ..WarmupStats::default()
+        };
+        assert!(!is_warm_enough(&warmup(0, 0, 0, false)), "nothing is known yet");
+        assert!(!is_warm_enough(&warmup(89, 0, 100, false)));
+        assert!(is_warm_enough(&warmup(80, 10, 100, false)));
+        assert!(is_warm_enough(&warmup(0, 0, 0, true)));
+    }
 }

@@ -1,8 +1,8 @@
 //! The route table: the handler of each path, and the rights it needs.
 //!
 //! Owns: the routes and their rights. Invariants:
-//! - without credentials only `/`, `/healthz`, `/pools`, the console's files and what `setup` says
-//!   are answered;
+//! - without credentials only `/`, `/healthz`, `/readyz`, `/pools`, the console's files and what
+//!   `setup` says are answered;
 //! - a change needs the role `admin`, except that of one's own password; that of a document needs
 //!   rights in its collection; a browser cannot make one on behalf of another site;
 //! - a statement of SQL reads what its user may read (`query`);
@@ -58,9 +58,11 @@ async fn route(
     request: Request<Incoming>,
     client: &Client,
 ) -> Reply {
-    if *method == Method::GET && parts == ["healthz"] {
-        // Supervisors ask every few seconds, without credentials.
-        return state.health.answer(&state.server.buckets).await;
+    // Supervisors and balancers ask every few seconds, without credentials.
+    match (method, parts) {
+        (&Method::GET, ["healthz"]) => return state.health.answer(&state.server.buckets).await,
+        (&Method::GET, ["readyz"]) => return state.health.readiness(&state.server.buckets).await,
+        _ => {}
     }
     let headers = request.headers();
     #[cfg(feature = "console")]

@@ -19,6 +19,7 @@ mod changes;
 mod console;
 mod crowds;
 mod documents;
+mod metrics;
 #[cfg(feature = "sql")]
 mod query;
 mod settings;
@@ -155,6 +156,8 @@ fn health_follows_the_buckets() {
     loop {
         let answer = fixture.ask("GET", "/healthz", "", "");
         if answer.status == 200 {
+            let ready = fixture.ask("GET", "/readyz", "", "");
+            assert_eq!((ready.status, ready.body.as_str()), (200, "{\"status\":\"ok\"}"));
             assert_eq!(answer.json()["status"], "ok");
             return;
         }

@@ -49,6 +49,18 @@ impl CommandKind {
     pub const ALL: [CommandKind; 6] =
         [Self::Get, Self::Store, Self::Arithmetic, Self::Delete, Self::Touch, Self::Stats];
 
+    /// The command as a label of metrics.
+    pub fn metric_name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Store => "store",
+            Self::Arithmetic => "arithmetic",
+            Self::Delete => "delete",
+            Self::Touch => "touch",
+            Self::Stats => "stats",
+        }
+    }
+
     /// Name of the histogram in STAT `timings`.
     pub fn stat_name(self) -> &'static str {
         match self {

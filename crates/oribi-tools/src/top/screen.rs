@@ -1,16 +1,20 @@
 //! The screen of `oribi top`: the model, drawn into a grid of characters.
 //!
 //! Owns the layout. The same drawing serves the terminal and the plain text of `--once` and
-//! `--batch`; the latter is drawn into a grid that has room for everything.
+//! `--batch`; the latter is drawn into a grid that has room for everything. [`columns`] chooses what a
+//! narrow table shows.
+
+mod columns;
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, Widget};
+use ratatui::widgets::{Paragraph, Sparkline, Widget};
 use std::time::Duration;
 
+use self::columns::{Column, cut, note, table};
 use super::model::{Model, Rates};
 
 /// Columns of the plain text.
@@ -22,8 +26,8 @@ const PLAIN_LINES_MAX: usize = 5000;
 /// Lines of the part with rates and sums.
 const SUMMARY_LINES: u16 = 8;
 
-/// From this width on, the table of buckets has columns for change streams too.
-const STREAMS_WIDTH_MIN: u16 = 138;
+/// Width of all columns of the lower table.
+const COLLECTIONS_WIDTH: u16 = 116;
 
 /// Columns of the sums, left of the curve.
 const SUMS_WIDTH: u16 = 64;
@@ -44,7 +48,7 @@ pub fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
         "q quit   s sort ({})   o op/s   i items   m memory   n name   up/down scroll",
         model.sort.name()
     );
-    Line::styled(help, HEADER).render(keys, buffer);
+    Line::styled(cut(&help, area.width), HEADER).render(keys, buffer);
 }
 
 /// The model as lines of text.
@@ -66,36 +70,47 @@ pub fn text_of(buffer: &Buffer, line: u16) -> String {
 }
 
 fn draw_body(model: &Model, bucket_rows: u16, area: Rect, buffer: &mut Buffer) {
-    let [title, _, summary, _, buckets, _, collections] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Length(SUMMARY_LINES),
-        Constraint::Length(1),
-        Constraint::Length(bucket_rows.saturating_add(1)),
-        Constraint::Length(1),
-        Constraint::Fill(1),
-    ])
-    .areas(area);
+    let [title, _, summary, over_buckets, buckets, over_collections, collections] =
+        Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(SUMMARY_LINES),
+            Constraint::Length(1),
+            Constraint::Length(bucket_rows.saturating_add(1)),
+            Constraint::Length(1),
+            Constraint::Fill(1),
+        ])
+        .areas(area);
     draw_title(model, title, buffer);
     draw_summary(model, summary, buffer);
-    Widget::render(bucket_table(model, area.width), buckets, buffer);
-    Widget::render(collection_table(model), collections, buffer);
+    draw_table(&BUCKET_COLUMNS, 1, bucket_cells(model), (over_buckets, buckets), buffer);
+    let columns = collection_columns(area.width);
+    draw_table(&columns, 2, collection_cells(model), (over_collections, collections), buffer);
 }
 
 fn draw_title(model: &Model, area: Rect, buffer: &mut Buffer) {
     let server = &model.server;
     if let Some(reason) = &model.lost {
         let text = format!("{}  reconnecting: {reason}", model.peer);
-        return Line::styled(text, ALARM).render(area, buffer);
+        return Line::styled(cut(&text, area.width), ALARM).render(area, buffer);
     }
     let uptime = HumanDuration(Duration::from_secs(server.uptime_s));
-    let text = format!(
-        "  {}  up {uptime}  connections {}  in {}/s  out {}/s",
-        server.version,
+    let traffic = format!(
+        "  connections {}  in {}/s  out {}/s",
         HumanCount(server.connections),
         HumanBytes(model.received_rate as u64),
         HumanBytes(model.sent_rate as u64),
     );
+    let room = usize::from(area.width).saturating_sub(model.peer.chars().count());
+    // The traffic stays, and what is left out has a mark.
+    let texts = [
+        format!("  {}  up {uptime}{traffic}", server.version),
+        format!("  …  up {uptime}{traffic}"),
+        format!("  …{traffic}"),
+    ];
+    let fits = |text: &&String| text.chars().count() <= room;
+    let text = texts.iter().find(fits).unwrap_or(&texts[2]);
+    let text = cut(text, room as u16);
     Line::from(vec![Span::styled(model.peer.clone(), STRONG), text.into()]).render(area, buffer);
 }
 
@@ -106,7 +121,11 @@ fn draw_summary(model: &Model, area: Rect, buffer: &mut Buffer) {
     let [label, curve] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(curve);
     let most = model.history.iter().copied().max().unwrap_or(0);
-    Line::from(format!("op/s, highest {}", HumanCount(most))).render(label, buffer);
+    let texts =
+        [format!("op/s, highest {}", HumanCount(most)), format!("max {}", HumanCount(most))];
+    let fits = |text: &&String| text.chars().count() <= usize::from(label.width);
+    let text = texts.iter().find(fits).unwrap_or(&texts[1]);
+    Line::from(cut(text, label.width)).render(label, buffer);
     // The latest is at the right end, whether or not the curve is that long yet.
     let shown = model.history.len().min(usize::from(curve.width));
     let left = curve.width - shown as u16;
@@ -145,90 +164,91 @@ fn sum_lines(model: &Model) -> Vec<Line<'static>> {
     ]
 }
 
-fn bucket_table(model: &Model, width: u16) -> Table<'static> {
-    let has_streams = width >= STREAMS_WIDTH_MIN;
-    let rows = model.buckets.iter().map(|row| {
+const fn column(name: &'static str, width: u16, rank: u8) -> Column {
+    Column { name, width, rank }
+}
+
+const BUCKET_COLUMNS: [Column; 14] = [
+    column("bucket", 14, 0),
+    column("op/s", 9, 1),
+    column("get/s", 9, 6),
+    column("set/s", 9, 7),
+    column("hits", 6, 8),
+    column("items", 13, 2),
+    column("memory", 10, 3),
+    column("quota", 6, 4),
+    column("in mem", 6, 9),
+    column("fetch/s", 8, 11),
+    column("queue", 9, 5),
+    column("persist/s", 9, 10),
+    column("streams", 7, 12),
+    column("lag", 9, 13),
+];
+
+fn bucket_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
+    model.buckets.iter().map(|row| {
         let sample = &row.sample;
-        numbers_row(
-            vec![sample.name.clone()],
-            [
-                count(row.rates.total()),
-                count(row.rates.gets),
-                count(row.rates.sets),
-                percent(row.hit_ratio),
-                HumanCount(sample.items).to_string(),
-                HumanBytes(sample.memory_bytes).to_string(),
-                share(sample.memory_bytes, sample.quota_bytes),
-                format!("{}%", sample.resident_percent),
-                count(row.fetched_rate),
-                HumanCount(sample.queue_items).to_string(),
-                count(row.persisted_rate),
-                HumanCount(sample.streams).to_string(),
-                HumanCount(sample.stream_lag).to_string(),
-            ],
-        )
-    });
-    let header = numbers_row(
-        vec!["bucket".to_owned()],
-        [
-            "op/s",
-            "get/s",
-            "set/s",
-            "hits",
-            "items",
-            "memory",
-            "quota",
-            "in mem",
-            "fetch/s",
-            "queue",
-            "persist/s",
-            "streams",
-            "lag",
+        vec![
+            sample.name.clone(),
+            count(row.rates.total()),
+            count(row.rates.gets),
+            count(row.rates.sets),
+            percent(row.hit_ratio),
+            HumanCount(sample.items).to_string(),
+            HumanBytes(sample.memory_bytes).to_string(),
+            share(sample.memory_bytes, sample.quota_bytes),
+            format!("{}%", sample.resident_percent),
+            count(row.fetched_rate),
+            HumanCount(sample.queue_items).to_string(),
+            count(row.persisted_rate),
+            HumanCount(sample.streams).to_string(),
+            HumanCount(sample.stream_lag).to_string(),
         ]
-        .map(str::to_owned),
-    );
-    let widths = [14, 9, 9, 9, 6, 13, 10, 6, 6, 8, 9, 9, 7, 9];
-    // A narrow table shows the columns that have a width.
-    let shown = if has_streams { widths.len() } else { widths.len() - 2 };
-    table(rows, header, &widths[..shown])
+    })
 }
 
-fn collection_table(model: &Model) -> Table<'static> {
-    let rows = model.collections.iter().skip(model.scrolled).map(|row| {
+/// Columns of the lower table: names take less room where it is scarce.
+const fn collection_columns(width: u16) -> [Column; 8] {
+    let (bucket, collection) = if width < COLLECTIONS_WIDTH { (14, 22) } else { (16, 30) };
+    [
+        column("bucket", bucket, 0),
+        column("collection", collection, 1),
+        column("op/s", 10, 2),
+        column("get/s", 10, 5),
+        column("set/s", 10, 6),
+        column("delete/s", 9, 7),
+        column("items", 13, 3),
+        column("memory", 11, 4),
+    ]
+}
+
+fn collection_cells(model: &Model) -> impl ExactSizeIterator<Item = Vec<String>> + '_ {
+    model.collections.iter().skip(model.scrolled).map(|row| {
         let sample = &row.sample;
-        numbers_row(
-            vec![row.bucket.clone(), sample.path.clone()],
-            [
-                count(row.rates.total()),
-                count(row.rates.gets),
-                count(row.rates.sets),
-                count(row.rates.deletes),
-                HumanCount(sample.items).to_string(),
-                HumanBytes(sample.memory_bytes).to_string(),
-            ],
-        )
-    });
-    let header = numbers_row(
-        vec!["bucket".to_owned(), "collection".to_owned()],
-        ["op/s", "get/s", "set/s", "delete/s", "items", "memory"].map(str::to_owned),
-    );
-    let widths = [16, 30, 10, 10, 10, 9, 13, 11];
-    table(rows, header, &widths)
+        vec![
+            row.bucket.clone(),
+            sample.path.clone(),
+            count(row.rates.total()),
+            count(row.rates.gets),
+            count(row.rates.sets),
+            count(row.rates.deletes),
+            HumanCount(sample.items).to_string(),
+            HumanBytes(sample.memory_bytes).to_string(),
+        ]
+    })
 }
 
-fn table(
-    rows: impl Iterator<Item = Row<'static>>,
-    header: Row<'static>,
-    widths: &[u16],
-) -> Table<'static> {
-    let widths = widths.iter().map(|width| Constraint::Length(*width));
-    Table::new(rows, widths).header(header.style(HEADER)).column_spacing(1)
-}
-
-/// Names to the left, numbers to the right of their columns.
-fn numbers_row<const N: usize>(names: Vec<String>, numbers: [String; N]) -> Row<'static> {
-    let numbers = numbers.map(|number| Cell::from(Line::from(number).right_aligned()));
-    Row::new(names.into_iter().map(Cell::from).chain(numbers))
+/// Draws a table, and above it what it has no room for.
+fn draw_table(
+    columns: &[Column],
+    names: usize,
+    rows: impl ExactSizeIterator<Item = Vec<String>>,
+    (above, area): (Rect, Rect),
+    buffer: &mut Buffer,
+) {
+    let below = rows.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
+    Line::from(note(columns, area.width, below)).render(above, buffer);
+    Widget::render(table(columns, names, rows, (area.width, HEADER)), area, buffer);
 }
 
 fn count(rate: f64) -> String {

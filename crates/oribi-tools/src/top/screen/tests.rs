@@ -39,7 +39,7 @@ fn everything_is_on_one_screen() {
         "fetched/s               90    persisted/s               2,700                                                        ███",
         "binary/s            12,480    text + meta/s          500 + 20                                                        ███",
         "streams                192    stream lag                   15                                                        ███",
-        "",
+        "… no room for streams, lag",
         "bucket              op/s     get/s     set/s   hits         items     memory  quota in mem  fetch/s     queue persist/s",
         "beta               8,005     6,000     2,000  90.0%        24,690  32.00 MiB   3.1%    60%       60        17     1,800",
         "alpha              4,005     3,000     1,000  90.0%        12,345  64.00 MiB   6.2%    50%       30        17       900",
@@ -62,6 +62,46 @@ fn a_wide_screen_has_the_streams_of_each_bucket() {
     let lines = drawn(&model(), 140, 24);
     assert!(lines[11].ends_with("persist/s streams       lag"), "{}", lines[11]);
     assert!(lines[12].ends_with("1,800     128        10"), "{}", lines[12]);
+}
+
+/// Nothing is cut off without a mark on the usual terminal.
+#[test]
+fn eighty_columns_show_what_matters_and_say_what_is_hidden() {
+    let mut model = model();
+    let lines = drawn(&model, 80, 24);
+    let expected = [
+        "db:11210  …  up 62 minutes  connections 12  in 1.91 MiB/s  out 38.15 MiB/s",
+        "",
+        "op/s                12,010    hit ratio                 90.0%   max 12,010",
+    ];
+    for (line, expected) in lines.iter().zip(expected) {
+        assert_eq!(line, expected);
+    }
+    let rest = [
+        "… no room for set/s, hits, in mem, fetch/s, persist/s, streams, lag",
+        "bucket              op/s     get/s         items     memory  quota     queue",
+        "beta               8,005     6,000        24,690  32.00 MiB   3.1%        17",
+        "alpha              4,005     3,000        12,345  64.00 MiB   6.2%        17",
+        "… no room for get/s, set/s, delete/s",
+        "bucket         collection                   op/s         items      memory",
+        "beta           debian.packages             2,000         8,000    1.95 MiB",
+    ];
+    for (line, expected) in lines[10..].iter().zip(rest) {
+        assert_eq!(line, expected);
+    }
+    assert!(lines[23].ends_with("up/down scroll"), "{}", lines[23]);
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+
+    // Few lines: the tables say how much is below. Long names and reasons end in a mark.
+    let lines = drawn(&model, 80, 18);
+    assert!(lines[14 - 1].starts_with("alpha"), "{lines:#?}");
+    assert!(lines[14].starts_with("… 3 more rows; no room for get/s"), "{lines:#?}");
+    model.buckets[0].sample.name = "a-bucket-with-a-long-name".to_owned();
+    let lines = drawn(&model, 80, 24);
+    assert!(lines[12].starts_with("a-bucket-with…  "), "{}", lines[12]);
+    model.lose("the reason is so long ".repeat(5));
+    let lines = drawn(&model, 80, 24);
+    assert!(lines[0].ends_with('…') && lines[0].chars().count() == 80, "{}", lines[0]);
 }
 
 #[test]
