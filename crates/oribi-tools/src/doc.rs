@@ -10,6 +10,7 @@ mod export;
 mod get;
 mod import;
 mod input;
+mod ls;
 mod number;
 mod place;
 mod remove;
@@ -36,9 +37,11 @@ pub enum DocCommand {
     Rm(remove::RemoveArgs),
     /// Set the expiry of documents.
     Touch(remove::TouchArgs),
-    /// Load a file of JSON lines, one document a line.
+    /// List the keys of documents.
+    Ls(ls::LsArgs),
+    /// Load a file of JSON lines, a JSON array, or CSV.
     Import(import::ImportArgs),
-    /// Write the documents of a collection as JSON lines.
+    /// Write the documents of collections as JSON lines.
     Export(export::ExportArgs),
 }
 
@@ -58,6 +61,7 @@ impl DocCommand {
                 DocCommand::Set(args) => set::run(args).await,
                 DocCommand::Rm(args) => remove::remove(args).await,
                 DocCommand::Touch(args) => remove::touch(args).await,
+                DocCommand::Ls(args) => ls::run(args).await,
                 DocCommand::Import(args) => import::run(args).await,
                 DocCommand::Export(args) => export::run(args).await,
             }

@@ -6,7 +6,7 @@
 //! FILE.part.
 
 mod by_keys;
-mod by_scan;
+pub mod by_scan;
 mod from_files;
 mod lines;
 mod output;
@@ -18,7 +18,7 @@ use anyhow::Context;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 
-pub use self::lines::ExportArgs;
+pub use self::lines::{ExportArgs, Listing};
 use crate::print;
 use crate::target::INTERRUPTED;
 

@@ -117,3 +117,29 @@ fn an_export_whose_reader_goes_away_ends_quietly() {
     let status = child.wait().expect("it ends");
     assert_eq!((status.code(), said.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn keys_are_listed_by_patterns() {
+    let fixture = Fixture::start();
+    fixture.create_collection();
+    let place = ["--collection", "debian.packages"];
+    for key in ["user:1", "user:2", "order:1"] {
+        stdout(&fixture.doc(&["set", key, "{}"]));
+    }
+    stdout(&fixture.doc(&[&["set", "user:3", "{}"], &place[..]].concat()));
+    let sorted = |arguments: &[&str]| {
+        let text = stdout(&fixture.doc(&[&["ls"], arguments].concat()));
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(&[]), ["order:1", "user:1", "user:2"]);
+    assert_eq!(sorted(&["user:*"]), ["user:1", "user:2"]);
+    assert_eq!(
+        sorted(&["?????:1", "--json"]),
+        [r#"{"collection":"_default._default","key":"order:1"}"#]
+    );
+    let all = ["*er:[1-3]", "*:3", "--all-collections"];
+    assert_eq!(sorted(&all[1..]), ["debian.packages\tuser:3"]);
+    assert!(sorted(&all[..1]).is_empty(), "brackets are themselves");
+}

@@ -88,6 +88,11 @@ impl Export<'_> {
         let place = self.args.has_places().then(|| parts_of(collection.path()));
         for document in page.documents() {
             let document = document?;
+            if let Some(listing) = &self.args.listing {
+                let path = (collection.path(), self.args.has_places());
+                self.lines.list(document.key, listing, path)?;
+                continue;
+            }
             let has_attributes = document.datatype.contains(Datatype::XATTR);
             let (attributes, body) = attributes_of(document.value, has_attributes)
                 .with_context(|| named(document.key))?;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use oribi_client::{Client, Collection, PipelineOptions};
+use regex::bytes::Regex;
+use serde_json::json;
 
 use super::output::Output;
 use crate::doc::import::parse_in_flight;
@@ -59,6 +61,18 @@ pub struct ExportArgs {
     #[arg(long, value_name = "COUNT", default_value_t = PipelineOptions::default().operations_max)]
     #[arg(value_parser = parse_in_flight)]
     pub in_flight: usize,
+    /// Only keys are wanted.
+    #[arg(skip)]
+    pub listing: Option<Listing>,
+}
+
+/// Which keys are listed, and how.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Keys match it.
+    pub pattern: Regex,
+    /// Each is a JSON object.
+    pub as_json: bool,
 }
 
 impl ExportArgs {
@@ -132,6 +146,27 @@ impl Lines {
         write(&mut self.line, key, value, &self.key_field, meta);
         self.documents += 1;
         self.output.write(&self.line)
+    }
+
+    /// Adds a key if it is wanted, with its collection if there are several.
+    pub fn list(
+        &mut self,
+        key: &[u8],
+        listing: &Listing,
+        (path, has_places): (&str, bool),
+    ) -> anyhow::Result<()> {
+        if !listing.pattern.is_match(key) {
+            return Ok(());
+        }
+        self.documents += 1;
+        let text = String::from_utf8_lossy(key);
+        let line = match (listing.as_json, has_places) {
+            (true, _) => json!({ "key": text, "collection": path }).to_string().into_bytes(),
+            (false, true) => [path.as_bytes(), b"\t", key].concat(),
+            (false, false) => key.to_vec(),
+        };
+        self.output.write(&line)?;
+        self.output.write(b"\n")
     }
 }
 
