@@ -194,13 +194,13 @@ impl Admin {
         let (bucket, scope, collection) = (escape(bucket), escape(scope), escape(collection));
         let path =
             format!("/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}");
-        unless_missing(self.ask(Method::DELETE, &path, &[]).await)
+        done_or_missing(self.ask(Method::DELETE, &path, &[]).await)
     }
 
     /// Drops a scope; that there is none is no error.
     pub async fn drop_scope(&self, bucket: &str, scope: &str) -> anyhow::Result<()> {
         let path = format!("/pools/default/buckets/{}/scopes/{}", escape(bucket), escape(scope));
-        unless_missing(self.ask(Method::DELETE, &path, &[]).await)
+        done_or_missing(self.ask(Method::DELETE, &path, &[]).await)
     }
 
     /// Sets how long documents of a collection may live.
@@ -288,7 +288,7 @@ impl Admin {
     }
 }
 
-fn unless_missing(answer: anyhow::Result<Bytes>) -> anyhow::Result<()> {
+fn done_or_missing(answer: anyhow::Result<Bytes>) -> anyhow::Result<()> {
     let is_missing = |error: &anyhow::Error| {
         let refusal = error.downcast_ref::<AdminRefusal>();
         refusal.is_some_and(|refusal| refusal.status == StatusCode::NOT_FOUND)
