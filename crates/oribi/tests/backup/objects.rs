@@ -176,7 +176,7 @@ async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
     assert!(proxy.faults() > 5, "{}", proxy.faults());
 
     // A store that takes nothing more: the backup fails, says why, and does not count.
-    for (fault, expected) in [(Fault::Status(503), "503"), (Fault::CutRequest(10), "")] {
+    for fault in [Fault::Status(503), Fault::CutRequest(10)] {
         let mut requests = 0;
         proxy.choose(move || {
             requests += 1;
@@ -186,7 +186,7 @@ async fn faults_are_overcome_or_said_and_nothing_half_written_counts() {
         let output = objects.output(&source, &[&create[..], &["--store-patience", "2s"]].concat());
         assert!(!output.status.success());
         let said = text(&output.stderr);
-        assert!(said.contains("unfinished") && said.contains(expected), "{said}");
+        assert!(said.contains("unfinished") && said.contains("cannot"), "{said}");
         proxy.choose(|| Fault::None);
         let listed = objects.backup(&source, &["list", ARCHIVE]);
         let states: Vec<_> = listed.as_array().expect("a list").iter().collect();
