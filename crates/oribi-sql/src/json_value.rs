@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn documents_stay_documents_and_everything_is_one_line() {
-        let json = |value, is_document| {
+        let json = |value: ValueRef<'_>, is_document| {
             let mut out = Vec::new();
             push_json(&mut out, value, is_document);
             assert!(out.len() <= json_bytes_max(value));

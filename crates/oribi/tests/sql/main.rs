@@ -24,19 +24,19 @@ impl Fixture {
             ("user-3", r#"{"city":"Kyiv"}"#),
             ("binary", "no JSON"),
         ] {
-            succeeds(&fixture.command(&["doc", "set", key, value]).output().unwrap());
+            succeeds(&fixture.command(&["doc", "set", key, value]).output().expect("oribi runs"));
         }
         for (key, value) in
             [("o1", r#"{"user":"user-1","total":5}"#), ("o2", r#"{"user":"user-3","total":7}"#)]
         {
             let set = ["doc", "set", key, value, "--collection", "eu.orders"];
-            succeeds(&fixture.command(&set).output().unwrap());
+            succeeds(&fixture.command(&set).output().expect("oribi runs"));
         }
         fixture
     }
 
     fn sql(&self, statement: &str) -> Output {
-        self.command(&["sql", "--format", "json", statement]).output().unwrap()
+        self.command(&["sql", "--format", "json", statement]).output().expect("oribi runs")
     }
 
     fn rows(&self, statement: &str) -> Vec<Value> {
@@ -51,7 +51,7 @@ fn offline(data_dir: &std::path::Path, statement: &str) -> Output {
         .arg(statement)
         .stdin(Stdio::null())
         .output()
-        .unwrap()
+        .expect("oribi runs")
 }
 
 #[track_caller]
@@ -66,7 +66,10 @@ fn stderr(output: &Output) -> String {
 
 #[track_caller]
 fn rows_of(output: &Output) -> Vec<Value> {
-    succeeds(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    succeeds(output)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
 }
 
 /// Statements, and their rows wherever the documents are.
@@ -150,7 +153,7 @@ fn a_dead_port_is_reported_soon() {
             .args(["sql", "--port", &port.to_string(), "select 1"])
             .stdin(Stdio::null())
             .output()
-            .unwrap();
+            .expect("oribi runs");
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("cannot open bucket"), "{}", stderr(&output));
         assert!(began.elapsed() < DEAD_PORT_MAX, "{:?}", began.elapsed());
