@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MutationOutcome, Storage, StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, ReadSection, Storage, StoreRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
@@ -92,21 +92,22 @@ fn slice(bucket: &Bucket, items: usize, value_bytes: usize, random: &mut u64, ah
         out.clear();
         let mut announced = Vec::with_capacity(BATCH);
         let mut located = 0;
+        let section = ReadSection::open();
         for (number, text) in batch.iter().enumerate() {
             while ahead > 0 && announced.len() < batch.len().min(number + ahead) {
                 let (vbid, key) = document(&batch[announced.len()]);
                 announced.push(bucket.announce(vbid, key).expect("a vbucket of the map"));
             }
             while located < announced.len().min(number + ahead.div_ceil(2)) {
-                bucket.locate(&announced[located], item_bytes);
+                bucket.locate(&section, &announced[located], item_bytes);
                 located += 1;
             }
             let (vbid, key) = document(text);
-            let outcome = match announced.get(number) {
-                Some(ahead) => bucket.get_announced(*ahead, key, NOW),
-                None => bucket.get(vbid, key, NOW),
+            let ahead = match announced.get(number) {
+                Some(ahead) => *ahead,
+                None => bucket.hash(vbid, key).expect("a vbucket of the map"),
             };
-            let GetOutcome::Hit(item) = outcome else { panic!("a miss") };
+            let item = bucket.get_shared(&section, ahead, key, NOW).expect("a small document");
             out.extend_from_slice(item.value());
         }
     }

@@ -7,11 +7,11 @@
 use oribi_subdoc::xattr::{self, XattrDraft};
 use oribi_types::{Datatype, DocKey, Timestamp};
 
-use crate::item::{ItemFields, ItemRef, NewItem};
+use crate::item::{Item, ItemFields, ItemRef, NewItem};
 
-impl ItemRef {
+impl Item {
     /// The value without extended attributes: what a client knows as the document, compressed if
-    /// [`ItemRef::is_compressed`].
+    /// [`Item::is_compressed`].
     #[inline]
     pub fn body(&self) -> &[u8] {
         match self.has_attributes() {
@@ -42,7 +42,7 @@ pub(crate) fn datatype_with(attributes: &[u8], body: Datatype) -> Datatype {
 
 /// `new` with the attributes of `kept`, and another expiry.
 pub(crate) fn with_attributes_of(new: &ItemRef, kept: Option<&ItemRef>, expiry: u32) -> NewItem {
-    let attributes = kept.map_or(&[][..], ItemRef::attributes);
+    let attributes = kept.map_or(&[][..], |item| item.attributes());
     let body = Datatype(new.datatype().0 & !Datatype::XATTR.0);
     let fields = ItemFields {
         flags: new.flags(),

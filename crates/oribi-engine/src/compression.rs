@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
-use crate::item::ItemRef;
+use crate::item::Item;
 use oribi_types::Datatype;
 
 pub use inflating::Inflating;
@@ -215,7 +215,7 @@ pub fn with_compressed<R>(plain: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option
     })
 }
 
-impl ItemRef {
+impl Item {
     /// True when the body is compressed.
     #[inline]
     pub fn is_compressed(&self) -> bool {

@@ -15,12 +15,11 @@
 //! every insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all. A
 //! pass over all items uses a [`ScanCursor`], which stays right while the table grows.
 //!
-//! The caller holds the vbucket's table lock; nothing here is shared. It does not know about
-//! expiry, tombstones or memory quotas.
+//! The caller holds the vbucket's table lock; only [`GroupView`] finds items without it. It does not
+//! know about expiry, tombstones or memory quotas.
 
 use oribi_types::DocKey;
 
-use crate::block_arena::ZeroedMemory;
 use crate::item::ItemRef;
 
 mod group;
@@ -35,7 +34,7 @@ pub use hash::{HashSeed, KeyHash};
 pub use scan::ScanCursor;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
-pub(crate) use group::GroupHint;
+pub(crate) use group::{GroupMemory, GroupView};
 use group::{Groups, Position, SLOTS};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
@@ -58,8 +57,8 @@ struct Migration {
 pub struct HashTable {
     current: Groups,
     old: Option<Migration>,
-    /// Memory of the table before, once all of it has moved: to be freed after the lock.
-    retired: Option<ZeroedMemory>,
+    /// Memory of tables before, once all of it has moved: to be dropped after the lock.
+    retired: Vec<GroupMemory>,
     len: usize,
     /// Bytes of all groups.
     bytes: usize,
@@ -73,7 +72,7 @@ impl HashTable {
         HashTable {
             current: Groups::empty(),
             old: None,
-            retired: None,
+            retired: Vec::new(),
             len: 0,
             bytes: 0,
             resizes: 0,
@@ -94,8 +93,8 @@ impl HashTable {
 
     /// Memory that the table no longer needs, to be dropped after the lock: giving it back is a
     /// system call.
-    pub(crate) fn take_retired(&mut self) -> Option<ZeroedMemory> {
-        self.retired.take()
+    pub(crate) fn take_retired(&mut self) -> Vec<GroupMemory> {
+        std::mem::take(&mut self.retired)
     }
 
     /// The hash function's seed, for hashing before the lock is taken.
@@ -111,14 +110,11 @@ impl HashTable {
             .or_else(|| self.old.as_ref().and_then(|old| old.groups.find(hash, key)))
     }
 
-    /// Tells `hint` where the groups are now.
-    pub(crate) fn show_to(&self, hint: &GroupHint) {
-        self.current.show_to(hint);
-    }
-
-    /// The first item whose tag fits `hash`: most likely the item under the key. For prefetches.
-    pub(crate) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
-        self.current.candidate(hash)
+    /// Shows `view` where the groups are now. The caller does so before it lets go of the lock under
+    /// which it has changed the table, and before it drops memory of the table.
+    #[inline]
+    pub(crate) fn show_to(&self, view: &GroupView) {
+        view.show(&self.current, self.old.as_ref().map(|old| &old.groups));
     }
 
     /// Where the item stored under `key` is. Good until the table changes.
@@ -150,12 +146,10 @@ impl HashTable {
             self.insert_new(hash, item);
             return None;
         };
-        let slot = match (place.is_old, &mut self.old) {
-            (true, Some(old)) => old.groups.slot_mut(place.position),
-            _ => self.current.slot_mut(place.position),
+        let replaced = match (place.is_old, &mut self.old) {
+            (true, Some(old)) => old.groups.replace(place.position, item),
+            _ => self.current.replace(place.position, item),
         };
-        debug_assert!(slot.as_ref().is_some_and(|slot| slot.has_key(item.key())), "a stale place");
-        let replaced = slot.map(|slot| std::mem::replace(slot, item));
         self.migrate(MIGRATE_GROUPS);
         replaced
     }
@@ -166,7 +160,8 @@ impl HashTable {
         let capacity = items.min(ITEMS_MAX) * 5 / 4 + SLOTS;
         let groups = capacity.div_ceil(SLOTS).next_power_of_two();
         if items > 0 && self.len == 0 && self.old.is_none() && groups > self.current.len() {
-            self.current = Groups::with_groups(groups);
+            let before = std::mem::replace(&mut self.current, Groups::with_groups(groups));
+            self.retired.push(before.into_memory());
             self.bytes = self.current.bytes();
         }
     }
@@ -229,7 +224,7 @@ impl HashTable {
         old.next = end;
         if end == old.groups.len() {
             self.bytes -= old.groups.bytes();
-            self.retired = self.old.take().map(|old| old.groups.into_memory());
+            self.retired.extend(self.old.take().map(|old| old.groups.into_memory()));
         }
     }
 }

@@ -33,23 +33,32 @@
 //!    before `NewItem::new` and `FillingItem::finish` return.
 //! 3. A `NewItem` or `FillingItem` is the only pointer to its block, so it may write to it; once it
 //!    has become an `ItemRef` nothing but the reference count is ever written.
-//! 4. Each `ItemRef` owns one count; the one that takes the count to zero frees the block.
+//! 4. Each `ItemRef` owns one count; the one that takes the count to zero retires the block, which
+//!    is freed when the grace period is over. Nothing leads to the block any more then.
+//! 5. An [`Item`] is reached through an `ItemRef`, or through a slot of the hash table within a read
+//!    section. The slot holds a reference, so the block was not retired before the section began,
+//!    and it outlives the section. No reference can be made of it: the count may be zero.
 
 use std::mem::offset_of;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic;
 
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, RevSeqno, Seqno};
 
 use crate::block_arena::{self, Round};
+use crate::grace_period::{Retired, retire};
 
 mod filling;
 mod reference_count;
+mod slot;
 #[cfg(test)]
 mod tests;
 
 pub use filling::FillingItem;
 use reference_count::ReferenceCount;
+pub(crate) use slot::ItemSlot;
+pub use slot::SharedItem;
 
 #[repr(C)]
 struct Header {
@@ -256,7 +265,7 @@ impl NewItem {
                 }
             }
             at.copy_from_nonoverlapping(key.key.as_ptr(), key.key.len());
-            (NewItem(ItemRef(header)), NonNull::new_unchecked(at.add(key.key.len())))
+            (NewItem(ItemRef::owning(header)), NonNull::new_unchecked(at.add(key.key.len())))
         }
     }
 
@@ -265,7 +274,7 @@ impl NewItem {
         let header = self.0.header();
         let at = header.key_at() + usize::from(header.key_bytes);
         // SAFETY: (1) the value begins inside the block, or at its end when it is empty.
-        unsafe { self.0.0.cast::<u8>().add(at) }
+        unsafe { self.0.block().cast::<u8>().add(at) }
     }
 
     /// Sets the version. Called once, under the queue lock or while loading from the store.
@@ -273,7 +282,7 @@ impl NewItem {
         assert!(seqno.0 <= U48_MAX, "a vbucket has 2^48 seqnos");
         let rev = rev_seqno.0.min(U48_MAX);
         // SAFETY: (3) the block is not shared yet.
-        let header = unsafe { self.0.0.as_mut() };
+        let header = unsafe { self.0.block().as_mut() };
         header.cas = cas.0;
         (header.seqno_low, header.seqno_high) = (seqno.0 as u32, (seqno.0 >> 32) as u16);
         (header.rev_low, header.rev_high) = (rev as u32, (rev >> 32) as u16);
@@ -286,7 +295,9 @@ impl NewItem {
     pub fn set_expiry(&mut self, expiry: u32) {
         let at = self.0.optional_at(HAS_EXPIRY).expect("it was made to keep an expiry");
         // SAFETY: (1, 3) the field is inside the block, which is not shared yet.
-        unsafe { self.0.0.as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry) }
+        unsafe {
+            self.0.block().as_ptr().cast::<u8>().add(at).cast::<u32>().write_unaligned(expiry)
+        }
     }
 
     /// Overwrites a part of the value that depends on the version.
@@ -296,18 +307,18 @@ impl NewItem {
     pub fn patch_value(&mut self, at: usize, bytes: &[u8]) {
         let value = self.0.value();
         assert!(value.len().checked_sub(at).is_some_and(|rest| bytes.len() <= rest));
-        let value_at = value.as_ptr() as usize - self.0.0.as_ptr() as usize;
+        let value_at = value.as_ptr() as usize - self.0.block().as_ptr() as usize;
         // SAFETY: (1, 3) the part is inside the value, and the block is not shared yet.
         unsafe {
-            let begin = self.0.0.as_ptr().cast::<u8>().add(value_at + at);
+            let begin = self.0.block().as_ptr().cast::<u8>().add(value_at + at);
             begin.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     }
 
     /// Sets the datatype, for a value that was only complete once it was in the block.
-    pub fn with_datatype(mut self, datatype: Datatype) -> NewItem {
+    pub fn with_datatype(self, datatype: Datatype) -> NewItem {
         // SAFETY: (3) the block is not shared yet.
-        let header = unsafe { self.0.0.as_mut() };
+        let header = unsafe { self.0.block().as_mut() };
         header.kind = header.kind & !DATATYPE_BITS | datatype.0 & DATATYPE_BITS;
         self
     }
@@ -324,17 +335,29 @@ impl NewItem {
     }
 }
 
-/// A counted reference to one immutable version of a document.
-pub struct ItemRef(NonNull<Header>);
+/// One immutable version of a document, whatever keeps it in memory.
+pub struct Item(NonNull<Header>);
+
+/// A counted reference to one version of a document.
+pub struct ItemRef(Item);
 
 // SAFETY: (3) the block is immutable but for its atomic count, so threads may share and send it.
 unsafe impl Send for ItemRef {}
 // SAFETY: as above.
 unsafe impl Sync for ItemRef {}
 
-impl ItemRef {
+impl Deref for ItemRef {
+    type Target = Item;
+
+    #[inline]
+    fn deref(&self) -> &Item {
+        &self.0
+    }
+}
+
+impl Item {
     fn header(&self) -> &Header {
-        // SAFETY: (2, 4) the block is initialised and lives as long as this count.
+        // SAFETY: (2, 4, 5) the block is initialised, and whoever has the item keeps it.
         unsafe { self.0.as_ref() }
     }
 
@@ -471,14 +494,6 @@ impl ItemRef {
         self.header().refcount.age();
     }
 
-    /// Another reference for a reader of the document, which raises the frequency. The caller holds
-    /// the lock of the table that the item is in.
-    #[inline]
-    pub(crate) fn clone_for_use(&self) -> ItemRef {
-        self.header().refcount.acquire_for_use();
-        ItemRef(self.0)
-    }
-
     /// Number of references at this moment. It is reliable only under the table's lock, and only if
     /// it counts no reference but the table's and the caller's: every further one is made from one
     /// of these.
@@ -501,16 +516,35 @@ impl ItemRef {
         self.0.as_ptr().cast_const().cast()
     }
 
-    /// True when both refer to the same block.
-    pub fn same_block(&self, other: &ItemRef) -> bool {
+    /// True when both are the same block.
+    pub fn same_block(&self, other: &Item) -> bool {
         self.0 == other.0
+    }
+}
+
+impl ItemRef {
+    /// The reference that owns a count of this block.
+    fn owning(block: NonNull<Header>) -> ItemRef {
+        ItemRef(Item(block))
+    }
+
+    fn block(&self) -> NonNull<Header> {
+        self.0.0
+    }
+
+    /// Another reference for a reader of the document, which raises the frequency. The caller holds
+    /// the lock of the table that the item is in.
+    #[inline]
+    pub(crate) fn clone_for_use(&self) -> ItemRef {
+        self.header().refcount.acquire_for_use();
+        ItemRef::owning(self.block())
     }
 }
 
 impl Clone for ItemRef {
     fn clone(&self) -> ItemRef {
         self.header().refcount.acquire();
-        ItemRef(self.0)
+        ItemRef::owning(self.block())
     }
 }
 
@@ -520,13 +554,14 @@ impl Drop for ItemRef {
         if !header.refcount.release() {
             return;
         }
-        let bytes = header.block_bytes();
-        // SAFETY: (1, 4) this was the last count, and the length is the one of the allocation.
-        unsafe { block_arena::free(self.0.cast(), bytes) }
+        let (address, bytes) = (self.block().cast(), header.block_bytes());
+        // SAFETY: (1, 4) this was the last count, no slot leads to the block any more, and the
+        // length is the one of the allocation.
+        unsafe { retire(Retired { address, bytes, release: block_arena::free }) }
     }
 }
 
-impl std::fmt::Debug for ItemRef {
+impl std::fmt::Debug for Item {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Item")
             .field("key", &self.key())
@@ -535,5 +570,11 @@ impl std::fmt::Debug for ItemRef {
             .field("seqno", &self.seqno())
             .field("deleted", &self.is_deleted())
             .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ItemRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Item::fmt(self, f)
     }
 }

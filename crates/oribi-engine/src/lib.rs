@@ -36,6 +36,8 @@ mod failure;
 mod flush_pass;
 mod flusher;
 mod flusher_signal;
+#[allow(unsafe_code, reason = "memory that waits for readers; invariants in grace_period.rs")]
+mod grace_period;
 #[allow(unsafe_code, reason = "zeroed groups; invariants in hash_table/group.rs")]
 mod hash_table;
 #[allow(unsafe_code, reason = "the item block; invariants at the top of item.rs")]
@@ -75,8 +77,9 @@ pub use error::{FlushAllError, ManifestUpdateError, OpenError};
 pub use expiry_pager::ExpiryReport;
 pub use failure::{FailedOperations, StoreOperation};
 pub use flusher::FlushReport;
+pub use grace_period::ReadSection;
 pub use hash_table::{HashTableStats, PROBE_LENGTHS};
-pub use item::{FillingItem, HEADER_BYTES, ItemFields, ItemRef, NewItem};
+pub use item::{FillingItem, HEADER_BYTES, Item, ItemFields, ItemRef, NewItem, SharedItem};
 pub use item_pager::PagerReport;
 pub use memory::{CheckpointPressure, MemoryStats};
 pub use outcome::{

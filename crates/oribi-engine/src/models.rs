@@ -9,5 +9,6 @@
 //! runs them in seconds.
 
 mod count;
+mod grace;
 mod growth;
 mod queue;

@@ -48,6 +48,10 @@ pub(crate) enum Bug {
     ScansPastAGrowth,
     /// A scan of a hash table takes items that moved to its current groups for visited.
     ScansPastAMigration,
+    /// A reader without the lock does not ask whether a client has locked the version.
+    SharesLockedVersions,
+    /// A reader without the lock takes an expired document for a live one.
+    SharesExpiredDocuments,
     /// A failure stays until there is something to commit.
     WaitsForWorkAfterAFailure,
     /// A reader may go on beyond the end of its history.

@@ -13,7 +13,7 @@
 //! The vbuckets, 64 to 1024 of them, are the lock stripes of a bucket: a write needs the queue lock
 //! anyway, so a finer stripe would save nothing. Called by the bucket. It never reads a clock.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oribi_storage::{FailoverEntry, VbucketPhase, VbucketState};
 use oribi_types::{DocKey, Seqno, VbUuid, Vbid};
@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::{CheckpointManager, CursorId, StreamWaker};
 use crate::config::Storage;
-use crate::hash_table::{GroupHint, HashSeed, HashTable, KeyHash};
-use crate::item::ItemRef;
+use crate::grace_period::ReadSection;
+use crate::hash_table::{HashSeed, HashTable, KeyHash};
 use crate::limits::FAILOVER_ENTRIES_MAX;
 use crate::persistence::Waiters;
 use crate::system_event::SystemEvent;
@@ -50,6 +50,7 @@ mod paging;
 mod reading;
 mod removing;
 mod sampling;
+mod shared_table;
 mod stats;
 mod streaming;
 mod table;
@@ -66,6 +67,7 @@ pub use next_version::{Current, NextVersion, Stamp, VersionFields};
 pub use operations::counter_value;
 pub(crate) use operations::store_fields;
 pub(crate) use paging::SweepReport;
+use shared_table::SharedTable;
 pub use stats::{KeyStats, VbucketStats};
 pub(crate) use streaming::{StreamCursor, StreamRead};
 use table::Table;
@@ -82,13 +84,10 @@ const RETIRING: u8 = u8::MAX - 2;
 /// One partition of a bucket.
 pub struct VBucket {
     id: Vbid,
-    phase: AtomicU8,
     /// Raised whenever ownership begins or ends, so that work of an earlier ownership is recognised
     /// as stale. Changes only while table and queue are locked.
     incarnation: AtomicU64,
-    /// Where the table's groups are, for prefetches.
-    groups: GroupHint,
-    table: Mutex<Table>,
+    table: SharedTable,
     queue: Mutex<CheckpointManager>,
     /// `None` when documents are kept in memory only.
     persistence_cursor: Option<CursorId>,
@@ -106,7 +105,6 @@ pub struct VBucket {
     drained: AtomicU64,
     expired: AtomicU64,
     waiters: Waiters,
-    seed: HashSeed,
 }
 
 impl VBucket {
@@ -125,13 +123,12 @@ impl VBucket {
         let uuid = state.failover_table.first().map_or(VbUuid(0), |entry| entry.uuid);
         VBucket {
             id,
-            phase: AtomicU8::new(if loading { LOADING } else { state.phase as u8 }),
             incarnation: AtomicU64::new(0),
-            groups: GroupHint::default(),
-            table: Mutex::new(Table::new(
-                HashTable::new(seed.clone()),
-                state.max_deleted_rev_seqno,
-            )),
+            table: SharedTable::new(
+                Table::new(HashTable::new(seed.clone()), state.max_deleted_rev_seqno),
+                if loading { LOADING } else { state.phase as u8 },
+                seed,
+            ),
             queue: Mutex::new(queue),
             persistence_cursor,
             failover_table: Mutex::new(state.failover_table.clone()),
@@ -144,7 +141,6 @@ impl VBucket {
             drained: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             waiters: Waiters::default(),
-            seed,
         }
     }
 
@@ -156,18 +152,22 @@ impl VBucket {
     /// Where the group of a hash was a moment ago, for a prefetch.
     #[inline]
     pub(crate) fn group_hint(&self, hash: KeyHash) -> *const u8 {
-        self.groups.address(hash)
+        self.table.groups().group_address(hash)
     }
 
     /// Where the item is that a hash most likely belongs to, for a prefetch.
     #[inline]
-    pub(crate) fn candidate_address(&self, hash: KeyHash) -> Option<*const u8> {
-        self.table.lock().index.candidate(hash).map(ItemRef::address)
+    pub(crate) fn candidate_address(
+        &self,
+        section: &ReadSection,
+        hash: KeyHash,
+    ) -> Option<*const u8> {
+        self.table.groups().item_address(section, hash)
     }
 
     /// The hash of a key in this vbucket's table.
     pub(crate) fn hash_of(&self, key: DocKey<'_>) -> KeyHash {
-        self.seed.hash(key)
+        self.table.seed().hash(key)
     }
 
     /// Identity of the current history.
@@ -204,7 +204,6 @@ impl VBucket {
             let (dropped, expelled) = (table.clear(), queue.clear());
             // A fetch under way reads what was there before.
             self.incarnation.fetch_add(1, Ordering::AcqRel);
-            table.index.show_to(&self.groups);
             let state = self.emptied_state(&table, &queue, uuid);
             self.events.lock().clear();
             self.queue_events(context, &mut queue, events);

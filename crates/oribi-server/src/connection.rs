@@ -33,7 +33,7 @@ mod text;
 
 use std::sync::Arc;
 
-use oribi_engine::{FillingItem, PersistOutcome};
+use oribi_engine::{FillingItem, PersistOutcome, ReadSection};
 use oribi_protocol::read_buffer::ReadBuffer;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Decoder;
@@ -275,7 +275,9 @@ impl Connection {
         if let Some(progress) = self.serve_fetched(env) {
             return progress;
         }
-        let mut ahead = Lookahead::new(env.server.limits.prefetch_keys, self.value_bytes_read);
+        let section = ReadSection::open();
+        let mut ahead =
+            Lookahead::new(&section, env.server.limits.prefetch_keys, self.value_bytes_read);
         let progress = match self.state.is_text || self.begins_as_text() {
             false => self.serve_ahead(env, &mut ahead, served),
             true => self.serve_text(env, &mut ahead, served),
@@ -287,7 +289,7 @@ impl Connection {
     fn serve_ahead(
         &mut self,
         env: &mut Environment,
-        ahead: &mut Lookahead,
+        ahead: &mut Lookahead<'_>,
         served: &mut u64,
     ) -> Progress {
         for _ in 0..FRAMES_PER_TURN {

@@ -39,7 +39,7 @@ mod timing;
 mod with_meta;
 mod writes;
 
-use oribi_engine::{FillingItem, KeyAhead};
+use oribi_engine::{FillingItem, KeyAhead, ReadSection};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
 use oribi_protocol::frame_info::{self, RequestFrames};
@@ -108,7 +108,7 @@ pub(crate) fn serve_frame(
     out: &mut WriteBuffer,
     env: &mut Environment,
     frame: &Frame<'_>,
-    ahead: Option<KeyAhead>,
+    (section, ahead): (&ReadSection, Option<KeyAhead>),
     tries: Tries,
 ) -> Served {
     let Some(opcode) = Opcode::from_u8(frame.header.opcode) else {
@@ -117,7 +117,8 @@ pub(crate) fn serve_frame(
         return Served::Done;
     };
     let mut x = Request::new(id, frame, opcode, state, env);
-    (x.ahead, x.tries, x.has_output) = (ahead, tries, !out.is_empty());
+    (x.section, x.ahead) = (Some(section), ahead);
+    (x.tries, x.has_output) = (tries, !out.is_empty());
     serve(&mut x, out)
 }
 

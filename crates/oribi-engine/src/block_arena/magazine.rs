@@ -13,6 +13,7 @@ use std::ptr::{NonNull, null_mut};
 
 use super::arena::{ARENA, Arena};
 use super::class::{CLASSES, Class};
+use crate::grace_period;
 
 thread_local! {
     static MAGAZINES: Magazines<'static> = const { Magazines::new(&ARENA) };
@@ -47,6 +48,7 @@ pub(super) unsafe fn free(block: NonNull<u8>, class: Class) {
 
 /// Gives back everything that this thread keeps.
 pub(super) fn give_back() {
+    grace_period::settle();
     // A thread whose magazines are gone keeps nothing.
     let _ = MAGAZINES.try_with(|magazines| Class::all().for_each(|class| magazines.empty(class)));
 }

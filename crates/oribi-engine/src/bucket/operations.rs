@@ -7,7 +7,8 @@
 use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
 use super::Bucket;
-use crate::item::FillingItem;
+use crate::grace_period::ReadSection;
+use crate::item::{FillingItem, SharedItem};
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
     MutationOutcome, Refused, RewriteOutcome, Sought, StoreRequest, UnlockOutcome, VersionOutcome,
@@ -31,9 +32,9 @@ impl Bucket {
     /// processor core has about a dozen lines in flight, so a line that no request needs costs as
     /// much as a missing one.
     #[inline]
-    pub fn locate(&self, ahead: &KeyAhead, bytes: usize) {
+    pub fn locate(&self, section: &ReadSection, ahead: &KeyAhead, bytes: usize) {
         let Some(vbucket) = self.vbucket(ahead.vbid) else { return };
-        let Some(item) = vbucket.candidate_address(ahead.hash) else { return };
+        let Some(item) = vbucket.candidate_address(section, ahead.hash) else { return };
         load_lines(item, bytes);
     }
 
@@ -51,6 +52,27 @@ impl Bucket {
             Some(vbucket) => vbucket.get(&self.core.context(now), ahead.hash, key),
             None => GetOutcome::Refused(Refused::NotMyVbucket),
         }
+    }
+
+    /// A document whose key was announced, if that takes no lock. It stays readable while the section
+    /// is open. `None` decides nothing: [`Bucket::get_announced`] does.
+    #[inline]
+    pub fn get_shared<'s>(
+        &self,
+        section: &'s ReadSection,
+        ahead: KeyAhead,
+        key: DocKey<'_>,
+        now: Timestamp,
+    ) -> Option<SharedItem<'s>> {
+        let vbucket = self.vbucket(ahead.vbid)?;
+        vbucket.get_shared(section, &self.core.context(now), ahead.hash, key)
+    }
+
+    /// The key as [`Bucket::announce`] has it, without loading anything.
+    #[inline]
+    pub fn hash(&self, vbid: Vbid, key: DocKey<'_>) -> Option<KeyAhead> {
+        let vbucket = self.vbucket(vbid)?;
+        Some(KeyAhead { vbid, hash: vbucket.hash_of(key) })
     }
 
     /// Reads a document's or tombstone's metadata.

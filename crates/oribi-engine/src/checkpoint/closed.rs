@@ -58,7 +58,7 @@ impl ClosedCheckpoint {
     /// Notes that the table has released the version of `seqno`. Returns its bytes, or 0 when it is
     /// not here.
     pub(super) fn orphan(&self, seqno: u64) -> usize {
-        let bytes = self.slots.get(seqno - self.start).map_or(0, ItemRef::block_bytes);
+        let bytes = self.slots.get(seqno - self.start).map_or(0, |item| item.block_bytes());
         self.orphan_bytes.fetch_add(bytes, Ordering::Relaxed);
         bytes
     }

@@ -400,7 +400,7 @@ impl World {
         let is_orphan = |item: &&ItemRef| {
             self.table.get(&key_of(item)).is_none_or(|current| !current.same_block(item))
         };
-        items.filter(is_orphan).map(ItemRef::block_bytes).sum()
+        items.filter(is_orphan).map(|item| item.block_bytes()).sum()
     }
 
     fn check(&self) {

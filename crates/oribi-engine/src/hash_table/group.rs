@@ -2,21 +2,34 @@
 //!
 //! Owns: the array of groups and the probe sequence. Called only by the hash table.
 //!
+//! Slots and tags are atomics, because [`GroupView`] finds items without the lock that their writer
+//! holds. A slot is filled before its tag is set, and the tag is removed before the slot is emptied.
+//!
 //! Unsafe invariants:
-//! 1. A [`Group`] of all zero bytes is a valid empty group (`None` is the null pointer by the niche
-//!    of `ItemRef`, tag 0 means empty, overflow 0).
+//! 1. A [`Group`] of all zero bytes is a valid empty group: empty slots, tag 0 for each of them,
+//!    overflow 0.
 //! 2. A [`Groups`] is the only owner of its memory, which has room for `count` groups, and of the
-//!    items in them; it drops these when it is dropped.
+//!    items in them; it drops these when it is dropped. Only its methods that take `&mut self` write
+//!    to slots and tags.
+//! 3. A view leads to groups of a table whose memory was not retired when the view was last shown
+//!    the table. The table's owner shows it under the lock under which groups change, before it
+//!    gives memory up, and memory of groups is retired, never freed at once. So the groups that a
+//!    reader finds outlive its read section.
 
 mod invariants;
+mod view;
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+pub(crate) use view::GroupView;
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use oribi_types::DocKey;
 
 use super::hash::KeyHash;
 use crate::block_arena::ZeroedMemory;
-use crate::item::ItemRef;
+use crate::grace_period::{Retired, retire};
+use crate::item::{ItemRef, ItemSlot};
 
 /// Slots per group: eight words of a cache line, less one for the tags.
 pub(super) const SLOTS: usize = 7;
@@ -28,25 +41,56 @@ const TAG_HIGH_BITS: u64 = 0x0080_8080_8080_8080;
 
 #[repr(C, align(64))]
 struct Group {
-    slots: [Option<ItemRef>; SLOTS],
-    /// Seven tags (0: empty slot), then the overflow count.
-    tags: [u8; SLOTS + 1],
+    slots: [ItemSlot; SLOTS],
+    tags: GroupTags,
 }
 
 const _: () = assert!(size_of::<Group>() == 64);
-const _: () = assert!(size_of::<Option<ItemRef>>() == 8);
+const _: () = assert!(size_of::<ItemSlot>() == 8);
 
-impl Group {
+/// Seven tags (0: empty slot), then the overflow count, as one word.
+struct GroupTags(AtomicU64);
+
+impl GroupTags {
+    #[inline]
+    fn load(&self) -> Tags {
+        Tags(self.0.load(Ordering::Acquire))
+    }
+
+    /// Called with the lock that writers hold.
+    #[inline]
+    fn store(&self, tags: Tags) {
+        self.0.store(tags.0, Ordering::Release);
+    }
+}
+
+/// What a group's tags are at one moment; byte `i` is the tag of slot `i`.
+#[derive(Clone, Copy)]
+struct Tags(u64);
+
+impl Tags {
     /// A bit mask with the high bit of byte `i` set when tag `i` equals `tag`. Exact, not a filter.
-    fn matches(&self, tag: u8) -> u64 {
-        let differs = u64::from_le_bytes(self.tags) ^ (u64::from(tag) * 0x0101_0101_0101_0101);
+    fn matches(self, tag: u8) -> u64 {
+        let differs = self.0 ^ (u64::from(tag) * 0x0101_0101_0101_0101);
         // A byte of `differs` is zero exactly when neither its low seven bits carry nor its top is
         // set.
         !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS) & TAG_HIGH_BITS
     }
 
-    fn overflow(&self) -> u8 {
-        self.tags[OVERFLOW_BYTE]
+    fn byte(self, at: usize) -> u8 {
+        (self.0 >> (at * 8)) as u8
+    }
+
+    fn with_byte(self, at: usize, byte: u8) -> Tags {
+        Tags(self.0 & !(0xff << (at * 8)) | u64::from(byte) << (at * 8))
+    }
+
+    fn overflow(self) -> u8 {
+        self.byte(OVERFLOW_BYTE)
+    }
+
+    fn with_overflow(self, overflow: u8) -> Tags {
+        self.with_byte(OVERFLOW_BYTE, overflow)
     }
 }
 
@@ -57,28 +101,40 @@ pub(super) struct Position {
     slot: usize,
 }
 
-/// Where a table's groups were a moment ago, to be read without its lock. Good for prefetching
-/// only: by the time somebody looks there, the memory may belong to something else.
-#[derive(Default)]
-pub(crate) struct GroupHint {
-    groups: AtomicPtr<u8>,
-    mask: AtomicUsize,
+/// A power of two of groups, or none at all.
+pub(super) struct Groups {
+    memory: GroupMemory,
+    count: usize,
 }
 
-impl GroupHint {
-    /// Address of the group that a look-up of `hash` reads first, most likely.
-    pub(crate) fn address(&self, hash: KeyHash) -> *const u8 {
-        let group = hash.0 as usize & self.mask.load(Ordering::Relaxed);
-        // Pointer and mask may belong to different tables, so this may overflow and lead anywhere.
-        let offset = group.wrapping_mul(size_of::<Group>());
-        self.groups.load(Ordering::Relaxed).wrapping_add(offset)
+/// The memory of groups without items. It is retired when it is dropped.
+pub(crate) struct GroupMemory(Option<Box<ZeroedMemory>>);
+
+impl GroupMemory {
+    fn new(bytes: usize) -> GroupMemory {
+        GroupMemory((bytes > 0).then(|| Box::new(ZeroedMemory::new(bytes))))
+    }
+
+    fn groups(&self) -> NonNull<Group> {
+        self.0.as_ref().map_or(NonNull::dangling(), |memory| memory.as_ptr().cast())
     }
 }
 
-/// A power of two of groups, or none at all.
-pub(super) struct Groups {
-    memory: ZeroedMemory,
-    count: usize,
+impl Drop for GroupMemory {
+    fn drop(&mut self) {
+        let Some(memory) = self.0.take() else { return };
+        let bytes = memory.occupied_bytes();
+        let address = NonNull::from(Box::leak(memory)).cast();
+        // SAFETY: (3) no view leads to the groups any more; the box came from the line above.
+        unsafe { retire(Retired { address, bytes, release: free_memory }) }
+    }
+}
+
+/// # Safety
+/// The address is that of a leaked box of memory.
+unsafe fn free_memory(address: NonNull<u8>, _bytes: usize) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(address.cast::<ZeroedMemory>().as_ptr()) });
 }
 
 // SAFETY: (2) it owns its groups, and items may be sent and shared.
@@ -88,30 +144,25 @@ unsafe impl Sync for Groups {}
 
 impl Groups {
     pub(super) fn empty() -> Groups {
-        Groups { memory: ZeroedMemory::new(0), count: 0 }
+        Groups { memory: GroupMemory::new(0), count: 0 }
     }
 
     /// `count` empty groups; a power of two.
     pub(super) fn with_groups(count: usize) -> Groups {
         assert!(count.is_power_of_two());
-        Groups { memory: ZeroedMemory::new(count * size_of::<Group>()), count }
+        Groups { memory: GroupMemory::new(count * size_of::<Group>()), count }
     }
 
     /// The memory of groups that are all empty.
-    pub(super) fn into_memory(mut self) -> ZeroedMemory {
+    pub(super) fn into_memory(mut self) -> GroupMemory {
         self.count = 0;
-        std::mem::replace(&mut self.memory, ZeroedMemory::new(0))
+        std::mem::replace(&mut self.memory, GroupMemory::new(0))
     }
 
     fn all(&self) -> &[Group] {
         // SAFETY: (1, 2) the memory holds `count` groups, is aligned to a cache line, and began as
         // zero.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast().as_ptr(), self.count) }
-    }
-
-    fn all_mut(&mut self) -> &mut [Group] {
-        // SAFETY: (1, 2) as above, and this is the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().cast().as_ptr(), self.count) }
+        unsafe { std::slice::from_raw_parts(self.memory.groups().as_ptr(), self.count) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -123,7 +174,7 @@ impl Groups {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.memory.occupied_bytes()
+        self.memory.0.as_ref().map_or(0, |memory| memory.occupied_bytes())
     }
 
     /// Group indexes in probe order, each once.
@@ -138,15 +189,16 @@ impl Groups {
         let mut index = hash.0 as usize & mask;
         for _ in 0..groups.len() {
             let group = &groups[index];
-            let mut matches = group.matches(tag);
+            let tags = group.tags.load();
+            let mut matches = tags.matches(tag);
             while matches != 0 {
                 let slot = (matches.trailing_zeros() / 8) as usize;
-                if group.slots[slot].as_ref().is_some_and(|item| item.has_key(key)) {
+                if group.slots[slot].get().is_some_and(|item| item.has_key(key)) {
                     return Some(Position { group: index, slot });
                 }
                 matches &= matches - 1;
             }
-            if group.overflow() == 0 {
+            if tags.overflow() == 0 {
                 return None;
             }
             index = (index + 1) & mask;
@@ -159,23 +211,13 @@ impl Groups {
         (index.wrapping_sub(hash.0 as usize) & self.count.wrapping_sub(1)) + 1
     }
 
-    /// Tells `hint` where the groups are.
-    pub(super) fn show_to(&self, hint: &GroupHint) {
-        let groups = self.memory.as_ptr().as_ptr();
-        if hint.groups.load(Ordering::Relaxed) != groups {
-            hint.groups.store(groups, Ordering::Relaxed);
-            hint.mask.store(self.count.saturating_sub(1), Ordering::Relaxed);
+    /// Where the groups are, in one word: their address, and in its low bits, which are zero, the
+    /// logarithm of their number. Null for none.
+    fn place(&self) -> *mut Group {
+        match self.count {
+            0 => null_mut(),
+            count => self.memory.groups().as_ptr().map_addr(|at| at | count.ilog2() as usize),
         }
-    }
-
-    /// The first item in the home group whose tag fits.
-    pub(super) fn candidate(&self, hash: KeyHash) -> Option<&ItemRef> {
-        let group = &self.all()[self.probe(hash).next()?];
-        let matches = group.matches(tag_of(hash));
-        if matches == 0 {
-            return None;
-        }
-        group.slots[(matches.trailing_zeros() / 8) as usize].as_ref()
     }
 
     pub(super) fn find(&self, hash: KeyHash, key: DocKey<'_>) -> Option<&ItemRef> {
@@ -183,25 +225,32 @@ impl Groups {
     }
 
     pub(super) fn at(&self, at: Position) -> Option<&ItemRef> {
-        self.all()[at.group].slots[at.slot].as_ref()
+        self.all()[at.group].slots[at.slot].get()
     }
 
-    pub(super) fn slot_mut(&mut self, at: Position) -> Option<&mut ItemRef> {
-        self.all_mut()[at.group].slots[at.slot].as_mut()
+    /// Puts `item` in the place of another version of its key, which it returns.
+    pub(super) fn replace(&mut self, at: Position, item: ItemRef) -> Option<ItemRef> {
+        let slot = &self.all()[at.group].slots[at.slot];
+        debug_assert!(slot.get().is_some_and(|before| before.has_key(item.key())), "a stale place");
+        // SAFETY: (2) nobody else writes.
+        unsafe { slot.replace(item) }
     }
 
     /// Inserts an item whose key is known to be absent. The caller keeps the load below full.
     pub(super) fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
         for index in self.probe(hash) {
-            let group = &mut self.all_mut()[index];
-            let empty = group.matches(0);
+            let group = &self.all()[index];
+            let tags = group.tags.load();
+            let empty = tags.matches(0);
             if empty != 0 {
                 let slot = (empty.trailing_zeros() / 8) as usize;
-                group.tags[slot] = tag_of(hash);
-                group.slots[slot] = Some(item);
+                // SAFETY: (2) nobody else writes.
+                let before = unsafe { group.slots[slot].replace(item) };
+                debug_assert!(before.is_none(), "a slot without a tag is empty");
+                group.tags.store(tags.with_byte(slot, tag_of(hash)));
                 return;
             }
-            group.tags[OVERFLOW_BYTE] = group.overflow().saturating_add(1);
+            group.tags.store(tags.with_overflow(tags.overflow().saturating_add(1)));
         }
         unreachable!("the load factor keeps at least one slot empty");
     }
@@ -209,9 +258,10 @@ impl Groups {
     pub(super) fn remove(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<ItemRef> {
         let at = self.position(hash, key)?;
         for index in self.probe(hash).take_while(|index| *index != at.group) {
-            let count = &mut self.all_mut()[index].tags[OVERFLOW_BYTE];
-            if *count != OVERFLOW_STUCK {
-                *count -= 1;
+            let group = &self.all()[index];
+            let tags = group.tags.load();
+            if tags.overflow() != OVERFLOW_STUCK {
+                group.tags.store(tags.with_overflow(tags.overflow() - 1));
             }
         }
         self.take(at.group, at.slot)
@@ -219,20 +269,22 @@ impl Groups {
 
     /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
     pub(super) fn take(&mut self, group: usize, slot: usize) -> Option<ItemRef> {
-        let group = &mut self.all_mut()[group];
-        group.tags[slot] = 0;
-        group.slots[slot].take()
+        let group = &self.all()[group];
+        group.tags.store(group.tags.load().with_byte(slot, 0));
+        // SAFETY: (2) nobody else writes.
+        unsafe { group.slots[slot].take() }
     }
 
     pub(super) fn items(&self, group: usize) -> impl Iterator<Item = &ItemRef> {
-        self.all()[group].slots.iter().flatten()
+        self.all()[group].slots.iter().filter_map(ItemSlot::get)
     }
 }
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        for group in self.all_mut() {
-            group.slots.iter_mut().for_each(|slot| drop(slot.take()));
+        for slot in self.all().iter().flat_map(|group| &group.slots) {
+            // SAFETY: (2) nobody else writes.
+            drop(unsafe { slot.take() });
         }
     }
 }

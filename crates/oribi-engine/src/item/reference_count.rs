@@ -6,11 +6,10 @@
 //! standard library's in an item, a model checker's in `models/count.rs`, which compiles this same
 //! file again and tries every interleaving and ordering.
 //!
-//! The top three bits of the word are the frequency of use, which a reader raises by the same
-//! instruction that counts its reference. It begins at zero: a document that is written and never
-//! used again leaves memory before any that was used. The frequency changes only under the lock of the item's
-//! table, so raising and ageing never meet; references come and go at the same time and leave the
-//! bits alone.
+//! The top three bits of the word are the frequency of use. It begins at zero: a document that is
+//! written and never used again leaves memory before any that was used. Only the pager lowers it, under
+//! the lock of the item's table. A reader tries once to raise it, and writes nothing when it is
+//! saturated, as that of a hot document is.
 
 use super::atomic::{AtomicU32, Ordering};
 
@@ -31,22 +30,29 @@ impl ReferenceCount {
     /// Counts another reference. The caller holds one.
     #[inline]
     pub(super) fn acquire(&self) {
-        self.add(1);
-    }
-
-    /// Counts another reference, and the use that it is for unless the frequency is saturated.
-    #[inline]
-    pub(super) fn acquire_for_use(&self) {
-        let is_saturated = self.0.load(Ordering::Relaxed) >= FREQUENCY_MAX * USE;
-        self.add(if is_saturated { 1 } else { USE + 1 });
-    }
-
-    #[inline]
-    fn add(&self, references: u32) {
-        let before = self.0.fetch_add(references, Ordering::Relaxed);
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
         // A count that reaches the frequency would free a block in use; half the range is out of
         // any real reach.
         assert!(before & COUNT < COUNT / 2, "item reference count overflow");
+    }
+
+    /// Counts another reference, and the use that it is for.
+    #[inline]
+    pub(super) fn acquire_for_use(&self) {
+        self.acquire();
+        self.note_use();
+    }
+
+    /// Counts a use without a reference. Another change at the same time may win: one use in many
+    /// does not matter.
+    #[inline]
+    pub(super) fn note_use(&self) {
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen < FREQUENCY_MAX * USE {
+            let raised = seen + USE;
+            let _ =
+                self.0.compare_exchange_weak(seen, raised, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Gives a reference up. True: it was the last one, and the caller frees the block.

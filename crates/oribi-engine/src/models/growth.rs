@@ -11,7 +11,8 @@ use loom::sync::Mutex;
 use loom::thread;
 use oribi_types::{CollectionId, DocKey};
 
-use crate::hash_table::{HashSeed, HashTable, KeyHash, ScanCursor};
+use crate::grace_period::ReadSection;
+use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash, ScanCursor};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// Items of a table of one group that is about to double.
@@ -29,6 +30,8 @@ fn item(number: u8, version: u8) -> ItemRef {
 
 struct Shared {
     table: Mutex<HashTable>,
+    /// What a holder of the lock shows those without it.
+    view: GroupView,
     seed: HashSeed,
 }
 
@@ -40,11 +43,19 @@ impl Shared {
             let replaced = table.insert(seed.hash(key(&[number])), item(number, 0));
             assert!(replaced.is_none());
         }
-        Arc::new(Shared { table: Mutex::new(table), seed })
+        let view = GroupView::default();
+        table.show_to(&view);
+        Arc::new(Shared { table: Mutex::new(table), view, seed })
     }
 
     fn locked<R>(&self, run: impl FnOnce(&mut HashTable) -> R) -> R {
-        run(&mut self.table.lock().expect("no assertion fails"))
+        let mut table = self.table.lock().expect("no assertion fails");
+        let result = run(&mut table);
+        table.show_to(&self.view);
+        let outgrown = table.take_retired();
+        drop(table);
+        drop(outgrown);
+        result
     }
 
     fn hash(&self, number: u8) -> KeyHash {
@@ -57,15 +68,19 @@ impl Shared {
         self.locked(|table| table.get(hash, key(&[number])).cloned())
     }
 
-    /// A prefetch: which item a hash most likely has, and where that is.
+    /// A look-up without the lock: what it finds is the item under the key, wherever it is.
     fn look_ahead(&self, number: u8) {
         let hash = self.hash(number);
-        self.locked(|table| {
-            let Some(candidate) = table.candidate(hash) else { return };
-            assert!(!candidate.address().is_null());
-            // What is there is a live item, if not the one that is looked for.
-            assert_eq!(candidate.key().key[0], candidate.value()[0]);
-        });
+        let section = ReadSection::open();
+        let found = self.view.find(&section, hash, key(&[number]));
+        // Others go on between the look-up and the reading.
+        thread::yield_now();
+        if let Some(found) = found {
+            assert_eq!((found.key().key, found.value()[0]), (&[number][..], number));
+        }
+        if let Some(address) = self.view.item_address(&section, hash) {
+            assert!(!address.is_null());
+        }
     }
 
     fn insert(&self, number: u8) {

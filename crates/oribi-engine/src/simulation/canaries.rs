@@ -42,6 +42,8 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::LoadsOverNewer,
         Bug::EvictsDirtyItems,
         Bug::InstallsStaleFetches,
+        Bug::SharesLockedVersions,
+        Bug::SharesExpiredDocuments,
         Bug::WaitsForWorkAfterAFailure,
         Bug::ForgetsTheEndOfAHistory,
         Bug::RollsBackTooDeep,

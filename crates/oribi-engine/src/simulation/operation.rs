@@ -5,10 +5,11 @@
 //! nothing.
 
 use oribi_storage::SeededRandom;
-use oribi_types::{Cas, Datatype, RevSeqno, Timestamp};
+use oribi_types::{Cas, Datatype, DocKey, RevSeqno, Timestamp, Vbid};
 
 use super::model::{Document, Key, Value, Version};
 use crate::bucket::Bucket;
+use crate::grace_period::ReadSection;
 use crate::item::ItemRef;
 use crate::outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome,
@@ -253,7 +254,7 @@ impl Operation {
             NamedCas::Wrong => Cas(3),
         };
         match self {
-            Operation::Get => of_get(bucket.get(vbid, doc_key, now)),
+            Operation::Get => of_get(get_either_way(bucket, vbid, doc_key, now)),
             Operation::GetMeta => match bucket.get_meta(vbid, doc_key, now) {
                 MetaOutcome::Found(item, _) if item.is_deleted() => Answer::Tombstone(item),
                 MetaOutcome::Found(item, _) => Answer::Read(item),
@@ -346,6 +347,21 @@ impl Operation {
     pub(super) fn is_read(&self) -> bool {
         matches!(self, Operation::Get | Operation::GetMeta)
     }
+}
+
+/// What a reader finds without the lock is what one with the lock finds.
+fn get_either_way(bucket: &Bucket, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
+    let section = ReadSection::open();
+    let shared =
+        bucket.hash(vbid, key).and_then(|ahead| bucket.get_shared(&section, ahead, key, now));
+    let outcome = bucket.get(vbid, key, now);
+    if let Some(shared) = shared {
+        let GetOutcome::Hit(item) = &outcome else {
+            panic!("{:?} was found: {outcome:?}", *shared)
+        };
+        assert!(item.same_block(&shared), "{:?} was found instead of {item:?}", *shared);
+    }
+    outcome
 }
 
 fn of_get(outcome: GetOutcome) -> Answer {

@@ -80,10 +80,10 @@ impl VBucket {
             }
         }
         items.retain(|item| !known.contains(&item.key()));
-        items.sort_unstable_by_key(ItemRef::seqno);
+        items.sort_unstable_by_key(|item| item.seqno());
         items.extend(newest.into_iter().rev().cloned());
         let of_default = |item: &&ItemRef| item.key().collection == CollectionId::DEFAULT;
-        let default_end = items.iter().rev().find(of_default).map_or(Seqno(0), ItemRef::seqno);
+        let default_end = items.iter().rev().find(of_default).map_or(Seqno(0), |item| item.seqno());
         Some(MemorySnapshot { items, end: end.max(begun.high_seqno), default_end })
     }
 
@@ -104,7 +104,7 @@ impl VBucket {
         let mut events = self.events_in_memory();
         events.retain(|event| start < event.seqno() && event.seqno() <= end);
         found.append(&mut events);
-        found.sort_unstable_by_key(ItemRef::seqno);
+        found.sort_unstable_by_key(|item| item.seqno());
         found.dedup_by_key(|item| item.seqno());
         found
     }

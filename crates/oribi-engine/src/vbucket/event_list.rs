@@ -30,7 +30,7 @@ impl EventList {
         let is_old = |item: &ItemRef| {
             item.is_deleted() && item.expiry() < purge_before && item.seqno() < lowest_queued
         };
-        let highest = self.0.iter().filter(|item| is_old(item)).map(ItemRef::seqno).max();
+        let highest = self.0.iter().filter(|item| is_old(item)).map(|item| item.seqno()).max();
         self.0.retain(|item| !is_old(item));
         highest
     }

@@ -59,12 +59,12 @@ impl VBucket {
     /// in ascending seqno.
     pub(crate) fn events_in_memory(&self) -> Vec<ItemRef> {
         let mut events = self.events.lock().all();
-        events.sort_unstable_by_key(ItemRef::seqno);
+        events.sort_unstable_by_key(|item| item.seqno());
         events
     }
 
     fn is_retiring(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == RETIRING
+        self.table.phase().load(Ordering::Acquire) == RETIRING
     }
 }
 

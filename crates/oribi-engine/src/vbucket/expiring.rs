@@ -28,7 +28,8 @@ impl VBucket {
         let now_s = context.now.unix_s();
         let (expired, is_last) =
             self.table.lock().pick(cursor, groups, |item| item.is_expired(now_s));
-        let is_gone = |item: &&ItemRef| self.expire(context, self.seed.hash(item.key()), item);
+        let is_gone =
+            |item: &&ItemRef| self.expire(context, self.table.seed().hash(item.key()), item);
         let found = expired.len();
         ExpirySlice { found, expired: expired.iter().filter(is_gone).count(), is_last }
     }

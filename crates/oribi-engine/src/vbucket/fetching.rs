@@ -14,8 +14,7 @@ use oribi_types::{Cas, DocKey, RevSeqno, Seqno};
 use super::VBucket;
 use super::context::Context;
 use super::table::Table;
-use crate::block_arena::ZeroedMemory;
-use crate::hash_table::KeyHash;
+use crate::hash_table::{GroupMemory, KeyHash};
 use crate::item::{ItemFields, ItemRef, NewItem};
 use crate::planted::{self, Bug};
 
@@ -41,7 +40,7 @@ impl VBucket {
     /// The argument for [`VBucket::install`], or `None` when nothing has to be read for `key`.
     pub(crate) fn begin_fetch(&self, key: DocKey<'_>) -> Option<FetchBegun> {
         let table = self.table.lock();
-        let is_missing = match table.index.get(self.seed.hash(key), key) {
+        let is_missing = match table.index.get(self.table.seed().hash(key), key) {
             Some(item) => item.is_evicted(),
             None => self.may_be_in_store_only(&table),
         };
@@ -53,7 +52,7 @@ impl VBucket {
     pub(crate) fn needs_fetch(&self, context: &Context<'_>, key: DocKey<'_>) -> bool {
         let table = self.table.lock();
         let now_s = context.now.unix_s();
-        match table.index.get(self.seed.hash(key), key) {
+        match table.index.get(self.table.seed().hash(key), key) {
             Some(item) => item.is_evicted() && item.is_live(now_s),
             None => {
                 let is_uncertain = self.is_absence_uncertain(&table);
@@ -72,7 +71,7 @@ impl VBucket {
         begun: FetchBegun,
         fetched: Option<ItemRef>,
     ) -> Installed {
-        let hash = self.seed.hash(key);
+        let hash = self.table.seed().hash(key);
         let item = fetched.unwrap_or_else(|| absence_marker(key));
         debug_assert!(item.has_key(key), "what was read is not what was asked for");
         let garbage = {
@@ -90,7 +89,7 @@ impl VBucket {
                         let is_newer = current.seqno() > begun;
                         return if is_newer { Installed::Overtaken } else { Installed::Differs };
                     }
-                    (Some(table.substitute(hash, place, item)), None)
+                    (Some(table.substitute(hash, place, item)), Vec::new())
                 }
                 None if !self.may_be_in_store_only(&table) => return Installed::Done,
                 None if table.max_removed_seqno() > begun
@@ -110,14 +109,8 @@ impl VBucket {
         Installed::Done
     }
 
-    fn install_absent(
-        &self,
-        table: &mut Table,
-        hash: KeyHash,
-        item: ItemRef,
-    ) -> Option<ZeroedMemory> {
+    fn install_absent(&self, table: &mut Table, hash: KeyHash, item: ItemRef) -> Vec<GroupMemory> {
         table.install(hash, item, self.is_loading());
-        table.index.show_to(&self.groups);
         table.index.take_retired()
     }
 }

@@ -179,7 +179,7 @@ impl VBucket {
             return;
         }
         for item in expelled.tombstones() {
-            let hash = self.seed.hash(item.key());
+            let hash = self.table.seed().hash(item.key());
             let mut table = self.table.lock();
             if self.is_loading() && !planted::has(Bug::RemovesTombstonesWhileLoading) {
                 break;

@@ -45,7 +45,7 @@ impl VBucket {
         });
         for item in queue.open_items() {
             assert_ne!(item.key().collection, CollectionId::SYSTEM, "an event is never in there");
-            let found = table.index.get(self.seed.hash(item.key()), item.key());
+            let found = table.index.get(self.table.seed().hash(item.key()), item.key());
             let is_there = found.is_some_and(|found| found.same_block(item));
             assert!(is_there, "what is in the open checkpoint is not in the table (2, 3)");
         }

@@ -59,7 +59,7 @@ impl VBucket {
 
     /// What memory has under a key.
     pub(crate) fn in_memory(&self, key: DocKey<'_>, now: Timestamp) -> InMemory {
-        let hash = self.seed.hash(key);
+        let hash = self.table.seed().hash(key);
         match self.table.lock().index.get(hash, key) {
             None => InMemory::Nothing,
             Some(item) if item.is_live(now.unix_s()) => InMemory::Live(item.clone()),

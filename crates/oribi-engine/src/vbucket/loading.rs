@@ -18,9 +18,12 @@ use crate::memory::Memory;
 impl VBucket {
     /// Makes room for this many documents in a table that is still empty.
     pub(crate) fn reserve(&self, items: u64) {
-        let mut table = self.table.lock();
-        table.index.reserve(usize::try_from(items).unwrap_or(usize::MAX));
-        table.index.show_to(&self.groups);
+        let outgrown = {
+            let mut table = self.table.lock();
+            table.index.reserve(usize::try_from(items).unwrap_or(usize::MAX));
+            table.index.take_retired()
+        };
+        drop(outgrown);
     }
 
     /// Adds stored documents to the table, each unless there is a version under its key. Leaves
@@ -43,7 +46,6 @@ impl VBucket {
                     overtaken.push((hash, refused));
                 }
             }
-            table.index.show_to(&self.groups);
             let queue_bytes = self.queue.lock().own_bytes();
             let change = table.unreported(queue_bytes, memory.report_bytes());
             (table.index.take_retired(), change)
@@ -90,13 +92,13 @@ impl VBucket {
         let _phase_is_steady = self.table.lock();
         let is_same = self.is_loading() && self.incarnation() == incarnation;
         if is_same {
-            self.phase.store(phase, Ordering::Release);
+            self.table.phase().store(phase, Ordering::Release);
         }
         is_same
     }
 
     /// True while stored records may still enter the table.
     pub(crate) fn is_loading(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == LOADING
+        self.table.phase().load(Ordering::Acquire) == LOADING
     }
 }

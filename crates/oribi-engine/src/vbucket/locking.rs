@@ -53,7 +53,7 @@ impl VBucket {
         key: DocKey<'_>,
         act: impl FnOnce(&mut Locks, &ItemRef) -> T,
     ) -> Result<Option<(ItemRef, T)>, Refused> {
-        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
+        let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
         let found = self.look_up(context, hash, key, Sought::Document, |locks, item| {
             (item.clone(), item.is_live(now_s).then(|| act(locks, item)))
         })?;

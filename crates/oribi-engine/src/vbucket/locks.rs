@@ -54,6 +54,12 @@ impl Locks {
         self.latest_ns > now.unix_ns && self.holding(item, now).is_some()
     }
 
+    /// No lock holds longer than this.
+    #[inline]
+    pub(super) fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
     /// The CAS of a version that may be shown.
     pub(super) fn shown_cas(&self, item: &ItemRef, now: Timestamp) -> Cas {
         if self.is_locked(item, now) { LOCKED_CAS } else { item.cas() }

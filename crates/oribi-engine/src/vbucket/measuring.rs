@@ -26,7 +26,7 @@ impl VBucket {
 
     /// Figures at this moment.
     pub fn stats(&self) -> VbucketStats {
-        let loading = self.phase.load(Ordering::Relaxed) == LOADING;
+        let loading = self.table.phase().load(Ordering::Relaxed) == LOADING;
         let expired = self.expired.load(Ordering::Relaxed);
         let cursor = self.persistence_cursor;
         let table = self.table.lock();
@@ -98,7 +98,8 @@ impl VBucket {
         context: &Context<'_>,
         key: DocKey<'_>,
     ) -> Result<Option<KeyStats>, Refused> {
-        let (hash, refer) = (self.seed.hash(key), |_: &mut Locks, item: &ItemRef| item.clone());
+        let (hash, refer) =
+            (self.table.seed().hash(key), |_: &mut Locks, item: &ItemRef| item.clone());
         let found = self.look_up(context, hash, key, Sought::Document, refer)?;
         let found = found.filter(|item| !is_absence_marker(item));
         Ok(found.map(|item| KeyStats {

@@ -1,7 +1,7 @@
 //! How versions move within a vbucket's memory, so that sparse chunks of the arena become empty.
 //!
 //! Owns: one slice of a round of compaction. A version may move when only the table refers to it:
-//! neither the queue nor a reader has it. It need not be durable, because the copy is the same
+//! neither the queue nor an answer has it. It need not be durable, because the copy is the same
 //! version. Addresses decide for most groups of a table; no item outside a chosen chunk is touched.
 
 use super::VBucket;

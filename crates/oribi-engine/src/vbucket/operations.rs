@@ -63,7 +63,7 @@ impl VBucket {
                 Err(unusable) => return unusable.into(),
             },
         };
-        let hash = self.seed.hash(new.as_item().key());
+        let hash = self.table.seed().hash(new.as_item().key());
         match self.store_new(context, hash, new, request) {
             Ok(mutation) => MutationOutcome::Done(mutation),
             Err((refusal, new)) => {
@@ -120,7 +120,7 @@ impl VBucket {
         let written = self.write(context, new.key(), Basis::Document, claim.into(), |found| {
             check_store(request, found)?;
             let kept = found.live.filter(|_| request.preserve_expiry);
-            let expiry = kept.map_or(new.expiry(), ItemRef::expiry);
+            let expiry = kept.map_or(new.expiry(), |item| item.expiry());
             Ok(with_attributes_of(new, found.live, expiry))
         });
         written.map(|(mutation, _)| mutation).map_err(|refusal| (refusal, body))
@@ -132,7 +132,7 @@ impl VBucket {
         key: DocKey<'_>,
         cas: Cas,
     ) -> MutationOutcome {
-        let (hash, claim) = (self.seed.hash(key), Claim::Cas(cas));
+        let (hash, claim) = (self.table.seed().hash(key), Claim::Cas(cas));
         let new = tombstone(key, context.now);
         let written = self.publish(context, hash, claim.into(), new, |_, found, _| {
             let live = check_existing(found, cas, MutationOutcome::NotFound)?;
@@ -239,7 +239,7 @@ impl VBucket {
             let mut digits = [0u8; DECIMAL_DIGITS_MAX];
             let digits = write_decimal(value, &mut digits);
             // A decimal number is a JSON text.
-            let attributes = found.live.map_or(&[][..], ItemRef::attributes);
+            let attributes = found.live.map_or(&[][..], |item| item.attributes());
             let datatype = datatype_with(attributes, Datatype::JSON);
             Ok(NewItem::new(key, ItemFields { datatype, ..fields }, &[attributes, digits]))
         });

@@ -23,7 +23,7 @@ use crate::checkpoint::StreamWaker;
 impl VBucket {
     /// What the vbucket does on this node.
     pub fn phase(&self) -> VbucketPhase {
-        match self.phase.load(Ordering::Acquire) {
+        match self.table.phase().load(Ordering::Acquire) {
             // A vbucket that could not be loaded is active, too: no other node serves it.
             LOADING | FAILED => VbucketPhase::Active,
             STARTING => VbucketPhase::Pending,
@@ -34,7 +34,7 @@ impl VBucket {
 
     /// True while this node may change what the store has of the vbucket.
     pub fn is_owned(&self) -> bool {
-        self.phase.load(Ordering::Acquire) != VbucketPhase::Dead as u8
+        self.table.phase().load(Ordering::Acquire) != VbucketPhase::Dead as u8
     }
 
     /// True while clients are served: the vbucket is this node's and not retiring.
@@ -52,7 +52,7 @@ impl VBucket {
     pub(crate) fn claim(&self) {
         let _phase_is_steady = self.table.lock();
         if !self.is_owned() {
-            self.phase.store(STARTING, Ordering::Release);
+            self.table.phase().store(STARTING, Ordering::Release);
         }
     }
 
@@ -83,19 +83,19 @@ impl VBucket {
     /// Begins to serve what was claimed; its documents are loaded meanwhile, if there are any.
     pub(crate) fn begin_serving(&self) {
         let _phase_is_steady = self.table.lock();
-        if self.phase.load(Ordering::Acquire) != STARTING {
+        if self.table.phase().load(Ordering::Acquire) != STARTING {
             return;
         }
         let is_empty = self.persisted_seqno().0 == 0;
         let phase = if is_empty { VbucketPhase::Active as u8 } else { LOADING };
-        self.phase.store(phase, Ordering::Release);
+        self.table.phase().store(phase, Ordering::Release);
     }
 
     /// Serves nothing from here on. What is queued is still flushed.
     pub(crate) fn retire(&self) {
         let phase_is_steady = self.table.lock();
         if self.is_owned() {
-            self.phase.store(RETIRING, Ordering::Release);
+            self.table.phase().store(RETIRING, Ordering::Release);
         }
         drop(phase_is_steady);
         let streams = self.queue.lock().end_streams();
@@ -117,14 +117,13 @@ impl VBucket {
         let (streams, dropped, expelled) = {
             let mut table = self.table.lock();
             let mut queue = self.queue.lock();
-            if !self.is_owned() || !is_to_go(self.phase.load(Ordering::Acquire)) {
+            if !self.is_owned() || !is_to_go(self.table.phase().load(Ordering::Acquire)) {
                 return false;
             }
-            self.phase.store(VbucketPhase::Dead as u8, Ordering::Release);
+            self.table.phase().store(VbucketPhase::Dead as u8, Ordering::Release);
             self.incarnation.fetch_add(1, Ordering::AcqRel);
             let streams = queue.end_streams();
             let (dropped, expelled) = (table.clear(), queue.clear());
-            table.index.show_to(&self.groups);
             (streams, dropped, expelled)
         };
         drop(dropped);

@@ -5,8 +5,9 @@
 //! copy or a free.
 //!
 //! A version may go when it is clean: durable, and only the table refers to it. Then neither the
-//! queue nor a reader has it, and none can get it while the table's lock is held. The second hold
-//! of the lock checks this again.
+//! queue nor an answer has it, and none can get it while the table's lock is held. The second hold
+//! of the lock checks this again. Readers without the lock may still read the version; it is freed
+//! behind them.
 
 use oribi_types::{Cas, DocKey, Seqno};
 
@@ -68,7 +69,7 @@ impl VBucket {
     /// Evicts the version under one key, however often it is used; false when nothing may go.
     pub(crate) fn evict(&self, context: &Context<'_>, key: DocKey<'_>) -> bool {
         let policy = context.memory.policy();
-        let hash = self.seed.hash(key);
+        let hash = self.table.seed().hash(key);
         let victim = {
             let table = self.table.lock();
             let found = table.index.get(hash, key).filter(|item| !item.is_deleted());
@@ -145,7 +146,7 @@ impl VBucket {
         victim: ItemRef,
         successor: Successor,
     ) -> bool {
-        let hash = self.seed.hash(victim.key());
+        let hash = self.table.seed().hash(victim.key());
         let is_unused = |current: &ItemRef| {
             // The table's reference and ours.
             let is_alone = current.references() == 2 || planted::has(Bug::EvictsDirtyItems);

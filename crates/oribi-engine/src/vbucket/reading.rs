@@ -13,9 +13,11 @@ use super::fetching::is_absence_marker;
 use super::locks::Locks;
 use super::table::Table;
 use super::{FAILED, LOADING, VBucket};
+use crate::grace_period::ReadSection;
 use crate::hash_table::KeyHash;
-use crate::item::ItemRef;
+use crate::item::{ItemRef, SharedItem};
 use crate::outcome::{GetOutcome, MetaOutcome, Refused, Sought, VersionOutcome};
+use crate::planted::{self, Bug};
 
 impl VBucket {
     pub(crate) fn get(&self, context: &Context<'_>, hash: KeyHash, key: DocKey<'_>) -> GetOutcome {
@@ -39,6 +41,31 @@ impl VBucket {
             }
             Ok(None) => GetOutcome::Miss,
         }
+    }
+
+    /// The live document under a key, if it is found without the lock: in memory, not expired, and
+    /// not locked by a client. Nothing shared is written, but for the frequency of use while it
+    /// rises. `None` decides nothing; [`VBucket::get`] does.
+    #[inline]
+    pub(crate) fn get_shared<'s>(
+        &self,
+        section: &'s ReadSection,
+        context: &Context<'_>,
+        hash: KeyHash,
+        key: DocKey<'_>,
+    ) -> Option<SharedItem<'s>> {
+        let item = self.table.groups().find(section, hash, key)?;
+        // Asked behind the look-up: what holds now held when the item was found.
+        let is_served = self.check_phase().is_ok() && context.knows(key.collection);
+        let is_locked =
+            self.table.may_have_locks(context.now) && !planted::has(Bug::SharesLockedVersions);
+        let is_live = item.is_live(context.now.unix_s())
+            || planted::has(Bug::SharesExpiredDocuments) && !item.is_deleted();
+        if !is_served || is_locked || !is_live || item.is_evicted() {
+            return None;
+        }
+        item.note_use();
+        Some(item)
     }
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
@@ -73,7 +100,7 @@ impl VBucket {
         key: DocKey<'_>,
         sought: Sought,
     ) -> Result<Option<(ItemRef, Cas)>, Refused> {
-        let hash = self.seed.hash(key);
+        let hash = self.table.seed().hash(key);
         let shown =
             |locks: &mut Locks, item: &ItemRef| (item.clone(), locks.shown_cas(item, context.now));
         self.settled(context, hash, || self.look_up(context, hash, key, sought, shown))
@@ -107,7 +134,7 @@ impl VBucket {
         sought: Sought,
         refer: impl FnOnce(&mut Locks, &ItemRef) -> T,
     ) -> Result<Option<T>, Refused> {
-        debug_assert_eq!(hash, self.seed.hash(key), "the hash is that of the key");
+        debug_assert_eq!(hash, self.table.seed().hash(key), "the hash is that of the key");
         let mut guard = self.table.lock();
         let table = &mut *guard;
         self.check_phase()?;
@@ -142,9 +169,9 @@ impl VBucket {
         has_stored_tombstones || self.is_absence_uncertain(table)
     }
 
-    /// Asked under the table's lock, under which the phase changes.
+    /// The phase changes under the table's lock.
     pub(super) fn check_phase(&self) -> Result<(), Refused> {
-        match self.phase.load(Ordering::Acquire) {
+        match self.table.phase().load(Ordering::Acquire) {
             phase if phase == VbucketPhase::Active as u8 => Ok(()),
             // What is not loaded yet can be fetched.
             LOADING => Ok(()),

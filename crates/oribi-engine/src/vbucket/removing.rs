@@ -45,7 +45,7 @@ impl VBucket {
             item.is_deleted() && item.expiry() < purge_before && item.seqno() < lowest_queued
         };
         self.remove_all(is_old, |old| {
-            let highest = old.iter().map(ItemRef::seqno).max();
+            let highest = old.iter().map(|item| item.seqno()).max();
             highest.into_iter().for_each(|seqno| self.raise_purge_seqno(seqno));
             purged = purged.max(highest);
         });
@@ -71,7 +71,7 @@ impl VBucket {
             let picked;
             (picked, is_complete) = table.pick(&mut cursor, GROUPS_PER_SLICE, &is_to_go);
             for item in &picked {
-                table.remove_same(self.seed.hash(item.key()), item);
+                table.remove_same(self.table.seed().hash(item.key()), item);
             }
             removed(&picked);
             drop(table);

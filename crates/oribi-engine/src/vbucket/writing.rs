@@ -120,7 +120,7 @@ impl VBucket {
         terms: Terms,
         mut build: impl FnMut(&Found<'_>) -> Result<N, R>,
     ) -> Result<(Mutation, ItemRef), R> {
-        let (hash, now_s) = (self.seed.hash(key), context.now.unix_s());
+        let (hash, now_s) = (self.table.seed().hash(key), context.now.unix_s());
         loop {
             // Before the look-up, so that whatever it misses is younger.
             let looked_at = (basis.sought() == Sought::Tombstone).then(|| self.high_seqno());
@@ -250,7 +250,6 @@ impl VBucket {
             if !self.keeps(&queued.item) {
                 self.purge_unqueued(&mut table, hash, &queued.item);
             }
-            table.index.show_to(&self.groups);
             let change = table.unreported(queue_bytes, report_bytes);
             let garbage = (queued.displaced, replaced, table.index.take_retired());
             (queued.item, garbage, change, queued_bytes, has_idle_stream)
@@ -284,7 +283,7 @@ impl VBucket {
         // Ownership ends under this lock, so nothing is written after it.
         self.check_phase().map_err(denied)?;
         let key = new.as_item().key();
-        debug_assert_eq!(hash, self.seed.hash(key), "the hash is that of the key");
+        debug_assert_eq!(hash, self.table.seed().hash(key), "the hash is that of the key");
         if !context.knows(key.collection) {
             return Err(denied(Refused::UnknownCollection));
         }

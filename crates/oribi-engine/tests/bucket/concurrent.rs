@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use oribi_engine::{Bucket, GetOutcome, ItemRef, MutationOutcome, StoreMode, StoreRequest};
+use oribi_engine::{
+    Bucket, GetOutcome, Item, ItemRef, MutationOutcome, ReadSection, StoreMode, StoreRequest,
+};
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, DocKey, Seqno, Vbid};
 
@@ -146,37 +148,47 @@ impl World {
         acknowledged
     }
 
-    /// Reads until the writers are done; returns how many documents were found.
-    fn read(&self, reader: usize) -> usize {
+    /// Reads until the writers are done; returns how many documents were found with a reference of
+    /// their own and without the table's lock.
+    fn read(&self, reader: usize) -> (usize, usize) {
         let mut random = Random(0x1234_5678 + reader as u64);
-        let mut newest: Vec<Option<(Cas, Stamp)>> = vec![None; KEYS];
-        let mut numbers = [[0; WRITERS]; KEYS];
+        let mut seen = Seen::default();
         let mut kept: Vec<ItemRef> = Vec::new();
-        let mut found = 0;
-        while self.writing.load(Ordering::Acquire) > 0 || found == 0 {
+        let (mut counted, mut shared) = (0, 0);
+        while self.writing.load(Ordering::Acquire) > 0 || counted == 0 || shared == 0 {
             let index = random.key();
-            let Some(item) = self.get(index) else { continue };
-            found += 1;
-            let (cas, stamp) = (item.cas(), Stamp::read(item.value()));
-            assert_eq!((stamp.key, item.key().key), (index, name(index).as_bytes()));
-            let begun = self.begun[stamp.writer].load(Ordering::Acquire);
-            assert!(stamp.number <= begun, "{stamp:?} was never written");
-            if let Some((seen_cas, seen)) = newest[index] {
-                assert!(cas >= seen_cas, "{stamp:?} came after the newer {seen:?}");
-                assert_eq!(cas == seen_cas, stamp == seen, "a CAS names one version");
+            if let Some(item) = self.get(index) {
+                counted += 1;
+                seen.check(self, index, &item);
+                // References to old versions are held for a while, and their values stay what they
+                // were.
+                kept.push(item);
             }
-            newest[index] = Some((cas, stamp));
-            let number = &mut numbers[index][stamp.writer];
-            assert!(stamp.number >= *number, "{stamp:?} came after number {number}");
-            *number = stamp.number;
-            // References to old versions are held for a while, and their values stay what they
-            // were.
-            kept.push(item);
             if kept.len() > 64 {
                 kept.drain(..32).for_each(|item| _ = Stamp::read(item.value()));
             }
+            shared += self.read_shared(&mut random, &mut seen);
         }
-        found
+        (counted, shared)
+    }
+
+    /// Reads some documents without a lock; what was found stays what it is to the section's end.
+    fn read_shared(&self, random: &mut Random, seen: &mut Seen) -> usize {
+        let section = ReadSection::open();
+        let mut found = Vec::new();
+        for _ in 0..8 {
+            let index = random.key();
+            let name = name(index);
+            let ahead = self.bucket.announce(vbid(index), key(&name)).expect("it is in the map");
+            self.bucket.locate(&section, &ahead, 64);
+            let Some(item) = self.bucket.get_shared(&section, ahead, key(&name), NOW) else {
+                continue;
+            };
+            seen.check(self, index, &item);
+            found.push(item);
+        }
+        found.iter().for_each(|item| _ = Stamp::read(item.value()));
+        found.len()
     }
 
     fn flush(&self) {
@@ -184,6 +196,36 @@ impl World {
             self.bucket.flush_step().expect("a store in memory takes everything");
             std::thread::yield_now();
         }
+    }
+}
+
+/// What one reader has seen of each key.
+struct Seen {
+    newest: Vec<Option<(Cas, Stamp)>>,
+    numbers: [[u64; WRITERS]; KEYS],
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen { newest: vec![None; KEYS], numbers: [[0; WRITERS]; KEYS] }
+    }
+}
+
+impl Seen {
+    /// The document is whole, was written under this key, and is not older than what was seen.
+    fn check(&mut self, world: &World, index: usize, item: &Item) {
+        let (cas, stamp) = (item.cas(), Stamp::read(item.value()));
+        assert_eq!((stamp.key, item.key().key), (index, name(index).as_bytes()));
+        let begun = world.begun[stamp.writer].load(Ordering::Acquire);
+        assert!(stamp.number <= begun, "{stamp:?} was never written");
+        if let Some((seen_cas, seen)) = self.newest[index] {
+            assert!(cas >= seen_cas, "{stamp:?} came after the newer {seen:?}");
+            assert_eq!(cas == seen_cas, stamp == seen, "a CAS names one version");
+        }
+        self.newest[index] = Some((cas, stamp));
+        let number = &mut self.numbers[index][stamp.writer];
+        assert!(stamp.number >= *number, "{stamp:?} came after number {number}");
+        *number = stamp.number;
     }
 }
 
@@ -205,7 +247,8 @@ fn readers_see_whole_values_and_never_go_back() {
         let written: Vec<_> =
             writers.into_iter().flat_map(|writer| writer.join().expect("a writer")).collect();
         for reader in readers {
-            assert!(reader.join().expect("a reader") > 0);
+            let (counted, shared) = reader.join().expect("a reader");
+            assert!(counted > 0 && shared > 0);
         }
         world.done.store(true, Ordering::Release);
         flusher.join().expect("the flusher");

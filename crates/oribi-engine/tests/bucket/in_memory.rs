@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, Storage,
-    StoreMode, StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, MetaOutcome, MutationOutcome, ReadSection,
+    Storage, StoreMode, StoreRequest,
 };
 use oribi_storage::{KvStore, MemoryMedium, MemoryStore};
 use oribi_types::{Cas, CollectionId, Datatype, DocKey, Seqno, Vbid};
@@ -56,11 +56,11 @@ fn an_announced_key_is_the_same_key() {
     for number in 0..3000 {
         let name = format!("k{number}");
         let ahead = bucket.announce(VB, key(&name)).expect("the vbucket is in the map");
-        bucket.locate(&ahead, 3);
+        bucket.locate(&ReadSection::open(), &ahead, 3);
         assert!(matches!(bucket.get_announced(ahead, key(&name), NOW), GetOutcome::Miss));
         let request = StoreRequest { value: name.as_bytes(), ..request(StoreMode::Add) };
         done(bucket.store_announced(ahead, key(&name), &request, NOW));
-        bucket.locate(&ahead, 3);
+        bucket.locate(&ReadSection::open(), &ahead, 3);
         let GetOutcome::Hit(item) = bucket.get(VB, key(&name), NOW) else { panic!("{name}") };
         assert_eq!(item.value(), name.as_bytes());
         assert!(matches!(bucket.get_announced(ahead, key(&name), NOW), GetOutcome::Hit(_)));

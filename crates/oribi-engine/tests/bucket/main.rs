@@ -19,6 +19,7 @@ mod listing;
 mod operations;
 mod ownership;
 mod rewrites;
+mod shared_reads;
 mod statistics;
 mod streams;
 mod upkeep;

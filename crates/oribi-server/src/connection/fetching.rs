@@ -5,7 +5,7 @@
 //! fetch is over are served before the next frame, and only while the client takes output. A client
 //! that reads nothing therefore costs no further memory for them.
 
-use oribi_engine::{EvictionPolicy, FetchOutcome, FetchSink};
+use oribi_engine::{EvictionPolicy, FetchOutcome, FetchSink, ReadSection};
 use oribi_protocol::frame::{self, Decoded, Frame};
 use oribi_protocol::opcode::Opcode;
 use oribi_types::{DocKey, Vbid};
@@ -64,6 +64,11 @@ impl Connection {
 
     /// Serves the parked requests whose fetch is over; `Some` when the turn has to stop.
     pub(super) fn serve_fetched(&mut self, env: &mut Environment) -> Option<Progress> {
+        if !self.state.has_ready() {
+            self.state.release_parked();
+            return None;
+        }
+        let section = ReadSection::open();
         while self.state.has_ready() {
             if self.state.closing.is_some() {
                 return Some(Progress::Closing);
@@ -79,7 +84,7 @@ impl Connection {
             let Ok(Decoded::Complete { frame, .. }) = frame::decode(&bytes) else { continue };
             let Connection { id, writer, state, .. } = self;
             state.serves_parked = true;
-            let served = serve_frame(*id, state, writer, env, &frame, None, tries);
+            let served = serve_frame(*id, state, writer, env, &frame, (&section, None), tries);
             state.serves_parked = false;
             // A request that may be overtaken waits for nothing else, and its place is free again.
             if let Served::Fetch { tries, .. } = served {

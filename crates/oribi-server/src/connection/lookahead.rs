@@ -18,7 +18,7 @@
 //!
 //! The lookahead lives as long as one turn, so an idle connection holds none.
 
-use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead};
+use oribi_engine::{Bucket, HEADER_BYTES, KeyAhead, ReadSection};
 use oribi_protocol::frame::Frame;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::text::{Command, DECODED_KEY_BYTES_MAX, Decoded, Decoder};
@@ -53,7 +53,9 @@ impl Entry {
 }
 
 /// The state of the prefetch during one turn.
-pub(super) struct Lookahead {
+pub(super) struct Lookahead<'s> {
+    /// Open during the turn, so that documents are read without their locks.
+    section: &'s ReadSection,
     /// Requests to look ahead; 0 for none.
     distance: usize,
     ring: [Entry; PREFETCH_KEYS_MAX],
@@ -72,11 +74,16 @@ pub(super) struct Lookahead {
     decoder: Decoder,
 }
 
-impl Lookahead {
+impl<'s> Lookahead<'s> {
     /// Looks `distance` requests ahead, at most [`PREFETCH_KEYS_MAX`]. `value_bytes` is the last
     /// turn's [`Lookahead::value_bytes`].
-    pub(super) fn new(distance: usize, value_bytes: u16) -> Lookahead {
+    pub(super) fn new(
+        section: &'s ReadSection,
+        distance: usize,
+        value_bytes: u16,
+    ) -> Lookahead<'s> {
         Lookahead {
+            section,
             distance: distance.min(PREFETCH_KEYS_MAX),
             ring: [Entry::default(); PREFETCH_KEYS_MAX],
             served: 0,
@@ -87,6 +94,12 @@ impl Lookahead {
             value_bytes: usize::from(value_bytes),
             decoder: Decoder::default(),
         }
+    }
+
+    /// The read section of the turn.
+    #[inline]
+    pub(super) fn section(&self) -> &'s ReadSection {
+        self.section
     }
 
     /// Approximate size of recently read values, in bytes.
@@ -130,7 +143,7 @@ impl Lookahead {
             let entry = &self.ring[self.located % PREFETCH_KEYS_MAX];
             if let Some(key) = &entry.key {
                 let value_bytes = if entry.reads_value { self.value_bytes } else { 0 };
-                bucket.locate(key, entry.head_bytes() + value_bytes);
+                bucket.locate(self.section, key, entry.head_bytes() + value_bytes);
             }
             self.located += 1;
         }

@@ -33,7 +33,7 @@ impl Connection {
     pub(super) fn process_frame(
         &mut self,
         env: &mut Environment,
-        ahead: &mut Lookahead,
+        ahead: &mut Lookahead<'_>,
     ) -> Option<Served> {
         let Connection { id, reader, writer, state, .. } = self;
         let Some(frame) = Frame::whole(reader.unread()) else { return self.process_part(env) };
@@ -42,7 +42,10 @@ impl Connection {
         let pending_bytes = writer.pending_bytes();
         let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
         let mut served = match admit(state, env, &frame.header) {
-            Admission::Serve => serve_frame(*id, state, writer, env, &frame, ahead.key(), tries),
+            Admission::Serve => {
+                let reading = (ahead.section(), ahead.key());
+                serve_frame(*id, state, writer, env, &frame, reading, tries)
+            }
             Admission::Answer => {
                 dispatch::take_answer(state, &frame);
                 Served::Done

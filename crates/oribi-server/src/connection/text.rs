@@ -67,7 +67,7 @@ impl Connection {
     pub(super) fn serve_text(
         &mut self,
         env: &mut Environment,
-        ahead: &mut Lookahead,
+        ahead: &mut Lookahead<'_>,
         served: &mut u64,
     ) -> Progress {
         for _ in 0..FRAMES_PER_TURN {
@@ -135,7 +135,7 @@ impl Connection {
 
     /// Serves the command at the head of the input.
     #[inline]
-    fn serve_next(&mut self, env: &mut Environment, ahead: &mut Lookahead) -> Step {
+    fn serve_next(&mut self, env: &mut Environment, ahead: &mut Lookahead<'_>) -> Step {
         let Connection { id, reader, writer, state, .. } = self;
         ahead.advance_text(state, reader.unread(), self.decoder);
         let mut decoder = self.decoder;
@@ -160,7 +160,8 @@ impl Connection {
         self.timing.partial_since_ms = 0;
         let pending_bytes = writer.pending_bytes();
         let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
-        let offer = Offer { ahead: ahead.key(), tries, received: None };
+        let section = Some(ahead.section());
+        let offer = Offer { section, ahead: ahead.key(), tries, received: None };
         let Ended { served, abandons_keys, .. } =
             text::serve_command(*id, state, writer, env, &command, offer);
         if let Served::Fetch { tries, .. } = served {
@@ -297,7 +298,7 @@ impl Connection {
         let command = Command::Store(Store { is_terminated, ..store });
         let tries = state.fetches.as_mut().map_or(Tries::default(), |all| all.take_head());
         let received = is_terminated.then_some(item);
-        let offer = Offer { ahead: None, tries, received };
+        let offer = Offer { section: None, ahead: None, tries, received };
         let ended = text::serve_command(*id, state, writer, env, &command, offer);
         if let Served::Fetch { tries, .. } = ended.served {
             let behind = (&reader.unread()[END_BYTES..], Decoder::default());

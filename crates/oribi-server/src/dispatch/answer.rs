@@ -75,6 +75,11 @@ pub(super) fn conclude(
             encoding::write_document(out, features, &parts, &item, cas);
             End::Done
         }
+        Ok(Reply::Shared { item, key }) => {
+            let parts = ResponseParts { key, ..parts(x, Status::Success) };
+            encoding::write_copied(out, features, &parts, &item, item.cas());
+            End::Done
+        }
         // A miss is as frequent as a hit in many caches.
         Ok(Reply::Miss { key: [] }) if rule.silence != Silence::OnMiss => {
             let text = match features.is_negotiated() {
@@ -144,6 +149,10 @@ fn send(x: &mut Request<'_>, out: &mut WriteBuffer, rule: &Rule, reply: Reply<'_
         Reply::Document { item, cas, key } => {
             let parts = ResponseParts { key, ..parts };
             encoding::write_document(out, features, &parts, &item, cas);
+        }
+        Reply::Shared { item, key } => {
+            let parts = ResponseParts { key, ..parts };
+            encoding::write_copied(out, features, &parts, &item, item.cas());
         }
         Reply::Miss { key } => {
             let parts = ResponseParts { key, status: Status::KeyEnoent, ..parts };

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use oribi_engine::compression::{Inflating, Unusable, inflate_into};
-use oribi_engine::{ItemRef, Mutation};
+use oribi_engine::{Item, ItemRef, Mutation};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::limits::{GATHER_VALUE_BYTES_MIN, VALUE_BYTES_MAX};
 use oribi_protocol::response::{
@@ -36,10 +36,14 @@ pub(super) fn write_document(
     item: &ItemRef,
     cas: Cas,
 ) {
+    let is_inflated = item.is_compressed() && !features.has(Feature::Snappy);
+    if !is_inflated && item.value_bytes() < GATHER_VALUE_BYTES_MIN {
+        return write_copied(out, features, parts, item, cas);
+    }
     let flags = item.flags().to_be_bytes();
     let datatype = features.datatype_shown(item.datatype());
     let parts = ResponseParts { cas: cas.0, datatype, extras: &flags, ..*parts };
-    if item.is_compressed() && !features.has(Feature::Snappy) {
+    if is_inflated {
         return write_inflated(out, features, &parts, item);
     }
     let value = item.body();
@@ -49,6 +53,22 @@ pub(super) fn write_document(
     } else {
         out.tail().extend_from_slice(value);
     }
+}
+
+/// Appends a document whose body is copied as it is.
+#[inline(always)]
+pub(super) fn write_copied(
+    out: &mut WriteBuffer,
+    features: Features,
+    parts: &ResponseParts<'_>,
+    item: &Item,
+    cas: Cas,
+) {
+    let flags = item.flags().to_be_bytes();
+    let datatype = features.datatype_shown(item.datatype());
+    let value = item.body();
+    let parts = ResponseParts { cas: cas.0, datatype, extras: &flags, value, ..*parts };
+    write_response(out.tail(), &parts);
 }
 
 /// Appends a document whose body is compressed, for a client that does not read compressed bodies.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use oribi_engine::{ItemRef, MutationOutcome, Refused};
+use oribi_engine::{ItemRef, MutationOutcome, Refused, SharedItem};
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, Datatype};
 use smallvec::SmallVec;
@@ -27,6 +27,8 @@ pub(super) enum Reply<'a> {
     Success,
     /// A document with this CAS, and the key field if the answer repeats it.
     Document { item: ItemRef, cas: Cas, key: &'a [u8] },
+    /// The same, of a document that was found without a lock: its body is copied as it is.
+    Shared { item: SharedItem<'a>, key: &'a [u8] },
     /// No such document; the key field if the answer repeats it.
     Miss { key: &'a [u8] },
     /// A write that is done in memory. It is answered once it has reached its durability level.

@@ -10,9 +10,14 @@
 
 use std::sync::Arc;
 
-use oribi_engine::{Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, StoreRequest};
+use oribi_engine::{
+    Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, ReadSection, SharedItem,
+    StoreRequest,
+};
+use oribi_protocol::feature::Feature;
 use oribi_protocol::frame::Frame;
 use oribi_protocol::frame_info::RequestFrames;
+use oribi_protocol::limits::GATHER_VALUE_BYTES_MIN;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_types::{Cas, CollectionId, DocKey, DurabilityLevel, Vbid};
@@ -41,6 +46,8 @@ pub(super) struct Request<'a> {
     pub state: &'a mut ConnectionState,
     /// The worker.
     pub env: &'a mut Environment,
+    /// The read section of the turn, if the request is served in one.
+    pub section: Option<&'a ReadSection>,
     /// The key, if it was announced to the engine.
     pub ahead: Option<KeyAhead>,
     /// The item of a store request whose value was received in place; the frame's value is empty
@@ -71,9 +78,19 @@ impl<'a> Request<'a> {
         state: &'a mut ConnectionState,
         env: &'a mut Environment,
     ) -> Request<'a> {
-        let infos = RequestFrames::default();
-        let (ahead, received, tries, has_output) = (None, None, Tries::default(), false);
-        Request { connection, frame, opcode, infos, state, env, ahead, received, tries, has_output }
+        Request {
+            connection,
+            frame,
+            opcode,
+            infos: RequestFrames::default(),
+            state,
+            env,
+            section: None,
+            ahead: None,
+            received: None,
+            tries: Tries::default(),
+            has_output: false,
+        }
     }
 
     /// The parts that its answer repeats.
@@ -163,6 +180,20 @@ impl Located<'_> {
     #[inline(always)]
     pub fn vbid(&self, x: &Request<'_>) -> Vbid {
         x.state.vbid(x.frame.header.vbucket_or_status, self.key, x.handle().vbuckets())
+    }
+
+    /// The document, if it is found without a lock and its body is copied as it is: small, and not
+    /// compressed for a client that would not understand it. `None` decides nothing.
+    #[inline(always)]
+    pub fn get_shared<'a>(&self, x: &Request<'a>) -> Option<SharedItem<'a>> {
+        let (section, bucket) = (x.section?, x.bucket());
+        let ahead = match self.ahead {
+            Some(ahead) => ahead,
+            None => bucket.hash(self.vbid(x), self.key)?,
+        };
+        let item = bucket.get_shared(section, ahead, self.key, x.env.now)?;
+        let is_readable = !item.is_compressed() || x.state.features.has(Feature::Snappy);
+        (is_readable && item.value_bytes() < GATHER_VALUE_BYTES_MIN).then_some(item)
     }
 
     /// Reads the document.

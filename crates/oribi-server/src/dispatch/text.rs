@@ -42,7 +42,7 @@ pub(crate) fn serve_command(
     out: &mut WriteBuffer,
     env: &mut Environment,
     command: &Command<'_>,
-    offer: Offer,
+    offer: Offer<'_>,
 ) -> Ended {
     let simple = |meant: Meant<'_>, form, offer, (state, out, env)| {
         run(id, state, out, env, &meant, form, offer)

@@ -20,8 +20,8 @@ impl Groups {
         let mut items = 0;
         for (index, group) in self.all().iter().enumerate() {
             for slot in 0..SLOTS {
-                let tag = group.tags[slot];
-                let Some(item) = &group.slots[slot] else {
+                let tag = group.tags.load().byte(slot);
+                let Some(item) = group.slots[slot].get() else {
                     assert_eq!(tag, 0, "an empty slot has a tag");
                     continue;
                 };
@@ -36,7 +36,7 @@ impl Groups {
             }
         }
         for (group, overflows) in self.all().iter().zip(overflows) {
-            let counted = group.overflow();
+            let counted = group.tags.load().overflow();
             let is_exact = usize::from(counted) == overflows;
             let may_differ =
                 counted == OVERFLOW_STUCK || is_draining && usize::from(counted) > overflows;

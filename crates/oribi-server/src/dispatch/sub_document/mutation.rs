@@ -91,8 +91,10 @@ impl<'a> Job<'_, 'a> {
         results.is_deleted = work.is_deleted;
         let live = base.filter(|item| !item.is_deleted());
         let fields = VersionFields {
-            flags: self.request.document.user_flags.unwrap_or(base.map_or(0, ItemRef::flags)),
-            expiry: live.filter(|_| self.preserve_expiry).map_or(current.expiry, ItemRef::expiry),
+            flags: self.request.document.user_flags.unwrap_or(base.map_or(0, |item| item.flags())),
+            expiry: live
+                .filter(|_| self.preserve_expiry)
+                .map_or(current.expiry, |item| item.expiry()),
             ..VersionFields::default()
         };
         self.finish(work, fields).map_err(Failure::Request)
@@ -133,7 +135,7 @@ impl<'a> Job<'_, 'a> {
         if is_deleted && self.request.specs.iter().any(PathSpec::changes_body) {
             return Err(Status::SubdocDeletedDocumentCantHaveValue);
         }
-        let is_fresh = base.is_none_or(ItemRef::is_deleted);
+        let is_fresh = base.is_none_or(|item| item.is_deleted());
         let body: &[u8] = match is_fresh {
             false => view.body,
             true if is_deleted => b"",
@@ -141,10 +143,10 @@ impl<'a> Job<'_, 'a> {
         };
         let specs = &self.request.specs;
         let placeholders = specs.iter().any(|spec| spec.expand_macros).then(|| {
-            let attributes = base.map_or(&b""[..], ItemRef::attributes);
+            let attributes = base.map_or(&b""[..], |item| item.attributes());
             Placeholders::absent_from(self.request, attributes)
         });
-        let cas = base.map_or(Cas(0), ItemRef::cas);
+        let cas = base.map_or(Cas(0), |item| item.cas());
         Ok(Work {
             xattrs: XattrDraft::new(view.xattrs),
             body: Draft::new(body),

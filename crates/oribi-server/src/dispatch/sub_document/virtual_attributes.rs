@@ -95,10 +95,10 @@ impl<'a> Document<'a> {
         let item = self.item;
         Ok(match name {
             "CAS" => hexadecimal(self.cas.0),
-            "datatype" => names_of(item.map_or(Datatype::RAW, ItemRef::datatype)),
-            "deleted" => item.is_some_and(ItemRef::is_deleted).into(),
-            "exptime" => item.map_or(0, ItemRef::expiry).into(),
-            "flags" => item.map_or(0, ItemRef::flags).into(),
+            "datatype" => names_of(item.map_or(Datatype::RAW, |item| item.datatype())),
+            "deleted" => item.is_some_and(|item| item.is_deleted()).into(),
+            "exptime" => item.map_or(0, |item| item.expiry()).into(),
+            "flags" => item.map_or(0, |item| item.flags()).into(),
             "last_modified" => {
                 // The upper 48 bits of a CAS are the wall clock.
                 let cas = item.map_or(0, |item| item.cas().0);
@@ -108,7 +108,7 @@ impl<'a> Document<'a> {
             "revid" => item.map_or(0, |item| item.rev_seqno().0).to_string().into(),
             "seqno" => hexadecimal(item.map_or(0, |item| item.seqno().0)),
             "value_bytes" => {
-                let bytes = item.map_or(Ok(0), ItemRef::plain_body_bytes);
+                let bytes = item.map_or(Ok(0), |item| item.plain_body_bytes());
                 // A damaged body is answered like a document that cannot be read from disk.
                 bytes.map_err(|_| Status::Etmpfail)?.into()
             }

@@ -63,6 +63,13 @@ pub(super) fn write(
     reply: Reply<'_>,
 ) -> bool {
     match (form, reply) {
+        (Form::Value { key, with_cas, is_last }, Reply::Shared { item, .. }) => {
+            let (body, cas) = (item.body(), with_cas.then(|| item.cas().0));
+            write_value_head(out.tail(), key, item.flags(), body.len(), cas);
+            out.tail().extend_from_slice(body);
+            out.tail().extend_from_slice(LINE_END);
+            line(out, "END", !is_last);
+        }
         (Form::Value { key, with_cas, is_last }, reply) => {
             let found = match &reply {
                 Reply::Document { item, cas, .. } => Some((item, cas.0)),

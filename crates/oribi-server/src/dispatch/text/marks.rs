@@ -165,7 +165,7 @@ fn next_version(
         return Err(Status::E2big);
     }
     let with_xattrs = if block.is_empty() { 0 } else { Datatype::XATTR.0 };
-    let kept = item.map_or(0, ItemRef::expiry);
+    let kept = item.map_or(0, |item| item.expiry());
     let fields = VersionFields {
         flags,
         expiry: if change.expiry.is_some() || item.is_none() { current.expiry } else { kept },

@@ -32,7 +32,7 @@ pub(super) fn serve_set(
     out: &mut WriteBuffer,
     env: &mut Environment,
     (store, meta): (&Store<'_>, &Meta<'_>),
-    offer: Offer,
+    offer: Offer<'_>,
 ) -> Ended {
     let mut room = [0; DECODED_KEY_BYTES_MAX];
     let meant = Meant::store(store, key_of(meta, &mut room));
@@ -49,7 +49,7 @@ pub(super) fn serve_other(
     out: &mut WriteBuffer,
     env: &mut Environment,
     (command, meta): (&Command<'_>, &Meta<'_>),
-    offer: Offer,
+    offer: Offer<'_>,
 ) -> Ended {
     let mut room = [0; DECODED_KEY_BYTES_MAX];
     let key = key_of(meta, &mut room);
@@ -85,12 +85,13 @@ fn run(
     (id, state, out, env): (ConnectionId, &mut ConnectionState, &mut WriteBuffer, &mut Environment),
     meant: &Meant<'_>,
     (needed, meta): (PrivilegeSet, &Meta<'_>),
-    offer: Offer,
+    offer: Offer<'_>,
     action: impl FnOnce(&mut Request<'_>, &mut WriteBuffer) -> Result<(), NotDone>,
 ) -> Ended {
     let frame = meant.frame();
     let mut x = Request::new(id, &frame, meant.opcode, state, env);
-    (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
+    (x.section, x.ahead) = (offer.section, offer.ahead);
+    (x.tries, x.received) = (offer.tries, offer.received);
     x.has_output = !out.is_empty();
     let timed = rules::rule(meant.opcode).and_then(|rule| rule.timed);
     let how = (Who::InCollection(needed), timed, Language::Meta);

@@ -2,7 +2,7 @@
 //!
 //! Owns: rights, counters, times and retries, as `dispatch.rs` has them for binary requests.
 
-use oribi_engine::{FillingItem, KeyAhead, Refused};
+use oribi_engine::{FillingItem, KeyAhead, ReadSection, Refused};
 
 use super::super::answer::End;
 use super::super::outcome::{NotDone, Outcome};
@@ -22,7 +22,9 @@ use crate::write_buffer::WriteBuffer;
 
 /// What the connection knows of a command besides its bytes.
 #[derive(Default)]
-pub(crate) struct Offer {
+pub(crate) struct Offer<'s> {
+    /// The read section of the turn.
+    pub section: Option<&'s ReadSection>,
     /// The key, if it was announced to the engine.
     pub ahead: Option<KeyAhead>,
     /// Earlier tries.
@@ -71,12 +73,13 @@ pub(super) fn run(
     env: &mut Environment,
     meant: &Meant<'_>,
     form: Form<'_>,
-    offer: Offer,
+    offer: Offer<'_>,
 ) -> Ended {
     let Some(rule) = rules::rule(meant.opcode) else { return DONE };
     let frame = meant.frame();
     let mut x = Request::new(id, &frame, meant.opcode, state, env);
-    (x.ahead, x.tries, x.received) = (offer.ahead, offer.tries, offer.received);
+    (x.section, x.ahead) = (offer.section, offer.ahead);
+    (x.tries, x.received) = (offer.tries, offer.received);
     x.has_output = !out.is_empty();
     let mut abandons_keys = false;
     let how = (rule.who, rule.timed, Language::Text);

@@ -1,0 +1,194 @@
+//! Grace periods: readers that write nothing shared, and memory that waits for them.
+//!
+//! A GET reads a slot of the hash table and the item behind it without the table's lock and without
+//! counting a reference. A writer may replace the item meanwhile, so whoever gives up the last
+//! reference does not free the block: the block is *retired*, and freed after a *grace period*, when
+//! every read section that was open at that time has ended. The technique is known as
+//! quiescent-state-based reclamation; McKenney and Walpole, "What is RCU, fundamentally?".
+//!
+//! Owns: the read sections of all threads ([`slot`]) and what each thread has retired. A section
+//! costs its thread two stores to a line of its own and one fence, however many reads it covers. A
+//! worker opens one for each turn of a connection. Retired memory stays with the thread that retired
+//! it. The thread looks whether grace periods are over when its section ends, when much waits, and
+//! when it gives back what it keeps; a thread that ends leaves the rest to the others.
+//!
+//! Sections are short and never blocked: what is retired while one is open takes memory until it
+//! ends.
+//!
+//! Unsafe invariants:
+//! 1. Memory is retired after no reader that begins now can find it, and it is released once.
+//! 2. What a reader found stays as it is until its section ends: it is released only when every
+//!    section has ended that was open after it was retired.
+//!
+//! Called by items, the hash table's groups and the workers.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+mod limbo;
+mod registry;
+mod retired;
+mod slot;
+
+#[cfg(test)]
+mod tests;
+
+/// The atomics of [`slot`]; a model checker has its own.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
+use limbo::Limbo;
+use registry::Reader;
+pub(crate) use retired::Retired;
+
+/// What a thread has retired and looks at again only when it gives back what it keeps: beyond
+/// either of these it looks at once, unless it reads.
+const RETIRED_MAX: usize = 32;
+const RETIRED_BYTES_MAX: usize = 256 << 10;
+
+thread_local! {
+    static LOCAL: Local = const { Local::new() };
+}
+
+/// What threads that have ended left behind.
+static ORPHANS: Mutex<Limbo> = Mutex::new(Limbo::new());
+static HAS_ORPHANS: AtomicBool = AtomicBool::new(false);
+
+/// While there is one, what this thread finds without a lock stays as it is.
+pub struct ReadSection {
+    /// A section belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl ReadSection {
+    /// Opens a section of this thread, or joins the one that is open.
+    #[inline]
+    pub fn open() -> ReadSection {
+        LOCAL.with(Local::enter);
+        ReadSection { _thread: PhantomData }
+    }
+}
+
+impl Drop for ReadSection {
+    #[inline]
+    fn drop(&mut self) {
+        LOCAL.with(Local::leave);
+    }
+}
+
+/// Frees memory when its grace period is over.
+///
+/// # Safety
+/// (1) The caller owns the memory and gives it up, no reader that begins now can find it, and
+/// `release` may be called with its address and length.
+#[inline]
+pub(crate) unsafe fn retire(retired: Retired) {
+    let mut retired = Some(retired);
+    let kept = LOCAL.try_with(|local| local.retire(retired.take()));
+    if kept.is_err()
+        && let Some(retired) = retired
+    {
+        // A destructor that runs after this thread's state is gone.
+        leave_behind(|orphans| orphans.add(retired));
+    }
+}
+
+/// Frees what this thread has retired, and what others left behind, as far as grace periods are
+/// over.
+pub(crate) fn settle() {
+    // A thread whose state is gone keeps nothing.
+    let _ = LOCAL.try_with(Local::settle);
+}
+
+fn leave_behind(add: impl FnOnce(&mut Limbo)) {
+    let mut orphans = ORPHANS.lock();
+    add(&mut orphans);
+    HAS_ORPHANS.store(true, Ordering::Release);
+}
+
+#[cold]
+fn settle_orphans() {
+    let Some(mut orphans) = ORPHANS.try_lock() else { return };
+    orphans.settle();
+    HAS_ORPHANS.store(!orphans.is_empty(), Ordering::Release);
+}
+
+struct Local {
+    reader: Cell<Option<Reader>>,
+    /// Open sections of this thread, one in the other.
+    depth: Cell<u32>,
+    limbo: RefCell<Limbo>,
+}
+
+impl Local {
+    const fn new() -> Local {
+        Local { reader: Cell::new(None), depth: Cell::new(0), limbo: RefCell::new(Limbo::new()) }
+    }
+
+    #[inline]
+    fn enter(&self) {
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        if depth == 0 {
+            let reader = self.reader.get().unwrap_or_else(|| self.register());
+            reader.slot().enter();
+        }
+    }
+
+    #[cold]
+    fn register(&self) -> Reader {
+        let reader = Reader::register();
+        self.reader.set(Some(reader));
+        reader
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let depth = self.depth.get() - 1;
+        self.depth.set(depth);
+        if depth > 0 {
+            return;
+        }
+        if let Some(reader) = self.reader.get() {
+            reader.slot().leave();
+        }
+        let mut limbo = self.limbo.borrow_mut();
+        if !limbo.is_empty() {
+            limbo.settle();
+        }
+    }
+
+    #[inline]
+    fn retire(&self, retired: Option<Retired>) {
+        let Some(retired) = retired else { return };
+        let mut limbo = self.limbo.borrow_mut();
+        limbo.add(retired);
+        if self.depth.get() == 0 && limbo.has_more_than(RETIRED_MAX, RETIRED_BYTES_MAX) {
+            limbo.settle();
+        }
+    }
+
+    fn settle(&self) {
+        self.limbo.borrow_mut().settle();
+        if HAS_ORPHANS.load(Ordering::Acquire) {
+            settle_orphans();
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.unregister();
+        }
+        let limbo = self.limbo.get_mut();
+        limbo.settle();
+        if !limbo.is_empty() {
+            leave_behind(|orphans| orphans.take_over(limbo));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The table behind its lock, and what readers may know of it without the lock.
+//!
+//! Owns: the lock, and what is shown beside it: the phase, which changes under the lock, where the
+//! groups are, and until when some version is locked by a client. Invariant: what is shown is what the table had when its lock was last let go
+//! of; a writer shows it in the moment before that. So memory that a writer takes out of the table
+//! and drops behind the lock can no longer be found, and a lock that a client has been given is seen
+//! by every reader that begins later.
+//!
+//! The shown part has cache lines of its own. They change when the table grows, when a client locks a
+//! document, and when the vbucket changes hands.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use oribi_types::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::table::Table;
+use crate::hash_table::{GroupView, HashSeed};
+
+/// See the top of the file.
+pub(super) struct SharedTable {
+    shown: Shown,
+    table: Mutex<Table>,
+}
+
+/// Aligned to the pairs in which cache lines are loaded.
+#[repr(align(128))]
+struct Shown {
+    groups: GroupView,
+    /// A `VbucketPhase`, or a value beyond.
+    phase: AtomicU8,
+    seed: HashSeed,
+    /// No client's lock of a version holds longer than this.
+    locked_until_ns: AtomicU64,
+}
+
+impl SharedTable {
+    pub(super) fn new(table: Table, phase: u8, seed: HashSeed) -> SharedTable {
+        let shown = Shown {
+            groups: GroupView::default(),
+            phase: AtomicU8::new(phase),
+            seed,
+            locked_until_ns: AtomicU64::new(0),
+        };
+        SharedTable { shown, table: Mutex::new(table) }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> TableGuard<'_> {
+        TableGuard { table: self.table.lock(), shown: &self.shown }
+    }
+
+    /// The phase; stored under the lock.
+    #[inline]
+    pub(super) fn phase(&self) -> &AtomicU8 {
+        &self.shown.phase
+    }
+
+    /// The hash function's seed.
+    #[inline]
+    pub(super) fn seed(&self) -> &HashSeed {
+        &self.shown.seed
+    }
+
+    /// Where the groups are.
+    #[inline]
+    pub(super) fn groups(&self) -> &GroupView {
+        &self.shown.groups
+    }
+
+    /// True when a client may have locked a version.
+    #[inline]
+    pub(super) fn may_have_locks(&self, now: Timestamp) -> bool {
+        self.shown.locked_until_ns.load(Ordering::Acquire) > now.unix_ns
+    }
+}
+
+/// The table, for as long as its lock is held.
+pub(super) struct TableGuard<'a> {
+    table: MutexGuard<'a, Table>,
+    shown: &'a Shown,
+}
+
+impl Deref for TableGuard<'_> {
+    type Target = Table;
+
+    #[inline]
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for TableGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+impl Drop for TableGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.table.index.show_to(&self.shown.groups);
+        let latest_ns = self.table.locks.latest_ns();
+        if self.shown.locked_until_ns.load(Ordering::Relaxed) != latest_ns {
+            self.shown.locked_until_ns.store(latest_ns, Ordering::Release);
+        }
+    }
+}
