@@ -388,7 +388,7 @@ impl Item {
         DocKey { collection: CollectionId(self.optional(HAS_COLLECTION)), key }
     }
 
-    /// True for the block of this key. Cheaper than comparing what [`ItemRef::key`] returns.
+    /// True for the block of this key. Cheaper than comparing what [`Item::key`] returns.
     #[inline]
     pub(crate) fn has_key(&self, key: DocKey<'_>) -> bool {
         let header = self.header();

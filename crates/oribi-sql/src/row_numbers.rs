@@ -7,7 +7,7 @@
 //! rows share a number once in 37 million statements (their pairs divided by 2^64). Reading keys
 //! costs, so statements whose program asks for no number, such as a `count(*)`, skip it. An
 //! unexpected request for a number is an error, never a wrong number. [`super::virtual_table`]
-//! calls it for rows and [`super::session`] for statements.
+//! calls it for rows and `session` for statements.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;

@@ -94,7 +94,7 @@ pub struct Settings {
 /// Settings of a new bucket that cannot change.
 #[derive(Args, Debug)]
 pub struct FixedSettings {
-    /// Where documents are kept: log, memory, or kudu://MASTER[,MASTER]/DATABASE [default: the server's].
+    /// Where documents are kept: log, memory, or `kudu://MASTER[,MASTER]/DATABASE` (default: the server's).
     #[arg(long, help_heading = "Bucket")]
     storage: Option<String>,
     /// Allow `oribi bucket flush`.

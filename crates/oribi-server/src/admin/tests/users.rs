@@ -83,7 +83,7 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
         ("password=long-enough&roles=data_reader[default],ro_admin", "roles"),
         ("password=long-enough&roles=data_reader", "roles"),
         ("password=long-enough&roles=&groups=staff", "groups"),
-        ("password=long-enough&roles=&nmae=Bob", "nmae"),
+        ("password=long-enough&roles=&height=2", "height"),
         ("password=long-enough&roles=&name=%07", "name"),
         ("password=long-enough&roles=&memcachedBucket=default", "memcachedBucket"),
         ("password=long-enough&roles=&memcachedCollection=x", "memcachedCollection"),
