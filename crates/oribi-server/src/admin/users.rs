@@ -12,7 +12,9 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::blocking::{blocking, failed};
-use super::message::{Form, Refusal, Reply, empty, error, field_error, json_reply, path_not_found};
+use super::message::{
+    Form, Refusal, Reply, empty, error, field_error, json_reply, path_not_found, whole,
+};
 use super::state::AdminState;
 use crate::auth::couchbase_role::{COUCHBASE_ROLES, Described, described, parse_list};
 use crate::auth::{Identity, Role, StoredUser, UserChange, UserChangeError};
@@ -26,7 +28,7 @@ pub(crate) async fn read(state: &Arc<AdminState>, rest: &[&str]) -> Reply {
     match rest {
         ["roles"] => json_reply(&roles_json()),
         ["groups"] | ["users", "external"] => json_reply(&json!([])),
-        ["groups", _] => error(StatusCode::NOT_FOUND, "Unknown group."),
+        ["groups", _] => not_found("Unknown group."),
         ["users"] | ["users", "local"] => list(state).await,
         ["users", "local", name] => get(state, name).await,
         ["users", "external", _] => unknown(),
@@ -50,7 +52,7 @@ pub(crate) async fn change(
             error(StatusCode::BAD_REQUEST, "There are no external users, only local ones")
         }
         (&Method::PUT, ["groups", _]) => error(StatusCode::BAD_REQUEST, NO_GROUPS),
-        (&Method::DELETE, ["groups", _]) => error(StatusCode::NOT_FOUND, "Group was not found."),
+        (&Method::DELETE, ["groups", _]) => not_found("Unknown group."),
         _ => path_not_found(),
     }
 }
@@ -209,7 +211,6 @@ pub(crate) async fn apply(state: &Arc<AdminState>, change: UserChange, may_add: 
 async fn remove(state: &Arc<AdminState>, name: &str) -> Reply {
     let (users, removed) = (Arc::clone(&state.server.users), name.to_owned());
     match blocking(move || users.remove(&removed)).await {
-        Ok(Err(UserChangeError::Unknown)) => error(StatusCode::NOT_FOUND, "User was not found."),
         Ok(outcome) => reply_of(outcome, name, "removed a user"),
         Err(reply) => *reply,
     }
@@ -227,7 +228,12 @@ fn reply_of(outcome: Result<(), UserChangeError>, name: &str, done: &str) -> Rep
     }
 }
 
-/// 404 in the words by which client libraries recognise an unknown user.
+/// 404 for a user, whichever the method: some client libraries know no other words.
 fn unknown() -> Reply {
-    error(StatusCode::NOT_FOUND, "Unknown user.")
+    not_found("Unknown user.")
+}
+
+/// 404 in the words that client libraries look for: a JSON text, not an object.
+fn not_found(words: &str) -> Reply {
+    whole(StatusCode::NOT_FOUND, "application/json", json!(words).to_string())
 }

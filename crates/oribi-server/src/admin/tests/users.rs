@@ -63,11 +63,10 @@ fn a_user_is_created_listed_changed_and_dropped() {
     assert_eq!(fixture.ask("GET", "/whoami", "alice:looking-glass", "").status, 200);
     assert_eq!(fixture.as_root("DELETE", &alice, ""), (200, String::new()));
     assert_eq!(fixture.ask("GET", "/whoami", "alice:looking-glass", "").status, 401);
-    for (method, words) in
-        [("GET", "Unknown user."), ("DELETE", "User was not found."), ("PATCH", "Unknown user.")]
-    {
-        let (status, body) = fixture.as_root(method, &alice, "");
-        assert!(status == 404 && body.contains(words), "{method}: {status} {body}");
+    // The SDK for Python compares the body, which has to be a JSON text.
+    for method in ["GET", "DELETE", "PATCH"] {
+        let expected = (404, "\"Unknown user.\"".to_owned());
+        assert_eq!(fixture.as_root(method, &alice, ""), expected, "{method}");
     }
 }
 
