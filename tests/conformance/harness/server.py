@@ -33,7 +33,7 @@ class ServerError(Exception):
 
 class Server:
     def __init__(self, binary, directory, log_path, arguments=(), certificates=None,
-                 expected_warnings=EXPECTED_WARNINGS):
+                 expected_warnings=EXPECTED_WARNINGS, environment=None):
         self.binary = binary
         self.directory = directory
         self.arguments = list(arguments)
@@ -41,6 +41,7 @@ class Server:
         self.ready_file = directory.parent / (directory.name + ".ready.json")
         self.certificates = certificates
         self.expected_warnings = expected_warnings
+        self.environment = environment or {}
         self.port, self.admin_port, self.tls_port, self.tls_admin_port = free_ports(4)
         self.process = None
         shutil.rmtree(directory, ignore_errors=True)
@@ -84,7 +85,7 @@ class Server:
             log.flush()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={k: v for k, v in os.environ.items() if not k.startswith("ORIBI_")},
+                env={**{k: v for k, v in os.environ.items() if not k.startswith("ORIBI_")}, **self.environment},
             )
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not self.is_ready():

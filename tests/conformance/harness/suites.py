@@ -12,7 +12,7 @@ import shutil
 import time
 import urllib.request
 
-from . import cluster, debian, go_suites, layout, memcached, memcached_clients, readme, toolchains
+from . import cluster, debian, go_suites, layout, mapped_ports, memcached, memcached_clients, readme, toolchains
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
@@ -69,7 +69,7 @@ def needs(suite):
     language = suite.removesuffix(TLS_SUFFIX).removesuffix(TRANSACTIONS_SUFFIX)
     if language in LANGUAGES:
         return [(language, getattr(toolchains, language))]
-    if suite == "cluster":
+    if suite in ("cluster", "mapped-ports"):
         return [(language, getattr(toolchains, language)) for language in LANGUAGES]
     if suite == "quickstart":
         return [(f"{suite} {language}", make) for language, make in QUICKSTARTS.items()]
@@ -170,6 +170,17 @@ def nodes(run, suite, binary):
         except toolchains.ToolchainError as error:
             run.report.add(suite, language, False, 0.0, str(error))
     cluster.run_programs(run.report, binary, commands)
+
+
+def behind_mapped_ports(run, suite, binary):
+    """The SDK programs where forwarded ports are all that they reach."""
+    commands = {}
+    for language in LANGUAGES:
+        try:
+            commands[language] = run.builds.get(language, getattr(toolchains, language))
+        except toolchains.ToolchainError as error:
+            run.report.add(suite, language, False, 0.0, str(error))
+    mapped_ports.run(run.report, suite, binary, commands, toolchains.node_environment())
 
 
 def memcapable(run, suite, binary):
@@ -317,10 +328,10 @@ GO_SUITES = {"gocb": go_suites.gocb, "gocbcore": go_suites.gocbcore, "gocbcore-d
 OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams),
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
-          "range-scans": range_scans, "cluster": nodes, "readme": readme_commands}
+          "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "readme": readme_commands}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "readme", *LANGUAGES, *GO_SUITES,
-       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster",
+       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 

@@ -12,6 +12,7 @@ mod authentication;
 mod bad_input;
 mod buckets;
 mod cache;
+mod ci_kit;
 mod collections;
 mod configuration;
 mod connection_memory;
