@@ -40,6 +40,20 @@ fn high_seqnos(node: &ServerProcess, vbuckets: &[Vbid]) -> BTreeMap<Vbid, Seqno>
     highs
 }
 
+/// Over HTTP a node shows the vbuckets that it serves, and none if it does not serve all of them.
+fn check_events_of(node: &ServerProcess, vbuckets: &[Vbid]) {
+    let http =
+        HttpClient::new(node.admin_port()).with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let path = "/pools/default/buckets/default/changes?from=beginning&until-now";
+    let refused = http.get(path).unwrap();
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    let of_one = |vbid: &Vbid| http.get(&format!("{path}&vbuckets={}", vbid.0)).unwrap();
+    let shown: Vec<String> = vbuckets.iter().map(|vbid| of_one(vbid).text()).collect();
+    let ends = |text: &&String| text.contains(r#"{"type":"end","reason":"complete"}"#);
+    assert_eq!(shown.iter().filter(ends).count(), vbuckets.len(), "{shown:?}");
+    assert!(shown.iter().any(|text| text.contains(r#""type":"mutation""#)), "{shown:?}");
+}
+
 /// Brings a copy up to what a node has now.
 fn follow(copy: &mut StreamCopy, node: &ServerProcess, vbuckets: &[Vbid]) -> StreamConnection {
     let mut connection = StreamConnection::open(node.port(), "copy", SMALL_WINDOW_BYTES).unwrap();
@@ -58,6 +72,7 @@ async fn a_consumer_of_a_node_that_was_replaced_forgets_what_was_lost_and_nothin
     let client = nodes::client(&[&one, &two]).await;
     write(&client, "k", DOCUMENTS, "durable", true).await;
     let vbuckets = owned(&two, 1);
+    check_events_of(&two, &vbuckets);
     let mut copy = StreamCopy::new();
     let mut connection = follow(&mut copy, &two, &vbuckets);
     let (durable, durable_table) = (high_seqnos(&two, &vbuckets), copy.table());

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::status::Status;
-use oribi_testkit::raw_connection::DEFAULT_VBUCKETS;
+use oribi_testkit::http::HttpClient;
+use oribi_testkit::raw_connection::{DEFAULT_VBUCKETS, DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::stream_connection::{SMALL_WINDOW_BYTES, StreamConnection};
 use oribi_testkit::{RawConnection, Request, ServerProcess, StreamCopy};
 use oribi_types::{DurabilityLevel, Seqno, Vbid};
@@ -139,5 +142,46 @@ fn streams_go_on_over_a_kill_from_the_table_and_forget_what_it_does_not_have() {
     let of_table = table.keys().map(|key| vbucket_of(key, DEFAULT_VBUCKETS));
     let streamed: Vec<Vbid> = whole.changes().iter().map(|(vbid, _)| *vbid).collect();
     assert!(of_table.into_iter().all(|vbid| streamed.contains(&vbid)));
+    server.assert_no_unlisted_warnings(&ALLOWED_WARNINGS);
+}
+
+/// The documents that Server-Sent Events show until now.
+fn table_of_events(server: &ServerProcess) -> Table {
+    let http = HttpClient::new(server.admin_port())
+        .with_credentials(DEVELOPMENT_USER, DEVELOPMENT_PASSWORD);
+    let path = "/pools/default/buckets/default/changes?from=beginning&until-now&with-values";
+    let answer = http.get(path).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let text = answer.text();
+    assert!(text.contains(r#"{"type":"end","reason":"complete"}"#), "{text}");
+    let mut table = Table::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let Some(key) = event["key"].as_str() else { continue };
+        match event["type"].as_str() {
+            Some("mutation") => {
+                let value = BASE64.decode(event["value_base64"].as_str().unwrap()).unwrap();
+                table.insert(key.as_bytes().to_vec(), value);
+            }
+            _ => _ = table.remove(key.as_bytes()),
+        }
+    }
+    table
+}
+
+#[test]
+fn events_over_http_are_those_of_the_table_and_of_memory() {
+    let Some(cluster) = CLUSTER.get() else { return };
+    let directory = TempDir::new().unwrap();
+    let options = options(cluster, "events", &directory);
+    let options = options.setting("flush-interval-ms", FLUSH_INTERVAL_MS);
+    let mut server = ServerProcess::start(options).unwrap();
+    let mut table = Table::new();
+    write(&server, &mut table, 0..DOCUMENTS, true);
+    server.kill().unwrap();
+    server.restart().unwrap();
+    // Everything is in the table now, and what follows in memory only.
+    write(&server, &mut table, DOCUMENTS..2 * DOCUMENTS, false);
+    assert_eq!(table_of_events(&server), table);
     server.assert_no_unlisted_warnings(&ALLOWED_WARNINGS);
 }
