@@ -38,7 +38,7 @@ fn health_and_metrics_answer() {
     assert!(samples.len() > 5, "{text}");
     for sample in &samples {
         let (name, value) = sample.rsplit_once(' ').expect("a name and a value");
-        assert!(name.starts_with("oribi_"), "{sample}");
+        assert!(name.starts_with("oribi_") || name.starts_with("process_"), "{sample}");
         assert!(value.parse::<f64>().is_ok(), "{sample}");
     }
     let items = samples.iter().find(|sample| {
