@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Table, by_id};
 use crate::error::{Error, Operation};
 use crate::master::{MasterCall, method};
-use crate::meta_cache::{Location, Tablet, located_tablets};
+use crate::meta_cache::{Location, TableLocations, Tablet, located_tablets};
 use crate::partition::BUCKET_BYTES;
 use crate::proto::common::PartitionKeyPb;
 use crate::proto::master::{GetTableLocationsRequestPb, GetTableLocationsResponsePb};
@@ -47,19 +47,15 @@ impl Table {
             return Ok(tablets);
         }
         let _one_at_a_time = self.turn_to_ask(deadline).await?;
-        let mut last_unknown: Option<Bytes> = None;
+        let mut known = self.cache().locations.lock().complete(Instant::now());
         loop {
-            let unknown = match self.cache().locations.lock().complete(Instant::now()) {
+            match known {
                 Ok(tablets) => return Ok(tablets),
-                Err(unknown) => unknown,
-            };
-            // Each answer says at least something about the requested key, so the next unknown key
-            // differs. A faulty master must not keep the client busy forever.
-            if last_unknown.as_ref() == Some(&unknown) {
-                return Err(self.nonsense("the tablets in its answer do not answer the question"));
+                Err(unknown) => {
+                    let complete = |locations: &mut TableLocations, now| locations.complete(now);
+                    known = self.ask(&unknown, RANGE_LOOKUP_TABLETS, deadline, complete).await?;
+                }
             }
-            self.ask(&unknown, RANGE_LOOKUP_TABLETS, deadline).await?;
-            last_unknown = Some(unknown);
         }
     }
 
@@ -76,10 +72,10 @@ impl Table {
         }
         let start = &tablet.partition().start;
         self.cache().locations.lock().forget_gaps();
-        self.ask(start, POINT_LOOKUP_TABLETS, deadline).await?;
-        let mut locations = self.cache().locations.lock();
-        let Location::Tablet(found) = locations.find(start, Instant::now()) else {
-            locations.forget_tablet(tablet.id());
+        let find = |locations: &mut TableLocations, now| locations.find(start, now);
+        let found = self.ask(start, POINT_LOOKUP_TABLETS, deadline, find).await?;
+        let Location::Tablet(found) = found else {
+            self.cache().locations.lock().forget_tablet(tablet.id());
             return Err(self.gone(tablet));
         };
         if found.id() != tablet.id() {
@@ -92,13 +88,15 @@ impl Table {
         Ok(())
     }
 
-    /// Asks the master for some tablets from a key on, and caches the answer.
-    async fn ask(
+    /// Asks the master for some tablets from a key on, caches the answer, and looks at the cache
+    /// before anybody else can: whoever opens the table again forgets some of it.
+    async fn ask<T>(
         &self,
         partition_key: &[u8],
         tablets: u32,
         deadline: Instant,
-    ) -> Result<(), Error> {
+        look: impl FnOnce(&mut TableLocations, Instant) -> T,
+    ) -> Result<T, Error> {
         let shared = self.shared();
         let permit = until(deadline, shared.meta_cache().permits.acquire()).await;
         let _permit =
@@ -129,9 +127,16 @@ impl Table {
             shared.masters().call(&GET_TABLE_LOCATIONS, &request, call).await?;
         let ttl = Duration::from_millis(response.ttl_millis.unwrap_or(0).into()).max(TTL_MIN);
         let answer = located_tablets(response).map_err(|reason| self.nonsense(reason))?;
-        let expires = Instant::now() + ttl;
-        self.cache().locations.lock().absorb(partition_key, tablets as usize, answer, expires);
-        Ok(())
+        let cache = self.cache();
+        let mut locations = cache.locations.lock();
+        let now = Instant::now();
+        locations.absorb(partition_key, tablets as usize, answer, now + ttl);
+        // Each answer says at least something about the requested key. A faulty master must not keep
+        // the client busy forever.
+        if matches!(locations.find(partition_key, now), Location::Unknown) {
+            return Err(self.nonsense("the tablets in its answer do not answer the question"));
+        }
+        Ok(look(&mut locations, now))
     }
 
     /// Waits for the question in flight about this table; its answer may answer this one as well.

@@ -1,6 +1,7 @@
 //! The cache in front of a master that counts its questions.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -141,6 +142,28 @@ async fn an_answer_that_answers_something_else_is_refused() {
         })
     });
     assert!(matches!(table.snapshot(deadline()).await, Err(Error::Malformed { .. })));
+}
+
+/// Whoever opens the table again forgets its gaps, also between an answer and the look at it. The
+/// client took that for an answer that says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_forget_meanwhile_is_asked_for_again() {
+    let (_master, table) = table().await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (other, stop) = (table.clone(), Arc::clone(&is_over));
+    let forgetting = std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            other.cache().forget_gaps();
+            std::thread::yield_now();
+        }
+    });
+    for _ in 0..100 {
+        table.cache().forget_gaps();
+        let found = table.snapshot(deadline()).await.expect("the master answers every question");
+        assert_eq!(found.len(), 2);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    forgetting.join().expect("it only forgets");
 }
 
 #[tokio::test]
