@@ -21,7 +21,8 @@ INSIDE = "127.0.0.2"
 # Nobody answers there (RFC 5737), as nobody answers at a container's address from elsewhere.
 UNREACHABLE = "192.0.2.77"
 ADMINISTRATOR = ("ci", "secret-ci")
-STEPS = ["connect", "crud", "not-found", "counters"]
+# Those that find the documents of the program before and do not mind.
+STEPS = ["connect", "crud", "not-found", "append-prepend"]
 INITIAL_STATE = """
 [[user]]
 name = "app"
