@@ -16,12 +16,14 @@ mod release;
 mod sbom;
 mod stage;
 mod tarball;
+mod third_party;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use flate2::Compression;
 
 pub(crate) use options::USAGE;
 use options::{Kind, Link, Options};
@@ -34,23 +36,26 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Resul
         version: build::version(root)?,
         target: options.target.clone(),
         time_s: build::source_date(root)?,
+        compression: if options.is_check() { Compression::fast() } else { Compression::best() },
     };
     let out = root.join(&options.out);
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("cannot empty {}", out.display()))?;
     }
     fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let graph = crate_graph::CrateGraph::read(root, &release.target)?;
+    let third_party = third_party::of(root, &graph)?;
     let mut staged = Vec::new();
     for link in options.links() {
         let binary = match options.binary(link) {
             Some(path) => PathBuf::from(path),
             None => build::build(root, &options, link)?,
         };
-        staged.push((link, stage::stage(root, link, &binary, &options)?));
+        staged.push((link, stage::stage(root, link, &binary, &options, &third_party)?));
     }
     for (link, stage) in &staged {
         if options.wants(Kind::Tarball) {
-            tarball::write_package(stage, &out, &release.package_name(*link), release.time_s)?;
+            tarball::write_package(stage, &out, &release.package_name(*link), &release)?;
         }
         if *link == Link::Static && options.wants(Kind::Image) {
             image::write(stage, &out, &release)?;
@@ -60,7 +65,6 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Resul
         }
     }
     if options.wants(Kind::Sbom) {
-        let graph = crate_graph::CrateGraph::read(root, &release.target)?;
         let path = out.join(format!("oribi-{}-{}.cdx.json", release.version, release.target));
         fs::write(&path, sbom::cyclone_dx(&graph, &release)?)?;
     }

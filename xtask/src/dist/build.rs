@@ -1,7 +1,7 @@
 //! The recipe of a release binary: flags, environment, and facts about the sources.
 //!
-//! Invariants: no path of this machine gets into a binary; the C library is chosen by a flag, so
-//! that build scripts and macros, which run here, are not affected.
+//! Invariants: no path of this machine gets into a binary. How the C library is linked is a flag of
+//! the last crate alone, so both binaries share every other compiled crate.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBu
     let mut command = Command::new(cargo());
     command
         .current_dir(root)
-        .args(["build", "--locked", "-p", "oribi", "--profile", &options.profile])
+        .args(["rustc", "--locked", "-p", "oribi", "--bin", "oribi", "--profile", &options.profile])
         .args(["--target", &options.target])
         .arg("--target-dir")
         .arg(&target_dir)
@@ -26,18 +26,25 @@ pub(super) fn build(root: &Path, options: &Options, link: Link) -> Result<PathBu
         .env("CARGO_INCREMENTAL", "0")
         .env("CFLAGS", c_flags(root)?)
         .env_remove("RUSTFLAGS")
-        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root, link)?.join("\u{1f}"));
+        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root)?.join("\u{1f}"));
     if let Some(jobs) = &options.jobs {
         command.args(["--jobs", jobs]);
     }
+    let sign = if link == Link::Static { '+' } else { '-' };
+    command.args(["--", "-C", &format!("target-feature={sign}crt-static")]);
     if !command.status().context("cannot run cargo")?.success() {
         bail!("the {} build for {} failed", link.name(), options.target);
     }
-    let built = target_dir.join(&options.target).join(&options.profile).join("oribi");
+    let built = target_dir.join(&options.target).join(profile_dir(&options.profile)).join("oribi");
     // The other link is built to the same place.
     let kept = target_dir.join(format!("oribi-{}", link.name()));
     std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(kept)
+}
+
+/// Cargo's directory for the artifacts of a profile.
+fn profile_dir(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
 }
 
 /// Directories whose names must not get into a binary, and what stands for each.
@@ -50,14 +57,10 @@ fn renamed(root: &Path) -> Result<[(String, &'static str); 2]> {
     Ok([(text(root)?, "/oribi"), (text(&home)?, "/cargo")])
 }
 
-fn rust_flags(root: &Path, link: Link) -> Result<Vec<String>> {
-    let sign = if link == Link::Static { '+' } else { '-' };
-    let mut flags = vec!["-C".to_owned(), format!("target-feature={sign}crt-static")];
-    if link == Link::Static {
-        // Otherwise the crate looks for the function in a shared library, and without one opens
-        // /dev/urandom, which an empty root does not have.
-        flags.extend(["--cfg".to_owned(), "getrandom_backend=\"linux_getrandom\"".to_owned()]);
-    }
+fn rust_flags(root: &Path) -> Result<Vec<String>> {
+    // Otherwise the crate looks for the function in a shared library, and without one opens
+    // /dev/urandom, which an empty root does not have.
+    let mut flags = vec!["--cfg".to_owned(), "getrandom_backend=\"linux_getrandom\"".to_owned()];
     flags.extend(renamed(root)?.map(|(from, to)| format!("--remap-path-prefix={from}={to}")));
     Ok(flags)
 }

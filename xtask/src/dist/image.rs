@@ -26,6 +26,8 @@ const PASSWD: &str =
     "root:x:0:0:root:/:/sbin/nologin\noribi:x:65532:65532:Oribi:/var/lib/oribi:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\noribi:x:65532:\n";
 
+/// A start reads the log, and may wait for Kudu. The first success ends the period.
+const START_S: u64 = 3600;
 const NS_PER_S: u64 = 1_000_000_000;
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
@@ -37,7 +39,7 @@ pub(super) fn write(stage: &Path, out: &Path, release: &Release) -> Result<()> {
     let layout = out.join("oci");
     fs::create_dir_all(layout.join("blobs/sha256")).context("cannot create the image layout")?;
     let layer = layer(stage, release.time_s)?;
-    let mut compressed = gzip(Vec::new());
+    let mut compressed = gzip(Vec::new(), release.compression);
     std::io::Write::write_all(&mut compressed, &layer)?;
     let layer_blob = blob(&layout, LAYER_TYPE, &compressed.finish()?)?;
     let config = config(release, &sha256(&layer))?;
@@ -115,7 +117,7 @@ fn config(release: &Release, layer_digest: &str) -> Result<Value> {
                 "Test": ["CMD", "/usr/bin/oribi", "health"],
                 "Interval": 10 * NS_PER_S,
                 "Timeout": 5 * NS_PER_S,
-                "StartPeriod": 60 * NS_PER_S,
+                "StartPeriod": START_S * NS_PER_S,
                 "Retries": 3,
             },
             "Labels": {
@@ -146,7 +148,12 @@ mod tests {
     #[test]
     fn a_layout_is_complete_and_the_same_every_time() {
         let root = std::env::temp_dir().join(format!("oribi-image-{}", std::process::id()));
-        let release = Release { version: "1.2.3".into(), target: "x86_64-a-b".into(), time_s: 9 };
+        let release = Release {
+            version: "1.2.3".into(),
+            target: "x86_64-a-b".into(),
+            time_s: 9,
+            compression: flate2::Compression::fast(),
+        };
         fs::create_dir_all(root.join("stage/bin")).unwrap();
         fs::write(root.join("stage").join(BINARY), "binary").unwrap();
         let mut indexes = Vec::new();

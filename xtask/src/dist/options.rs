@@ -134,9 +134,9 @@ impl Options {
             .collect()
     }
 
-    /// Whether packages are made to be checked, so that small ones are not worth the time.
+    /// Whether packages of a debug build are made, to be checked: small ones are not worth the time.
     pub fn is_check(&self) -> bool {
-        self.profile == "dist-check"
+        self.profile == "dev"
     }
 
     pub fn wants(&self, kind: Kind) -> bool {

@@ -11,15 +11,18 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::options::{Link, Options};
+use super::third_party;
 
 /// Files that are copied as they are, and where they go.
-const COPIED: [(&str, &str); 6] = [
+const COPIED: [(&str, &str); 8] = [
     ("LICENSE", "share/doc/oribi/LICENSE"),
     ("README.md", "share/doc/oribi/README.md"),
     ("CHANGELOG.md", "share/doc/oribi/CHANGELOG.md"),
     ("packaging/oribi.service", "lib/systemd/system/oribi.service"),
     ("packaging/sysusers.conf", "lib/sysusers.d/oribi.conf"),
     ("packaging/oribi.toml", "etc/oribi/oribi.toml"),
+    ("packaging/grafana/oribi.json", "share/oribi/grafana/oribi.json"),
+    ("packaging/prometheus/oribi.rules.yml", "share/oribi/prometheus/oribi.rules.yml"),
 ];
 
 /// Shells, and where each looks for completions below a prefix.
@@ -33,7 +36,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
 pub(super) const BINARY: &str = "bin/oribi";
 
 /// Makes the tree for `binary` and returns its place.
-pub(super) fn stage(root: &Path, link: Link, binary: &Path, options: &Options) -> Result<PathBuf> {
+pub(super) fn stage(
+    root: &Path,
+    link: Link,
+    binary: &Path,
+    options: &Options,
+    third_party: &str,
+) -> Result<PathBuf> {
     let stage = root.join("target/packages/stage").join(link.name());
     if stage.exists() {
         fs::remove_dir_all(&stage).with_context(|| format!("cannot empty {}", stage.display()))?;
@@ -43,6 +52,8 @@ pub(super) fn stage(root: &Path, link: Link, binary: &Path, options: &Options) -
     for (from, to) in COPIED {
         copy(&root.join(from), &stage.join(to), 0o644)?;
     }
+    fs::write(stage.join(third_party::PLACE), third_party)
+        .with_context(|| format!("cannot write {}", third_party::PLACE))?;
     let printer = options.pages_from.as_ref().map_or(binary, |path| root.join(path));
     let pages = stage.join("share/man/man1");
     run(&printer, &["man".as_ref(), pages.as_os_str()])?;

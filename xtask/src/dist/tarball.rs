@@ -9,19 +9,21 @@ use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};
 use tar::{Builder, EntryType, Header};
 
+use super::release::Release;
+
 /// Writes `NAME.tar.gz` with the tree `stage` below the directory `NAME`.
-pub(super) fn write_package(stage: &Path, out: &Path, name: &str, time_s: u64) -> Result<()> {
+pub(super) fn write_package(stage: &Path, out: &Path, name: &str, release: &Release) -> Result<()> {
     let path = out.join(format!("{name}.tar.gz"));
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut archive = Archive::new(gzip(file), time_s);
+    let mut archive = Archive::new(gzip(file, release.compression), release.time_s);
     archive.tree(stage, Path::new(name))?;
     archive.finish()?.finish()?;
     Ok(())
 }
 
 /// A gzip stream without name and time.
-pub(super) fn gzip<W: Write>(to: W) -> flate2::write::GzEncoder<W> {
-    GzBuilder::new().mtime(0).write(to, Compression::best())
+pub(super) fn gzip<W: Write>(to: W, compression: Compression) -> flate2::write::GzEncoder<W> {
+    GzBuilder::new().mtime(0).write(to, compression)
 }
 
 /// An archive whose entries have one time.
@@ -126,7 +128,7 @@ mod tests {
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
                 File::open(stage.join("bin").join(name)).unwrap().set_modified(time).unwrap();
             }
-            let mut archive = Archive::new(gzip(Vec::new()), 7);
+            let mut archive = Archive::new(gzip(Vec::new(), Compression::fast()), 7);
             archive.tree(&stage, Path::new("x")).unwrap();
             digests.push(archive.finish().unwrap().finish().unwrap());
         }
