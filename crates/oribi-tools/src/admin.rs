@@ -38,6 +38,9 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a server says of a bucket that does not exist, in the words that clients look for.
+const NO_BUCKET: &str = "Requested resource not found.";
+
 /// Longest shown reason of a refusal.
 const REASON_CHARS_MAX: usize = 300;
 
@@ -101,6 +104,16 @@ pub fn unless_missing(error: anyhow::Error, what: &str) -> anyhow::Error {
     match error.downcast_ref::<AdminRefusal>() {
         Some(refusal) if refusal.status == StatusCode::NOT_FOUND => {
             anyhow::anyhow!("there is no {what}")
+        }
+        _ => error,
+    }
+}
+
+/// An error about something in a bucket, which may be missing itself.
+pub fn unless_no_bucket(error: anyhow::Error, bucket: &str) -> anyhow::Error {
+    match error.downcast_ref::<AdminRefusal>() {
+        Some(AdminRefusal { status: StatusCode::NOT_FOUND, text }) if text == NO_BUCKET => {
+            anyhow::anyhow!("there is no bucket {bucket:?}")
         }
         _ => error,
     }

@@ -6,6 +6,8 @@
 //! output for programs.
 
 #![forbid(unsafe_code)]
+// A reader that closes the pipe would make these panic; `print` ends the tool quietly.
+#![deny(clippy::print_stdout)]
 
 mod admin;
 mod backup;

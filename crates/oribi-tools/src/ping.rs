@@ -5,7 +5,6 @@
 //! it sends NOOPs one by one, each after the previous answer. A histogram keeps the times, so the
 //! number of round trips is not limited. Ctrl-C ends it with the report so far.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use oribi_protocol::request::RequestParts;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
+use crate::print;
 use crate::target::{INTERRUPTED, Target, parse_interval};
 
 /// Precision of the recorded times: three significant digits.
@@ -65,23 +65,19 @@ pub fn run(args: PingArgs) -> anyhow::Result<ExitCode> {
             _ = &mut interrupted => return Ok(ExitCode::from(INTERRUPTED)),
         };
         if !args.json {
-            print(&server.describe())?;
+            print::bytes(server.describe().as_bytes())?;
         }
         let mut trips = Trips::new();
         let outcome = tokio::select! {
             outcome = trips.run(&mut connection, &args) => outcome.map(|()| ExitCode::SUCCESS),
             _ = &mut interrupted => Ok(ExitCode::from(INTERRUPTED)),
         };
-        print(&match args.json {
-            true => format!("{:#}\n", server.json(&trips)),
-            false => format!("\n{}\n", trips.describe()),
+        print::line(&match args.json {
+            true => format!("{:#}", server.json(&trips)),
+            false => format!("\n{}", trips.describe()),
         })?;
         outcome
     })
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("printing the report")
 }
 
 /// What answered.
@@ -222,7 +218,11 @@ impl Trips {
             response.outcome()?;
             self.times.saturating_record(elapsed);
             if !args.json {
-                print(&format!("round trip {}: {}\n", self.sent, milliseconds(elapsed as f64)))?;
+                print::line(&format!(
+                    "round trip {}: {}",
+                    self.sent,
+                    milliseconds(elapsed as f64)
+                ))?;
             }
         }
         Ok(())

@@ -28,6 +28,14 @@ pub fn failed(error: io::Error, what: &'static str) -> anyhow::Error {
     }
 }
 
+/// The same without [`ReaderGone`], for a tool whose status says more than that it has printed.
+pub fn unless_gone(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    match printed {
+        Err(error) if error.downcast_ref::<ReaderGone>().is_some() => Ok(()),
+        printed => printed,
+    }
+}
+
 /// Prints bytes.
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = stdout().lock();

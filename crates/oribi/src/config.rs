@@ -5,6 +5,8 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use oribi_server::config::{Resolved, arguments, resolve, to_json, to_toml};
 
+use crate::print;
+
 /// The subcommand.
 pub fn command() -> Command {
     Command::new("config")
@@ -21,12 +23,10 @@ pub fn command() -> Command {
 /// Prints.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let resolved = resolve_here(matches)?;
-    if matches.get_flag("json") {
-        println!("{:#}", to_json(&resolved));
-    } else {
-        print!("{}", to_toml(&resolved));
-    }
-    Ok(())
+    print::text(match matches.get_flag("json") {
+        true => format!("{:#}\n", to_json(&resolved)),
+        false => to_toml(&resolved),
+    })
 }
 
 /// Resolves the settings with the environment of this process.

@@ -14,6 +14,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use oribi_server::config::{Settings, arguments_named};
 
 use crate::config::resolve_here;
+use crate::print;
 
 const TIMEOUT: &str = "timeout_ms";
 const TIMEOUT_MS_DEFAULT: &str = "3000";
@@ -54,8 +55,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     if code != 200 {
         bail!("unhealthy: http://{address}{PATH} answers {code}: {}", body.trim());
     }
-    println!("{}", body.trim());
-    Ok(())
+    print::text(format!("{}\n", body.trim()))
 }
 
 /// Where the server of these settings answers HTTP to its own machine.

@@ -7,6 +7,8 @@
 
 // A C function sets up the system's allocator; no other code may be unsafe.
 #![deny(unsafe_code)]
+// A reader that closes the pipe would make these panic.
+#![deny(clippy::print_stdout)]
 
 mod config;
 mod health;
@@ -14,6 +16,7 @@ mod manual;
 #[cfg(any(test, not(feature = "tools")))]
 mod no_tools;
 mod notify;
+mod print;
 mod serve;
 mod system_allocator;
 mod user;

@@ -3,13 +3,14 @@
 //! It owns the rendering; both read the same definition as the parser, so they cannot differ from
 //! `--help`. Invariant: the output depends on the program alone, so packages are reproducible.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
+
+use crate::print;
 
 const SHELL: &str = "shell";
 const DIRECTORY: &str = "directory";
@@ -47,7 +48,7 @@ pub fn print_completions(matches: &ArgMatches, mut program: Command) -> anyhow::
     let mut script = Vec::new();
     let name = program.get_name().to_owned();
     clap_complete::generate(shell, &mut program, name, &mut script);
-    stdout().write_all(&script).context("cannot print the completions")
+    print::text(script)
 }
 
 /// Prints the page of `program`, or writes all pages into the chosen directory.
@@ -57,7 +58,7 @@ pub fn write_manual(matches: &ArgMatches, program: Command) -> anyhow::Result<()
         None => {
             let mut text = Vec::new();
             page(program).render(&mut text).context("cannot render the manual page")?;
-            stdout().write_all(&text).context("cannot print the manual page")
+            print::text(text)
         }
     }
 }

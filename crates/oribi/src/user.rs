@@ -20,6 +20,7 @@ use oribi_tools::users;
 use crate::config::resolve_here;
 #[cfg(not(feature = "tools"))]
 use crate::no_tools::users;
+use crate::print;
 use users::{Change, User, UserServer};
 
 /// Environment variable with the data directory, as of the server.
@@ -228,15 +229,13 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
                 })
             })
             .collect();
-        println!("{:#}", serde_json::Value::Array(objects));
-        return Ok(());
+        return print::text(format!("{:#}\n", serde_json::Value::Array(objects)));
     }
     if users.is_empty() {
         eprintln!("no user is configured: the server is in development mode");
         return Ok(());
     }
-    print!("{}", table(users));
-    Ok(())
+    print::text(table(users))
 }
 
 fn listed(user: &StoredUser) -> User {

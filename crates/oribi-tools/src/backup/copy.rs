@@ -30,6 +30,7 @@ use super::restore::collections::{Mapping, missing};
 use super::restore::wait_for_disk;
 use super::restore::writes::{Stored, Totals, Writes};
 use crate::admin::{Admin, AdminArgs};
+use crate::print;
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 
@@ -157,7 +158,7 @@ impl CopyArgs {
         };
         bar.finish_and_clear();
         let outcome = outcome?;
-        self.print_summary(&totals, started.elapsed());
+        self.print_summary(&totals, started.elapsed())?;
         Ok(outcome)
     }
 
@@ -321,7 +322,7 @@ impl CopyArgs {
         write_atomically(Path::new(path), &state, 0o600).with_context(|| path.display().to_string())
     }
 
-    fn print_summary(&self, totals: &Totals, elapsed: Duration) {
+    fn print_summary(&self, totals: &Totals, elapsed: Duration) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
         if self.json {
             let summary = json!({
@@ -332,16 +333,15 @@ impl CopyArgs {
                 "skipped": totals.skipped,
                 "seconds": (seconds * 1000.0).round() / 1000.0,
             });
-            println!("{summary}");
-            return;
+            return print::line(&summary.to_string());
         }
         let amount = progress::amount(totals.documents, totals.bytes);
-        println!(
+        print::line(&format!(
             "copied {amount} and {} removals in {seconds:.2} s: {} versions written, {} left alone",
             HumanCount(totals.removals),
             HumanCount(totals.written),
             HumanCount(totals.skipped),
-        );
+        ))
     }
 }
 

@@ -35,6 +35,7 @@ use super::filter::{Filter, FilterArgs};
 use super::place::ArchivePlace;
 use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
+use crate::print;
 use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 
@@ -137,7 +138,7 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let resumable = || format!("backup {id} is unfinished; the same command goes on with it");
     match (outcome, manifest) {
         (Ok(false), Ok(Some(manifest))) => {
-            args.print_summary(&manifest, started.elapsed());
+            args.print_summary(&manifest, started.elapsed())?;
             Ok(ExitCode::SUCCESS)
         }
         (Ok(true), Ok(_)) => {
@@ -192,7 +193,7 @@ impl CreateArgs {
         })
     }
 
-    fn print_summary(&self, manifest: &Manifest, elapsed: Duration) {
+    fn print_summary(&self, manifest: &Manifest, elapsed: Duration) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
         let Manifest { begin, mutations, removals, stored_bytes, .. } = manifest;
         if self.json {
@@ -206,15 +207,14 @@ impl CreateArgs {
                 "stored_bytes": stored_bytes,
                 "seconds": (seconds * 1000.0).round() / 1000.0,
             });
-            println!("{summary}");
-            return;
+            return print::line(&summary.to_string());
         }
         let kind = list::kind(begin.kind);
         let amount = progress::amount(*mutations, *stored_bytes);
-        println!(
+        print::line(&format!(
             "{}: {kind} backup of {amount} and {removals} removals in {seconds:.2} s",
             begin.id
-        );
+        ))
     }
 }
 

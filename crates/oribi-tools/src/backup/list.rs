@@ -9,6 +9,7 @@ use oribi_backup::{Entry, EntryState, time};
 use serde_json::{Value, json};
 
 use super::place::ArchivePlace;
+use crate::print;
 
 /// List the backups of an archive.
 #[derive(Args, Debug)]
@@ -24,7 +25,7 @@ pub struct ListArgs {
 pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let entries = args.archive.open()?.entries()?;
     if args.json {
-        println!("{}", Value::from(entries.iter().map(object).collect::<Vec<_>>()));
+        print::line(&Value::from(entries.iter().map(object).collect::<Vec<_>>()).to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = comfy_table::Table::new();
@@ -33,7 +34,7 @@ pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     for entry in &entries {
         table.add_row(row(entry));
     }
-    println!("{table}");
+    print::line(&table.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::clock::now_s;
 use super::place::ArchivePlace;
-use crate::duration;
+use crate::{duration, print};
 
 /// Remove old backups. What a kept backup builds on is kept.
 #[derive(Args, Debug)]
@@ -48,11 +48,13 @@ pub fn run(args: &PruneArgs) -> anyhow::Result<ExitCode> {
             archive.remove_backup(id).with_context(|| format!("removing {id}"))?;
         }
         if !args.json {
-            println!("{} {id}", if args.dry_run { "would remove" } else { "removed" });
+            let done = if args.dry_run { "would remove" } else { "removed" };
+            // The next one is removed whether or not somebody reads about this one.
+            print::unless_gone(print::line(&format!("{done} {id}")))?;
         }
     }
     if args.json {
-        println!("{}", json!({ "removed": superfluous, "dry_run": args.dry_run }));
+        print::line(&json!({ "removed": superfluous, "dry_run": args.dry_run }).to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -32,6 +32,7 @@ use super::filter::{Filter, FilterArgs};
 use super::place::ArchivePlace;
 use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
+use crate::print;
 use crate::target::{INTERRUPTED, Target};
 
 /// Bytes of documents that go to the writing side together.
@@ -126,7 +127,7 @@ impl RestoreArgs {
         if let Some(data_dir) = self.with_users.as_deref().filter(|_| !self.dry_run) {
             users::write(data_dir, &manifest, self.overwrite)?;
         }
-        self.print_summary(&manifest, &totals, started.elapsed());
+        self.print_summary(&manifest, &totals, started.elapsed())?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -252,7 +253,12 @@ impl RestoreArgs {
         }
     }
 
-    fn print_summary(&self, manifest: &Manifest, totals: &Totals, elapsed: Duration) {
+    fn print_summary(
+        &self,
+        manifest: &Manifest,
+        totals: &Totals,
+        elapsed: Duration,
+    ) -> anyhow::Result<()> {
         let seconds = elapsed.as_secs_f64();
         if self.json {
             let summary = json!({
@@ -266,20 +272,19 @@ impl RestoreArgs {
                 "skipped": totals.skipped,
                 "seconds": (seconds * 1000.0).round() / 1000.0,
             });
-            println!("{summary}");
-            return;
+            return print::line(&summary.to_string());
         }
         let amount = progress::amount(totals.documents, totals.bytes);
         let (id, at) = (&manifest.begin.id, time::readable(manifest.finished_at));
         let removals = HumanCount(totals.removals);
-        match self.dry_run {
-            true => println!("{id} of {at} UTC would restore {amount} and {removals} removals"),
-            false => println!(
+        print::line(&match self.dry_run {
+            true => format!("{id} of {at} UTC would restore {amount} and {removals} removals"),
+            false => format!(
                 "restored {amount} and {removals} removals of {id} ({at} UTC) in {seconds:.2} s: {} versions written, {} left alone",
                 HumanCount(totals.written),
                 HumanCount(totals.skipped),
             ),
-        }
+        })
     }
 }
 

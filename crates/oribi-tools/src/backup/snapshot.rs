@@ -8,6 +8,8 @@ use indicatif::HumanBytes;
 use oribi_server::snapshot::{Snapshot, snapshot};
 use serde_json::json;
 
+use crate::print;
+
 /// Copy a data directory on this machine by hard links, at once, also while its server runs. A server can
 /// be started on the copy.
 #[derive(Args, Debug)]
@@ -39,15 +41,15 @@ pub fn run(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
             "linked_bytes": sizes.linked_bytes,
             "copied_bytes": sizes.copied_bytes,
         });
-        println!("{summary}");
+        print::line(&summary.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    print::line(&format!(
         "{}: {} buckets, {} linked, {} copied",
         args.target.display(),
         buckets.len(),
         HumanBytes(sizes.linked_bytes),
         HumanBytes(sizes.copied_bytes),
-    );
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

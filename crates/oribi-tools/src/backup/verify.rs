@@ -9,6 +9,7 @@ use oribi_backup::verify::{Report, verify};
 use serde_json::json;
 
 use super::place::ArchivePlace;
+use crate::print;
 
 /// Read an archive and check everything in it. The exit status is 1 if something is wrong.
 #[derive(Args, Debug)]
@@ -31,17 +32,17 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let report = verify(&archive, args.at.as_deref(), |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let report = report.with_context(|| args.archive.describe())?;
-    match args.json {
+    print::unless_gone(match args.json {
         true => print_json(&report),
-        false => print(&report),
-    }
+        false => print_text(&report),
+    })?;
     Ok(match report.problems.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
 }
 
-fn print_json(report: &Report) {
+fn print_json(report: &Report) -> anyhow::Result<()> {
     let report = json!({
         "backups": report.backups,
         "segments": report.segments,
@@ -50,26 +51,26 @@ fn print_json(report: &Report) {
         "problems": report.problems,
         "notices": report.notices,
     });
-    println!("{report}");
+    print::line(&report.to_string())
 }
 
-fn print(report: &Report) {
+fn print_text(report: &Report) -> anyhow::Result<()> {
     for notice in &report.notices {
         eprintln!("oribi: {notice}");
     }
     for problem in &report.problems {
-        println!("PROBLEM {problem}");
+        print::line(&format!("PROBLEM {problem}"))?;
     }
     let outcome = match report.problems.len() {
         0 => "all is well".to_owned(),
         1 => "1 problem".to_owned(),
         problems => format!("{problems} problems"),
     };
-    println!(
+    print::line(&format!(
         "{} backups, {} segments, {} records, {}: {outcome}",
         report.backups,
         report.segments,
         HumanCount(report.records),
         HumanBytes(report.bytes),
-    );
+    ))
 }

@@ -65,13 +65,13 @@ impl NodeCommand {
 /// Fails when a node is not healthy, after it has printed them all.
 fn list(pool: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
     let nodes = pool["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    match as_json {
-        true => print::json(&nodes)?,
+    print::unless_gone(match as_json {
+        true => print::json(&nodes),
         false => {
             let header = ["HOST", "STATUS", "VERSION", "UPTIME", "KV-PORT", "THIS"];
-            print::bytes(table(header, nodes.iter().map(row).collect()).as_bytes())?;
+            print::bytes(table(header, nodes.iter().map(row).collect()).as_bytes())
         }
-    }
+    })?;
     match nodes.iter().all(|node| node["status"] == "healthy") {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::FAILURE),

@@ -10,7 +10,7 @@ use super::confirm::Consent;
 use super::place::AdminPlace;
 use super::table::table;
 use super::{done, run};
-use crate::admin::path;
+use crate::admin::{path, unless_no_bucket};
 use crate::print;
 
 /// The subcommands.
@@ -62,7 +62,8 @@ impl OfBucket {
 
     /// Its scopes and collections.
     pub async fn scopes(&self) -> anyhow::Result<Vec<Value>> {
-        let mut manifest = self.place.find().await?.get(&self.path(&[])).await?;
+        let manifest = self.place.find().await?.get(&self.path(&[])).await;
+        let mut manifest = manifest.map_err(|error| unless_no_bucket(error, &self.bucket))?;
         match manifest["scopes"].take() {
             Value::Array(scopes) => Ok(scopes),
             _ => Ok(Vec::new()),
@@ -76,7 +77,8 @@ impl OfBucket {
         rest: &[&str],
         form: &[(&str, String)],
     ) -> anyhow::Result<()> {
-        self.place.find().await?.change(method, &self.path(rest), form).await
+        let changed = self.place.find().await?.change(method, &self.path(rest), form).await;
+        changed.map_err(|error| unless_no_bucket(error, &self.bucket))
     }
 }
 

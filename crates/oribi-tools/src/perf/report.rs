@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::hdr;
 use super::plot::Plot;
+use crate::print;
 
 /// Percentiles that are reported.
 pub const PERCENTILES: [(&str, f64); 7] = [
@@ -101,11 +102,7 @@ fn write_file(output: Option<(PathBuf, File)>, content: &[u8]) -> anyhow::Result
 
 /// Prints to standard output; a reader that has gone is no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.context("printing the results"),
-    }
+    print::unless_gone(print::bytes(text.as_bytes()))
 }
 
 /// Latencies in a unit of time.

@@ -4,12 +4,13 @@
 //! commands of the prompt. After an error the prompt continues with the next statement, until the
 //! end of the input.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 
 use anyhow::Result;
 
 use super::output::Format;
 use super::session::Session;
+use crate::print;
 
 const HELP: &str = "\
 Statements are SQLite's and end with a semicolon. Commands:
@@ -23,15 +24,14 @@ Statements are SQLite's and end with a semicolon. Commands:
 /// # Errors
 /// When the terminal cannot be read or written.
 pub fn run(session: &mut Session) -> Result<()> {
-    println!("{} tables. .help lists the commands.", session.tables()?.len());
+    print::line(&format!("{} tables. .help lists the commands.", session.tables()?.len()))?;
     let mut statement = String::new();
     let mut lines = io::stdin().lock().lines();
     loop {
-        print!("{}", if statement.is_empty() { "oribi> " } else { "   ...> " });
-        io::stdout().flush()?;
+        let prompt = if statement.is_empty() { "oribi> " } else { "   ...> " };
+        print::bytes(prompt.as_bytes())?;
         let Some(line) = lines.next().transpose()? else {
-            println!();
-            return Ok(());
+            return print::line("");
         };
         if statement.is_empty() && line.starts_with('.') {
             match command(session, line.trim()) {
@@ -59,19 +59,21 @@ fn command(session: &mut Session, line: &str) -> Result<bool> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (name, argument.trim()) {
         (".quit" | ".exit", _) => return Ok(false),
-        (".tables", _) => session.tables()?.iter().for_each(|table| println!("{table}")),
+        (".tables", _) => {
+            session.tables()?.iter().try_for_each(|table| print::line(table))?;
+        }
         (".schema", "") => {
             for table in session.tables()? {
-                println!("{table}");
+                print::line(&table)?;
                 describe(session, &table)?;
             }
         }
         (".schema", table) => describe(session, table)?,
         (".mode", mode) => match Format::named(mode) {
             Some(format) => session.format = format,
-            None => println!("the modes are table, json and csv"),
+            None => print::line("the modes are table, json and csv")?,
         },
-        _ => println!("{HELP}"),
+        _ => print::line(HELP)?,
     }
     Ok(true)
 }

@@ -49,7 +49,13 @@ fn buckets_are_created_changed_emptied_and_dropped() {
     let error = refusal(&fixture.run(&["bucket", "drop", "shop"]));
     assert!(error.contains("--yes is needed"), "{error}");
     stdout(&fixture.run(&["bucket", "drop", "shop", "-y"]));
-    for arguments in [&["bucket", "drop", "shop", "--yes"][..], &["bucket", "compact", "shop"]] {
+    for arguments in [
+        &["bucket", "drop", "shop", "--yes"][..],
+        &["bucket", "compact", "shop"],
+        &["scope", "list", "--bucket", "shop"],
+        &["scope", "create", "s", "--bucket", "shop"],
+        &["collection", "create", "s.c", "--bucket", "shop"],
+    ] {
         let error = refusal(&fixture.run(arguments));
         assert!(error.contains("there is no bucket \"shop\""), "{error}");
     }

@@ -5,6 +5,7 @@
 
 mod buckets;
 mod failures;
+mod output;
 mod users;
 
 use std::net::SocketAddr;
