@@ -60,6 +60,13 @@ fn what_a_bucket_does_not_follow_is_said_at_the_start() {
 }
 
 #[test]
+fn quotas_beyond_the_memory_are_said_at_the_start() {
+    let fixture = Fixture::start_with(|options| options.setting("memory-quota-mib", 8 << 20));
+    fixture.expect_logged("memory quotas are 8388608 MiB together, but this process may use");
+    fixture.finish(&["memory quotas are 8388608 MiB"]);
+}
+
+#[test]
 fn a_reload_changes_what_can_change_and_a_bad_file_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("reloaded.toml");

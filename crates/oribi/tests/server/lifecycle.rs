@@ -79,6 +79,38 @@ fn a_second_sigterm_right_after_the_first_loses_nothing() {
     fixture.finish(&[]);
 }
 
+/// The flush goes on for as long as there is something to flush, so more is given to it until the
+/// third signal comes in between.
+#[test]
+fn a_third_signal_ends_the_server_without_flushing() {
+    for mebibytes in [16, 64, 256] {
+        let interval = |options: ServerOptions| options.setting("flush-interval-ms", 600_000);
+        let mut fixture = Fixture::start_with(interval);
+        let mut connection = fixture.login();
+        let value = vec![b'v'; 1 << 20];
+        for number in 0..mebibytes {
+            let request = Request::set(format!("key-{number}"), &value);
+            expect(connection.call(&request).unwrap(), Status::Success);
+        }
+        fixture.server.ask_to_end().unwrap();
+        fixture.expect_logged("stopping");
+        fixture.server.ask_to_end().unwrap();
+        // Of another number, so that both are seen, however late.
+        let status = fixture.server.interrupt().unwrap();
+        if status.success() {
+            continue;
+        }
+        assert_eq!(status.code(), Some(1), "{}", fixture.server.output());
+        assert!(fixture.server.log().contains("another signal: ended without flushing"));
+        // The next start treats it as a crash, and serves.
+        fixture.server.restart().unwrap();
+        let mut connection = fixture.login();
+        expect(call_when_warm(&mut connection, &Request::set("after", "1")), Status::Success);
+        return;
+    }
+    panic!("256 MiB were flushed before the third signal was seen");
+}
+
 #[test]
 fn open_connections_do_not_delay_the_end() {
     let fixture = Fixture::start();
