@@ -49,6 +49,8 @@ var steps = []step{
 	{"rights", (*program).rights},
 	{"scans", (*program).scans},
 	{"collections", (*program).collections},
+	{"users", (*program).users},
+	{"buckets", (*program).buckets},
 	{"document-20-mib", (*program).document20MiB},
 	{"too-large", (*program).tooLarge},
 	{"wrong-password", (*program).wrongPassword},

@@ -1,4 +1,4 @@
-"""Memcached clients that log in: python-binary-memcached, and failing requests sent to memcached as well.
+"""Memcached clients that log in: python-binary-memcached and spymemcached, and failing requests sent to memcached as well.
 
 Debian's memcached runs beside the server, once as it is and once with SASL, where nobody can log in.
 """
@@ -61,15 +61,19 @@ def wait_for(port, process):
             time.sleep(0.01)
 
 
-def run(report, suite, server, interpreter, password):
-    """One step for each line that the program prints."""
-    started = time.monotonic()
+def run(report, suite, server, interpreter, java, password):
+    """One step for each line that the programs print."""
     program = layout.SOURCES / "python" / "memcached_sasl.py"
     with memcached() as plain, memcached("-S") as with_sasl:
-        command = [interpreter, program, server.port, plain, with_sasl]
-        code, output = captured(command, {"ORIBI_PASSWORD": password}, SECONDS_MAX, suite)
+        one_program(report, suite, "bmemcached", [interpreter, program, server.port, plain, with_sasl], password)
+    one_program(report, suite, "spymemcached", [*java, server.port], password)
+
+
+def one_program(report, suite, name, command, password):
+    started = time.monotonic()
+    code, output = captured(command, {"ORIBI_PASSWORD": password}, SECONDS_MAX, f"{suite}-{name}")
     results = re.findall(r"^(PASS|FAIL) (\S+) ?(.*)$", output, re.MULTILINE)
-    for result, name, why in results:
-        report.add(suite, name, result == "PASS", 0.0, why)
+    for result, check, why in results:
+        report.add(suite, check, result == "PASS", 0.0, why)
     passed = code == 0 and len(results) > 0
-    report.add(suite, "all", passed, time.monotonic() - started, f"{len(results)} checks, exit code {code}")
+    report.add(suite, f"all-{name}", passed, time.monotonic() - started, f"{len(results)} checks, exit code {code}")

@@ -37,8 +37,12 @@ def with_python(file):
     return Client("python", toolchains.python, lambda python: [python[0], PROGRAMS / file])
 
 
+def java_program(name):
+    return ["java", "-Xmx1g", "-cp", toolchains.java_class_path(), f"oribi.conformance.memcached.{name}"]
+
+
 def with_java(name):
-    return Client("java", toolchains.java, lambda _: ["java", "-Xmx1g", "-cp", toolchains.java_class_path(), f"oribi.conformance.memcached.{name}"])
+    return Client("java", toolchains.java, lambda _: java_program(name))
 
 
 SUITES = {

@@ -30,6 +30,8 @@ STEP_SECONDS_MAX = {
     "rights": 60,
     "scans": 60,
     "collections": 90,
+    "users": 90,
+    "buckets": 90,
     "document-20-mib": 90,
     "too-large": 90,
     "wrong-password": 60,

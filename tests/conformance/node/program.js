@@ -14,6 +14,7 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const couchbase = require('couchbase')
 const { compression } = require('./compression.js')
 const { locks } = require('./locks.js')
+const managers = require('./managers.js')
 const nodes = require('./nodes.js')
 const { rights } = require('./rights.js')
 const { scans } = require('./scans.js')
@@ -209,6 +210,9 @@ const steps = {
     assert.ok(!('node' in (await scopes())))
     assert.equal((await collection.get('same-key')).content, 'in default')
   },
+
+  users: () => managers.users(cluster, (username, password) => openWith({ username, password })),
+  buckets: () => managers.buckets(cluster, (call) => eventually(call, TIMEOUTS)),
 
   'document-20-mib': async () => {
     const value = Buffer.alloc(VALUE_BYTES_MAX)

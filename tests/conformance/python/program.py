@@ -32,6 +32,7 @@ from couchbase.transcoder import RawBinaryTranscoder
 
 import compression
 import locks
+import managers
 import nodes
 import rights
 import scans
@@ -350,6 +351,8 @@ def main():
         "rights": program.rights,
         "scans": functools.partial(program.with_collection, scans.scans),
         "collections": program.collections,
+        "users": lambda: managers.users(program.cluster, program.open),
+        "buckets": lambda: managers.buckets(program.cluster),
         "document-20-mib": program.document_20_mib,
         "too-large": program.too_large,
         "wrong-password": program.wrong_password,

@@ -4,6 +4,7 @@ mod compression;
 mod crash;
 mod locks;
 mod log;
+mod managers;
 mod many;
 mod nodes;
 mod rights;
@@ -38,7 +39,7 @@ use crate::checks::{Failure, Outcome, check, equal, eventually, fails, within};
 
 const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 
-pub const NAMES: [&str; 32] = [
+pub const NAMES: [&str; 34] = [
     "crud",
     "not-found",
     "exists",
@@ -62,6 +63,8 @@ pub const NAMES: [&str; 32] = [
     "rights",
     "scans",
     "collections",
+    "users",
+    "buckets",
     "document-20-mib",
     "too-large",
     "wrong-password",
@@ -139,6 +142,8 @@ impl Program {
             "rights" => self.rights().await,
             "scans" => Ok("this SDK has none".to_owned()),
             "collections" => self.collections().await,
+            "users" => self.users().await,
+            "buckets" => self.buckets().await,
             "document-20-mib" => self.document_20_mib().await,
             "too-large" => self.too_large().await,
             "wrong-password" => self.wrong_password().await,

@@ -49,6 +49,9 @@ public final class Program {
     all.put("rights", new Rights(steps)::rights);
     all.put("scans", new Scans(steps)::scans);
     all.put("collections", steps::collections);
+    Managers managers = new Managers(steps);
+    all.put("users", managers::users);
+    all.put("buckets", managers::buckets);
     all.put("document-20-mib", steps::document20MiB);
     all.put("too-large", steps::tooLarge);
     all.put("wrong-password", steps::wrongPassword);

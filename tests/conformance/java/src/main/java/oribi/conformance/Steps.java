@@ -78,10 +78,6 @@ final class Steps {
     }
   }
 
-  private ClusterOptions options(String secret) {
-    return options(user, secret, true);
-  }
-
   /** With the authority that vouches for the server, where TLS is spoken. */
   private ClusterOptions options(String name, String secret, boolean compresses) {
     String authority = System.getenv("ORIBI_CA");
@@ -100,7 +96,11 @@ final class Steps {
   }
 
   Cluster clusterOfLimitedUser() {
-    return ready(options(System.getenv("ORIBI_LIMITED_USER"), password, true));
+    return clusterOf(System.getenv("ORIBI_LIMITED_USER"), password);
+  }
+
+  Cluster clusterOf(String name, String secret) {
+    return ready(options(name, secret, true));
   }
 
   Cluster clusterOfTransactions(Consumer<TransactionsConfig.Builder> config) {
@@ -129,7 +129,7 @@ final class Steps {
   }
 
   String connect() {
-    cluster = ready(options(password));
+    cluster = clusterOf(user, password);
     bucket = cluster.bucket("default");
     // This one also asks the admin HTTP port whether every node of the bucket is healthy.
     bucket.waitUntilReady(Duration.ofSeconds(20));
@@ -365,7 +365,13 @@ final class Steps {
    */
   String wrongPassword() {
     long started = System.nanoTime();
-    Cluster wrong = Cluster.connect(connectionString, options("not the password"));
+    refusesLogin(user, "not the password");
+    check(System.nanoTime() - started < Duration.ofSeconds(20).toNanos(), "the refusal is prompt");
+    return null;
+  }
+
+  void refusesLogin(String name, String secret) {
+    Cluster wrong = Cluster.connect(connectionString, options(name, secret, true));
     try {
       Collection refused = wrong.bucket("default").defaultCollection();
       fails(
@@ -375,7 +381,5 @@ final class Steps {
     } finally {
       wrong.disconnect();
     }
-    check(System.nanoTime() - started < Duration.ofSeconds(20).toNanos(), "the refusal is prompt");
-    return null;
   }
 }
