@@ -35,7 +35,7 @@ class Forwarder:
     """Passes connections to one port on to another, as a container's runtime does."""
 
     def __init__(self, target, port):
-        self.target = target
+        self.target, self.port = target, port
         self.count = 0
         self.listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self.accept, daemon=True).start()

@@ -12,7 +12,8 @@ import shutil
 import time
 import urllib.request
 
-from . import cluster, debian, go_suites, layout, mapped_ports, memcached, memcached_clients, readme, toolchains
+from . import (cluster, debian, documents, go_suites, layout, mapped_ports, memcached, memcached_clients, testcontainers,
+               toolchains)
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
@@ -77,12 +78,14 @@ def needs(suite):
         return [(suite, GO_SUITES[suite])]
     if suite in CONSUMERS:
         return [("python", toolchains.python), (suite, CONSUMERS[suite][0])]
-    if suite == "readme":
+    if suite == "documents":
         return []
+    if suite == "testcontainers":
+        return [(f"{suite} {name}", make) for name, make in testcontainers.PROGRAMS.items()]
     if suite in memcached_clients.SUITES:
         return memcached_clients.needs(suite)
     if suite == "memcached-sasl":
-        return [("python", toolchains.python), (suite, toolchains.memcached)]
+        return [("python", toolchains.python), ("java", toolchains.java), (suite, toolchains.memcached)]
     return [(suite, toolchains.memcapable)] if suite == "memcapable" else [("python", toolchains.python)]
 
 
@@ -202,11 +205,13 @@ def memcapable(run, suite, binary):
 
 
 def memcached_sasl(run, suite, binary):
-    """A memcached client that logs in, and the texts of errors beside memcached's own."""
+    """Memcached clients that log in, and the texts of errors beside memcached's own."""
     run.builds.get(suite, toolchains.memcached)
     interpreter = run.builds.get("python", toolchains.python)[0]
+    run.builds.get("java", toolchains.java)
     with served(run, suite, binary, "--buckets", memcached.BUCKETS, users=memcached.USERS) as server:
-        memcached.run(run.report, suite, server, interpreter, PASSWORD)
+        java = memcached_clients.java_program("SpymemcachedSasl")
+        memcached.run(run.report, suite, server, interpreter, java, PASSWORD)
 
 
 def memcached_client(run, suite, binary):
@@ -270,10 +275,14 @@ def real_input(run, suite, binary):
         debian.run(run.report, suite, binary, server, interpreter, credentials(server))
 
 
-def readme_commands(run, suite, binary):
-    """What the README tells people to type."""
-    with served(run, suite, binary) as server:
-        readme.run(run.report, suite, binary, server)
+def document_commands(run, suite, binary):
+    """What the README and docs/ tell people to type."""
+    documents.run(run.report, suite, binary, lambda: served(run, suite, binary, users=[(USER, ["admin"], None)]))
+
+
+def container_recipes(run, suite, binary):
+    """The recipes of docs/ci-kit.md with the real Testcontainers libraries."""
+    testcontainers.run(run.report, suite, binary, run.builds)
 
 
 def eviction(run, suite, binary):
@@ -328,10 +337,11 @@ GO_SUITES = {"gocb": go_suites.gocb, "gocbcore": go_suites.gocbcore, "gocbcore-d
 OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, change_streams),
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
-          "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "readme": readme_commands}
+          "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "documents": document_commands,
+          "testcontainers": container_recipes}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
-ALL = ["eviction", "debian", "range-scans", "readme", *LANGUAGES, *GO_SUITES,
-       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports",
+ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
+       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 

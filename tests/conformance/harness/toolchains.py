@@ -33,18 +33,23 @@ def python():
 
 
 def node():
+    npm_packages(layout.SOURCES / "node", layout.NODE)
+    return ["node", layout.SOURCES / "node" / "program.js"]
+
+
+def npm_packages(sources, directory):
+    """Installs the packages that the lock file in `sources` names."""
     require(node="nodejs", npm="npm")
-    manifests = [layout.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
+    manifests = [sources / name for name in ("package.json", "package-lock.json")]
 
     def install():
         for manifest in manifests:
-            shutil.copy(manifest, layout.NODE / manifest.name)
+            shutil.copy(manifest, directory / manifest.name)
         # The native part comes as a registry package of its own, so no install script has to run:
         # the script would only try to compile when that package is missing.
-        execute("node", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], layout.NODE)
+        execute("node", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], directory)
 
-    once(layout.NODE, manifests, install)
-    return ["node", layout.SOURCES / "node" / "program.js"]
+    once(directory, manifests, install)
 
 
 def node_environment():
@@ -52,20 +57,24 @@ def node_environment():
 
 
 def java():
+    sources = (layout.SOURCES / "java" / "src").rglob("*.java")
+    maven("java", layout.SOURCES / "java" / "pom.xml", layout.JAVA, ["compiler:compile", "dependency:copy-dependencies"], sources)
+    return ["java", "-Xmx1g", "-cp", java_class_path(), "oribi.conformance.Program"]
+
+
+def maven(suite, pom, directory, goals, sources=()):
+    """Runs the goals, which leave what they make in `directory`."""
     require(javac="openjdk-17-jdk-headless", mvn="maven")
-    pom = layout.SOURCES / "java" / "pom.xml"
 
     def install():
-        command = ["mvn", "--quiet", "--batch-mode", "--file", pom,
-                   f"-Dconformance.directory={layout.JAVA}", "compiler:compile", "dependency:copy-dependencies"]
+        command = ["mvn", "--quiet", "--batch-mode", "--file", pom, f"-Dconformance.directory={directory}", *goals]
         # What an earlier run downloaded is enough, so the network is only asked when it is not.
         try:
-            execute("java", [*command, "--offline"])
+            execute(suite, [*command, "--offline"])
         except ToolchainError:
-            execute("java", command)
+            execute(suite, command)
 
-    once(layout.JAVA, [pom, *(layout.SOURCES / "java" / "src").rglob("*.java")], install)
-    return ["java", "-Xmx1g", "-cp", java_class_path(), "oribi.conformance.Program"]
+    once(directory, [pom, *sources], install)
 
 
 def java_class_path():
@@ -86,12 +95,12 @@ def go():
     return [go_build("program", ".")]
 
 
-def go_build(name, *sources):
+def go_build(name, *sources, module=layout.SOURCES / "go"):
     # Debian's own Go may be older than what the SDK asks for, so it is not installed from there.
     require(go=None)
     layout.GO.mkdir(parents=True, exist_ok=True)
     binary = layout.GO / name
-    execute("go", ["go", "build", "-mod=readonly", "-o", binary, *sources], layout.SOURCES / "go")
+    execute("go", ["go", "build", "-mod=readonly", "-o", binary, *sources], module)
     return binary
 
 

@@ -23,7 +23,7 @@ const SKIPPED_DIRECTORIES: [&str; 9] = [
 ];
 
 /// What is read; the last four are programs that documents show.
-const READ_SUFFIXES: [&str; 7] = [".rs", ".md", ".toml", ".py", ".js", ".go", ".java"];
+const READ_SUFFIXES: [&str; 8] = [".rs", ".md", ".yml", ".toml", ".py", ".js", ".go", ".java"];
 
 /// One text file of the repository.
 pub(crate) struct SourceFile {

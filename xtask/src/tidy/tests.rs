@@ -190,3 +190,21 @@ fn a_marked_code_block_is_the_file_it_names() {
     assert_one(&check_block("print(1)\n"), 2, "differs");
     assert_one(&findings_in("a.md", "<!-- same as no.py -->\n```\n```\n"), 1, "not a text file");
 }
+
+#[test]
+fn blocks_of_documents_say_how_they_are_run() {
+    let block = |mark: &str, language: &str, text: &str| {
+        findings_in("docs/a.md", format!("# Title\n{mark}```{language}\n{text}\n```\n"))
+    };
+    assert_one(&block("", "toml", "a = 1"), 2, "no mark");
+    assert_one(&block("", "", "a figure\noribi top"), 2, "`sh`");
+    for (mark, language, text) in [
+        ("", "sh", "oribi top"),
+        ("", "", "a figure"),
+        ("<!-- file: a.toml -->\n", "toml", "a = 1"),
+        ("<!-- not run: output -->\n<!-- first: b -->\n", "json", "{}"),
+    ] {
+        assert_eq!(block(mark, language, text), [], "{language} {text}");
+    }
+    assert_eq!(findings_in("crates/a/README.md", "```rust\nlet a = 1;\n```\n"), []);
+}

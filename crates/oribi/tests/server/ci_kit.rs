@@ -9,7 +9,7 @@ use oribi_testkit::{RawConnection, Request, ServerOptions, ServerProcess};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::fixture::{ORIBI, call_when_warm, expect};
+use crate::fixture::{ORIBI, expect};
 
 const PAGE: &str = include_str!("../../../../docs/ci-kit.md");
 const ADMINISTRATOR: (&str, &str) = ("ci", "secret-ci");
@@ -25,7 +25,6 @@ fn file_of_page(name: &str) -> &'static str {
 /// A server as the page starts it, except that it listens on loopback.
 fn start(directory: &Path) -> ServerProcess {
     std::fs::write(directory.join("init.toml"), file_of_page("init.toml")).unwrap();
-    std::fs::write(directory.join("products.jsonl"), "{\"_key\":\"p1\",\"price\":3}\n").unwrap();
     let options = ServerOptions::new(ORIBI, directory.join("data"))
         .setting("init", directory.join("init.toml").display())
         .environment("ORIBI_ADMIN_USER", ADMINISTRATOR.0)
@@ -49,11 +48,10 @@ fn the_initial_state_of_the_page_is_there_when_the_server_is_ready() {
         let app = admin(&server).get("/settings/rbac/users/local/app").unwrap().json().unwrap();
         assert_eq!(app["roles"][1]["collection_name"], "orders");
 
-        let mut connection = RawConnection::connect(server.port()).unwrap();
-        assert_eq!(connection.sasl_plain("app", "secret-app").unwrap(), Status::Success);
-        assert_eq!(connection.select_bucket("shop").unwrap(), Status::Success);
-        let product = call_when_warm(&mut connection, &Request::get("p1"));
-        assert_eq!(expect(product, Status::Success).text(), "{\"_key\":\"p1\",\"price\":3}");
+        let order = "/pools/default/buckets/shop/scopes/eu/collections/orders/docs/order-1";
+        let app = HttpClient::new(server.admin_port()).with_credentials("app", "secret-app");
+        let order = app.get(order).unwrap().json().unwrap();
+        assert_eq!(order["text"], "{\"lines\":[\"a\",\"b\"],\"total\":12}", "{order}");
         // A memcached client selects nothing.
         let mut php = RawConnection::connect(server.port()).unwrap();
         assert_eq!(php.sasl_plain("php", "secret-php").unwrap(), Status::Success);

@@ -1,0 +1,29 @@
+// org.testcontainers:testcontainers-couchbase, com.couchbase.client:java-client
+import com.couchbase.client.java.Cluster;
+import java.time.Duration;
+import org.testcontainers.couchbase.BucketDefinition;
+import org.testcontainers.couchbase.CouchbaseContainer;
+import org.testcontainers.couchbase.CouchbaseService;
+import org.testcontainers.utility.DockerImageName;
+
+public class Module {
+  public static void main(String[] arguments) {
+    var image = DockerImageName.parse("oribi:latest").asCompatibleSubstituteFor("couchbase/server");
+    try (var oribi = new CouchbaseContainer(image)) {
+      oribi
+          .withEnv("ORIBI_ADMIN_USER", "ci")
+          .withEnv("ORIBI_ADMIN_PASSWORD", "secret-ci")
+          .withCredentials("ci", "secret-ci")
+          .withEnabledServices(CouchbaseService.KV)
+          .withBucket(new BucketDefinition("shop").withPrimaryIndex(false))
+          .start();
+      try (var cluster = Cluster.connect(oribi.getConnectionString(), oribi.getUsername(), oribi.getPassword())) {
+        // Before it is ready, this SDK looks for the manager at its usual port, which is another one outside.
+        cluster.waitUntilReady(Duration.ofSeconds(20));
+        var orders = cluster.bucket("shop").defaultCollection();
+        orders.upsert("order-1", 12);
+        System.out.println("order-1: " + orders.get("order-1").contentAs(Integer.class));
+      }
+    }
+  }
+}
