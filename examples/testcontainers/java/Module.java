@@ -19,8 +19,9 @@ public class Module {
           .start();
       try (var cluster = Cluster.connect(oribi.getConnectionString(), oribi.getUsername(), oribi.getPassword())) {
         // Before it is ready, this SDK looks for the manager at its usual port, which is another one outside.
-        cluster.waitUntilReady(Duration.ofSeconds(20));
-        var orders = cluster.bucket("shop").defaultCollection();
+        var shop = cluster.bucket("shop");
+        shop.waitUntilReady(Duration.ofSeconds(30));
+        var orders = shop.defaultCollection();
         orders.upsert("order-1", 12);
         System.out.println("order-1: " + orders.get("order-1").contentAs(Integer.class));
       }

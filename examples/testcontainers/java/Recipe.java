@@ -28,8 +28,9 @@ public class Recipe {
       HttpClient.newHttpClient().send(external.build(), BodyHandlers.discarding());
       try (var cluster = Cluster.connect("couchbase://" + oribi.getHost() + ":" + oribi.getMappedPort(11210), "app", "secret-app")) {
         // Before it is ready, this SDK looks for the manager at its usual port, which is another one outside.
-        cluster.waitUntilReady(Duration.ofSeconds(20));
-        var orders = cluster.bucket("shop").scope("eu").collection("orders");
+        var shop = cluster.bucket("shop");
+        shop.waitUntilReady(Duration.ofSeconds(30));
+        var orders = shop.scope("eu").collection("orders");
         System.out.println("order-1: " + orders.get("order-1").contentAsObject().getInt("total"));
       }
     }
