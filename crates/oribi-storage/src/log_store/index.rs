@@ -269,16 +269,42 @@ impl Table {
     /// Lays the entries out anew, in order, with `capacity` homes.
     fn resize(&mut self, capacity: usize) {
         let capacity = capacity.max(CAPACITY_MIN);
-        let mut wider = Table { entries: vec![0; capacity + OVERFLOW], capacity, len: self.len };
-        let mut next = 0;
-        for entry in self.iter() {
-            let at = wider.home(entry.0).max(next);
-            next = at + 1;
-            if at >= wider.entries.len() {
-                wider.entries.resize(at + OVERFLOW, 0);
-            }
-            wider.entries[at] = entry.0;
+        let length = capacity + OVERFLOW;
+        if length < self.entries.len() {
+            let mut fewer = Vec::with_capacity(length);
+            fewer.extend(self.entries.iter().filter(|entry| **entry != 0));
+            self.entries = fewer;
         }
-        *self = wider;
+        self.capacity = capacity;
+        self.entries.reserve_exact(length.saturating_sub(self.entries.len()));
+        self.entries.resize(length.max(self.entries.len()), 0);
+        self.spread();
+    }
+
+    /// Moves every entry to its place, in the memory that there is: first all to the end, in order,
+    /// then each forwards. An entry never passes the next one, because all of them have room behind
+    /// it.
+    fn spread(&mut self) {
+        let mut next = self.entries.len();
+        for from in (0..self.entries.len()).rev() {
+            let entry = std::mem::take(&mut self.entries[from]);
+            if entry != 0 {
+                next -= 1;
+                self.entries[next] = entry;
+            }
+        }
+        let (mut from, mut free) = (next, 0);
+        while from < self.entries.len() {
+            let at = self.home(self.entries[from]).max(free);
+            if at > from {
+                // The last ones are crowded, which is rare: they need more room behind them.
+                self.entries.splice(from..from, [0; OVERFLOW]);
+                from += OVERFLOW;
+                continue;
+            }
+            let entry = std::mem::take(&mut self.entries[from]);
+            self.entries[at] = entry;
+            (from, free) = (from + 1, at + 1);
+        }
     }
 }
