@@ -21,9 +21,13 @@ use crate::limits::{
     CHECKPOINT_BYTES_MAX, CHECKPOINT_ITEMS_MAX, FLUSH_ITEMS_PER_VBUCKET, READ_CHECKPOINTS_MAX,
 };
 use crate::planted::{self, Bug};
+use crate::prefetch::load_line;
 use crate::record;
 use crate::tasks::{StepClock, Task, elapsed_us};
 use crate::vbucket::{FlushRead, VBucket};
+
+/// Items behind the one whose header is read of which the header is being loaded.
+const ITEMS_AHEAD: usize = 8;
 
 /// What one step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -282,7 +286,10 @@ impl<'a> Reading<'a> {
         for run in self.batch.runs(CHECKPOINT_ITEMS_MAX, CHECKPOINT_BYTES_MAX) {
             let items = run.newest_items();
             let mut records = Vec::with_capacity(items.len());
-            for item in items {
+            for (index, item) in items.iter().enumerate() {
+                if let Some(ahead) = items.get(index + ITEMS_AHEAD) {
+                    load_line(ahead.address());
+                }
                 let record = record::of(item);
                 let collection = record.key.collection;
                 match last {

@@ -17,6 +17,7 @@ mod memory_store;
 #[cfg(any(test, feature = "testing"))]
 mod null_store;
 mod owned_record;
+pub mod prefetch;
 mod seeded_random;
 mod shared_memory_store;
 mod state_layout;

@@ -2,8 +2,9 @@
 //!
 //! Owns: the arrays of free blocks of one thread. An array is made when its class is first used,
 //! holds at most `Class::magazine_blocks` blocks, is refilled and emptied by halves, and is given
-//! back when the thread ends. Only addresses are moved; the blocks stay as cold or warm as they
-//! are.
+//! back when the thread ends. Only addresses are moved. The block that will be taken next starts
+//! loading when the one before it is taken: whoever fills a cold block waits for its lines when it
+//! takes the next lock, because a locked instruction waits for all writes before it.
 //!
 //! The numbers of unsafe invariants are those of `block_arena.rs`.
 
@@ -11,9 +12,14 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 
+use oribi_storage::prefetch::load_lines;
+
 use super::arena::{ARENA, Arena};
 use super::class::{CLASSES, Class};
 use crate::grace_period;
+
+/// Bytes of the next block that are loaded ahead; the processor follows a longer one by itself.
+const BYTES_AHEAD_MAX: usize = 1024;
 
 thread_local! {
     static MAGAZINES: Magazines<'static> = const { Magazines::new(&ARENA) };
@@ -88,7 +94,11 @@ impl<'a> Magazines<'a> {
     pub(super) fn take(&self, class: Class) -> NonNull<u8> {
         let magazine = &self.by_class[class.index()];
         self.taken.set(self.taken.get() + 1);
-        magazine.pop().unwrap_or_else(|| self.refill(class))
+        let taken = magazine.pop().unwrap_or_else(|| self.refill(class));
+        if let Some(next) = magazine.peek() {
+            load_lines(next.as_ptr(), class.block_bytes().min(BYTES_AHEAD_MAX));
+        }
+        taken
     }
 
     /// Puts one block in.
@@ -192,6 +202,14 @@ impl Magazine {
         self.len.set(len);
         // SAFETY: (6) places below the old length are filled.
         Some(unsafe { self.blocks.get().add(len as usize).read() })
+    }
+
+    /// What the next [`Magazine::pop`] will return.
+    #[inline]
+    fn peek(&self) -> Option<NonNull<u8>> {
+        let last = self.len.get().checked_sub(1)?;
+        // SAFETY: (6) places below the length are filled.
+        Some(unsafe { self.blocks.get().add(last as usize).read() })
     }
 
     /// False when there is no room.

@@ -8,6 +8,7 @@
 
 use crate::item::ItemRef;
 use crate::limits::CHUNK_SLOTS;
+use crate::prefetch::load_line;
 
 /// Slots of a checkpoint's first chunk before it grows for the first time, each time by this
 /// factor.
@@ -18,6 +19,14 @@ const FIRST_SLOTS: usize = 4;
 struct Chunk {
     slots: Vec<Option<ItemRef>>,
     live: usize,
+}
+
+impl Drop for Chunk {
+    /// Each item's header is written to let go of it, and most have left the caches. So all of them
+    /// start loading before the first is needed.
+    fn drop(&mut self) {
+        self.slots.iter().flatten().for_each(|item| load_line(item.address()));
+    }
 }
 
 /// Slots by index: the seqno less that of the first slot.
