@@ -47,6 +47,7 @@
 //!
 //! Caller: the opening of a bucket.
 
+mod blocks;
 mod bounds;
 mod catalog;
 mod compaction;
@@ -71,6 +72,7 @@ mod scan;
 mod sim_files;
 mod snapshot;
 mod spans;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod victim;

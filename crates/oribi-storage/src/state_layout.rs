@@ -102,11 +102,13 @@ fn phase_of(byte: u8) -> Option<VbucketPhase> {
     phases.into_iter().find(|phase| *phase as u8 == byte)
 }
 
+#[inline(always)]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, number: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&number);
 }
 
 /// Bytes at a constant offset of a header whose length was checked.
+#[inline(always)]
 pub(crate) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the range has N bytes")
 }

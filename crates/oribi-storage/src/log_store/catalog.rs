@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oribi_types::{CollectionId, DocKey, Seqno, Vbid};
+use oribi_types::{CollectionId, DocKey, Vbid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::files::LogFile;
@@ -159,9 +159,9 @@ impl Catalog {
         self.spans[usize::from(slot)] = Spans::complete();
     }
 
-    /// A version was written to the segment in this slot, behind all others.
-    pub(super) fn wrote(&mut self, slot: u16, vbid: Vbid, seqno: Seqno) {
-        self.spans[usize::from(slot)].wrote(vbid, seqno);
+    /// Versions were written to the segment in this slot, behind all others.
+    pub(super) fn wrote(&mut self, slot: u16, vbid: Vbid, span: Span) {
+        self.spans[usize::from(slot)].wrote(vbid, span);
     }
 
     /// A scan has found these seqnos in segment `id`, if that is still in the slot. It was sealed

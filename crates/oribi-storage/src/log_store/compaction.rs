@@ -18,6 +18,7 @@ use super::log::Log;
 use super::planted::Bug;
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
+use super::spans::Span;
 use super::victim::{Compaction, Victim};
 use super::writer::{MovedCopy, UNSYNCED_MOVES_MAX, Writer, hint_name, segment_name, write_error};
 use crate::StoreError;
@@ -299,8 +300,8 @@ impl Log {
             self.make_room(writer, payload_bytes)?;
             let slot = writer.active.slot;
             let mut copies = Vec::with_capacity(moved.len());
-            let mut frame = writer.frame(payload_bytes, moved.len() as u32);
             let mut copy = || {
+                let mut frame = writer.frame(payload_bytes, moved.len() as u32)?;
                 for one in &moved {
                     let raw = &slice.bytes[one.begin..one.end];
                     let checksum = u32::from_le_bytes(take(raw, RECORD_CHECKSUM_AT));
@@ -311,10 +312,9 @@ impl Log {
                     let entry = Entry::new(one.fingerprint, version.size, one.mark(), place);
                     copies.push(MovedCopy { table: one.table, from: one.from, entry });
                 }
-                Ok(())
+                frame.finish()
             };
-            let copied = copy().and_then(|()| frame.finish());
-            copied.map_err(|error| write_error(writer, &error))?;
+            copy().map_err(|error| write_error(writer, &error))?;
             writer.unsynced_moves.append(&mut copies);
             if writer.unsynced_moves.len() >= UNSYNCED_MOVES_MAX {
                 writer.sync().map_err(|error| write_error(writer, &error))?;
@@ -324,7 +324,7 @@ impl Log {
         catalog.segment_mut(writer.active.slot).bytes = writer.active.end;
         if !self.planted.has(Bug::ForgetsWhereCopiesBelong) {
             for one in moved {
-                catalog.wrote(writer.active.slot, one.table.0, one.seqno);
+                catalog.wrote(writer.active.slot, one.table.0, Span::of(one.seqno));
             }
         }
         for one in dropped {

@@ -4,11 +4,20 @@
 //! implementation on real files. Invariant: nothing else in the log store touches a file, so that
 //! the simulated side (tests only) sees every step and can lose, tear and refuse each of them.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+
+use super::blocks::BLOCK_BYTES_MAX;
 
 /// One directory with files of the log.
 pub(super) trait LogDirectory: Send + Sync {
@@ -39,24 +48,47 @@ pub(super) trait LogFile: Send + Sync {
     /// Fills the buffer from `offset` on, as far as the file goes, and returns how far that is.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes the parts one after the other, all of them or an error. One thread writes at a time.
-    fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()>;
+    /// As [`LogFile::read_at`] for whole blocks: offset, length and address are multiples of the
+    /// block. Past the page cache where the file system can.
+    fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of the bytes or answers an error. One thread writes at a time.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Unit of whole blocks, a power of two up to [`BLOCK_BYTES_MAX`].
+    fn block_bytes(&self) -> usize;
+
+    /// As [`LogFile::write_at`] for whole blocks: offset, length and address are multiples of the
+    /// block. Past the page cache where the file system can.
+    fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()>;
 
     /// Makes the content and the length durable. After an error it is unknown what is.
     fn sync(&self) -> io::Result<()>;
 
     /// Cuts the file off at `bytes`; the sync that follows makes it durable.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
+
+    /// No blocks will be written for now: lets go of what that needs.
+    fn rest(&self);
 }
 
 /// A directory of the file system.
 pub(super) struct RealDirectory {
     path: PathBuf,
+    /// The file system has refused to write past the page cache.
+    refuses_direct: Arc<AtomicBool>,
 }
 
 impl RealDirectory {
     pub(super) fn new(path: &Path) -> RealDirectory {
-        RealDirectory { path: path.to_owned() }
+        RealDirectory { path: path.to_owned(), refuses_direct: Arc::default() }
+    }
+
+    fn file(&self, options: &OpenOptions, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let path = self.path.join(name);
+        let file = options.open(&path)?;
+        let refuses_direct = Arc::clone(&self.refuses_direct);
+        Ok(Arc::new(RealFile { file, path, writer: Mutex::new(None), refuses_direct }))
     }
 }
 
@@ -72,14 +104,12 @@ impl LogDirectory for RealDirectory {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        Ok(Arc::new(RealFile(options.open(self.path.join(name))?)))
+        self.file(options.read(true).write(true).create_new(true), name)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        Ok(Arc::new(RealFile(options.open(self.path.join(name))?)))
+        self.file(options.read(true).write(true), name)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -96,55 +126,104 @@ impl LogDirectory for RealDirectory {
     }
 }
 
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    path: PathBuf,
+    /// The same file for writes past the page cache, while there are any.
+    writer: Mutex<Option<File>>,
+    refuses_direct: Arc<AtomicBool>,
+}
+
+impl RealFile {
+    /// Transfers blocks past the page cache; `None` when that cannot be.
+    fn direct<T>(&self, transfer: impl FnOnce() -> io::Result<T>) -> io::Result<Option<T>> {
+        if self.refuses_direct.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match transfer() {
+            Ok(done) => Ok(Some(done)),
+            // What a file system answers that has no such transfers, or wants larger blocks.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+            {
+                self.refuses_direct.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            // Compaction has removed the name of a segment that is still being read.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_direct(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+        options.open(&self.path)
+    }
+}
+
+/// Fills the buffer from `offset` on, as far as the file goes; continues a read that ended early
+/// only at a multiple of `unit`.
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64, unit: usize) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() && filled.is_multiple_of(unit) {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
 
 impl LogFile for RealFile {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
+        read_up_to(&self.file, buffer, offset, 1)
     }
 
-    fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {
-        if let [part] = parts {
-            return self.0.write_all_at(part, offset);
-        }
-        // The standard library has no positioned gather write. Reads are all positioned, and one
-        // thread writes at a time, so the file's own position belongs to this function.
-        let mut file = &self.0;
-        file.seek(SeekFrom::Start(offset))?;
-        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let mut left = &mut slices[..];
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            match file.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> io::Result<usize> {
+        // Opened each time, because segments are many and such reads are long.
+        let mut read = || read_up_to(&self.open_direct()?, blocks, offset, BLOCK_BYTES_MAX);
+        let read = self.direct(&mut read)?;
+        read.map_or_else(|| self.read_at(blocks, offset), Ok)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn block_bytes(&self) -> usize {
+        BLOCK_BYTES_MAX
+    }
+
+    fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
+        let written = self.direct(|| {
+            let mut writer = self.writer.lock();
+            let file = match writer.take() {
+                Some(file) => file,
+                None => self.open_direct()?,
+            };
+            writer.insert(file).write_all_at(blocks, offset)
+        })?;
+        written.map_or_else(|| self.write_at(blocks, offset), Ok)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)?;
+        self.file.set_len(bytes)?;
         // A shorter length is metadata, which `sync_data` need not write.
-        self.0.sync_all()
+        self.file.sync_all()
+    }
+
+    fn rest(&self) {
+        *self.writer.lock() = None;
     }
 }

@@ -72,12 +72,24 @@ impl Version {
 }
 
 /// An index file that is being collected.
-#[derive(Default)]
 pub(super) struct Hint {
-    entries: Vec<u8>,
+    /// Room for the header, and the entries.
+    content: Vec<u8>,
+}
+
+impl Default for Hint {
+    fn default() -> Hint {
+        Hint { content: vec![0; HINT_HEADER_BYTES] }
+    }
 }
 
 impl Hint {
+    /// Takes over the memory of one that was written.
+    pub(super) fn in_place_of(mut written: Hint) -> Hint {
+        written.content.truncate(HINT_HEADER_BYTES);
+        written
+    }
+
     pub(super) fn push(&mut self, version: &Version) {
         let mut entry = [0; HINT_ENTRY_BYTES];
         put(&mut entry, HINT_FINGERPRINT_AT, version.fingerprint.number().to_le_bytes());
@@ -87,32 +99,29 @@ impl Hint {
         put(&mut entry, HINT_VBID_AT, version.vbid.0.to_le_bytes());
         entry[HINT_KIND_AT] = version.kind as u8;
         entry[HINT_SIZE_AT] = version.size.number();
-        self.entries.extend_from_slice(&entry);
+        self.content.extend_from_slice(&entry);
     }
 
     /// Forgets what stands from `end` on in the segment. Entries are in the order of their offsets.
     pub(super) fn cut_off(&mut self, end: u64) {
         let unit = |entry: &[u8]| u64::from(u32::from_le_bytes(take(entry, HINT_UNIT_AT)));
-        let mut entries = self.entries.rchunks_exact(HINT_ENTRY_BYTES);
+        let mut entries = self.content[HINT_HEADER_BYTES..].rchunks_exact(HINT_ENTRY_BYTES);
         let is_cut = |entry: &&[u8]| unit(entry) * UNIT_BYTES >= end;
         let cut = entries.by_ref().take_while(is_cut).count();
-        self.entries.truncate(self.entries.len() - cut * HINT_ENTRY_BYTES);
+        self.content.truncate(self.content.len() - cut * HINT_ENTRY_BYTES);
     }
 
-    /// The header that stands before [`Hint::entries`].
-    pub(super) fn header(&self, segment: u32, bytes: u64, seed: u64) -> [u8; HINT_HEADER_BYTES] {
+    /// The whole file, for a segment of this number and length.
+    pub(super) fn content(&mut self, segment: u32, bytes: u64, seed: u64) -> &[u8] {
         let mut header = [0; HINT_HEADER_BYTES];
         put(&mut header, 0, HINT_MAGIC);
         put(&mut header, HINT_VERSION_AT, HINT_VERSION.to_le_bytes());
         put(&mut header, HINT_SEGMENT_AT, segment.to_le_bytes());
         put(&mut header, HINT_SEGMENT_BYTES_AT, bytes.to_le_bytes());
-        let checksum = checksum(&header, &self.entries, seed);
+        let checksum = checksum(&header, &self.content[HINT_HEADER_BYTES..], seed);
         put(&mut header, HINT_CHECKSUM_AT, checksum.to_le_bytes());
-        header
-    }
-
-    pub(super) fn entries(&self) -> &[u8] {
-        &self.entries
+        self.content[..HINT_HEADER_BYTES].copy_from_slice(&header);
+        &self.content
     }
 }
 

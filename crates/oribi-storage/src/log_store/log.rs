@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
+use oribi_types::Vbid;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bounds::{Bounds, Position};
@@ -18,9 +19,11 @@ use super::index::{Entry, Mark, Place};
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
+use super::spans::Span;
 use super::victim::Compaction;
 use super::writer::{WriteFailure, Writer, frame_bytes, write_error};
 use crate::counters::Counters;
+use crate::prefetch::load_lines;
 use crate::state_layout::{assert_fits, encode_state};
 use crate::{StoreError, VbBatch, VbucketState};
 
@@ -61,6 +64,12 @@ pub struct LogSizes {
 const SEGMENTS_MIN: u64 = 16;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
+/// How many records behind the one that is written the value starts loading: by the time it is
+/// copied it is there, and no more are on their way than a core loads side by side.
+const RECORDS_AHEAD: usize = 2;
+/// Bytes of a value that are loaded ahead; the processor follows a longer one by itself.
+const BYTES_AHEAD_MAX: usize = 1024;
+
 /// Entries of one table in one commit, as a range of all entries.
 struct Group {
     table: TableKey,
@@ -95,10 +104,16 @@ impl Log {
         let versions = batches.iter().map(|batch| batch.records.len()).sum();
         let mut entries: Vec<Entry> = Vec::with_capacity(versions);
         let mut groups: Vec<Group> = Vec::with_capacity(batches.len());
+        let mut spans: Vec<(Vbid, Span)> = Vec::with_capacity(batches.len());
         let (seed, slot, origin) = (writer.seed, writer.active.slot, writer.active.id);
-        let mut frame = writer.frame(payload_bytes, records);
+        let mut frame = writer.frame(payload_bytes, records)?;
         for (batch, state) in batches.iter().zip(&states) {
-            for record in &batch.records {
+            let mut span: Option<Span> = None;
+            for (index, record) in batch.records.iter().enumerate() {
+                if let Some(ahead) = batch.records.get(index + RECORDS_AHEAD) {
+                    load_lines(ahead.value.as_ptr(), ahead.value.len().min(BYTES_AHEAD_MAX));
+                }
+                span = Some(span.map_or(Span::of(record.seqno), |span| span.and(record.seqno)));
                 let table = (batch.vbid, record.key.collection);
                 if groups.last().is_none_or(|group| group.table != table) {
                     groups.push(Group { table, begin: entries.len() });
@@ -111,6 +126,7 @@ impl Log {
                 let mark = if record.deleted { Mark::Tombstone } else { Mark::Document };
                 entries.push(Entry::new(fingerprint, version.size, mark, Place::at(slot, offset)));
             }
+            spans.extend(span.map(|span| (batch.vbid, span)));
             frame.push(&Stored::control(Kind::State, batch.vbid, b"", &encode_state(state)))?;
         }
         frame.finish()?;
@@ -118,11 +134,14 @@ impl Log {
             self.apply(writer, &entries, &groups);
         }
         writer.sync()?;
+        {
+            // Before the index points at them: a span may cover more than that, never less.
+            let mut catalog = self.catalog.write();
+            spans.into_iter().for_each(|(vbid, span)| catalog.wrote(slot, vbid, span));
+        }
         self.apply(writer, &entries, &groups);
         let mut catalog = self.catalog.write();
         for (batch, state) in batches.iter().zip(states) {
-            let seqnos = batch.records.iter().map(|record| record.seqno);
-            seqnos.for_each(|seqno| catalog.wrote(slot, batch.vbid, seqno));
             catalog.states.insert(batch.vbid, state);
         }
         Ok(())
@@ -267,7 +286,11 @@ impl Log {
             // A log that ends with an empty frame was closed or just opened.
             writer.failure.is_some() || !writer.is_closed
         };
-        if is_needed { self.control(0, |_| Vec::new(), |_, _, _| {}) } else { Ok(()) }
+        if is_needed {
+            self.control(0, |_| Vec::new(), |_, _, _| {})?;
+            self.exclusive(|writer| writer.trim().map_err(|error| write_error(writer, &error)))?;
+        }
+        Ok(())
     }
 }
 

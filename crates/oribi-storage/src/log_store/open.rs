@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::blocks::BLOCK_BYTES_MAX;
 use super::bounds::Bounds;
 use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
@@ -25,6 +26,7 @@ use super::options::LogOptions;
 use super::planted::{Bug, Planted};
 use super::read::{damaged, read_error};
 use super::reader::{ReadFault, SegmentReader, Step};
+use super::staging::Staging;
 use super::writer::{Active, Writer, hint_name, segment_name};
 use crate::StoreError;
 use crate::counters::Counters;
@@ -284,10 +286,16 @@ impl Opening<'_> {
     /// when there was a tail.
     fn mend(&self, newest: &Newest) -> io::Result<bool> {
         let file = &newest.file;
-        let bytes = file.bytes()?;
-        if bytes > newest.end {
-            let cut = bytes - newest.end;
-            tracing::warn!(segment = newest.id, cut, "bytes of an unfinished commit were cut off");
+        let behind = file.bytes()?.saturating_sub(newest.end);
+        let has_tail = behind > 0 && !is_padding(&**file, newest.end, behind)?;
+        if has_tail {
+            tracing::warn!(
+                segment = newest.id,
+                cut = behind,
+                "bytes of an unfinished commit were cut off"
+            );
+        }
+        if behind > 0 {
             file.truncate(newest.end)?;
         }
         let mut buffer = vec![0; REWRITE_BYTES];
@@ -298,7 +306,7 @@ impl Opening<'_> {
             if read < length {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            file.write_at(&[&buffer[..length]], at)?;
+            file.write_at(&buffer[..length], at)?;
             at += length as u64;
         }
         file.sync()?;
@@ -316,7 +324,7 @@ impl Opening<'_> {
             }
         }
         self.directory.sync()?;
-        Ok(bytes > newest.end)
+        Ok(has_tail)
     }
 
     fn writer(&self, seed: u64, active: Active, bounds: Bounds, last_number: u64) -> Writer {
@@ -333,7 +341,8 @@ impl Opening<'_> {
             cuts: 0,
             unsynced_moves: Vec::new(),
             synced_moves: Vec::new(),
-            staging: Vec::new(),
+            staging: Staging::default(),
+            head: Vec::new(),
             planted: self.planted,
         }
     }
@@ -351,6 +360,16 @@ impl Opening<'_> {
             planted: self.planted,
         }
     }
+}
+
+/// True when the bytes behind `end` are what the last block of a store has that was not closed.
+fn is_padding(file: &dyn LogFile, end: u64, behind: u64) -> io::Result<bool> {
+    let mut rest = [0; BLOCK_BYTES_MAX];
+    if behind >= rest.len() as u64 {
+        return Ok(false);
+    }
+    let read = file.read_at(&mut rest, end)?;
+    Ok(rest[..read].iter().all(|byte| *byte == 0))
 }
 
 fn add_segment(catalog: &mut Catalog, segment: Segment) -> Result<u16, StoreError> {

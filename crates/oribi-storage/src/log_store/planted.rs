@@ -36,6 +36,10 @@ pub enum Bug {
     TrustsTheTail,
     /// Scans by seqno are not told which seqnos compaction has moved to a segment.
     ForgetsWhereCopiesBelong,
+    /// The last block is written again without what was in it.
+    ForgetsTheTail,
+    /// A sealed segment keeps the zeros behind its last frame.
+    KeepsThePadding,
     /// A commit whose sender knew of no purge takes its seqno back.
     TakesPurgesBack,
     /// Tombstones are purged before the purge seqno is durable.

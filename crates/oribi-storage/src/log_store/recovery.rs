@@ -84,6 +84,7 @@ impl Log {
         // Readers have no place in it, so nothing is cut off under them.
         writer.unsynced_moves.clear();
         writer.cuts += 1;
+        writer.staging.forget();
         let end = writer.active.durable_end;
         writer.active.file.truncate(end)?;
         if let Err(error) = writer.active.file.sync() {

@@ -108,6 +108,7 @@ struct State {
     is_full: bool,
     /// What the file system says is left.
     free_bytes: Option<u64>,
+    block_bytes: usize,
 }
 
 impl State {
@@ -140,8 +141,10 @@ pub struct SimDirectory {
 }
 
 impl SimDirectory {
-    /// An empty directory; `seed` decides what its crashes leave.
+    /// An empty directory; `seed` decides what its crashes leave, and whether its files are written
+    /// in blocks of two sectors or byte by byte.
     pub fn new(seed: u64) -> SimDirectory {
+        let block_bytes = [2 * SECTOR_BYTES, 1][(seed % 2) as usize];
         let state = State {
             names: Names::new(),
             durable_names: Names::new(),
@@ -151,6 +154,7 @@ impl SimDirectory {
             is_off: false,
             is_full: false,
             free_bytes: None,
+            block_bytes,
         };
         SimDirectory { state: Arc::new(Mutex::new(state)) }
     }
@@ -333,6 +337,15 @@ struct SimFile {
     content: Arc<Mutex<Content>>,
 }
 
+impl SimFile {
+    fn check_blocks(&self, blocks: &[u8], offset: u64) {
+        let block_bytes = self.block_bytes();
+        let is_aligned = |number: usize| number.is_multiple_of(block_bytes);
+        assert!(is_aligned(blocks.len()) && is_aligned(offset as usize), "only whole blocks");
+        assert!(is_aligned(blocks.as_ptr().addr()), "the memory of blocks is aligned");
+    }
+}
+
 impl LogFile for SimFile {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.content.lock().cache.len() as u64)
@@ -349,8 +362,23 @@ impl LogFile for SimFile {
         Ok(length)
     }
 
-    fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {
-        let bytes = parts.concat();
+    fn block_bytes(&self) -> usize {
+        self.state.lock().block_bytes
+    }
+
+    fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.check_blocks(blocks, offset);
+        self.read_at(blocks, offset)
+    }
+
+    fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
+        self.check_blocks(blocks, offset);
+        self.write_at(blocks, offset)
+    }
+
+    fn rest(&self) {}
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         let fails = state.step()?;
         let mut content = self.content.lock();
@@ -361,7 +389,7 @@ impl LogFile for SimFile {
             let is_full = state.is_full;
             return Err(if is_full { io::ErrorKind::StorageFull.into() } else { failed() });
         }
-        content.write(&bytes, offset as usize);
+        content.write(bytes, offset as usize);
         Ok(())
     }
 

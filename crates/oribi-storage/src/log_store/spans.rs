@@ -27,10 +27,15 @@ impl Span {
 
     /// With one more record behind the others.
     pub(super) fn and(self, seqno: Seqno) -> Span {
+        self.followed_by(Span::of(seqno))
+    }
+
+    /// With the records of another span behind the others.
+    pub(super) fn followed_by(self, later: Span) -> Span {
         Span {
-            lowest: self.lowest.min(seqno),
-            highest: self.highest.max(seqno),
-            is_ascending: self.is_ascending && self.highest < seqno,
+            lowest: self.lowest.min(later.lowest),
+            highest: self.highest.max(later.highest),
+            is_ascending: self.is_ascending && later.is_ascending && self.highest < later.lowest,
         }
     }
 }
@@ -59,11 +64,11 @@ impl Spans {
         Spans { is_complete: true, ..Spans::default() }
     }
 
-    /// A record was written behind the others.
-    pub(super) fn wrote(&mut self, vbid: Vbid, seqno: Seqno) {
+    /// Records were written behind the others.
+    pub(super) fn wrote(&mut self, vbid: Vbid, written: Span) {
         if self.is_complete {
             let span = self.by_vbucket.entry(vbid);
-            span.and_modify(|span| *span = span.and(seqno)).or_insert(Span::of(seqno));
+            span.and_modify(|span| *span = span.followed_by(written)).or_insert(written);
         }
     }
 

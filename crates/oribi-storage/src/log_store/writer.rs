@@ -8,8 +8,8 @@
 //! - after a failed write or sync nothing is written before `recovery.rs` has cut it off (the
 //!   caller sees to that).
 //!
-//! Values are copied once into the staging buffer; large ones are not copied at all. Callers:
-//! commits, removals, compaction, and the end of opening.
+//! Values are copied once, into the staging buffer, from which the disk reads them. Callers: commits,
+//! removals, compaction, and the end of opening.
 
 use std::io;
 use std::sync::Arc;
@@ -27,16 +27,9 @@ use super::layout::{
     LISTED_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Stored, UNIT_BYTES, encode_segment_header,
 };
 use super::planted::{Bug, Planted};
+use super::staging::Staging;
 use crate::StoreError;
 use crate::state_layout::encode_state;
-
-/// Bytes that collect before they are written: few enough to stay in a core's own cache until the
-/// system has copied them, many enough that a call for each costs next to nothing.
-const STAGING_BYTES: usize = 256 << 10;
-
-/// Values from this size on are written from where they are. Below, the copy is cheaper than
-/// splitting the write; a copy of this size costs a few microseconds.
-const GATHER_BYTES_MIN: usize = 64 << 10;
 
 /// Copies that may wait for their sync. Each takes 32 bytes of memory.
 pub(super) const UNSYNCED_MOVES_MAX: usize = 1 << 15;
@@ -126,7 +119,9 @@ pub(super) struct Writer {
     pub(super) unsynced_moves: Vec<MovedCopy>,
     /// Copies that are, which readers are shown next.
     pub(super) synced_moves: Vec<MovedCopy>,
-    pub(super) staging: Vec<u8>,
+    pub(super) staging: Staging,
+    /// Header and key of the record that is being written.
+    pub(super) head: Vec<u8>,
     pub(super) planted: Planted,
 }
 
@@ -137,7 +132,7 @@ pub(super) fn frame_bytes(payload_bytes: u64) -> u64 {
 
 impl Writer {
     /// Begins a frame of exactly `records` records that take `payload_bytes` together.
-    pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> Frame<'_> {
+    pub(super) fn frame(&mut self, payload_bytes: u64, records: u32) -> io::Result<Frame<'_>> {
         let header = FrameHeader {
             segment: self.active.id,
             number: self.next_number,
@@ -147,17 +142,18 @@ impl Writer {
         };
         let at = self.active.end;
         let header = header.encode(self.seed, at);
-        self.staging.clear();
-        self.staging.extend_from_slice(&header);
+        let file = &*self.active.file;
+        self.staging.go_to(file, self.active.id, at)?;
+        self.staging.push(file, &header)?;
         let checksum = FrameChecksum::begin(&header);
         let end = at + frame_bytes(payload_bytes);
-        Frame { writer: self, staged_at: at, end, records, checksum, is_empty: records == 0 }
+        Ok(Frame { writer: self, end, records, checksum, is_empty: records == 0 })
     }
 
     /// Writes one frame of records that are no versions. Not synced.
     pub(super) fn write_controls(&mut self, controls: &[Stored<'_>]) -> io::Result<()> {
         let payload_bytes = controls.iter().map(Stored::stored_bytes).sum();
-        let mut frame = self.frame(payload_bytes, controls.len() as u32);
+        let mut frame = self.frame(payload_bytes, controls.len() as u32)?;
         for control in controls {
             frame.push(control)?;
         }
@@ -177,6 +173,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Cuts off durably what the last block has behind the last frame, which is synced.
+    pub(super) fn trim(&mut self) -> io::Result<()> {
+        let Active { file, end, .. } = &self.active;
+        file.rest();
+        if !end.is_multiple_of(file.block_bytes() as u64) {
+            self.staging.forget();
+            file.truncate(*end)?;
+            let synced = file.sync();
+            self.active.sync_failed |= synced.is_err();
+            synced?;
+        }
+        Ok(())
+    }
+
     /// Where the next frame will stand: everything written so far is before it.
     pub(super) fn position(&self) -> Position {
         Position { segment: self.active.id, offset: self.active.end }
@@ -189,6 +199,10 @@ impl Writer {
         }
         if self.synced + 1 < self.next_number {
             self.sync()?;
+        }
+        // The length that the next segment's root lists.
+        if !self.planted.has(Bug::KeepsThePadding) {
+            self.trim()?;
         }
         let (number, slot, bytes) = (self.next_number, self.active.slot, self.active.end);
         catalog.write().segment_mut(slot).bytes = bytes;
@@ -212,7 +226,8 @@ impl Writer {
     /// name and takes it up into the catalog.
     pub(super) fn begin_segment(&mut self, catalog: &RwLock<Catalog>) -> io::Result<()> {
         let header = encode_segment_header(self.active.id, self.seed);
-        self.active.file.write_at(&[&header], 0)?;
+        self.staging.go_to(&*self.active.file, self.active.id, 0)?;
+        self.staging.push(&*self.active.file, &header)?;
         self.write_root(&catalog.read())?;
         self.active.root_end = self.active.end;
         self.sync()?;
@@ -255,17 +270,15 @@ impl Writer {
 
     /// Writes the index file of a sealed segment. Without one the segment is read at the next
     /// opening, so a failure is worth no more than a line in the log.
-    fn write_hint(&self, sealed: Active) {
-        let hint = sealed.hint;
+    fn write_hint(&mut self, mut sealed: Active) {
         let name = hint_name(sealed.id);
-        let header = hint.header(sealed.id, sealed.end, self.seed);
-        let written = self
-            .directory
-            .create(&name)
-            .and_then(|file| file.write_at(&[&header, hint.entries()], 0));
+        let content = sealed.hint.content(sealed.id, sealed.end, self.seed);
+        let file = self.directory.create(&name);
+        let written = file.and_then(|file| self.staging.write_file(&*file, content));
         if let Err(error) = written {
             tracing::warn!(%error, name, "an index file could not be written");
         }
+        self.active.hint = Hint::in_place_of(sealed.hint);
     }
 }
 
@@ -301,8 +314,6 @@ pub(super) fn bound_record(kind: Kind, vbid: Vbid, position: Position) -> Stored
 /// A frame that is being written. It counts only when [`Frame::finish`] was a success.
 pub(super) struct Frame<'w> {
     writer: &'w mut Writer,
-    /// Offset of the staging buffer's first byte.
-    staged_at: u64,
     /// Where the frame has to end.
     end: u64,
     /// Records that are still to come.
@@ -314,29 +325,24 @@ pub(super) struct Frame<'w> {
 impl Frame<'_> {
     /// Appends a record and returns its offset in the segment.
     pub(super) fn push(&mut self, stored: &Stored<'_>) -> io::Result<u64> {
-        let at = self.next_offset();
-        let checksum = stored.push_head(&mut self.writer.staging);
+        let at = self.writer.staging.end();
+        let Writer { head, staging, active, .. } = &mut *self.writer;
+        head.clear();
+        let checksum = stored.push_head(head);
         let value = stored.record.value;
-        let padding = (stored.stored_bytes() as usize)
-            - super::layout::RECORD_HEADER_BYTES
-            - stored.record.key.key.len()
-            - value.len();
-        let padding = &[0; UNIT_BYTES as usize][..padding];
-        if value.len() < GATHER_BYTES_MIN {
-            self.writer.staging.extend_from_slice(value);
-        } else {
-            self.write(value)?;
+        let padding = stored.stored_bytes() as usize - head.len() - value.len();
+        for part in [head.as_slice(), value, &[0; UNIT_BYTES as usize][..padding]] {
+            staging.push(&*active.file, part)?;
         }
-        self.writer.staging.extend_from_slice(padding);
-        self.pushed(checksum)?;
+        self.pushed(checksum);
         Ok(at)
     }
 
     /// Appends the bytes of a record that was read from another segment and checked there.
     pub(super) fn push_raw(&mut self, raw: &[u8], checksum: u32) -> io::Result<u64> {
-        let at = self.next_offset();
-        self.writer.staging.extend_from_slice(raw);
-        self.pushed(checksum)?;
+        let at = self.writer.staging.end();
+        self.writer.staging.push(&*self.writer.active.file, raw)?;
+        self.pushed(checksum);
         Ok(at)
     }
 
@@ -345,36 +351,19 @@ impl Frame<'_> {
         self.writer.active.hint.push(version);
     }
 
-    fn next_offset(&self) -> u64 {
-        self.staged_at + self.writer.staging.len() as u64
-    }
-
-    fn pushed(&mut self, checksum: u32) -> io::Result<()> {
+    fn pushed(&mut self, checksum: u32) {
         self.records -= 1;
         self.checksum.add(checksum);
-        if self.writer.staging.len() >= STAGING_BYTES { self.write(&[]) } else { Ok(()) }
-    }
-
-    /// Writes what is staged, and `value` behind it.
-    fn write(&mut self, value: &[u8]) -> io::Result<()> {
-        let staging = &self.writer.staging;
-        let file = &self.writer.active.file;
-        match value {
-            [] => file.write_at(&[staging], self.staged_at)?,
-            value => file.write_at(&[staging, value], self.staged_at)?,
-        }
-        self.staged_at += (staging.len() + value.len()) as u64;
-        self.writer.staging.clear();
-        Ok(())
     }
 
     /// Writes the rest. Not synced.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.writer.staging.extend_from_slice(&self.checksum.trailer());
-        let is_whole = self.records == 0 && self.next_offset() == self.end;
+    pub(super) fn finish(self) -> io::Result<()> {
+        let Writer { staging, active, planted, .. } = &mut *self.writer;
+        staging.push(&*active.file, &self.checksum.trailer())?;
+        let is_whole = self.records == 0 && staging.end() == self.end;
         assert!(is_whole, "a frame has the records that were announced");
-        self.write(&[])?;
-        self.writer.active.end = self.end;
+        staging.flush(&*active.file, !planted.has(Bug::ForgetsTheTail))?;
+        active.end = self.end;
         self.writer.is_closed = self.is_empty;
         self.writer.next_number += 1;
         Ok(())

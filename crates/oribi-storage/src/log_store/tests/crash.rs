@@ -67,6 +67,8 @@ fn the_suite_finds_every_planted_bug() {
         Bug::TrustsTheTail,
         Bug::MovesWithoutLooking,
         Bug::ForgetsWhereCopiesBelong,
+        Bug::ForgetsTheTail,
+        Bug::KeepsThePadding,
         Bug::TakesPurgesBack,
         Bug::PurgesBeforeItSaysSo,
     ] {

@@ -14,6 +14,8 @@ use oribi_types::Vbid;
 
 const VB: Vbid = Vbid(1);
 const COMMITS: u64 = 30;
+/// Seed of simulated files that are written in blocks.
+const IN_BLOCKS: u64 = 2;
 
 fn open_with(
     files: &SimDirectory,
@@ -35,7 +37,10 @@ fn kept(seqno: u64) -> Kept {
 
 /// Thirty documents, a commit each, over several segments.
 fn filled() -> SimDirectory {
-    let files = SimDirectory::new(1);
+    filled_in(SimDirectory::new(1))
+}
+
+fn filled_in(files: SimDirectory) -> SimDirectory {
     let store = open_with(&files, Found::New, &options(), Bug::None).expect("a new store");
     for seqno in 1..=COMMITS {
         commit(&store, VB, &[kept(seqno)]);
@@ -62,8 +67,7 @@ fn shown(store: &LogStore) -> usize {
 }
 
 /// The store was closed, so everything in it was synced and says so: no byte may be wrong.
-fn damage_is_refused(bug: Bug) {
-    let original = filled();
+fn damage_is_refused(original: &SimDirectory, bug: Bug) {
     let mut random = SeededRandom::new(0xda3a);
     for round in 0..300 {
         let files = original.copy();
@@ -90,14 +94,42 @@ fn damage_is_refused(bug: Bug) {
 
 #[test]
 fn damage_anywhere_is_refused_with_file_and_offset() {
-    damage_is_refused(Bug::None);
+    damage_is_refused(&filled(), Bug::None);
+    damage_is_refused(&filled_in(SimDirectory::new(IN_BLOCKS)), Bug::None);
 }
 
 #[test]
 fn the_suite_finds_an_opening_that_does_not_look() {
     for bug in [Bug::IgnoresChecksums, Bug::TakesDamageForATail] {
-        assert!(!passes(|| damage_is_refused(bug)), "not noticed: {bug:?}");
+        assert!(!passes(|| damage_is_refused(&filled(), bug)), "not noticed: {bug:?}");
     }
+}
+
+/// The last block of a store that was not closed ends with zeros. They are cut off, and are no
+/// unfinished commit; neither a sealed segment nor a closed store has any.
+#[test]
+fn zeros_of_the_last_block_are_no_unfinished_commit() {
+    let files = SimDirectory::new(IN_BLOCKS);
+    let store = open_with(&files, Found::New, &options(), Bug::None).expect("a new store");
+    for seqno in 1..=COMMITS {
+        commit(&store, VB, &[kept(seqno)]);
+    }
+    files.power_off();
+    drop(store);
+    files.resume();
+    let newest = logs(&files).pop().expect("a segment");
+    let killed = files.content(&newest);
+    let store = reopen(&files, &unhinted()).expect("nothing is missing");
+    assert_eq!(shown(&store) as u64, COMMITS);
+    let cut = files.content(&newest);
+    assert!(killed.len().is_multiple_of(1024) && cut.len() < killed.len());
+    assert!(killed.starts_with(&cut) && killed[cut.len()..].iter().all(|byte| *byte == 0));
+    assert!(!store.ended_in_order(), "it was killed");
+    drop(store);
+    let closed = files.content(&newest);
+    let store = reopen(&files, &unhinted()).expect("it was closed");
+    assert!(store.ended_in_order(), "it was closed");
+    assert_eq!(files.content(&newest), closed, "nothing had to be cut off");
 }
 
 /// With index files an opening does not read documents: damage shows when they are read.
