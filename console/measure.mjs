@@ -62,7 +62,7 @@ console.log(`first contentful paint: ${median(paints).toFixed(0)} ms, of ${LOADS
 console.log(`login to the first chart: ${median(overviews)} ms`);
 
 const page = await enter(server);
-await page.locator("canvas").nth(5).waitFor();
+await page.locator("canvas").nth(6).waitFor();
 await pause(SETTLE_S * 1000);
 const profile = /--user-data-dir=([^\0]+)/;
 const isBrowser = (command) => command.includes("chromium") && profile.test(command) && command.includes("playwright");

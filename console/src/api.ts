@@ -38,6 +38,8 @@ export interface Call {
 }
 
 let authorization: string | null = null;
+/** The server may know the new password already and this module the old one. */
+let isChanging = false;
 let whenRefused: () => void = () => {};
 
 /** Called when the server no longer takes the credentials. */
@@ -57,6 +59,17 @@ export const utf8 = (text: string) => new TextEncoder().encode(text);
 export const keyId = (text: string) =>
   base64(utf8(text)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
+/** The text of a key; `undefined` when it is no text. */
+export function keyText(id: string): string | undefined {
+  try {
+    const binary = atob(id.replaceAll("-", "+").replaceAll("_", "/"));
+    const bytes = Uint8Array.from(binary, (char) => char.charCodeAt(0));
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
 export function encoded(fields: Fields): string {
   const pairs = Object.entries(fields).filter(([, value]) => value !== undefined);
   return new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
@@ -69,6 +82,8 @@ export function path(...parts: string[]): string {
 
 export const bucketPath = (bucket: string, ...rest: string[]) =>
   path("pools", "default", "buckets", bucket, ...rest);
+
+export const userPath = (id: string) => path("settings", "rbac", "users", "local", id);
 
 /** Sends a request; the answer may have any status. */
 export async function send(method: string, target: string, call: Call = {}): Promise<Response> {
@@ -105,6 +120,7 @@ export async function send(method: string, target: string, call: Call = {}): Pro
 /** What the server says is wrong. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
+  if (text.startsWith("Requested resource not found")) return new ApiError(response.status, "There is no such bucket.");
   return new ApiError(response.status, messageOf(text) || `The server answered ${response.status}.`);
 }
 
@@ -129,8 +145,9 @@ function messageOf(text: string): string {
 
 /** Sends a request and returns what it answers. */
 export async function ask<T>(method: string, target: string, call: Call = {}): Promise<T> {
+  const used = authorization;
   const response = await send(method, target, call);
-  if (response.status === 401) whenRefused();
+  if (response.status === 401 && used === authorization && !isChanging) whenRefused();
   if (!response.ok) throw await errorOf(response);
   const text = await response.text();
   return (text ? JSON.parse(text) : undefined) as T;
@@ -139,9 +156,23 @@ export async function ask<T>(method: string, target: string, call: Call = {}): P
 export const get = <T>(target: string, query?: Fields, signal?: AbortSignal) =>
   ask<T>("GET", target, { query, signal });
 
+const basic = (name: string, password: string) => "Basic " + base64(utf8(`${name}:${password}`));
+
+/** Changes the password of the user who is logged in. */
+export async function changeOwnPassword(name: string, current: string, next: string) {
+  if (authorization !== basic(name, current)) throw new ApiError(401, "The current password is wrong.");
+  isChanging = true;
+  try {
+    await ask("POST", "/controller/changePassword", { form: { password: next } });
+    authorization = basic(name, next);
+  } finally {
+    isChanging = false;
+  }
+}
+
 /** Checks a name and a password, and keeps them if the server takes them. */
 export async function logIn(name: string, password: string): Promise<User> {
-  authorization = "Basic " + base64(utf8(`${name}:${password}`));
+  authorization = basic(name, password);
   const response = await send("GET", "/whoami");
   if (response.ok) return (await response.json()) as User;
   authorization = null;

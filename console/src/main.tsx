@@ -6,9 +6,11 @@ import { get, logIn, logOut, onRefused, send, type User } from "./api";
 import { AppContext, go, link, route, type Route } from "./app";
 import { forget } from "./figures";
 import { isAdmin } from "./rights";
+import { PasswordDialog } from "./password";
 import { Dialog, Failure, Messages, asApiError, failed } from "./ui";
 import { BucketsPage } from "./pages/buckets";
 import { ChangesPage } from "./pages/changes";
+import { forgetDraft } from "./pages/document";
 import { DocumentsPage } from "./pages/documents";
 import { NodesPage } from "./pages/nodes";
 import { OverviewPage } from "./pages/overview";
@@ -189,6 +191,7 @@ function useOffered(user: User) {
 function Frame({ user, about, leave }: { user: User; about?: About; leave: () => void }) {
   const [at, setAt] = useState(() => route(location.hash));
   const [hasHelp, setHelp] = useState(false);
+  const [hasPassword, setPassword] = useState(false);
   const heading = useRef<HTMLElement>(null);
   const offered = useOffered(user);
   const pages = useMemo(
@@ -206,7 +209,10 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
     const move = () => {
       setAt((before) => {
         const next = route(location.hash);
-        if (next.page !== before.page) heading.current?.focus();
+        if (next.page !== before.page) {
+          heading.current?.focus({ preventScroll: true });
+          scrollTo(0, 0);
+        }
         return next;
       });
     };
@@ -233,6 +239,11 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
           Keys
         </button>
         <span class="muted user">{user.id}</span>
+        {about && !about.development && (
+          <button type="button" class="plain" onClick={() => setPassword(true)}>
+            Password
+          </button>
+        )}
         <button type="button" onClick={leave}>
           Log out
         </button>
@@ -252,6 +263,7 @@ function Frame({ user, about, leave }: { user: User; about?: About; leave: () =>
         <page.view route={at} key={page.name} />
       </main>
       {hasHelp && <KeyHelp close={() => setHelp(false)} />}
+      {hasPassword && <PasswordDialog user={user.id} isOwn close={() => setPassword(false)} />}
     </AppContext.Provider>
   );
 }
@@ -262,11 +274,13 @@ function Console() {
   const [error, setError] = useState<Error>();
   useTheme();
   useEffect(() => {
+    // The first user ends the development mode.
     get<About>("/console/about.json").then(setAbout, setError);
-  }, []);
+  }, [user]);
   const leave = () => {
     logOut();
     forget();
+    forgetDraft();
     setUser(undefined);
   };
   onRefused(() => {

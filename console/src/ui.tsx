@@ -34,20 +34,26 @@ export function useAsked<T>(request: (signal: AbortSignal) => Promise<T>, on: un
 export const asApiError = (error: unknown) =>
   error instanceof ApiError ? error : new ApiError(0, error instanceof Error ? error.message : String(error));
 
-/** Runs a step now and then, as long after the last as it says, but only while the page is visible. */
-export function useTicks(step: () => number) {
+/** Runs a step now and then, as long after the end of the last as that says, while the page is visible. */
+export function useTicks(step: () => Promise<number>) {
   const latest = useRef(step);
   latest.current = step;
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const tick = () => {
+    let isRunning = false;
+    let isOver = false;
+    const tick = async () => {
       clearTimeout(timer);
-      timer = undefined;
-      if (!document.hidden) timer = setTimeout(tick, latest.current());
+      if (isRunning || isOver || document.hidden) return;
+      isRunning = true;
+      const pause = await latest.current();
+      isRunning = false;
+      if (!isOver) timer = setTimeout(tick, pause);
     };
-    tick();
+    void tick();
     document.addEventListener("visibilitychange", tick);
     return () => {
+      isOver = true;
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", tick);
     };
@@ -165,7 +171,7 @@ interface InputProps {
   type?: "text" | "search" | "number" | "password";
   min?: number;
   required?: boolean;
-  autocomplete?: "off" | "new-password";
+  autocomplete?: "off" | "new-password" | "current-password";
   spellcheck?: boolean;
   "data-search"?: boolean;
 }
@@ -302,19 +308,25 @@ export function TypedConfirmation(props: {
   );
 }
 
+/** The name of a column, and whether it has numbers. */
+type Column = string | [name: string, kind: "number"];
+
 /** A table with a caption for screen readers. It scrolls by itself when it is wide. */
-export function Table(props: { caption: string; columns: ComponentChildren[]; children: ComponentChildren }) {
+export function Table(props: { caption: string; columns: Column[]; children: ComponentChildren }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={props.caption}>
       <table>
         <caption class="unseen">{props.caption}</caption>
         <thead>
           <tr>
-            {props.columns.map((column, index) => (
-              <th scope="col" key={index}>
-                {column}
-              </th>
-            ))}
+            {props.columns.map((column) => {
+              const [name, kind] = typeof column === "string" ? [column] : column;
+              return (
+                <th scope="col" class={kind} key={name}>
+                  {name}
+                </th>
+              );
+            })}
           </tr>
         </thead>
         <tbody>{props.children}</tbody>

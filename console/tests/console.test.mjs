@@ -2,6 +2,7 @@
 // mode, and against one with users of few rights.
 
 import assert from "node:assert/strict";
+import { statSync } from "node:fs";
 import { after, before, test } from "node:test";
 import {
   ADMIN,
@@ -57,7 +58,8 @@ test("the overview shows what the server does, in both colours", async () => {
   for (const colorScheme of ["light", "dark"]) {
     const page = await enter(server, ADMIN, { colorScheme });
     await page.getByText("100,000").first().waitFor();
-    await page.locator("canvas").nth(5).waitFor();
+    await page.locator("canvas").nth(6).waitFor();
+    assert.equal(await page.getByText("Lag of change streams").count(), 1);
     await checkAccess(page, `overview, ${colorScheme}`);
     await screenshot(page, `overview-${colorScheme}`);
     await page.finish();
@@ -131,18 +133,67 @@ test("a document is created, edited with its version, seen in conflict, and dele
   await page.finish();
 });
 
-test("a value of 20 MiB and one that is no text are shown as far as they can be", async () => {
+test("an unsaved text outlives other pages, and an older version never overwrites a newer one", async () => {
+  await server.request("PUT", `${DOCS}/draft`, '{"n":1}');
+  const page = await enter(server);
+  const address = `#/documents/default?open=${Buffer.from("draft").toString("base64url")}`;
+  await visit(page, address, "draft");
+  const value = page.getByRole("textbox", { name: "Value" });
+  await value.fill('{"mine":1}');
+  await visit(page, "#/buckets", "Buckets");
+  await visit(page, address, "draft");
+  assert.equal(await value.inputValue(), '{"mine":1}');
+  assert.equal(await page.getByText("made from an older version").count(), 0);
+  await server.request("PUT", `${DOCS}/draft`, '{"theirs":1}');
+  await page.getByRole("button", { name: "Refresh" }).click();
+  await page.getByText("made from an older version").waitFor();
+  assert.equal(await value.inputValue(), '{"mine":1}');
+  await page.getByRole("button", { name: "Save" }).click();
+  const conflict = page.getByRole("dialog", { name: "The document was changed meanwhile" });
+  await conflict.getByText('"theirs": 1').waitFor();
+  await conflict.getByRole("button", { name: "Take the server's version" }).click();
+  await page.getByText("made from an older version").waitFor({ state: "detached" });
+  assert.match(await value.inputValue(), /theirs/);
+  await server.request("DELETE", `${DOCS}/draft`);
+  await page.finish();
+});
+
+test("values of 20 MiB and values that are no text are files, and 1 MiB can be edited", async () => {
+  const long = JSON.stringify("y".repeat(900_000));
   await writeDocuments(server.port, [
     ["huge", JSON.stringify("x".repeat(20 * 1024 * 1024 - 16))],
     ["bytes", Buffer.from([0xff, 0x00, 0xfe])],
+    ["long", long],
   ]);
   const page = await enter(server);
-  await visit(page, `#/documents/default?open=${Buffer.from("huge").toString("base64url")}`, "huge");
+  const show = (key) => visit(page, `#/documents/default?open=${Buffer.from(key).toString("base64url")}`, key);
+  await show("huge");
   await page.getByText("20.0 MiB; its beginning is shown").waitFor();
   assert.equal(await page.getByRole("button", { name: "Save" }).count(), 0);
-  await visit(page, `#/documents/default?open=${Buffer.from("bytes").toString("base64url")}`, "bytes");
+  const waiting = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download" }).click();
+  const download = await waiting;
+  assert.equal(download.suggestedFilename(), "huge.json");
+  assert.equal(statSync(await download.path()).size, 20 * 1024 * 1024 - 14);
+  await checkAccess(page, "a long document");
+  await screenshot(page, "long");
+
+  await show("bytes");
   await page.getByText("/wD+").waitFor();
-  for (const key of ["huge", "bytes"]) await server.request("DELETE", `${DOCS}/${key}`);
+  const file = { name: "new.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(3 * 1024 * 1024, 0x80) };
+  await page.locator("input[type=file]").setInputFiles(file);
+  await page.getByText("The file new.bin (3.0 MiB) replaces the value of bytes (3 B)").waitFor();
+  await checkAccess(page, "replace a value");
+  await page.getByRole("button", { name: "Replace the value" }).click();
+  await page.getByText("Replaced the value of bytes.").waitFor();
+  assert.equal((await server.request("GET", `${DOCS}/bytes`)).json().bytes, file.buffer.length);
+
+  await show("long");
+  await page.getByRole("textbox", { name: "Value" }).fill(long.replace("yy", "zz"));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved long.").waitFor();
+  assert.ok((await server.request("GET", `${DOCS}/long`)).json().text.startsWith('"zzy'));
+  for (const key of ["huge", "bytes", "long"]) await server.request("DELETE", `${DOCS}/${key}`);
   await page.finish();
 });
 
@@ -205,7 +256,13 @@ test("changes appear as they happen, and a pause holds them", async () => {
   await server.request("PUT", `${DOCS}/live-2`, "1");
   await page.getByText("Paused, 3 changes").waitFor();
   assert.equal(await page.getByRole("link", { name: "live-2" }).count(), 0);
-  await server.request("DELETE", `${DOCS}/live-2`);
+  await page.getByRole("button", { name: "Go on" }).click();
+  await page.getByLabel("Keys that contain").fill("other");
+  await server.request("PUT", `${DOCS}/live-3`, "1");
+  await server.request("PUT", `${DOCS}/other-1`, "1");
+  await page.getByRole("link", { name: "other-1" }).waitFor();
+  assert.equal(await page.getByRole("link", { name: "live-3" }).count(), 0, "the filter leaves it out");
+  for (const key of ["live-2", "live-3", "other-1"]) await server.request("DELETE", `${DOCS}/${key}`);
   await page.finish();
 });
 
@@ -231,7 +288,7 @@ test("users are added, changed and removed, and development mode ends with the f
     await page.getByText("give the first user the role").waitFor();
     await page.getByRole("button", { name: "New user" }).click();
     await page.getByLabel("User name").fill("root");
-    await page.getByLabel("Password").fill("secret1");
+    await page.getByLabel("Password", { exact: true }).fill("secret1");
     await page.getByLabel("Roles, one a line").fill("queen");
     await page.getByRole("button", { name: "Save" }).click();
     await page.getByRole("alert").getByText("[queen]").waitFor();
@@ -244,7 +301,7 @@ test("users are added, changed and removed, and development mode ends with the f
     await page.getByRole("button", { name: "New user" }).click();
     await page.getByLabel("User name").fill("ann");
     await page.getByLabel("Full name").fill("Ann Example");
-    await page.getByLabel("Password").fill("secret1");
+    await page.getByLabel("Password", { exact: true }).fill("secret1");
     await page.getByLabel("Role", { exact: true }).selectOption("read-write");
     await page.getByLabel("Bucket", { exact: true }).selectOption("default");
     await page.getByRole("button", { name: "Add", exact: true }).click();
@@ -253,11 +310,21 @@ test("users are added, changed and removed, and development mode ends with the f
     await checkAccess(page, "users");
     await screenshot(page, "users");
     assert.equal((await other.request("PUT", `${DOCS}/a`, "1", ["ann", "secret1"])).status, 200);
+    await page.getByRole("button", { name: "Password of ann" }).click();
+    await page.getByLabel("New password", { exact: true }).fill("secret2");
+    await page.getByLabel("New password again").fill("secret");
+    await page.getByText("The two differ").waitFor();
+    assert.ok(await page.getByRole("button", { name: "Save" }).isDisabled());
+    await page.getByLabel("New password again").fill("secret2");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Changed the password of ann.").waitFor();
+    assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret1"])).status, 401);
+    assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret2"])).status, 200);
     await page.getByRole("button", { name: "Remove ann" }).click();
     await page.getByLabel("Type ann to confirm").fill("ann");
     await page.getByRole("button", { name: "Remove the user" }).click();
     await page.getByRole("rowheader", { name: "ann" }).waitFor({ state: "detached" });
-    assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret1"])).status, 401);
+    assert.equal((await other.request("GET", `${DOCS}/a`, undefined, ["ann", "secret2"])).status, 401);
     await page.finish();
   } finally {
     await other.stop();
@@ -307,7 +374,12 @@ test("the keyboard reaches every page", async () => {
 });
 
 test("a user who may only read is offered no change, and the server refuses one", async () => {
-  const users = { root: ["admin"], reader: ["read-only:default"], narrow: ["read:default/_default/_default"] };
+  const users = {
+    root: ["admin"],
+    reader: ["read-only:default"],
+    narrow: ["read:default/_default/_default"],
+    foreign: ["read-only:default/eu/orders"],
+  };
   const other = await startServer({ users });
   try {
     await other.request("PUT", `${DOCS}/one`, '{"n":1}', ["root", "secret1"]);
@@ -324,7 +396,18 @@ test("a user who may only read is offered no change, and the server refuses one"
     await page.getByText("Your user may read this document and not change it.").waitFor();
     assert.equal(await page.getByRole("button", { name: "Delete" }).count(), 0);
     await checkAccess(page, "document of a reader");
-    const refused = await other.request("PUT", `${DOCS}/one`, "2", ["reader", "secret1"]);
+    assert.equal(await page.getByRole("button", { name: "Replace by a file" }).count(), 0);
+    await page.getByRole("button", { name: "Password", exact: true }).click();
+    await page.getByLabel("Current password").fill("wrong");
+    await page.getByLabel("New password", { exact: true }).fill("secret2");
+    await page.getByLabel("New password again").fill("secret2");
+    await checkAccess(page, "password");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("alert").getByText("The current password is wrong.").waitFor();
+    await page.getByLabel("Current password").fill("secret1");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Changed the password of reader.").waitFor();
+    const refused = await other.request("PUT", `${DOCS}/one`, "2", ["reader", "secret2"]);
     assert.equal(refused.status, 403);
     await visit(page, "#/changes", "Live changes");
     await page.getByText("no right to follow the changes").waitFor();
@@ -335,6 +418,16 @@ test("a user who may only read is offered no change, and the server refuses one"
     await visit(little, "#/documents/default", "Documents");
     await little.getByRole("alert").getByText("lacks the right range-scan").waitFor();
     await little.finish();
+
+    const root = ["root", "secret1"];
+    const scopes = "/pools/default/buckets/default/scopes";
+    await other.request("POST", scopes, new URLSearchParams({ name: "eu" }), root);
+    await other.request("POST", `${scopes}/eu/collections`, new URLSearchParams({ name: "orders" }), root);
+    await other.request("PUT", `${scopes}/eu/collections/orders/docs/theirs`, "1", root);
+    const foreign = await enter(other, ["foreign", "secret1"]);
+    await visit(foreign, "#/documents", "Documents");
+    await foreign.getByRole("link", { name: "theirs" }).waitFor();
+    await foreign.finish();
   } finally {
     await other.stop();
   }

@@ -179,7 +179,7 @@ export async function openPage(server, options = {}) {
 
 export async function logIn(page, [name, password] = ADMIN) {
   await page.getByLabel("User").fill(name);
-  await page.getByLabel("Password").fill(password);
+  await page.getByLabel("Password", { exact: true }).fill(password);
   await page.getByRole("button", { name: "Log in" }).click();
 }
 

@@ -232,7 +232,10 @@ export function BucketsPage({ route }: { route: Route }) {
       {!asked.value && asked.isBusy && <Busy />}
       {asked.value && asked.value.length === 0 && <p>There is no bucket that you may use.</p>}
       {asked.value && asked.value.length > 0 && (
-        <Table caption="Buckets" columns={["Name", "Storage", "Documents", "Memory", "Disk", "State", "Actions"]}>
+        <Table
+          caption="Buckets"
+          columns={["Name", "Storage", ["Documents", "number"], "Memory", ["Disk", "number"], "State", "Actions"]}
+        >
           {asked.value.map((bucket) => (
             <Row bucket={bucket} admin={admin} open={setOpen} key={bucket.name} />
           ))}

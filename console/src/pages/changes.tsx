@@ -9,7 +9,7 @@ import { link, useApp } from "../app";
 import { count } from "../format";
 import { lines } from "../lines";
 import { may } from "../rights";
-import { Failure, SelectField, Table, asApiError, useAsked } from "../ui";
+import { Failure, SelectField, Table, TextField, asApiError, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
 
 interface Change {
@@ -52,10 +52,22 @@ interface Feed {
 
 const EMPTY: Feed = { rows: [], total: 0, state: "connecting" };
 
-function useFeed(bucket: string, collection: string, withValues: boolean, isPaused: boolean, turn: number): Feed {
+/** The key as it is shown. */
+const keyOf = (change: Change) => change.key ?? change.key_base64 ?? "";
+
+interface Wanted {
+  collection: string;
+  withValues: boolean;
+  isPaused: boolean;
+  /** A part of the keys to show. */
+  filter: string;
+}
+
+function useFeed(bucket: string, wanted: Wanted, turn: number): Feed {
+  const { collection, withValues } = wanted;
   const [feed, setFeed] = useState<Feed>(EMPTY);
-  const paused = useRef(isPaused);
-  paused.current = isPaused;
+  const now = useRef(wanted);
+  now.current = wanted;
   useEffect(() => {
     const abort = new AbortController();
     let rows: Row[] = [];
@@ -64,7 +76,7 @@ function useFeed(bucket: string, collection: string, withValues: boolean, isPaus
     setFeed(EMPTY);
     const draw = () => {
       timer = undefined;
-      setFeed((feed) => ({ ...feed, total, rows: paused.current ? feed.rows : rows }));
+      setFeed((feed) => ({ ...feed, total, rows: now.current.isPaused ? feed.rows : rows }));
     };
     const query = {
       "sparse-ids": "",
@@ -79,7 +91,7 @@ function useFeed(bucket: string, collection: string, withValues: boolean, isPaus
       for await (const change of events(response.body)) {
         if (change.type === "end") return change.reason ?? "ended";
         total += 1;
-        if (!paused.current) {
+        if (!now.current.isPaused && keyOf(change).includes(now.current.filter)) {
           rows = [{ ...change, number: total, at: new Date().toLocaleTimeString("sv-SE") }, ...rows].slice(0, ROWS_MAX);
         }
         timer ??= setTimeout(draw, DRAW_MS);
@@ -107,7 +119,7 @@ function valueText(change: Change): string {
 
 function Rows({ bucket, rows }: { bucket: string; rows: Row[] }) {
   return (
-    <Table caption="Changes, newest first" columns={["Time", "Change", "Collection", "Key", "Value", "vbucket", "Seqno"]}>
+    <Table caption="Changes, newest first" columns={["Time", "Change", "Collection", "Key", "Value", ["vbucket", "number"], ["Seqno", "number"]]}>
       {rows.map((row) => (
         <tr key={row.number}>
           <td class="nowrap">{row.at}</td>
@@ -119,7 +131,7 @@ function Rows({ bucket, rows }: { bucket: string; rows: Row[] }) {
             {row.key !== undefined && row.scope && row.collection ? (
               <a href={link("documents", [bucket, row.scope, row.collection], { open: keyId(row.key) })}>{row.key}</a>
             ) : (
-              (row.key ?? row.key_base64)
+              keyOf(row)
             )}
           </td>
           <td class="preview">{valueText(row)}</td>
@@ -136,7 +148,9 @@ function Stream({ bucket }: { bucket: string }) {
   const [withValues, setWithValues] = useState(true);
   const [isPaused, setPaused] = useState(false);
   const [turn, setTurn] = useState(0);
-  const feed = useFeed(bucket, collection, withValues, isPaused, turn);
+  const [filter, setFilter] = useState("");
+  const feed = useFeed(bucket, { collection, withValues, isPaused, filter }, turn);
+  const rows = feed.rows.filter((row) => keyOf(row).includes(filter));
   const known = useAsked((signal) => scopes(bucket, signal), [bucket]);
   const states = { connecting: "Connecting…", live: "Live", ended: `Ended: ${feed.ended ?? "see below"}` };
   return (
@@ -147,6 +161,15 @@ function Stream({ bucket }: { bucket: string }) {
           value={collection}
           options={[["", "All"], ...(known.value ? paths(known.value) : [])]}
           change={setCollection}
+        />
+        <TextField
+          label="Keys that contain"
+          type="search"
+          value={filter}
+          change={setFilter}
+          autocomplete="off"
+          spellcheck={false}
+          data-search
         />
         <label class="check">
           <input
@@ -166,11 +189,12 @@ function Stream({ bucket }: { bucket: string }) {
         )}
       </div>
       <p role="status">
-        {isPaused ? "Paused" : states[feed.state]}, {count(feed.total)} changes so far, the newest {ROWS_MAX} are shown.
+        {isPaused ? "Paused" : states[feed.state]}, {count(feed.total)} changes so far, the newest {ROWS_MAX}
+        {filter && " with such a key"} are shown.
       </p>
       <Failure error={feed.error} />
-      {feed.rows.length > 0 ? (
-        <Rows bucket={bucket} rows={feed.rows} />
+      {rows.length > 0 ? (
+        <Rows bucket={bucket} rows={rows} />
       ) : (
         <p class="muted">Changes appear here as clients write.</p>
       )}

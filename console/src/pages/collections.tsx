@@ -202,7 +202,7 @@ export function Collections({ bucket }: { bucket: string }) {
       </p>
       <div class="heading">
         <h1>Collections of {bucket}</h1>
-        {admin && (
+        {admin && asked.value && (
           <button type="button" class="primary" onClick={() => setOpen({ what: "scope" })}>
             New scope
           </button>

@@ -3,13 +3,25 @@
 // Owns: the text being edited and the version (CAS) that it was made from. A save names that
 // version. If the document was changed meanwhile, the server refuses, and the user sees the other
 // version beside their own and decides. JSON is shown indented and stored without white space; every
-// token stays as it is.
+// token stays as it is. The text outlives a visit to another page. Values that are too long for the
+// editor, or no text, are files: downloaded, and replaced by an upload.
 
 import { useRef, useState } from "preact/hooks";
-import { ApiError, ask, get, keyId, utf8 } from "../api";
+import { ApiError, ask, errorOf, get, keyId, keyText, send, utf8 } from "../api";
 import { go } from "../app";
 import { bytes, expiry, jsonError, respaced } from "../format";
-import { Busy, Dialog, Failure, RequestForm, TextField, TypedConfirmation, asApiError, done, useAsked } from "../ui";
+import {
+  Busy,
+  Dialog,
+  Failure,
+  RequestForm,
+  TextField,
+  TypedConfirmation,
+  asApiError,
+  done,
+  failed,
+  useAsked,
+} from "../ui";
 import { docsPath, type Place, type Rights } from "./documents";
 
 interface Document {
@@ -35,14 +47,35 @@ interface Document {
 const CONFLICT = 409;
 const NOT_FOUND = 404;
 const INDENT = 2;
+/** The longest value of the editor. */
+const EDITABLE_BYTES_MAX = 2 ** 20;
+/** What is shown of a longer one. */
+const BEGINNING_CHARS = 2 ** 16;
+const VALUE_BYTES_MAX = 20 * 2 ** 20;
+
+/** A text that is not saved, and the version that it was made from. */
+interface Draft {
+  at: string;
+  cas: string;
+  text: string;
+  life: string;
+}
+
+let draft: Draft | undefined;
+
+export const forgetDraft = () => {
+  draft = undefined;
+};
+
+addEventListener("beforeunload", (event) => draft && event.preventDefault());
 
 const readDocument = (place: Place, id: string, signal?: AbortSignal) =>
-  get<Document>(docsPath(place, id), { encoding: "base64url" }, signal);
+  get<Document>(docsPath(place, id), { encoding: "base64url", bytes: EDITABLE_BYTES_MAX }, signal);
 
-const shownText = (document: Document) =>
-  document.datatype === "json" && document.text !== undefined && !document.truncated
-    ? respaced(document.text, INDENT)
-    : (document.text ?? "");
+function shownText({ datatype, text = "", truncated }: Document): string {
+  if (truncated) return text.slice(0, BEGINNING_CHARS);
+  return datatype === "json" ? respaced(text, INDENT) : text;
+}
 
 interface Written {
   cas: string;
@@ -64,7 +97,7 @@ function Metadata({ document }: { document: Document }) {
     ["Expires", document.expiry === undefined ? undefined : expiry(document.expiry)],
     ["Flags", document.flags],
     ["Revision", document.revision],
-    ["Sequence number", document.seqno],
+    ["Seqno", document.seqno],
     ["vbucket", document.vbucket],
   ];
   return (
@@ -139,12 +172,18 @@ function Editor(props: { label: string; text: string; change: (text: string) => 
 interface ConflictProps {
   mine: string;
   theirs: Document | undefined;
-  overwrite: () => Promise<unknown>;
+  /** Left out when the user may not do it. */
+  overwrite?: () => Promise<unknown>;
   take: () => void;
   close: () => void;
 }
 
 function Conflict({ mine, theirs, overwrite, take, close }: ConflictProps) {
+  const other = (
+    <button type="button" onClick={take}>
+      {theirs ? "Take the server's version" : "Discard mine"}
+    </button>
+  );
   return (
     <Dialog title="The document was changed meanwhile" close={close} wide>
       <p>
@@ -162,26 +201,111 @@ function Conflict({ mine, theirs, overwrite, take, close }: ConflictProps) {
           <pre tabIndex={0}>{theirs ? shownText(theirs) : "deleted"}</pre>
         </section>
       </div>
-      <RequestForm
-        danger
-        text={theirs ? "Overwrite it with mine" : "Create it again"}
-        submit={overwrite}
-        cancel={close}
-        other={
-          <button type="button" onClick={take}>
-            {theirs ? "Take the server's version" : "Discard mine"}
-          </button>
-        }
-      />
+      {overwrite ? (
+        <RequestForm
+          danger
+          text={theirs ? "Overwrite it with mine" : "Create it again"}
+          submit={overwrite}
+          cancel={close}
+          other={other}
+        />
+      ) : (
+        <div class="buttons">{other}</div>
+      )}
     </Dialog>
+  );
+}
+
+/** Saves the value as a file of the user's machine. */
+async function download(place: Place, source: Document) {
+  const response = await send("GET", docsPath(place, source.id), { query: { encoding: "base64url", raw: 1 } });
+  if (!response.ok) throw await errorOf(response);
+  const url = URL.createObjectURL(await response.blob());
+  const name = (source.key ?? source.id).replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 100);
+  const ending = source.datatype === "json" ? ".json" : source.datatype === "text" ? ".txt" : ".bin";
+  Object.assign(document.createElement("a"), { href: url, download: name + ending }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** The whole value as a file, in both directions. */
+function Files(props: { place: Place; document: Document; mayWrite: boolean; again: () => void }) {
+  const { place, document } = props;
+  const input = useRef<HTMLInputElement>(null);
+  const [file, setFile] = useState<File>();
+  const [isBusy, setBusy] = useState(false);
+  const name = document.key ?? document.id;
+  const load = async () => {
+    setBusy(true);
+    await download(place, document).catch(failed);
+    setBusy(false);
+  };
+  const choose = () => {
+    const chosen = input.current?.files?.[0];
+    if (!chosen) return;
+    input.current!.value = "";
+    if (chosen.size > VALUE_BYTES_MAX) failed(new Error(`A value has at most ${bytes(VALUE_BYTES_MAX)}.`));
+    else setFile(chosen);
+  };
+  const replace = async (chosen: File) => {
+    await ask("PUT", docsPath(place, document.id), {
+      query: { encoding: "base64url", cas: document.cas, flags: document.flags },
+      body: new Uint8Array(await chosen.arrayBuffer()),
+    });
+    done(`Replaced the value of ${name}.`);
+    forgetDraft();
+    setFile(undefined);
+    props.again();
+  };
+  return (
+    <div class="buttons start">
+      <button type="button" disabled={isBusy || document.damaged} onClick={load}>
+        {isBusy ? "Downloading…" : "Download"}
+      </button>
+      {props.mayWrite && (
+        <>
+          <button type="button" onClick={() => input.current?.click()}>
+            Replace by a file…
+          </button>
+          <input ref={input} type="file" hidden aria-label="File with the new value" onChange={choose} />
+        </>
+      )}
+      {file && (
+        <Dialog title="Replace the value" close={() => setFile(undefined)}>
+          <RequestForm
+            danger
+            text="Replace the value"
+            busyText="Uploading…"
+            cancel={() => setFile(undefined)}
+            submit={() => replace(file)}
+          >
+            <p>
+              The file {file.name} ({bytes(file.size)}) replaces the value of {name} ({bytes(document.bytes)}), unless
+              the document was changed since you opened it.
+            </p>
+          </RequestForm>
+        </Dialog>
+      )}
+    </div>
   );
 }
 
 function Value(props: { place: Place; document: Document; rights: Rights; again: () => void; list: string }) {
   const { place, document } = props;
   const original = shownText(document);
-  const [text, setText] = useState(original);
-  const [life, setLife] = useState("");
+  const at = docsPath(place, document.id);
+  const [edited, setEdited] = useState<Draft>(() =>
+    draft?.at === at ? draft : { at, cas: document.cas, text: original, life: "" },
+  );
+  const { text, life } = edited;
+  const change = (part: { text?: string; life?: string }) => {
+    const next = { ...edited, ...part };
+    setEdited(next);
+    draft = next.text === original && next.life === "" ? undefined : next;
+  };
+  const revert = () => {
+    forgetDraft();
+    setEdited({ at, cas: document.cas, text: original, life: "" });
+  };
   const [error, setError] = useState<ApiError>();
   const [isBusy, setBusy] = useState(false);
   const [conflict, setConflict] = useState<{ theirs?: Document }>();
@@ -199,6 +323,8 @@ function Value(props: { place: Place; document: Document; rights: Rights; again:
       await write(place, document.id, text, { cas, mode, flags: document.flags, expiry: life || undefined });
       done(`Saved ${document.key ?? document.id}.`);
       setConflict(undefined);
+      // The next version shows what was stored.
+      forgetDraft();
       props.again();
     } catch (failure) {
       const refused = asApiError(failure);
@@ -219,22 +345,29 @@ function Value(props: { place: Place; document: Document; rights: Rights; again:
       {document.damaged && <p class="failure">The stored value is damaged and cannot be shown.</p>}
       {document.truncated && (
         <p class="notice">
-          The value has {bytes(document.bytes)}; its beginning is shown. Use <code>oribi doc get</code> for all of it.
+          The value has {bytes(document.bytes)}; its beginning is shown. Values of more than {bytes(EDITABLE_BYTES_MAX)}{" "}
+          cannot be edited here: download them, and replace them by a file.
+        </p>
+      )}
+      {edited.cas !== document.cas && (
+        <p class="notice">
+          This is your unsaved text, made from an older version. Saving it shows both versions; Revert shows the one on
+          the server.
         </p>
       )}
       {document.base64 !== undefined ? (
         <>
           <p class="notice">The value is no text. This is base64.</p>
           <pre class="editor" tabIndex={0}>
-            {document.base64}
+            {document.base64.slice(0, BEGINNING_CHARS)}
           </pre>
         </>
       ) : (
         <Editor
           label="Value"
           text={text}
-          change={setText}
-          save={() => mayEdit && isChanged && save(document.cas)}
+          change={(text) => change({ text })}
+          save={() => mayEdit && isChanged && save(edited.cas)}
           isReadOnly={!mayEdit}
         />
       )}
@@ -247,27 +380,33 @@ function Value(props: { place: Place; document: Document; rights: Rights; again:
             type="number"
             min={0}
             value={life}
-            change={setLife}
+            change={(life) => change({ life })}
           />
-          <button type="button" disabled={jsonError(text) !== undefined} onClick={() => setText(respaced(text, INDENT))}>
+          <button
+            type="button"
+            disabled={jsonError(text) !== undefined}
+            onClick={() => change({ text: respaced(text, INDENT) })}
+          >
             Indent
           </button>
-          <button type="button" disabled={!isChanged} onClick={() => (setText(original), setLife(""))}>
+          <button type="button" disabled={!isChanged} onClick={revert}>
             Revert
           </button>
-          <button type="button" class="primary" disabled={!isChanged || isBusy} onClick={() => save(document.cas)}>
+          <button type="button" class="primary" disabled={!isChanged || isBusy} onClick={() => save(edited.cas)}>
             {isBusy ? "Saving…" : "Save"}
           </button>
         </div>
       )}
+      <Files place={place} document={document} mayWrite={props.rights.mayWrite && !document.locked} again={props.again} />
       {!props.rights.mayWrite && <p class="hint">Your user may read this document and not change it.</p>}
       {conflict && (
         <Conflict
           mine={text}
           theirs={conflict.theirs}
-          overwrite={() => save(conflict.theirs?.cas)}
+          overwrite={conflict.theirs || props.rights.mayCreate ? () => save(conflict.theirs?.cas) : undefined}
           take={() => {
             setConflict(undefined);
+            revert();
             if (conflict.theirs) props.again();
             else go(props.list);
           }}
@@ -283,7 +422,7 @@ export function DocumentView(props: { place: Place; id: string; rights: Rights; 
   const [isDeleting, setDeleting] = useState(false);
   const asked = useAsked((signal) => readDocument(place, id, signal), [place.bucket, place.scope, place.collection, id]);
   const document = asked.value;
-  const name = document?.key ?? id;
+  const name = keyText(id) ?? id;
   return (
     <>
       <p>

@@ -90,7 +90,7 @@ function Find({ place, prefix }: { place: Place; prefix: string }) {
 
 function Rows({ rows, open }: { rows: Listed[]; open: (id: string) => string }) {
   return (
-    <Table caption="Documents" columns={["Key", "Content", "Type", "Size", "Expires"]}>
+    <Table caption="Documents" columns={["Key", "Content", "Type", ["Size", "number"], "Expires"]}>
       {rows.map((row) => (
         <tr key={row.id}>
           <th scope="row" class="key">
@@ -132,7 +132,7 @@ function List({ place, route, rights }: { place: Place; route: Route; rights: Ri
         <button type="button" onClick={asked.again}>
           Refresh
         </button>
-        {rights.mayCreate && (
+        {rights.mayCreate && asked.error?.status !== 404 && (
           <button type="button" class="primary" onClick={() => setNew(true)}>
             New document
           </button>
@@ -184,7 +184,7 @@ function Collection({ place, route }: { place: Place; route: Route }) {
   const { user } = useApp();
   const has = (right: string) => may(user, right, place.bucket, place.scope, place.collection);
   const rights = {
-    mayCreate: has("insert") || has("upsert"),
+    mayCreate: has("insert"),
     mayWrite: has("upsert"),
     mayDelete: has("delete"),
   };
@@ -203,17 +203,29 @@ function Collection({ place, route }: { place: Place; route: Route }) {
   );
 }
 
+/** The place that the address names; what it leaves out is the first that the user sees. */
+async function placeOf(parts: string[], signal: AbortSignal): Promise<Place | undefined> {
+  const bucket = parts[0] ?? (await buckets(signal))[0]?.name;
+  if (bucket === undefined) return undefined;
+  const [, scope, collection] = parts;
+  if (scope !== undefined && collection !== undefined) return { bucket, scope, collection };
+  const seen = paths(await scopes(bucket, signal));
+  const [first = "_default", second = "_default"] = (seen.includes("_default._default") ? "" : seen[0] ?? "").split(".").filter(Boolean);
+  return { bucket, scope: first, collection: second };
+}
+
 export function DocumentsPage({ route }: { route: Route }) {
-  const asked = useAsked(buckets, []);
-  const [bucket = asked.value?.[0]?.name, scope = "_default", collection = "_default"] = route.parts;
-  if (!bucket) {
-    return (
-      <>
-        <h1>Documents</h1>
-        <Failure error={asked.error} again={asked.again} />
-        {asked.isBusy ? <Busy /> : asked.value && <p>There is no bucket that you may use.</p>}
-      </>
-    );
-  }
-  return <Collection place={{ bucket, scope, collection }} route={route} />;
+  const asked = useAsked((signal) => placeOf(route.parts, signal), [route.parts.join("/")]);
+  // A page whose address names its place shows at once.
+  const [bucket, scope, collection] = route.parts;
+  const named = bucket && scope && collection ? { bucket, scope, collection } : undefined;
+  const place = named ?? asked.value;
+  if (place && (named || !(asked.isBusy || asked.error))) return <Collection place={place} route={route} />;
+  return (
+    <>
+      <h1>Documents</h1>
+      <Failure error={asked.error} again={asked.again} />
+      {asked.isBusy ? <Busy /> : !asked.error && <p>There is no bucket that you may use.</p>}
+    </>
+  );
 }

@@ -32,15 +32,24 @@ interface Vbucket {
   uuid?: string;
 }
 
+/** A node of the cluster, as this one knows it. */
+interface Peer {
+  hostname?: string;
+  services: { kv?: number; mgmt?: number };
+  thisNode?: boolean;
+}
+
 function Nodes() {
   const asked = useAsked((signal) => get<{ clusterName: string; nodes: Node[] }>("/pools/default", {}, signal), []);
+  const all = useAsked((signal) => get<{ nodesExt: Peer[] }>("/pools/default/nodeServices", {}, signal), []);
+  const others = all.value?.nodesExt.filter((peer) => !peer.thisNode) ?? [];
   return (
     <section>
-      <Failure error={asked.error} again={asked.again} />
+      <Failure error={asked.error ?? all.error} again={() => (asked.again(), all.again())} />
       {!asked.value && asked.isBusy && <Busy />}
       {asked.value?.clusterName && <p>Cluster: {asked.value.clusterName}</p>}
       {asked.value && (
-        <Table caption="Nodes" columns={["Address", "State", "Version", "Port of clients", "System", "Up"]}>
+        <Table caption="Nodes" columns={["Address", "State", "Version", ["Port of clients", "number"], "System", "Up"]}>
           {asked.value.nodes.map((node) => (
             <tr key={node.hostname}>
               <th scope="row">{node.hostname}</th>
@@ -49,6 +58,18 @@ function Nodes() {
               <td class="number">{node.ports.direct}</td>
               <td>{node.os}</td>
               <td>{age(Number(node.uptime))}</td>
+            </tr>
+          ))}
+          {others.map(({ hostname = "?", services }) => (
+            <tr key={`${hostname}:${services.mgmt}`}>
+              <th scope="row">
+                {hostname}:{services.mgmt}
+              </th>
+              <td>in the cluster</td>
+              <td class="muted">its own console tells</td>
+              <td class="number">{services.kv}</td>
+              <td>–</td>
+              <td>–</td>
             </tr>
           ))}
         </Table>
@@ -61,7 +82,17 @@ function VbucketTable({ rows, owners }: { rows: Vbucket[]; owners: string[] }) {
   return (
     <Table
       caption="vbuckets"
-      columns={["vbucket", "Node", "State", "Documents", "Evicted", "Queue", "High seqno", "Persisted", "UUID"]}
+      columns={[
+        ["vbucket", "number"],
+        "Node",
+        "State",
+        ["Documents", "number"],
+        ["Evicted", "number"],
+        ["Queue", "number"],
+        ["High seqno", "number"],
+        ["Persisted", "number"],
+        "UUID",
+      ]}
     >
       {rows.map((row) => (
         <tr key={row.vbucket}>

@@ -57,7 +57,17 @@ export function SlowPage() {
           ) : (
             <Table
               caption="Slow operations"
-              columns={["Time", "Operation", "Bucket", "Key", "User", "Total", "Fetch", "Persist", "Executed"]}
+              columns={[
+                "Time",
+                "Operation",
+                "Bucket",
+                "Key",
+                "User",
+                ["Total", "number"],
+                ["Fetch", "number"],
+                ["Persist", "number"],
+                ["Executed", "number"],
+              ]}
             >
               {rows.map((operation, index) => (
                 <tr key={`${operation.unix_ms}-${index}`}>

@@ -4,8 +4,9 @@
 // `admin`, `read-only[BUCKET]`, `read-write[BUCKET:SCOPE:COLLECTION]`, `data_reader[*]`.
 
 import { useState } from "preact/hooks";
-import { ask, get, path, type Role } from "../api";
+import { ask, get, userPath, type Role } from "../api";
 import { useApp } from "../app";
+import { PasswordDialog } from "../password";
 import {
   Busy,
   Dialog,
@@ -45,8 +46,6 @@ const written = ({ role, bucket_name, scope_name, collection_name }: Role) => {
   const place = [bucket_name, scope_name, collection_name].filter(Boolean).join(":");
   return place ? `${role}[${place}]` : role;
 };
-
-const userPath = (id: string) => path("settings", "rbac", "users", "local", id);
 
 /** Adds a role to the list without typing it. */
 function RoleChoice({ add }: { add: (role: string) => void }) {
@@ -94,15 +93,16 @@ function UserForm({ user, close, saved }: { user?: User; close: () => void; save
       <RequestForm text="Save" cancel={close} submit={submit}>
         {!user && <TextField label="User name" value={id} change={setId} required autocomplete="off" />}
         <TextField label="Full name" value={name} change={setName} autocomplete="off" />
-        <TextField
-          label="Password"
-          hint={user ? "Empty keeps the password" : undefined}
-          type="password"
-          autocomplete="new-password"
-          value={password}
-          change={setPassword}
-          required={!user}
-        />
+        {!user && (
+          <TextField
+            label="Password"
+            type="password"
+            autocomplete="new-password"
+            value={password}
+            change={setPassword}
+            required
+          />
+        )}
         <Field label="Roles, one a line" hint="NAME, NAME[BUCKET] or NAME[BUCKET:SCOPE:COLLECTION]">
           {(id, hintId) => (
             <textarea
@@ -122,7 +122,7 @@ function UserForm({ user, close, saved }: { user?: User; close: () => void; save
   );
 }
 
-type Open = { what: "create" } | { what: "change" | "remove"; user: User } | undefined;
+type Open = { what: "create" } | { what: "change" | "password" | "remove"; user: User } | undefined;
 
 export function UsersPage() {
   const { user: self, isDevelopment } = useApp();
@@ -167,6 +167,13 @@ export function UsersPage() {
                 >
                   Change
                 </button>
+                <button
+                  type="button"
+                  aria-label={`Password of ${user.id}`}
+                  onClick={() => setOpen({ what: "password", user })}
+                >
+                  Password
+                </button>
                 {user.id !== self.id && (
                   <button
                     type="button"
@@ -184,6 +191,9 @@ export function UsersPage() {
       )}
       {open?.what === "create" && <UserForm close={close} saved={asked.again} />}
       {open?.what === "change" && <UserForm user={open.user} close={close} saved={asked.again} />}
+      {open?.what === "password" && (
+        <PasswordDialog user={open.user.id} isOwn={open.user.id === self.id} close={close} />
+      )}
       {open?.what === "remove" && (
         <TypedConfirmation
           title={`Remove ${open.user.id}`}

@@ -5,14 +5,14 @@
 //! `/pools/default/buckets/B/scopes/S/collections/C`. docs/console.md describes the parameters.
 //!
 //! Owns: which paths these are, and the rights that they need. The parts: [`parameters`] reads
-//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON.
+//! queries, [`operations`] runs on the engine, [`shown`] makes the JSON, [`transfer`] moves whole values.
 //!
 //! Invariants:
 //! - the rights are those of the same requests on the data port: a page needs `range-scan`, reading
 //!   `read`, system attributes `system-xattr-read`, metadata `meta-read`, writing `upsert` (`insert`
 //!   for a new document), deleting `delete`. A collection without any right looks like none;
 //! - an answer has at most [`parameters::BYTES_SHOWN_MAX`] of a value and
-//!   [`parameters::ROWS_MAX`] rows, a body at most [`operations::BODY_BYTES_MAX`];
+//!   [`parameters::ROWS_MAX`] rows. Longer values go through [`transfer`];
 //! - few of these requests run at a time (`document_gate`).
 //!
 //! Caller: `routes`. These requests are not counted as operations of clients.
@@ -20,6 +20,7 @@
 mod operations;
 mod parameters;
 mod shown;
+mod transfer;
 
 use std::sync::Arc;
 
@@ -109,6 +110,9 @@ pub(crate) async fn read(
                 let parameters = ReadParameters::parse(query)?;
                 let target = target(state, &found, key, &parameters.key)?;
                 let item = operations::get(&target).await?;
+                if parameters.is_raw {
+                    return transfer::send(item.item, state.documents.enter_transfer()?);
+                }
                 let scope = shown::Scope::of(found.held, parameters.bytes_max);
                 Ok(shown::document(&target, &item, scope))
             }
@@ -150,7 +154,7 @@ pub(crate) async fn change(
         match *method {
             Method::PUT => {
                 found.demand(parameters.needed())?;
-                let value = operations::body(request.into_body()).await?;
+                let value = transfer::receive(request.into_body(), &state.documents).await?;
                 operations::put(&target, &parameters, &value).await
             }
             Method::DELETE => {

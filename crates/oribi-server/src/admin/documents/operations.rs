@@ -8,9 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
-use hyper::body::{Bytes, Incoming};
 use oribi_engine::{
     Bucket, FetchOutcome, FetchSink, GetOutcome, ItemRef, LOCKED_CAS, ListError, ListRequest,
     ListedPage, Mutation, MutationOutcome, Refused, StoreRequest,
@@ -27,12 +25,6 @@ use super::parameters::{PageParameters, WriteParameters};
 use crate::buckets::BucketHandle;
 use crate::clock::wall_clock;
 use crate::server_context::ServerContext;
-
-/// Bytes of a document that can be written here. Larger ones are for clients.
-pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
-
-/// Time for a body to arrive.
-const BODY_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Time for a page.
 const PAGE_DEADLINE: Duration = Duration::from_secs(20);
@@ -160,20 +152,6 @@ pub(super) async fn get(target: &Target) -> Result<Seen, Refusal> {
         GetOutcome::Refused(refused) => Err(refused),
     });
     seen.await?.ok_or_else(not_found)
-}
-
-/// Receives a document.
-pub(super) async fn body(body: Incoming) -> Result<Bytes, Refusal> {
-    let collected =
-        tokio::time::timeout(BODY_DEADLINE, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(_)) => {
-            let message = format!("A document of more than {BODY_BYTES_MAX} bytes needs a client");
-            Err(error(StatusCode::PAYLOAD_TOO_LARGE, &message).into())
-        }
-        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "body too slow").into()),
-    }
 }
 
 /// Writes a document.

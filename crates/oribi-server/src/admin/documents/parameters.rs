@@ -36,6 +36,8 @@ pub(super) struct ReadParameters {
     pub key: KeyName,
     /// Bytes of the value to show.
     pub bytes_max: usize,
+    /// The answer is the value itself, whole.
+    pub is_raw: bool,
 }
 
 /// Of `PUT` and `DELETE .../docs/KEY`.
@@ -102,9 +104,13 @@ impl KeyName {
 
 impl ReadParameters {
     pub(super) fn parse(query: &str) -> Result<ReadParameters, Refusal> {
-        let form = form(query, &["encoding", "bytes"])?;
+        let form = form(query, &["encoding", "bytes", "raw"])?;
         let bytes_max = bounded(&form, "bytes", (BYTES_SHOWN_DEFAULT, BYTES_SHOWN_MAX))?;
-        Ok(ReadParameters { key: KeyName::of(&form)?, bytes_max })
+        let is_raw = form.flag("raw")?.unwrap_or(false);
+        if is_raw && form.get("bytes").is_some() {
+            return Err(field_error("bytes", "With raw the value is whole").into());
+        }
+        Ok(ReadParameters { key: KeyName::of(&form)?, bytes_max, is_raw })
     }
 }
 
@@ -233,7 +239,9 @@ mod tests {
         }
         let written = WriteParameters::parse("cas=18446744073709551615&flags=7&expiry=0").unwrap();
         assert_eq!((written.cas, written.flags, written.expiry), (Cas(u64::MAX), 7, Some(0)));
-        assert!(ReadParameters::parse("bytes=1048577").is_err());
+        for query in ["bytes=1048577", "raw=2", "raw=1&bytes=1"] {
+            assert!(ReadParameters::parse(query).is_err(), "{query}");
+        }
         let plain = ReadParameters::parse("").unwrap().key;
         assert!(plain.decode("kkk", 3).is_ok());
         assert!(plain.decode("kkkk", 3).is_err());

@@ -1,7 +1,11 @@
 //! Documents over HTTP: rights, versions, pages.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as BASE64};
 use serde_json::Value;
 
 use super::{Answer, Fixture, add_user};
@@ -10,6 +14,22 @@ const DOCS: &str = "/pools/default/buckets/default/docs";
 
 fn put(fixture: &Fixture, key_and_query: &str, value: &str) -> Answer {
     fixture.ask("PUT", &format!("{DOCS}/{key_and_query}"), super::ADMIN, value)
+}
+
+/// The status of a PUT that is answered before its body comes.
+fn announce(fixture: &Fixture, key: &str, bytes: usize) -> u16 {
+    let mut stream = TcpStream::connect(fixture.admin).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let login = STANDARD.encode(super::ADMIN);
+    write!(
+        stream,
+        "PUT {DOCS}/{key} HTTP/1.1\r\nHost: localhost:8091\r\nAuthorization: Basic {login}\r\n\
+         Content-Length: {bytes}\r\n\r\n"
+    )
+    .unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
 }
 
 fn keys(page: &Value) -> Vec<&str> {
@@ -45,7 +65,51 @@ fn a_document_is_written_read_changed_and_deleted_by_its_version() {
     }
     assert_eq!(put(&fixture, &"k".repeat(251), "1").status, 400);
     assert_eq!(fixture.ask("POST", &format!("{DOCS}/a"), super::ADMIN, "").status, 405);
-    assert_eq!(put(&fixture, "large", &"x".repeat((1 << 20) + 1)).status, 413);
+}
+
+#[test]
+fn a_value_of_any_size_goes_in_and_comes_out_whole() {
+    const LARGEST: usize = 20 << 20;
+    let fixture = Fixture::development();
+    let value = "0123456789abcdef".repeat(LARGEST / 16);
+    let made = put(&fixture, "large?flags=3", &value);
+    assert_eq!(made.status, 200, "{}", made.body);
+    let raw = fixture.get(&format!("{DOCS}/large?raw=1"));
+    assert!(raw.body == value, "{} bytes came back", raw.body.len());
+    for header in [
+        "content-length: 20971520",
+        "content-type: application/octet-stream",
+        "content-disposition: attachment",
+        "x-content-type-options: nosniff",
+    ] {
+        assert!(raw.head.contains(header), "{header}: {}", raw.head);
+    }
+    assert_eq!(announce(&fixture, "larger", LARGEST + 1), 413);
+    assert_eq!(put(&fixture, "json", "[1]").status, 200);
+    let json = fixture.get(&format!("{DOCS}/json?raw=1"));
+    assert!(json.head.contains("content-type: application/json") && json.body == "[1]");
+    assert_eq!(put(&fixture, "empty", "").status, 200);
+    assert_eq!(fixture.get(&format!("{DOCS}/empty?raw=1")).body, "");
+    assert_eq!(fixture.get(&format!("{DOCS}/none?raw=1")).status, 404);
+}
+
+#[test]
+fn clients_that_do_not_read_long_values_keep_others_out_only_while_they_are_there() {
+    let fixture = Fixture::development();
+    assert_eq!(put(&fixture, "large", &"x".repeat(20 << 20)).status, 200);
+    let path = format!("{DOCS}/large?raw=1");
+    let stalled: Vec<_> = (0..2).map(|_| fixture.connect("GET", &path, super::ADMIN, "")).collect();
+    let until = Instant::now() + Duration::from_secs(20);
+    let wait_for = |status: u16| {
+        while fixture.get(&path).status != status {
+            assert!(Instant::now() < until, "not {status} in time");
+        }
+    };
+    wait_for(503);
+    assert_eq!(announce(&fixture, "long", (1 << 20) + 1), 503);
+    assert_eq!(put(&fixture, "short", "1").status, 200);
+    drop(stalled);
+    wait_for(200);
 }
 
 #[test]
@@ -105,6 +169,7 @@ fn rights_are_those_of_the_data_port() {
         ("PUT", "reader", "/a"),
         ("DELETE", "reader", "/a"),
         ("GET", "writer", "/a"),
+        ("GET", "writer", "/a?raw=1"),
         ("GET", "writer", ""),
         ("DELETE", "writer", "/a"),
         ("PUT", "writer", "/c?mode=add"),
