@@ -45,7 +45,13 @@ export function Chart({ title, times, lines, top, show }: ChartProps) {
         legend: { show: false },
         cursor: { show: false },
         scales: {
-          x: { range: (_plot, first, last) => [Math.min(first, last - SPAN_MIN_S), last] },
+          // From the data, because uPlot takes a single point for a day.
+          x: {
+            range: ({ data: [times] }) => {
+              const last = times[times.length - 1] ?? 0;
+              return [Math.min(times[0] ?? 0, last - SPAN_MIN_S), last];
+            },
+          },
           y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, top)] },
         },
         axes: [

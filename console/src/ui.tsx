@@ -107,6 +107,8 @@ export function Failure({ error, again }: { error?: ApiError; again?: () => void
   );
 }
 
+export const NoBucket = () => <p>There is no bucket, or none that you may use.</p>;
+
 export const Busy = ({ text = "Loading…" }: { text?: string }) => (
   <p class="busy" role="status">
     <span class="spinner" aria-hidden="true" />

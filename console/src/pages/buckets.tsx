@@ -10,6 +10,7 @@ import {
   Dialog,
   Failure,
   Meter,
+  NoBucket,
   RequestForm,
   SelectField,
   Table,
@@ -230,7 +231,7 @@ export function BucketsPage({ route }: { route: Route }) {
       </div>
       <Failure error={asked.error} again={asked.again} />
       {!asked.value && asked.isBusy && <Busy />}
-      {asked.value && asked.value.length === 0 && <p>There is no bucket that you may use.</p>}
+      {asked.value && asked.value.length === 0 && <NoBucket />}
       {asked.value && asked.value.length > 0 && (
         <Table
           caption="Buckets"

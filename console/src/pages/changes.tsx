@@ -9,7 +9,7 @@ import { link, useApp } from "../app";
 import { count } from "../format";
 import { lines } from "../lines";
 import { may } from "../rights";
-import { Failure, SelectField, Table, TextField, asApiError, useAsked } from "../ui";
+import { Failure, NoBucket, SelectField, Table, TextField, asApiError, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
 
 interface Change {
@@ -217,7 +217,8 @@ export function ChangesPage() {
         )}
       </div>
       <Failure error={asked.error} again={asked.again} />
-      {asked.value && !bucket && <p>Your user has no right to follow the changes of a bucket (change-streams).</p>}
+      {asked.value?.length === 0 && <NoBucket />}
+      {asked.value && asked.value.length > 0 && !bucket && <p>Your user has no right to follow the changes of a bucket (change-streams).</p>}
       {bucket && bucket.numVBuckets > VBUCKETS_MAX ? (
         <p>This bucket has more than {VBUCKETS_MAX} vbuckets. Use <code>oribi watch</code> to follow it.</p>
       ) : (

@@ -8,7 +8,7 @@ import { bucketPath, get, keyId } from "../api";
 import { go, link, useApp, type Route } from "../app";
 import { bytes, expiry } from "../format";
 import { may } from "../rights";
-import { Busy, Failure, SelectField, Table, TextField, useAsked } from "../ui";
+import { Busy, Failure, NoBucket, SelectField, Table, TextField, useAsked } from "../ui";
 import { buckets, paths, scopes } from "./catalog";
 import { DocumentView, NewDocument } from "./document";
 
@@ -210,8 +210,9 @@ async function placeOf(parts: string[], signal: AbortSignal): Promise<Place | un
   const [, scope, collection] = parts;
   if (scope !== undefined && collection !== undefined) return { bucket, scope, collection };
   const seen = paths(await scopes(bucket, signal));
-  const [first = "_default", second = "_default"] = (seen.includes("_default._default") ? "" : seen[0] ?? "").split(".").filter(Boolean);
-  return { bucket, scope: first, collection: second };
+  const path = seen.includes("_default._default") ? undefined : seen[0];
+  const [inScope, named] = path?.split(".") ?? [];
+  return { bucket, scope: inScope ?? "_default", collection: named ?? "_default" };
 }
 
 export function DocumentsPage({ route }: { route: Route }) {
@@ -225,7 +226,7 @@ export function DocumentsPage({ route }: { route: Route }) {
     <>
       <h1>Documents</h1>
       <Failure error={asked.error} again={asked.again} />
-      {asked.isBusy ? <Busy /> : !asked.error && <p>There is no bucket that you may use.</p>}
+      {asked.isBusy ? <Busy /> : !asked.error && <NoBucket />}
     </>
   );
 }

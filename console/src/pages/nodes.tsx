@@ -5,7 +5,7 @@ import { bucketPath, get, path } from "../api";
 import { useApp } from "../app";
 import { age, count } from "../format";
 import { may } from "../rights";
-import { Busy, Failure, SelectField, Table, useAsked } from "../ui";
+import { Busy, Failure, NoBucket, SelectField, Table, useAsked } from "../ui";
 import { buckets } from "./catalog";
 
 interface Node {
@@ -179,6 +179,8 @@ export function NodesPage() {
         <h2>vbucket map</h2>
         {bucket && <SelectField label="Bucket" value={bucket} options={names} change={setChosen} />}
       </div>
+      <Failure error={asked.error} again={asked.again} />
+      {asked.value?.length === 0 && <NoBucket />}
       {bucket && <Vbuckets bucket={bucket} key={bucket} />}
     </>
   );
