@@ -7,7 +7,7 @@ import { AppContext, go, link, route, type Route } from "./app";
 import { forget } from "./figures";
 import { isAdmin } from "./rights";
 import { PasswordDialog } from "./password";
-import { Dialog, Failure, Messages, asApiError, failed } from "./ui";
+import { Dialog, Failure, Messages, asApiError, clearMessages, failed } from "./ui";
 import { BucketsPage } from "./pages/buckets";
 import { ChangesPage } from "./pages/changes";
 import { forgetDraft } from "./pages/document";
@@ -277,6 +277,10 @@ function Console() {
     // The first user ends the development mode.
     get<About>("/console/about.json").then(setAbout, setError);
   }, [user]);
+  const enter = (user: User) => {
+    clearMessages();
+    setUser(user);
+  };
   const leave = () => {
     logOut();
     forget();
@@ -291,7 +295,7 @@ function Console() {
   return (
     <>
       {error && <Failure error={asApiError(error)} />}
-      {user ? <Frame user={user} about={about} leave={leave} /> : <Login about={about} enter={setUser} />}
+      {user ? <Frame user={user} about={about} leave={leave} /> : <Login about={about} enter={enter} />}
       <Messages />
     </>
   );

@@ -67,12 +67,15 @@ let showMessage: (kind: Kind, text: string) => void = () => {};
 export const done = (text: string) => showMessage("done", text);
 export const failed = (error: unknown) => showMessage("failed", asApiError(error).message);
 
+export let clearMessages = () => {};
+
 const MESSAGE_MS = 6000;
 
 export function Messages() {
   const [messages, setMessages] = useState<{ id: number; kind: Kind; text: string }[]>([]);
   const next = useRef(0);
   const drop = (id: number) => setMessages((all) => all.filter((one) => one.id !== id));
+  clearMessages = () => setMessages([]);
   showMessage = (kind, text) => {
     const id = next.current++;
     setMessages((all) => [...all.slice(-3), { id, kind, text }]);

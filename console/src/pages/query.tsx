@@ -92,8 +92,10 @@ function Rows({ results }: { results: Results }) {
             {shown.map((row, index) => (
               <tr key={from + index}>
                 {row.map((value, at) => (
-                  <td class="cell" key={at}>
-                    <Cell value={value} />
+                  <td key={at}>
+                    <div class="cell">
+                      <Cell value={value} />
+                    </div>
                   </td>
                 ))}
               </tr>
