@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oribi_engine::{
-    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, ReadSection, Storage, StoreRequest,
+    Bucket, BucketConfig, EvictionPolicy, MutationOutcome, ReadSection, SharedOutcome, Storage,
+    StoreRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{CollectionId, DocKey, Timestamp, Vbid};
@@ -107,7 +108,9 @@ fn slice(bucket: &Bucket, items: usize, value_bytes: usize, random: &mut u64, ah
                 Some(ahead) => *ahead,
                 None => bucket.hash(vbid, key).expect("a vbucket of the map"),
             };
-            let item = bucket.get_shared(&section, ahead, key, NOW).expect("a small document");
+            let SharedOutcome::Hit(item) = bucket.get_shared(&section, ahead, key, NOW) else {
+                panic!("a small document is in memory");
+            };
             out.extend_from_slice(item.value());
         }
     }

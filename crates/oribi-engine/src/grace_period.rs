@@ -87,11 +87,8 @@ impl Drop for ReadSection {
 /// `release` may be called with its address and length.
 #[inline]
 pub(crate) unsafe fn retire(retired: Retired) {
-    let mut retired = Some(retired);
-    let kept = LOCAL.try_with(|local| local.retire(retired.take()));
-    if kept.is_err()
-        && let Some(retired) = retired
-    {
+    let kept = LOCAL.try_with(|local| local.retire(retired));
+    if kept.is_err() {
         // A destructor that runs after this thread's state is gone.
         leave_behind(|orphans| orphans.add(retired));
     }
@@ -104,6 +101,7 @@ pub(crate) fn settle() {
     let _ = LOCAL.try_with(Local::settle);
 }
 
+#[cold]
 fn leave_behind(add: impl FnOnce(&mut Limbo)) {
     let mut orphans = ORPHANS.lock();
     add(&mut orphans);
@@ -163,8 +161,7 @@ impl Local {
     }
 
     #[inline]
-    fn retire(&self, retired: Option<Retired>) {
-        let Some(retired) = retired else { return };
+    fn retire(&self, retired: Retired) {
         let mut limbo = self.limbo.borrow_mut();
         limbo.add(retired);
         if self.depth.get() == 0 && limbo.has_more_than(RETIRED_MAX, RETIRED_BYTES_MAX) {

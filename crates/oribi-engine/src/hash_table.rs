@@ -12,7 +12,7 @@
 //! there.)
 //!
 //! Growth is incremental: the doubled table starts empty (zeroed pages, untouched until used) and
-//! every insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all. A
+//! every later insert moves [`MIGRATE_GROUPS`] groups of the old one, so no operation pays for all. A
 //! pass over all items uses a [`ScanCursor`], which stays right while the table grows.
 //!
 //! The caller holds the vbucket's table lock; only [`GroupView`] finds items without it. It does not
@@ -34,7 +34,7 @@ pub use hash::{HashSeed, KeyHash};
 pub use scan::ScanCursor;
 pub use stats::{HashTableStats, PROBE_LENGTHS};
 
-pub(crate) use group::{GroupMemory, GroupView};
+pub(crate) use group::{GroupMemory, GroupView, Seen};
 use group::{Groups, Position, SLOTS};
 
 /// Old groups moved per insert. One would do: growth at 4/5 load leaves 5.6 inserts per old group
@@ -64,6 +64,8 @@ pub struct HashTable {
     bytes: usize,
     resizes: u64,
     seed: HashSeed,
+    /// A view was shown where the groups are now.
+    is_shown: bool,
 }
 
 impl HashTable {
@@ -77,6 +79,7 @@ impl HashTable {
             bytes: 0,
             resizes: 0,
             seed,
+            is_shown: false,
         }
     }
 
@@ -110,11 +113,20 @@ impl HashTable {
             .or_else(|| self.old.as_ref().and_then(|old| old.groups.find(hash, key)))
     }
 
-    /// Shows `view` where the groups are now. The caller does so before it lets go of the lock under
-    /// which it has changed the table, and before it drops memory of the table.
+    /// Shows `view`, always the same one, where the groups are now. The caller does so before it
+    /// lets go of the lock under which it has changed the table, before it drops memory of the
+    /// table, and between two inserts.
     #[inline]
-    pub(crate) fn show_to(&self, view: &GroupView) {
+    pub(crate) fn show_to(&mut self, view: &GroupView) {
+        if !self.is_shown {
+            self.show_change_to(view);
+        }
+    }
+
+    #[cold]
+    fn show_change_to(&mut self, view: &GroupView) {
         view.show(&self.current, self.old.as_ref().map(|old| &old.groups));
+        self.is_shown = true;
     }
 
     /// Where the item stored under `key` is. Good until the table changes.
@@ -163,13 +175,16 @@ impl HashTable {
             let before = std::mem::replace(&mut self.current, Groups::with_groups(groups));
             self.retired.push(before.into_memory());
             self.bytes = self.current.bytes();
+            self.is_shown = false;
         }
     }
 
-    /// Stores `item` under its key and returns the item that was there.
+    /// Stores `item` under its key and returns the item that was there. For a table without readers
+    /// beside the owner of its lock.
     #[cfg(test)]
     pub fn insert(&mut self, hash: KeyHash, item: ItemRef) -> Option<ItemRef> {
         let place = self.locate(hash, item.key());
+        self.is_shown = true;
         self.put(hash, place, item)
     }
 
@@ -206,25 +221,25 @@ impl HashTable {
         let doubled = Groups::with_groups((self.current.len() * 2).max(1));
         self.bytes += doubled.bytes();
         let groups = std::mem::replace(&mut self.current, doubled);
-        self.old = Some(Migration { groups, next: 0 });
-        self.migrate(MIGRATE_GROUPS);
+        self.old = (groups.len() > 0).then_some(Migration { groups, next: 0 });
+        self.is_shown = false;
     }
 
     fn migrate(&mut self, count: usize) {
         let Some(old) = &mut self.old else { return };
+        debug_assert!(self.is_shown, "readers are shown a growth before anything moves");
         let end = old.next.saturating_add(count).min(old.groups.len());
-        for index in old.next..end {
+        for group in old.next..end {
             for slot in 0..SLOTS {
-                if let Some(item) = old.groups.take(index, slot) {
-                    let hash = self.seed.hash(item.key());
-                    self.current.insert_new(hash, item);
-                }
+                let at = Position { group, slot };
+                old.groups.move_to(&mut self.current, at, |item| self.seed.hash(item.key()));
             }
         }
         old.next = end;
         if end == old.groups.len() {
             self.bytes -= old.groups.bytes();
             self.retired.extend(self.old.take().map(|old| old.groups.into_memory()));
+            self.is_shown = false;
         }
     }
 }

@@ -532,6 +532,14 @@ impl ItemRef {
         self.0.0
     }
 
+    /// The same count once more.
+    ///
+    /// # Safety
+    /// (4) The caller forgets one of the two.
+    pub(crate) unsafe fn same_count(&self) -> ItemRef {
+        ItemRef::owning(self.block())
+    }
+
     /// Another reference for a reader of the document, which raises the frequency. The caller holds
     /// the lock of the table that the item is in.
     #[inline]

@@ -85,8 +85,8 @@ pub use memory::{CheckpointPressure, MemoryStats};
 pub use outcome::{
     ConcatMode, ConcatRequest, ConflictResolution, CounterOutcome, CounterRequest, GIVEN_CAS_END,
     GetOutcome, LOCKED_CAS, LockOutcome, MetaOutcome, Mutation, MutationOutcome, Refused,
-    RewriteOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome, WithMetaMode,
-    WithMetaRequest,
+    RewriteOutcome, SharedOutcome, Sought, StoreMode, StoreRequest, UnlockOutcome, VersionOutcome,
+    WithMetaMode, WithMetaRequest,
 };
 pub use persistence::{PersistOutcome, PersistenceSink};
 pub use prefetch::KeyAhead;

@@ -11,4 +11,5 @@
 mod count;
 mod grace;
 mod growth;
+mod miss;
 mod queue;

@@ -5,7 +5,7 @@
 
 use oribi_types::{Cas, Datatype, RevSeqno, Seqno, VbUuid};
 
-use crate::item::ItemRef;
+use crate::item::{ItemRef, SharedItem};
 
 /// Why an operation was not tried at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +79,16 @@ pub enum GetOutcome {
     Miss,
     /// Not tried.
     Refused(Refused),
+}
+
+/// Answer of a get that takes no lock.
+pub enum SharedOutcome<'s> {
+    /// The document.
+    Hit(SharedItem<'s>),
+    /// No such document.
+    Miss,
+    /// [`crate::Bucket::get`] decides.
+    Undecided,
 }
 
 /// Answer of a look-up of metadata.

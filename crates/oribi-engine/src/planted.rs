@@ -52,6 +52,9 @@ pub(crate) enum Bug {
     SharesLockedVersions,
     /// A reader without the lock takes an expired document for a live one.
     SharesExpiredDocuments,
+    /// A reader without the lock takes a miss for certain although documents have left the table, or
+    /// are still being loaded.
+    SharesUncertainMisses,
     /// A failure stays until there is something to commit.
     WaitsForWorkAfterAFailure,
     /// A reader may go on beyond the end of its history.

@@ -8,11 +8,11 @@ use oribi_types::{Cas, DocKey, Timestamp, Vbid};
 
 use super::Bucket;
 use crate::grace_period::ReadSection;
-use crate::item::{FillingItem, SharedItem};
+use crate::item::FillingItem;
 use crate::outcome::{
     ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome, MetaOutcome,
-    MutationOutcome, Refused, RewriteOutcome, Sought, StoreRequest, UnlockOutcome, VersionOutcome,
-    WithMetaRequest,
+    MutationOutcome, Refused, RewriteOutcome, SharedOutcome, Sought, StoreRequest, UnlockOutcome,
+    VersionOutcome, WithMetaRequest,
 };
 use crate::prefetch::{KeyAhead, load_line, load_lines};
 use crate::vbucket::{Context, Current, NextVersion, VBucket, store_fields};
@@ -55,7 +55,7 @@ impl Bucket {
     }
 
     /// A document whose key was announced, if that takes no lock. It stays readable while the section
-    /// is open. `None` decides nothing: [`Bucket::get_announced`] does.
+    /// is open.
     #[inline]
     pub fn get_shared<'s>(
         &self,
@@ -63,8 +63,8 @@ impl Bucket {
         ahead: KeyAhead,
         key: DocKey<'_>,
         now: Timestamp,
-    ) -> Option<SharedItem<'s>> {
-        let vbucket = self.vbucket(ahead.vbid)?;
+    ) -> SharedOutcome<'s> {
+        let Some(vbucket) = self.vbucket(ahead.vbid) else { return SharedOutcome::Undecided };
         vbucket.get_shared(section, &self.core.context(now), ahead.hash, key)
     }
 

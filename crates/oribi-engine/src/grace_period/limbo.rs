@@ -5,21 +5,19 @@
 //! has ended. With no section open it is free at once, which is the usual case. What is retired
 //! meanwhile waits for the next look.
 
-use std::collections::VecDeque;
-
 use super::registry::slots;
 use super::retired::Retired;
 use super::slot::{Slot, order_removal_before_look};
 
 /// A list that has grown beyond this many entries is given back when it is empty.
 const KEPT_ENTRIES_MAX: usize = 4096;
-/// Room for the sections of as many threads is made with the first entry, so that a look does not
-/// allocate on most machines.
+/// Room for the sections of as many threads is made by the first look, so that on most machines no
+/// later one allocates.
 const SECTIONS_EXPECTED: usize = 16;
 
 /// See the top of the file.
 pub(super) struct Limbo {
-    retired: VecDeque<Retired>,
+    retired: Vec<Retired>,
     /// Entries that were there at the last look. They come first.
     waiting: usize,
     /// Sections that were open at the last look and have not been seen to end.
@@ -30,7 +28,7 @@ pub(super) struct Limbo {
 
 impl Limbo {
     pub(super) const fn new() -> Limbo {
-        Limbo { retired: VecDeque::new(), waiting: 0, open: Vec::new(), fresh_bytes: 0 }
+        Limbo { retired: Vec::new(), waiting: 0, open: Vec::new(), fresh_bytes: 0 }
     }
 
     #[inline]
@@ -46,11 +44,8 @@ impl Limbo {
 
     #[inline]
     pub(super) fn add(&mut self, retired: Retired) {
-        if self.open.capacity() == 0 {
-            self.open.reserve(SECTIONS_EXPECTED);
-        }
         self.fresh_bytes += retired.bytes;
-        self.retired.push_back(retired);
+        self.retired.push(retired);
     }
 
     /// Takes everything over from another, to be looked at anew.
@@ -67,12 +62,15 @@ impl Limbo {
             self.release_waiting();
         }
         if self.retired.is_empty() && self.retired.capacity() > KEPT_ENTRIES_MAX {
-            self.retired = VecDeque::new();
+            self.retired = Vec::new();
         }
     }
 
     fn look(&mut self) {
         order_removal_before_look();
+        if self.open.capacity() == 0 {
+            self.open.reserve(SECTIONS_EXPECTED);
+        }
         let sections = slots().filter_map(|slot| slot.section().map(|section| (slot, section)));
         self.open.extend(sections);
         (self.waiting, self.fresh_bytes) = (self.retired.len(), 0);

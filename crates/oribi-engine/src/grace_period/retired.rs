@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 
 /// Memory that no reader can find any more.
+#[derive(Clone, Copy)]
 pub(crate) struct Retired {
     pub(crate) address: NonNull<u8>,
     pub(crate) bytes: usize,

@@ -17,8 +17,15 @@
 //!    reader finds outlive its read section.
 
 mod invariants;
+mod shown;
 mod view;
 
+/// The atomics of [`shown`]; a model checker has its own.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
+}
+
+pub(crate) use shown::Seen;
 pub(crate) use view::GroupView;
 
 use std::ptr::{NonNull, null_mut};
@@ -97,8 +104,8 @@ impl Tags {
 /// Place of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
-    group: usize,
-    slot: usize,
+    pub(super) group: usize,
+    pub(super) slot: usize,
 }
 
 /// A power of two of groups, or none at all.
@@ -238,21 +245,46 @@ impl Groups {
 
     /// Inserts an item whose key is known to be absent. The caller keeps the load below full.
     pub(super) fn insert_new(&mut self, hash: KeyHash, item: ItemRef) {
+        let at = self.make_way(hash);
+        self.fill(hash, at, item);
+    }
+
+    /// Moves what is in a slot to other groups. A reader finds it in one place or both.
+    pub(super) fn move_to(
+        &mut self,
+        to: &mut Groups,
+        at: Position,
+        hash_of: impl FnOnce(&ItemRef) -> KeyHash,
+    ) {
+        let Some(item) = self.at(at) else { return };
+        let hash = hash_of(item);
+        let new_at = to.make_way(hash);
+        // SAFETY: (2) nobody else writes, and the count that both slots own for a moment is given
+        // up by the one below.
+        to.fill(hash, new_at, unsafe { item.same_count() });
+        std::mem::forget(self.take(at));
+    }
+
+    /// An empty slot for this hash, after the groups before it were marked as passed.
+    fn make_way(&mut self, hash: KeyHash) -> Position {
         for index in self.probe(hash) {
             let group = &self.all()[index];
             let tags = group.tags.load();
             let empty = tags.matches(0);
             if empty != 0 {
-                let slot = (empty.trailing_zeros() / 8) as usize;
-                // SAFETY: (2) nobody else writes.
-                let before = unsafe { group.slots[slot].replace(item) };
-                debug_assert!(before.is_none(), "a slot without a tag is empty");
-                group.tags.store(tags.with_byte(slot, tag_of(hash)));
-                return;
+                return Position { group: index, slot: (empty.trailing_zeros() / 8) as usize };
             }
             group.tags.store(tags.with_overflow(tags.overflow().saturating_add(1)));
         }
         unreachable!("the load factor keeps at least one slot empty");
+    }
+
+    fn fill(&mut self, hash: KeyHash, at: Position, item: ItemRef) {
+        let group = &self.all()[at.group];
+        // SAFETY: (2) nobody else writes.
+        let before = unsafe { group.slots[at.slot].replace(item) };
+        debug_assert!(before.is_none(), "a slot without a tag is empty");
+        group.tags.store(group.tags.load().with_byte(at.slot, tag_of(hash)));
     }
 
     pub(super) fn remove(&mut self, hash: KeyHash, key: DocKey<'_>) -> Option<ItemRef> {
@@ -264,15 +296,15 @@ impl Groups {
                 group.tags.store(tags.with_overflow(tags.overflow() - 1));
             }
         }
-        self.take(at.group, at.slot)
+        self.take(at)
     }
 
     /// Empties one slot. Overflow counts stay, so a look-up of what was displaced still finds it.
-    pub(super) fn take(&mut self, group: usize, slot: usize) -> Option<ItemRef> {
-        let group = &self.all()[group];
-        group.tags.store(group.tags.load().with_byte(slot, 0));
+    pub(in crate::hash_table) fn take(&mut self, at: Position) -> Option<ItemRef> {
+        let group = &self.all()[at.group];
+        group.tags.store(group.tags.load().with_byte(at.slot, 0));
         // SAFETY: (2) nobody else writes.
-        unsafe { group.slots[slot].take() }
+        unsafe { group.slots[at.slot].take() }
     }
 
     pub(super) fn items(&self, group: usize) -> impl Iterator<Item = &ItemRef> {

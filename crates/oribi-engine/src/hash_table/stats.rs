@@ -63,12 +63,16 @@ impl HashTable {
             resizes: self.resizes,
             ..HashTableStats::default()
         };
-        let groups = self.current.len();
-        for sample in 0..groups.min(SAMPLE_GROUPS) {
-            let index = sample * groups / groups.min(SAMPLE_GROUPS);
-            for item in self.current.items(index) {
+        let (all, sampled) = (stats.groups, stats.groups.min(SAMPLE_GROUPS));
+        for sample in 0..sampled {
+            let index = sample * all / sampled;
+            let (groups, index) = match &self.old {
+                Some(old) if index < old.groups.len() => (&old.groups, index),
+                _ => (&self.current, index - (all - self.current.len())),
+            };
+            for item in groups.items(index) {
                 let hash: KeyHash = self.seed.hash(item.key());
-                stats.count(self.current.probes(hash, index));
+                stats.count(groups.probes(hash, index));
             }
         }
         stats

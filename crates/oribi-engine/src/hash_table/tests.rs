@@ -135,11 +135,12 @@ fn figures_of_a_small_table_cover_it_and_those_of_a_large_one_are_a_sample() {
         assert_eq!((stats.slots, stats.mem_bytes), (stats.groups * 7, table.table_bytes()));
         assert_eq!(stats.probe_histogram.iter().sum::<u64>(), stats.sampled as u64);
         assert!(stats.sampled <= 64 * 7 && stats.max_probes >= stats.min_probes);
-        if stats.groups <= 64 && table.old.is_none() {
+        if stats.groups <= 64 {
             assert_eq!(stats.sampled, table.len());
         }
+        // Right after a growth a sample may meet only groups that are still empty.
         let longest = stats.probe_histogram.iter().rposition(|count| *count > 0);
-        assert_eq!(longest.map(|at| at + 1), Some(stats.max_probes.min(PROBE_LENGTHS)));
+        assert_eq!(longest.map_or(0, |at| at + 1), stats.max_probes.min(PROBE_LENGTHS));
     }
     // 5000 items need 893 groups at 4/5 of 7: 1024, the first one doubled ten times.
     assert_eq!((table.stats().groups, table.stats().resizes), (1024, 11));

@@ -12,7 +12,7 @@ use loom::thread;
 use oribi_types::{CollectionId, DocKey};
 
 use crate::grace_period::ReadSection;
-use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash, ScanCursor};
+use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash, ScanCursor, Seen};
 use crate::item::{ItemFields, ItemRef, NewItem};
 
 /// Items of a table of one group that is about to double.
@@ -39,12 +39,12 @@ impl Shared {
     fn with_items() -> Arc<Shared> {
         let seed = HashSeed::new(7);
         let mut table = HashTable::new(seed.clone());
-        for number in 0..BEFORE {
-            let replaced = table.insert(seed.hash(key(&[number])), item(number, 0));
-            assert!(replaced.is_none());
-        }
         let view = GroupView::default();
-        table.show_to(&view);
+        for number in 0..BEFORE {
+            let replaced = table.put(seed.hash(key(&[number])), None, item(number, 0));
+            assert!(replaced.is_none());
+            table.show_to(&view);
+        }
         Arc::new(Shared { table: Mutex::new(table), view, seed })
     }
 
@@ -75,7 +75,7 @@ impl Shared {
         let found = self.view.find(&section, hash, key(&[number]));
         // Others go on between the look-up and the reading.
         thread::yield_now();
-        if let Some(found) = found {
+        if let Seen::Found(found) = found {
             assert_eq!((found.key().key, found.value()[0]), (&[number][..], number));
         }
         if let Some(address) = self.view.item_address(&section, hash) {
@@ -83,9 +83,16 @@ impl Shared {
         }
     }
 
+    fn put(&self, number: u8, new: ItemRef) -> Option<ItemRef> {
+        let hash = self.hash(number);
+        self.locked(|table| {
+            let place = table.locate(hash, new.key());
+            table.put(hash, place, new)
+        })
+    }
+
     fn insert(&self, number: u8) {
-        let (hash, new) = (self.hash(number), item(number, 0));
-        let replaced = self.locked(|table| table.insert(hash, new));
+        let replaced = self.put(number, item(number, 0));
         assert!(replaced.is_none(), "no other thread inserts this key");
     }
 }
@@ -125,9 +132,7 @@ fn replaced_and_removed_while_read() {
         growing.insert(BEFORE);
         growing.insert(BEFORE + 1);
     });
-    let (hash, new) = (shared.hash(0), item(0, 1));
-    let before =
-        shared.locked(|table| table.insert(hash, new)).expect("there was a version before");
+    let before = shared.put(0, item(0, 1)).expect("there was a version before");
     assert_eq!(before.value(), [0, 0]);
     drop(before);
     let hash = shared.hash(1);

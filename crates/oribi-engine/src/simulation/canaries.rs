@@ -44,6 +44,7 @@ fn the_simulation_finds_every_planted_bug_of_the_engine() {
         Bug::InstallsStaleFetches,
         Bug::SharesLockedVersions,
         Bug::SharesExpiredDocuments,
+        Bug::SharesUncertainMisses,
         Bug::WaitsForWorkAfterAFailure,
         Bug::ForgetsTheEndOfAHistory,
         Bug::RollsBackTooDeep,

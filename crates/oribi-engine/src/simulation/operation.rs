@@ -13,8 +13,8 @@ use crate::grace_period::ReadSection;
 use crate::item::ItemRef;
 use crate::outcome::{
     ConcatMode, ConcatRequest, CounterOutcome, CounterRequest, GetOutcome, LockOutcome,
-    MetaOutcome, Mutation, MutationOutcome, Refused, StoreMode, StoreRequest, UnlockOutcome,
-    WithMetaMode, WithMetaRequest,
+    MetaOutcome, Mutation, MutationOutcome, Refused, SharedOutcome, StoreMode, StoreRequest,
+    UnlockOutcome, WithMetaMode, WithMetaRequest,
 };
 
 /// Which version a request names.
@@ -352,14 +352,18 @@ impl Operation {
 /// What a reader finds without the lock is what one with the lock finds.
 fn get_either_way(bucket: &Bucket, vbid: Vbid, key: DocKey<'_>, now: Timestamp) -> GetOutcome {
     let section = ReadSection::open();
-    let shared =
-        bucket.hash(vbid, key).and_then(|ahead| bucket.get_shared(&section, ahead, key, now));
+    let ahead = bucket.hash(vbid, key);
+    let shared = ahead.map(|ahead| bucket.get_shared(&section, ahead, key, now));
     let outcome = bucket.get(vbid, key, now);
-    if let Some(shared) = shared {
-        let GetOutcome::Hit(item) = &outcome else {
-            panic!("{:?} was found: {outcome:?}", *shared)
-        };
-        assert!(item.same_block(&shared), "{:?} was found instead of {item:?}", *shared);
+    match (shared, &outcome) {
+        (Some(SharedOutcome::Hit(shared)), GetOutcome::Hit(item)) => {
+            assert!(item.same_block(&shared), "{:?} was found instead of {item:?}", *shared);
+        }
+        (Some(SharedOutcome::Hit(shared)), _) => panic!("{:?} was found: {outcome:?}", *shared),
+        (Some(SharedOutcome::Miss), outcome) => {
+            assert!(matches!(outcome, GetOutcome::Miss), "nothing was found: {outcome:?}");
+        }
+        (Some(SharedOutcome::Undecided) | None, _) => {}
     }
     outcome
 }

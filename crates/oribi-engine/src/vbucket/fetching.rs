@@ -55,7 +55,7 @@ impl VBucket {
         match table.index.get(self.table.seed().hash(key), key) {
             Some(item) => item.is_evicted() && item.is_live(now_s),
             None => {
-                let is_uncertain = self.is_absence_uncertain(&table);
+                let is_uncertain = self.is_absence_uncertain();
                 drop(table);
                 is_uncertain && context.memory.may_be_stored(self.id, key)
             }
@@ -98,7 +98,7 @@ impl VBucket {
                     return Installed::Overtaken;
                 }
                 // All documents are in the table, so this one has been deleted since.
-                None if !item.is_deleted() && !self.is_absence_uncertain(&table) => {
+                None if !item.is_deleted() && !self.is_absence_uncertain() => {
                     return Installed::Overtaken;
                 }
                 None => (None, self.install_absent(&mut table, hash, item)),

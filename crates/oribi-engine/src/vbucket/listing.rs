@@ -25,7 +25,8 @@ pub(crate) enum InMemory {
 impl VBucket {
     /// True when every document of the vbucket is in its table, with or without its value.
     pub(crate) fn has_every_key(&self) -> bool {
-        !self.is_absence_uncertain(&self.table.lock())
+        let _table_is_steady = self.table.lock();
+        !self.is_absence_uncertain()
     }
 
     /// Visits the live documents of a collection. False when `goes_on`, asked before each slice,

@@ -45,6 +45,7 @@ impl VBucket {
                 if let Some(refused) = table.load(hash, item) {
                     overtaken.push((hash, refused));
                 }
+                table.show();
             }
             let queue_bytes = self.queue.lock().own_bytes();
             let change = table.unreported(queue_bytes, memory.report_bytes());

@@ -14,9 +14,9 @@ use super::locks::Locks;
 use super::table::Table;
 use super::{FAILED, LOADING, VBucket};
 use crate::grace_period::ReadSection;
-use crate::hash_table::KeyHash;
+use crate::hash_table::{KeyHash, Seen};
 use crate::item::{ItemRef, SharedItem};
-use crate::outcome::{GetOutcome, MetaOutcome, Refused, Sought, VersionOutcome};
+use crate::outcome::{GetOutcome, MetaOutcome, Refused, SharedOutcome, Sought, VersionOutcome};
 use crate::planted::{self, Bug};
 
 impl VBucket {
@@ -43,9 +43,9 @@ impl VBucket {
         }
     }
 
-    /// The live document under a key, if it is found without the lock: in memory, not expired, and
-    /// not locked by a client. Nothing shared is written, but for the frequency of use while it
-    /// rises. `None` decides nothing; [`VBucket::get`] does.
+    /// The live document under a key, if that is decided without the lock: it is in memory, not
+    /// expired, and not locked by a client, or there certainly is none. Nothing shared is written,
+    /// but for the frequency of use while it rises.
     #[inline]
     pub(crate) fn get_shared<'s>(
         &self,
@@ -53,19 +53,41 @@ impl VBucket {
         context: &Context<'_>,
         hash: KeyHash,
         key: DocKey<'_>,
-    ) -> Option<SharedItem<'s>> {
-        let item = self.table.groups().find(section, hash, key)?;
-        // Asked behind the look-up: what holds now held when the item was found.
-        let is_served = self.check_phase().is_ok() && context.knows(key.collection);
+    ) -> SharedOutcome<'s> {
+        // What is loaded during the look-up may be missed by it.
+        let was_active = self.table.phase().load(Ordering::Acquire) == VbucketPhase::Active as u8;
+        let found = self.table.groups().find(section, hash, key);
+        // Asked behind the look-up: what holds now held during it.
+        if self.check_phase().is_err() || !context.knows(key.collection) {
+            return SharedOutcome::Undecided;
+        }
+        match found {
+            Seen::Found(item) => self.share(context, item),
+            // A document that was evicted meanwhile has left the table after this was shown.
+            Seen::Nothing
+                if (was_active && !self.is_absence_uncertain())
+                    || planted::has(Bug::SharesUncertainMisses) =>
+            {
+                SharedOutcome::Miss
+            }
+            Seen::Nothing | Seen::Unsettled => SharedOutcome::Undecided,
+        }
+    }
+
+    #[inline]
+    fn share<'s>(&self, context: &Context<'_>, item: SharedItem<'s>) -> SharedOutcome<'s> {
+        if item.is_deleted() {
+            return SharedOutcome::Miss;
+        }
+        let is_expired =
+            item.is_expired(context.now.unix_s()) && !planted::has(Bug::SharesExpiredDocuments);
         let is_locked =
             self.table.may_have_locks(context.now) && !planted::has(Bug::SharesLockedVersions);
-        let is_live = item.is_live(context.now.unix_s())
-            || planted::has(Bug::SharesExpiredDocuments) && !item.is_deleted();
-        if !is_served || is_locked || !is_live || item.is_evicted() {
-            return None;
+        if is_expired || is_locked || item.is_evicted() {
+            return SharedOutcome::Undecided;
         }
         item.note_use();
-        Some(item)
+        SharedOutcome::Hit(item)
     }
 
     pub(crate) fn get_meta(&self, context: &Context<'_>, key: DocKey<'_>) -> MetaOutcome {
@@ -145,7 +167,7 @@ impl VBucket {
             return Ok(Some(refer(&mut table.locks, item)));
         }
         let is_uncertain = match sought {
-            Sought::Document => self.is_absence_uncertain(table),
+            Sought::Document => self.is_absence_uncertain(),
             Sought::Tombstone => self.may_be_in_store_only(table),
         };
         drop(guard);
@@ -155,10 +177,11 @@ impl VBucket {
         Ok(None)
     }
 
-    /// True when the store may have a document whose key is not in the table.
+    /// True when the store may have a document whose key is not in the table. Asked under the
+    /// table's lock.
     #[inline]
-    pub(super) fn is_absence_uncertain(&self, table: &Table) -> bool {
-        table.has_left_any() || self.is_loading()
+    pub(super) fn is_absence_uncertain(&self) -> bool {
+        self.table.has_left_any() || self.is_loading()
     }
 
     /// True when the store may have a document or a tombstone whose key is not in the table:
@@ -166,7 +189,7 @@ impl VBucket {
     pub(super) fn may_be_in_store_only(&self, table: &Table) -> bool {
         let has_stored_tombstones =
             self.persistence_cursor.is_some() && table.max_deleted_rev() > RevSeqno(0);
-        has_stored_tombstones || self.is_absence_uncertain(table)
+        has_stored_tombstones || self.is_absence_uncertain()
     }
 
     /// The phase changes under the table's lock.

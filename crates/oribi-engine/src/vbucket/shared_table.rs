@@ -1,22 +1,28 @@
 //! The table behind its lock, and what readers may know of it without the lock.
 //!
 //! Owns: the lock, and what is shown beside it: the phase, which changes under the lock, where the
-//! groups are, and until when some version is locked by a client. Invariant: what is shown is what the table had when its lock was last let go
-//! of; a writer shows it in the moment before that. So memory that a writer takes out of the table
-//! and drops behind the lock can no longer be found, and a lock that a client has been given is seen
-//! by every reader that begins later.
+//! groups are, until when some version is locked by a client, and whether documents have left the
+//! table. Invariants:
+//! 1. What is shown is what the table had when its lock was last let go of; a writer shows it in the
+//!    moment before that. So memory that a writer takes out of the table and drops behind the lock
+//!    can no longer be found, and a lock that a client has been given is seen by every reader that
+//!    begins later.
+//! 2. That documents have left the table is shown before the first one leaves it. So a reader that
+//!    does not find it sees why.
 //!
 //! The shown part has cache lines of its own. They change when the table grows, when a client locks a
-//! document, and when the vbucket changes hands.
+//! document, when the first document is evicted whole, and when the vbucket changes hands.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use oribi_types::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::collection_figures::CollectionFigures;
 use super::table::Table;
-use crate::hash_table::{GroupView, HashSeed};
+use crate::hash_table::{GroupView, HashSeed, HashTable, KeyHash};
+use crate::item::ItemRef;
 
 /// See the top of the file.
 pub(super) struct SharedTable {
@@ -33,6 +39,8 @@ struct Shown {
     seed: HashSeed,
     /// No client's lock of a version holds longer than this.
     locked_until_ns: AtomicU64,
+    /// A document was evicted whole, so a key that is not in the table may be in the store.
+    has_left_any: AtomicBool,
 }
 
 impl SharedTable {
@@ -42,6 +50,7 @@ impl SharedTable {
             phase: AtomicU8::new(phase),
             seed,
             locked_until_ns: AtomicU64::new(0),
+            has_left_any: AtomicBool::new(false),
         };
         SharedTable { shown, table: Mutex::new(table) }
     }
@@ -69,6 +78,12 @@ impl SharedTable {
         &self.shown.groups
     }
 
+    /// True when a document may be in the store whose key is not in the table.
+    #[inline]
+    pub(super) fn has_left_any(&self) -> bool {
+        self.shown.has_left_any.load(Ordering::Acquire)
+    }
+
     /// True when a client may have locked a version.
     #[inline]
     pub(super) fn may_have_locks(&self, now: Timestamp) -> bool {
@@ -80,6 +95,30 @@ impl SharedTable {
 pub(super) struct TableGuard<'a> {
     table: MutexGuard<'a, Table>,
     shown: &'a Shown,
+}
+
+impl TableGuard<'_> {
+    /// Shows where the groups are now. Between two inserts under one lock: the second may move what
+    /// the first has made room for.
+    #[inline]
+    pub(super) fn show(&mut self) {
+        self.table.index.show_to(&self.shown.groups);
+    }
+
+    /// Takes out a clean version that the store has, or a marker of absence. A document stays
+    /// counted.
+    pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
+        if !item.is_deleted() {
+            self.shown.has_left_any.store(true, Ordering::Release);
+        }
+        self.table.evict_whole(hash, item)
+    }
+
+    /// Empties the table and returns what was in it, to be dropped after the lock.
+    pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
+        self.shown.has_left_any.store(false, Ordering::Release);
+        self.table.clear()
+    }
 }
 
 impl Deref for TableGuard<'_> {
@@ -101,7 +140,7 @@ impl DerefMut for TableGuard<'_> {
 impl Drop for TableGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.table.index.show_to(&self.shown.groups);
+        self.show();
         let latest_ns = self.table.locks.latest_ns();
         if self.shown.locked_until_ns.load(Ordering::Relaxed) != latest_ns {
             self.shown.locked_until_ns.store(latest_ns, Ordering::Release);

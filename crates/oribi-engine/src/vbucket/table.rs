@@ -35,9 +35,6 @@ pub(super) struct Table {
     datatypes: [u32; DATATYPES],
     /// Documents that were evicted whole: the table has nothing of them.
     stored_only: u64,
-    /// A document was evicted whole, or left in the store by warmup, so a key that is not here may
-    /// be there.
-    has_left_any: bool,
     /// Highest seqno of a version that has left the table.
     max_removed_seqno: Seqno,
     /// Bytes that were reported to the bucket.
@@ -57,7 +54,6 @@ impl Table {
             evicted: 0,
             datatypes: [0; DATATYPES],
             stored_only: 0,
-            has_left_any: false,
             max_removed_seqno: Seqno(0),
             reported: 0,
             max_deleted_rev: max_deleted_rev.0,
@@ -74,11 +70,6 @@ impl Table {
     /// Documents that are in the store only, by value or whole.
     pub(super) fn evicted_items(&self) -> usize {
         (self.evicted + self.stored_only) as usize
-    }
-
-    /// True when a document may be in the store whose key is not in the table.
-    pub(super) fn has_left_any(&self) -> bool {
-        self.has_left_any
     }
 
     /// Highest seqno of a version that has left the table.
@@ -177,8 +168,7 @@ impl Table {
         replaced
     }
 
-    /// Takes out a clean version that the store has, or a marker of absence. A document stays
-    /// counted.
+    /// [`super::shared_table::TableGuard::evict_whole`], which shows that documents leave.
     pub(super) fn evict_whole(&mut self, hash: KeyHash, item: &ItemRef) -> Option<ItemRef> {
         let removed = self.index.remove(hash, item.key());
         debug_assert!(removed.as_ref().is_some_and(|removed| removed.same_block(item)));
@@ -186,7 +176,6 @@ impl Table {
         let left = Share { item_bytes: 0, evicted: 0, tombstones: 0, ..share };
         self.max_removed_seqno = self.max_removed_seqno.max(item.seqno());
         self.stored_only += share.items;
-        self.has_left_any |= share.items > 0;
         self.exchange(item.key().collection, &left, &share).stored_only += share.items;
         removed
     }
@@ -301,12 +290,12 @@ impl Table {
         (self.max_deleted_rev, self.max_removed_seqno) = (max_deleted_rev.0, high_seqno);
     }
 
-    /// Empties the table and returns what was in it, to be dropped after the lock.
+    /// [`super::shared_table::TableGuard::clear`], which shows that nothing is in the store.
     pub(super) fn clear(&mut self) -> (HashTable, CollectionFigures) {
         let empty = HashTable::new(self.index.seed().clone());
         self.locks.clear();
         (self.tombstones, self.item_bytes) = (0, 0);
-        (self.evicted, self.stored_only, self.has_left_any) = (0, 0, false);
+        (self.evicted, self.stored_only) = (0, 0);
         self.datatypes = [0; DATATYPES];
         (std::mem::replace(&mut self.index, empty), std::mem::take(&mut self.collections))
     }

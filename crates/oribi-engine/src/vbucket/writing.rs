@@ -291,7 +291,7 @@ impl VBucket {
         let version = place.and_then(|place| table.index.at(place));
         // The write depends on revision, CAS and count of what may be in the store.
         if version.is_none()
-            && self.is_absence_uncertain(table)
+            && self.is_absence_uncertain()
             && context.memory.may_be_stored(self.id, key)
         {
             return Err(denied(Refused::NeedsFetch));

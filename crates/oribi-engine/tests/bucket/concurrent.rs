@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use oribi_engine::{
-    Bucket, GetOutcome, Item, ItemRef, MutationOutcome, ReadSection, StoreMode, StoreRequest,
+    Bucket, GetOutcome, Item, ItemRef, MutationOutcome, ReadSection, SharedOutcome, StoreMode,
+    StoreRequest,
 };
 use oribi_storage::MemoryStore;
 use oribi_types::{Cas, DocKey, Seqno, Vbid};
@@ -181,11 +182,11 @@ impl World {
             let name = name(index);
             let ahead = self.bucket.announce(vbid(index), key(&name)).expect("it is in the map");
             self.bucket.locate(&section, &ahead, 64);
-            let Some(item) = self.bucket.get_shared(&section, ahead, key(&name), NOW) else {
-                continue;
-            };
-            seen.check(self, index, &item);
-            found.push(item);
+            let outcome = self.bucket.get_shared(&section, ahead, key(&name), NOW);
+            if let SharedOutcome::Hit(item) = outcome {
+                seen.check(self, index, &item);
+                found.push(item);
+            }
         }
         found.iter().for_each(|item| _ = Stamp::read(item.value()));
         found.len()

@@ -1,21 +1,41 @@
 //! Reads without the table's lock: they find what a read with it finds, or leave it to that one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oribi_engine::collections::ManifestChange;
-use oribi_engine::{Bucket, GetOutcome, LockOutcome, ReadSection, StoreRequest, WarmupStep};
+use oribi_engine::{
+    Bucket, BucketConfig, EvictionPolicy, GetOutcome, LockOutcome, ReadSection, Refused,
+    SharedOutcome, StoreRequest, WarmupStep,
+};
 use oribi_storage::{KvStore, MemoryStore, SharedMemoryStore};
 use oribi_types::{Cas, CollectionId, DocKey, Timestamp, Vbid};
 
-use super::{NOW, VB, done, key, open, set};
+use super::{NOW, VB, config, done, entropy, key, open, set};
 use crate::ownership::node;
 
-/// The value of a document that is found without a lock.
-fn shared(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> Option<String> {
+/// What is found without a lock.
+#[derive(PartialEq, Eq, Debug)]
+enum Shared {
+    Value(String),
+    Miss,
+    Undecided,
+}
+
+fn value(text: &str) -> Shared {
+    Shared::Value(text.into())
+}
+
+fn shared(bucket: &Bucket, key: DocKey<'_>, now: Timestamp) -> Shared {
     let section = ReadSection::open();
     let ahead = bucket.hash(VB, key).expect("the vbucket is in the map");
-    let found = bucket.get_shared(&section, ahead, key, now)?;
-    Some(String::from_utf8_lossy(found.value()).into_owned())
+    match bucket.get_shared(&section, ahead, key, now) {
+        SharedOutcome::Hit(found) => {
+            Shared::Value(String::from_utf8_lossy(found.value()).into_owned())
+        }
+        SharedOutcome::Miss => Shared::Miss,
+        SharedOutcome::Undecided => Shared::Undecided,
+    }
 }
 
 fn flush(bucket: &Bucket) {
@@ -31,13 +51,16 @@ fn in_memory() -> Arc<Bucket> {
 #[test]
 fn the_newest_version_is_found_and_a_deleted_one_is_not() {
     let bucket = in_memory();
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
-    for value in ["one", "two"] {
-        done(bucket.store(VB, key("k"), &set(value), NOW));
-        assert_eq!(shared(&bucket, key("k"), NOW).as_deref(), Some(value));
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
+    for text in ["one", "two"] {
+        done(bucket.store(VB, key("k"), &set(text), NOW));
+        assert_eq!(shared(&bucket, key("k"), NOW), value(text));
     }
     done(bucket.delete(VB, key("k"), Cas(0), NOW));
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
+    // Its tombstone leaves the table.
+    flush(&bucket);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Miss);
 }
 
 #[test]
@@ -48,11 +71,11 @@ fn all_documents_are_found_while_the_table_grows_and_after() {
         done(bucket.store(VB, key(name), &set(name), NOW));
         // The first, the newest, and one in between, wherever the table has put them.
         for name in [&names[0], name, &names[number / 2]] {
-            assert_eq!(shared(&bucket, key(name), NOW).as_ref(), Some(name));
+            assert_eq!(shared(&bucket, key(name), NOW), value(name));
         }
     }
     for name in &names {
-        assert_eq!(shared(&bucket, key(name), NOW).as_ref(), Some(name));
+        assert_eq!(shared(&bucket, key(name), NOW), value(name));
     }
 }
 
@@ -66,7 +89,10 @@ fn what_was_found_stays_readable_when_everything_is_gone() {
         let name = format!("k{number}");
         done(bucket.store(VB, key(&name), &set(&value), NOW));
         let ahead = bucket.hash(VB, key(&name)).expect("the vbucket is in the map");
-        found.push(bucket.get_shared(&section, ahead, key(&name), NOW).expect("it is there"));
+        let SharedOutcome::Hit(item) = bucket.get_shared(&section, ahead, key(&name), NOW) else {
+            panic!("{name} is there");
+        };
+        found.push(item);
         done(bucket.delete(VB, key(&name), Cas(0), NOW));
         flush(&bucket);
         // Memory of the same size is allocated anew, and may not be that of what was found.
@@ -81,9 +107,9 @@ fn an_expired_document_is_left_to_a_read_that_removes_it() {
     let bucket = in_memory();
     let short = StoreRequest { expiry: 10, ..set("v") };
     done(bucket.store(VB, key("k"), &short, NOW));
-    assert_eq!(shared(&bucket, key("k"), NOW).as_deref(), Some("v"));
+    assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
     let later = Timestamp::from_unix_s(NOW.unix_s() + 11);
-    assert_eq!(shared(&bucket, key("k"), later), None);
+    assert_eq!(shared(&bucket, key("k"), later), Shared::Undecided);
     assert!(matches!(bucket.get(VB, key("k"), later), GetOutcome::Miss));
 }
 
@@ -93,10 +119,10 @@ fn while_a_client_has_a_lock_reads_ask_for_it() {
     done(bucket.store(VB, key("k"), &set("v"), NOW));
     let locked = bucket.get_and_lock(VB, key("k"), 10, NOW);
     assert!(matches!(locked, LockOutcome::Done { .. }));
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     assert!(matches!(bucket.get(VB, key("k"), NOW), GetOutcome::HitLocked(_)));
     let later = Timestamp::from_unix_s(NOW.unix_s() + 11);
-    assert_eq!(shared(&bucket, key("k"), later).as_deref(), Some("v"));
+    assert_eq!(shared(&bucket, key("k"), later), value("v"));
 }
 
 #[test]
@@ -106,7 +132,69 @@ fn a_value_that_was_evicted_is_left_to_a_fetch() {
     done(bucket.store(VB, key("k"), &set(&"v".repeat(500)), NOW));
     flush(&bucket);
     assert!(bucket.evict(VB, key("k")));
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+}
+
+#[test]
+fn after_a_document_was_evicted_whole_no_miss_is_certain() {
+    let config = BucketConfig { eviction: EvictionPolicy::Full, ..config() };
+    let store = Arc::new(MemoryStore::new());
+    let bucket = Bucket::open(config, store, entropy(), false).expect("a fresh bucket opens");
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    done(bucket.store(VB, key("k"), &set("v"), NOW));
+    flush(&bucket);
+    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+    assert!(bucket.evict(VB, key("k")));
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
+    assert!(matches!(bucket.get(VB, key("k"), NOW), GetOutcome::Refused(Refused::NeedsFetch)));
+}
+
+#[test]
+fn while_documents_are_loaded_no_miss_is_certain() {
+    let store = Arc::new(MemoryStore::new());
+    let before = open(Arc::clone(&store) as Arc<dyn KvStore>);
+    done(before.store(VB, key("k"), &set("v"), NOW));
+    flush(&before);
+    drop(before);
+    let bucket = Bucket::open(config(), store, entropy(), false).expect("it opens again");
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
+    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Undecided);
+    while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
+    assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
+    assert_eq!(shared(&bucket, key("other"), NOW), Shared::Miss);
+}
+
+/// Readers look for what is there all the time, while inserts move it from table to table.
+#[test]
+fn what_is_there_is_not_missed_while_the_table_grows() {
+    const NAMES: usize = 30_000;
+    let bucket = in_memory();
+    let names: Vec<String> = (0..NAMES).map(|number| format!("k{number}")).collect();
+    let (stored, misses) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let reader = || {
+            let mut number = 0;
+            while stored.load(Ordering::Acquire) < NAMES {
+                let there = stored.load(Ordering::Acquire);
+                // The newest, and others in an order that the table does not have.
+                for at in [there.saturating_sub(1), number % there.max(1)] {
+                    if there > 0 && shared(&bucket, key(&names[at]), NOW) == Shared::Miss {
+                        misses.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                number += 7_919;
+            }
+        };
+        scope.spawn(reader);
+        scope.spawn(reader);
+        for (number, name) in names.iter().enumerate() {
+            done(bucket.store(VB, key(name), &set(name), NOW));
+            stored.store(number + 1, Ordering::Release);
+        }
+    });
+    assert_eq!(misses.into_inner(), 0, "documents that were there were missed");
 }
 
 #[test]
@@ -121,10 +209,10 @@ fn documents_of_a_dropped_collection_are_not_found() {
     let name = DocKey { collection: id.expect("it exists"), key: b"k" };
     assert_ne!(name.collection, CollectionId::DEFAULT);
     done(bucket.store(VB, name, &set("v"), NOW));
-    assert_eq!(shared(&bucket, name, NOW).as_deref(), Some("v"));
+    assert_eq!(shared(&bucket, name, NOW), value("v"));
     let drop = ManifestChange::DropCollection { scope: "_default".into(), name: "c".into() };
     bucket.update_manifest(&drop).expect("it exists");
-    assert_eq!(shared(&bucket, name, NOW), None);
+    assert_eq!(shared(&bucket, name, NOW), Shared::Undecided);
 }
 
 #[test]
@@ -134,11 +222,11 @@ fn a_vbucket_that_was_given_up_shows_nothing() {
     bucket.take_over(&[VB]).expect("nobody has it");
     while !matches!(bucket.warmup_step(), WarmupStep::Done) {}
     done(bucket.store(VB, key("k"), &set("v"), NOW));
-    assert_eq!(shared(&bucket, key("k"), NOW).as_deref(), Some("v"));
+    assert_eq!(shared(&bucket, key("k"), NOW), value("v"));
     // What is queued is still in the table until it is flushed.
     bucket.stop_serving(VB);
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     bucket.deactivate(VB);
-    assert_eq!(shared(&bucket, key("k"), NOW), None);
+    assert_eq!(shared(&bucket, key("k"), NOW), Shared::Undecided);
     assert!(bucket.hash(Vbid(9), key("k")).is_none());
 }

@@ -3,7 +3,7 @@
 //! A GET borrows its key from the frame and its document from the table: it allocates nothing, and
 //! for most documents it writes nothing that another worker reads.
 
-use oribi_engine::{GetOutcome, LOCKED_CAS, MetaOutcome, Refused};
+use oribi_engine::{GetOutcome, LOCKED_CAS, MetaOutcome, Refused, SharedOutcome};
 use oribi_protocol::feature::Feature;
 use oribi_protocol::request::ExpiryExtras;
 use oribi_protocol::status::Status;
@@ -30,11 +30,19 @@ pub(super) fn get_with_key<'a>(x: &mut Request<'a>) -> Outcome<'a> {
 #[inline(always)]
 fn read<'a>(x: &mut Request<'a>, shown: &'a [u8]) -> Outcome<'a> {
     let document = x.locate()?;
-    if let Some(item) = document.get_shared(x) {
-        x.count(|counters| &counters.cmd_get);
-        x.counters().get_hits.add(1);
-        x.collection_counters(document.key.collection).gets.add(1);
-        return Ok(Reply::Shared { item, key: shown });
+    match document.get_shared(x) {
+        SharedOutcome::Hit(item) => {
+            x.count(|counters| &counters.cmd_get);
+            x.counters().get_hits.add(1);
+            x.collection_counters(document.key.collection).gets.add(1);
+            return Ok(Reply::Shared { item, key: shown });
+        }
+        SharedOutcome::Miss => {
+            x.count(|counters| &counters.cmd_get);
+            x.counters().get_misses.add(1);
+            return Ok(Reply::Miss { key: shown });
+        }
+        SharedOutcome::Undecided => {}
     }
     let found = document.get(x);
     if let GetOutcome::Hit(item) | GetOutcome::HitLocked(item) = &found {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use oribi_engine::{
-    Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, ReadSection, SharedItem,
+    Bucket, FillingItem, GetOutcome, KeyAhead, MutationOutcome, ReadSection, SharedOutcome,
     StoreRequest,
 };
 use oribi_protocol::feature::Feature;
@@ -182,18 +182,23 @@ impl Located<'_> {
         x.state.vbid(x.frame.header.vbucket_or_status, self.key, x.handle().vbuckets())
     }
 
-    /// The document, if it is found without a lock and its body is copied as it is: small, and not
-    /// compressed for a client that would not understand it. `None` decides nothing.
+    /// Reads the document without a lock, if its body is copied as it is: small, and not compressed
+    /// for a client that would not understand it.
     #[inline(always)]
-    pub fn get_shared<'a>(&self, x: &Request<'a>) -> Option<SharedItem<'a>> {
-        let (section, bucket) = (x.section?, x.bucket());
-        let ahead = match self.ahead {
-            Some(ahead) => ahead,
-            None => bucket.hash(self.vbid(x), self.key)?,
+    pub fn get_shared<'a>(&self, x: &Request<'a>) -> SharedOutcome<'a> {
+        let (Some(section), bucket) = (x.section, x.bucket()) else {
+            return SharedOutcome::Undecided;
         };
-        let item = bucket.get_shared(section, ahead, self.key, x.env.now)?;
-        let is_readable = !item.is_compressed() || x.state.features.has(Feature::Snappy);
-        (is_readable && item.value_bytes() < GATHER_VALUE_BYTES_MIN).then_some(item)
+        let ahead = self.ahead.or_else(|| bucket.hash(self.vbid(x), self.key));
+        let Some(ahead) = ahead else { return SharedOutcome::Undecided };
+        let outcome = bucket.get_shared(section, ahead, self.key, x.env.now);
+        if let SharedOutcome::Hit(item) = &outcome
+            && (item.value_bytes() >= GATHER_VALUE_BYTES_MIN
+                || item.is_compressed() && !x.state.features.has(Feature::Snappy))
+        {
+            return SharedOutcome::Undecided;
+        }
+        outcome
     }
 
     /// Reads the document.

@@ -1,15 +1,19 @@
 //! A table's groups for readers without its lock.
 //!
 //! Owns: the look-up that takes no lock and writes nothing. What it finds was in the table at the
-//! moment of its last load: items stand in one slot each, and a slot that has been emptied leads
-//! nowhere. What it does not find may be there nevertheless, moved meanwhile; the caller looks again
-//! under the lock. The numbers of unsafe invariants are those of `group.rs`.
+//! moment of its last load: a slot that has been emptied leads nowhere. What it does not find was
+//! not there, unless it says that the table has grown meanwhile; then the caller looks again under
+//! the lock. [`shown`](super::shown) says why. The numbers of unsafe invariants are those of
+//! `group.rs`.
+//!
+//! Within one array items do not move, so its search needs no check. A group that an item's insert
+//! has passed is seen to overflow before the item is seen, and while the item is there.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use oribi_types::DocKey;
 
+use super::shown::{Seen, Shown};
 use super::{Group, Groups, Tags, tag_of};
 use crate::grace_period::ReadSection;
 use crate::hash_table::KeyHash;
@@ -20,15 +24,11 @@ const LOGARITHM: usize = align_of::<Group>() - 1;
 const _: () = assert!(usize::BITS as usize <= LOGARITHM + 1);
 
 /// See the top of the file. Written when a table grows, so it stays in every reader's cache.
-pub(crate) struct GroupView {
-    current: AtomicPtr<Group>,
-    /// The groups of a table that is being replaced.
-    old: AtomicPtr<Group>,
-}
+pub(crate) struct GroupView(Shown<Group>);
 
 impl Default for GroupView {
     fn default() -> GroupView {
-        GroupView { current: AtomicPtr::new(null_mut()), old: AtomicPtr::new(null_mut()) }
+        GroupView(Shown::new(null_mut()))
     }
 }
 
@@ -36,15 +36,13 @@ impl GroupView {
     /// Shows the groups that the table has now. The caller holds the table's lock.
     #[inline]
     pub(in crate::hash_table) fn show(&self, current: &Groups, old: Option<&Groups>) {
-        show(&self.current, current.place());
-        show(&self.old, old.map_or(null_mut(), Groups::place));
+        self.0.show(current.place(), old.map_or(null_mut(), Groups::place));
     }
 
     /// Address of the group that a look-up of `hash` reads first, most likely. For prefetches.
     #[inline]
     pub(crate) fn group_address(&self, hash: KeyHash) -> *const u8 {
-        let place = self.current.load(Ordering::Relaxed);
-        let (groups, mask) = unpack(place);
+        let (groups, mask) = unpack(self.0.current());
         groups.wrapping_add(hash.0 as usize & mask).cast_const().cast()
     }
 
@@ -53,35 +51,24 @@ impl GroupView {
     #[inline]
     pub(crate) fn item_address(&self, _section: &ReadSection, hash: KeyHash) -> Option<*const u8> {
         // SAFETY: (3) the section is open.
-        let groups = unsafe { groups_at(self.current.load(Ordering::Acquire)) };
+        let groups = unsafe { groups_at(self.0.current()) };
         let group = groups.get(hash.0 as usize & groups.len().wrapping_sub(1))?;
         let matches = group.tags.load().matches(tag_of(hash));
         (matches != 0).then(|| group.slots[slot_of(matches)].address())
     }
 
-    /// The item under a key, if it is found without the lock.
+    /// The item under a key, without the lock.
     #[inline]
     pub(crate) fn find<'s>(
         &self,
         section: &'s ReadSection,
         hash: KeyHash,
         key: DocKey<'_>,
-    ) -> Option<SharedItem<'s>> {
-        // SAFETY: (3) the section is open.
-        let groups = unsafe { groups_at(self.current.load(Ordering::Acquire)) };
-        if let Some(found) = find(groups, section, hash, key) {
-            return Some(found);
-        }
-        // SAFETY: (3) as above.
-        let groups = unsafe { groups_at(self.old.load(Ordering::Acquire)) };
-        find(groups, section, hash, key)
-    }
-}
-
-#[inline]
-fn show(place: &AtomicPtr<Group>, groups: *mut Group) {
-    if place.load(Ordering::Relaxed) != groups {
-        place.store(groups, Ordering::Release);
+    ) -> Seen<SharedItem<'s>> {
+        self.0.look_up(|place| {
+            // SAFETY: (3) the section is open.
+            find(unsafe { groups_at(place) }, section, hash, key)
+        })
     }
 }
 

@@ -7,7 +7,7 @@
 //! (`handling.rs`).
 
 use oribi_engine::{
-    Current, ItemRef, Mutation, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields,
+    Current, Item, ItemRef, Mutation, NextVersion, RewriteOutcome, Sought, Stamp, VersionFields,
     VersionOutcome,
 };
 use oribi_protocol::status::Status;
@@ -48,7 +48,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// The marks of a version.
-    pub fn of(item: &ItemRef) -> Marks {
+    pub fn of(item: &Item) -> Marks {
         if !item.has_attributes() {
             return Marks::default();
         }

@@ -1,6 +1,11 @@
 //! `mg` and `me`.
 
-use oribi_engine::{GetOutcome, ItemRef, LOCKED_CAS, Refused, Sought, VersionOutcome};
+use std::ops::Deref;
+
+use oribi_engine::{
+    GetOutcome, Item, ItemRef, LOCKED_CAS, Refused, SharedItem, SharedOutcome, Sought,
+    VersionOutcome,
+};
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Meta;
 use oribi_protocol::text::answer::{LINE_END, write_number};
@@ -18,7 +23,26 @@ const DAMAGED: NotDone =
     NotDone::Because(Status::Etmpfail, "the document could not be read from the store");
 
 /// A document, its CAS, and the uses that this read counted.
-type Found = Option<(ItemRef, Cas, u32)>;
+type Found<'a> = (Held<'a>, Cas, u32);
+
+/// A document by what keeps it in memory.
+enum Held<'a> {
+    /// The read section of the turn. It is small, and not compressed.
+    Shared(SharedItem<'a>),
+    /// A reference.
+    Counted(ItemRef),
+}
+
+impl Deref for Held<'_> {
+    type Target = Item;
+
+    fn deref(&self) -> &Item {
+        match self {
+            Held::Shared(item) => item,
+            Held::Counted(item) => item,
+        }
+    }
+}
 
 /// Serves `mg`.
 pub(super) fn get(
@@ -54,23 +78,35 @@ pub(super) fn get(
     Err(BUSY)
 }
 
-fn find(x: &Request<'_>, located: Located<'_>, is_no_use: bool) -> Result<Found, Refused> {
+fn find<'a>(
+    x: &Request<'a>,
+    located: Located<'_>,
+    is_no_use: bool,
+) -> Result<Option<Found<'a>>, Refused> {
     if is_no_use {
         let outcome =
             x.bucket().read_version(located.vbid(x), located.key, Sought::Document, x.env.now);
         return match outcome {
             VersionOutcome::Found(item, _) if item.is_deleted() => Ok(None),
-            VersionOutcome::Found(item, cas) => Ok(Some((item, cas, 0))),
+            VersionOutcome::Found(item, cas) => Ok(Some((Held::Counted(item), cas, 0))),
             VersionOutcome::Miss => Ok(None),
             VersionOutcome::Refused(refused) => Err(refused),
         };
     }
+    match located.get_shared(x) {
+        SharedOutcome::Hit(item) => {
+            let cas = item.cas();
+            return Ok(Some((Held::Shared(item), cas, 1)));
+        }
+        SharedOutcome::Miss => return Ok(None),
+        SharedOutcome::Undecided => {}
+    }
     match located.get(x) {
         GetOutcome::Hit(item) => {
             let cas = item.cas();
-            Ok(Some((item, cas, 1)))
+            Ok(Some((Held::Counted(item), cas, 1)))
         }
-        GetOutcome::HitLocked(item) => Ok(Some((item, LOCKED_CAS, 1))),
+        GetOutcome::HitLocked(item) => Ok(Some((Held::Counted(item), LOCKED_CAS, 1))),
         GetOutcome::Miss => Ok(None),
         GetOutcome::Refused(refused) => Err(refused),
     }
@@ -82,7 +118,7 @@ fn update(
     x: &mut Request<'_>,
     located: Located<'_>,
     meta: &Meta<'_>,
-    item: &ItemRef,
+    item: &Item,
     shown: &mut Shown,
 ) -> Result<bool, NotDone> {
     let marks = shown.marks;
@@ -126,7 +162,7 @@ pub(super) fn absolute(wire: u32, now_s: u32) -> u32 {
 fn answer(
     out: &mut WriteBuffer,
     meta: &Meta<'_>,
-    item: &ItemRef,
+    held: &Held<'_>,
     shown: &Shown,
     now_s: u32,
 ) -> Result<(), NotDone> {
@@ -136,12 +172,21 @@ fn answer(
         out.tail().extend_from_slice(LINE_END);
         return Ok(());
     }
-    let is_sent = document(out, item, |out, bytes| {
+    let head = |out: &mut WriteBuffer, bytes: usize| {
         out.tail().extend_from_slice(b"VA ");
         write_number(out.tail(), bytes as u64);
         shown.write_flags(out.tail(), meta, now_s);
         out.tail().extend_from_slice(LINE_END);
-    });
+    };
+    let is_sent = match held {
+        Held::Counted(item) => document(out, item, head),
+        Held::Shared(item) => {
+            head(out, item.body().len());
+            out.tail().extend_from_slice(item.body());
+            out.tail().extend_from_slice(LINE_END);
+            true
+        }
+    };
     if is_sent { Ok(()) } else { Err(DAMAGED) }
 }
 

@@ -1,6 +1,6 @@
 //! Lines of answers to meta commands.
 
-use oribi_engine::ItemRef;
+use oribi_engine::Item;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::status::Status;
 use oribi_protocol::text::Meta;
@@ -36,7 +36,7 @@ pub(super) struct Shown {
 
 impl Shown {
     /// What there is to show of a document at `now_s`.
-    pub fn of(item: &ItemRef, uses: u32, now_s: u32) -> Option<Shown> {
+    pub fn of(item: &Item, uses: u32, now_s: u32) -> Option<Shown> {
         // A CAS is a clock in nanoseconds, rounded down.
         let written_s = item.cas().0.saturating_add(0xffff) / 1_000_000_000;
         Some(Shown {
