@@ -7,6 +7,7 @@ bounds the figure. Everything but the last is computed from the samples.
 from dataclasses import dataclass
 
 from .cache import TOLERANCE, Case
+from .hot_path import sharing
 from .hot_path.text import command_of
 from .samples import ratios, spread, text_of, text_of_bytes
 
@@ -53,6 +54,17 @@ def cpu(figures):
             result += f"; log store {text_of(log)}"
         peer = f"memcached, {median_of(runs['memcached'], 'server_ns'):.0f} ns"
         yield Line("cpu", figure, result, bound, "<= 1/3", peer, ratio["median"] <= 1 / 3)
+
+
+def workers(figures):
+    for one in figures["sharing"].values():
+        samples, set_pct = one["samples"], one["set_pct"]
+        ratio, goal = sharing.overhead(samples["oribi-memory"]), sharing.GOALS.get(set_pct)
+        peer = f"memcached, {text_of(sharing.overhead(samples['memcached']))}" if "memcached" in samples else ""
+        yield Line("workers", f"server CPU per operation, 32 B, {one['pattern']}, {set_pct} % sets: 2 workers over 2 servers",
+                   f"{text_of(ratio)}, {sharing.median_ns(samples['oribi-memory'], sharing.ONE_SERVER):.0f} ns",
+                   "cache lines that both workers write: of a GET none, of a SET those of its vbucket",
+                   f"<= {goal}" if goal else "reported", peer, ratio["median"] <= goal if goal else None)
 
 
 def redis(figures):
@@ -263,7 +275,7 @@ def kudu_loadgen(figures):
 
 
 # In the order of the table.
-LINES = {"cpu": cpu, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "streams": streams,
+LINES = {"cpu": cpu, "workers": workers, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "streams": streams,
          "callgrind": callgrind, "start": start,
          "idle": idle, "connections": connections, "warmup": warmup, "flush-rate": flush_rate, "checkpoint": checkpoint,
          "pressure": pressure, "subdoc": subdoc, "kudu-loadgen": kudu_loadgen}

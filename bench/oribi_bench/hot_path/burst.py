@@ -68,12 +68,39 @@ class BurstConnection:
         self.expected = bytes(self.answers)
 
 
-class Burst:
-    """The same requests again and again on a number of connections."""
+def run_at_once(bursts):
+    """One burst on each of several servers, all let go in the same moment; figures of all together."""
+    operations = sum(burst.operations for burst in bursts)
+    for burst in bursts:
+        os.kill(burst.server.pid, signal.SIGSTOP)
+    try:
+        for burst in bursts:
+            for connection in burst.connections:
+                connection.send()
+        cpu_before = sum(burst.server.cpu_s() for burst in bursts)
+    finally:
+        begin = time.perf_counter()
+        for burst in bursts:
+            os.kill(burst.server.pid, signal.SIGCONT)
+    for burst in bursts:
+        for connection in burst.connections:
+            connection.wait()
+    took_s = time.perf_counter() - begin
+    cpu_s = sum(burst.server.cpu_s() for burst in bursts) - cpu_before
+    for burst in bursts:
+        for connection in burst.connections:
+            connection.read()
+            connection.check()
+    return {"wall_ns": took_s * 1e9 / operations, "cpu_ns": cpu_s * 1e9 / operations, "cores": cpu_s / took_s}
 
-    def __init__(self, contender, server, load, connections, per_connection, seed=1):
+
+class Burst:
+    """The same requests again and again on a number of connections, about documents with these numbers."""
+
+    def __init__(self, contender, server, load, connections, per_connection, seed=1, numbers=None):
         self.contender, self.server = contender, server
         self.operations = connections * per_connection
+        self.numbers = numbers or range(load.items)
         chooser = random.Random(seed)
         self.gets = self.sets = 0
         self.connections = [self.open(load, per_connection, chooser) for _ in range(connections)]
@@ -82,7 +109,7 @@ class Burst:
         connection = self.contender.connect(self.server)
         requests, answer_bytes = bytearray(), 0
         for number in range(count):
-            key = key_of(chooser.randrange(load.items))
+            key = key_of(chooser.choice(self.numbers))
             vbucket = vbucket_of(key, VBUCKETS) if self.contender.is_oribi else 0
             if chooser.randrange(100) < load.set_pct:
                 request = frame(SET, key, bytes(8), chooser.randbytes(load.value_bytes), vbucket)
@@ -102,23 +129,7 @@ class Burst:
 
     def run(self):
         """One burst: seconds until the last answer, and the server's processor time meanwhile."""
-        os.kill(self.server.pid, signal.SIGSTOP)
-        try:
-            for connection in self.connections:
-                connection.send()
-            cpu_before = self.server.cpu_s()
-        finally:
-            begin = time.perf_counter()
-            os.kill(self.server.pid, signal.SIGCONT)
-        for connection in self.connections:
-            connection.wait()
-        took_s = time.perf_counter() - begin
-        cpu_s = self.server.cpu_s() - cpu_before
-        for connection in self.connections:
-            connection.read()
-            connection.check()
-        return {"wall_ns": took_s * 1e9 / self.operations, "cpu_ns": cpu_s * 1e9 / self.operations,
-                "cores": cpu_s / took_s}
+        return run_at_once([self])
 
     def close(self):
         for connection in self.connections:

@@ -3,7 +3,7 @@
 A load generator on the same two processors takes time that the second worker would need, so throughput under it says
 little about the server. Two measurements do without: bursts of requests that are laid into the server's sockets
 before the clock starts (see `burst`), where wall time is the server's alone; and, under the usual load, processor
-time per operation, which rises when workers are in each other's way.
+time per operation, which rises when workers are in each other's way. What workers share is measured by `sharing`.
 
 On a virtual machine each processor is slowed down by its host's other guests at its own times, and a burst ends with
 the slower of two. So what two processors would do that are the server's all the time is shown beside it: twice the
@@ -18,7 +18,7 @@ from ..kv_load import Load
 from ..plot_bars import Bar, bar_chart
 from ..report import Outcome, Row
 from ..samples import ratios, spread, text_of
-from . import placement, trial
+from . import placement, sharing, trial
 from .burst import Burst
 from .comparison import Comparison, in_turn, progress
 from .contender import chosen
@@ -41,6 +41,7 @@ def measure(options):
     rounds = options.rounds or (2 if options.quick else 4)
     load = load_of(options)
     figures, rows, groups = {}, [], []
+    figures["sharing"], shared_rows = sharing.measure(options, [one for one in chosen(options) if not one.writes_to_disk])
     for contender in chosen(options):
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -59,7 +60,7 @@ def measure(options):
                                          for set_pct in SET_PCTS for workers in WORKERS]))
     plot = bar_chart("Operations per second when only the server runs", "M op/s", groups,
                      "512 B; medians of bursts; the line goes from the slowest to the fastest")
-    return Outcome(figures, rows, {"hot-path-workers": plot})
+    return Outcome(figures, shared_rows + rows, {"hot-path-workers": plot})
 
 
 def burst_samples(options, contender, servers, load, set_pct):
