@@ -43,6 +43,7 @@ mod cursor;
 mod expelled;
 mod invariants;
 mod open;
+mod positions;
 mod reading;
 mod removal;
 mod run;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use oribi_types::Seqno;
 
+use super::positions::Positions;
 use super::wake::StreamWaker;
 
 /// Handle of a registered cursor. It is never given out twice, so the handle of a cursor that was
@@ -84,19 +85,16 @@ impl TakenStreams {
     }
 }
 
-/// Position of a place without a cursor of the kind.
-const NONE: u64 = u64::MAX;
-
 /// All cursors of a queue, in order of registration where none was dropped.
 ///
-/// Their positions are kept a second time, side by side, because the queue's lock is held while all
-/// of them are compared. A cursor is moved as one pointer.
+/// Their positions are kept a second time, because the queue's lock is held while the lowest is
+/// looked for. A cursor is moved as one pointer.
 #[derive(Default)]
 pub(super) struct Cursors {
     places: Vec<Option<Box<Cursor>>>,
     /// Positions by place, of streams and of the others.
-    stream_positions: Vec<u64>,
-    other_positions: Vec<u64>,
+    stream_positions: Positions,
+    other_positions: Positions,
     count: usize,
     numbers: u64,
 }
@@ -111,12 +109,10 @@ impl Cursors {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.places.push(None);
-            self.stream_positions.push(NONE);
-            self.other_positions.push(NONE);
             self.places.len() - 1
         });
         self.places[place] = Some(Box::new(cursor));
-        self.positions_of(is_stream)[place] = at;
+        self.positions_of(is_stream).set(place, at);
         CursorId { place, number }
     }
 
@@ -133,7 +129,7 @@ impl Cursors {
         let Some(cursor) = self.get_mut(id) else { return };
         cursor.position = position;
         let is_stream = cursor.is_stream();
-        self.positions_of(is_stream)[id.place] = position;
+        self.positions_of(is_stream).set(id.place, position);
     }
 
     /// Moves all cursors: they have processed and read everything up to `position`.
@@ -145,7 +141,7 @@ impl Cursors {
                 true => &mut self.stream_positions,
                 false => &mut self.other_positions,
             };
-            positions[place] = position;
+            positions.set(place, position);
         }
     }
 
@@ -153,8 +149,8 @@ impl Cursors {
     /// allocation at most.
     pub(super) fn take_streams_below(&mut self, kept: u64) -> TakenStreams {
         let mut taken = Vec::new();
-        for place in 0..self.stream_positions.len() {
-            if self.stream_positions[place] >= kept {
+        for place in 0..self.stream_positions.places() {
+            if self.stream_positions.get(place).is_none_or(|position| position >= kept) {
                 continue;
             }
             if taken.is_empty() {
@@ -167,7 +163,7 @@ impl Cursors {
 
     /// Takes out every stream.
     pub(super) fn take_streams(&mut self) -> TakenStreams {
-        self.take_streams_below(NONE)
+        self.take_streams_below(u64::MAX)
     }
 
     /// Drops those of a name.
@@ -200,40 +196,37 @@ impl Cursors {
 
     /// The lowest position; `None` without a cursor.
     pub(super) fn lowest(&self) -> Option<u64> {
-        let (streams, others) = (lowest_of(&self.stream_positions), self.lowest_of_others());
+        let (streams, others) = (self.stream_positions.lowest(), self.lowest_of_others());
         [streams, others].into_iter().flatten().min()
     }
 
     /// The lowest position of the cursors that are no streams.
     pub(super) fn lowest_of_others(&self) -> Option<u64> {
-        lowest_of(&self.other_positions)
+        self.other_positions.lowest()
     }
 
     /// Panics unless the positions agree with the cursors.
     pub(super) fn check_positions(&self) {
         for (place, cursor) in self.places.iter().enumerate() {
-            let found = (self.stream_positions[place], self.other_positions[place]);
+            let found = (self.stream_positions.get(place), self.other_positions.get(place));
             let expected = match cursor {
-                None => (NONE, NONE),
-                Some(cursor) if cursor.is_stream() => (cursor.position, NONE),
-                Some(cursor) => (NONE, cursor.position),
+                None => (None, None),
+                Some(cursor) if cursor.is_stream() => (Some(cursor.position), None),
+                Some(cursor) => (None, Some(cursor.position)),
             };
             assert_eq!(found, expected, "positions at place {place}");
         }
     }
 
     fn take_at(&mut self, place: usize) -> Option<Box<Cursor>> {
-        (self.stream_positions[place], self.other_positions[place]) = (NONE, NONE);
+        self.stream_positions.remove(place);
+        self.other_positions.remove(place);
         let taken = self.places[place].take()?;
         self.count -= 1;
         Some(taken)
     }
 
-    fn positions_of(&mut self, is_stream: bool) -> &mut [u64] {
+    fn positions_of(&mut self, is_stream: bool) -> &mut Positions {
         if is_stream { &mut self.stream_positions } else { &mut self.other_positions }
     }
-}
-
-fn lowest_of(positions: &[u64]) -> Option<u64> {
-    positions.iter().copied().min().filter(|lowest| *lowest != NONE)
 }
