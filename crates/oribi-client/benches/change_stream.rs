@@ -6,8 +6,14 @@
 //! - `follow`: `--streams` readers take what comes from now on. A line says when they have begun;
 //!   they end with standard input. Streams without changes are the idle connections of the figures;
 //! - `latency`: writes `--rate` documents a second for `--seconds`, and says how long each change
-//!   took from the acknowledgement of its write to its reader.
+//!   took from the acknowledgement of its write to its reader;
+//! - `floor`: no server. A thread writes the bytes of `--changes` changes to each of `--streams`
+//!   sockets of loopback, whose readers throw them away, and says what processor time that took it:
+//!   the kernel's part of a stream. With `--pause-us` it sleeps between looks of `--look` changes, as
+//!   a live stream does; sleeping is not counted.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,13 +21,20 @@ use anyhow::{Context, Result, bail};
 use oribi_client::{
     Bytes, ChangeEvent, ChangeStreamOptions, Client, ConnectOptions, Rest, WriteOptions,
 };
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-const USAGE: &str = "change_stream drain|follow|latency --port PORT [--streams N] [--rate N] \
-                     [--seconds N] [--value-bytes N]";
+const USAGE: &str = "change_stream drain|follow|latency|floor --port PORT [--streams N] [--rate N] \
+                     [--seconds N] [--value-bytes N] [--changes N] [--look N] [--pause-us N]";
+
+/// Bytes of a change without its value: header, extras, and a key of 20 bytes in the default
+/// collection.
+const CHANGE_BYTES_MIN: usize = 24 + 31 + 21;
+/// Bytes that the server sends at once.
+const SLICE_BYTES: usize = 64 << 10;
 
 struct Arguments {
     mode: String,
@@ -30,6 +43,9 @@ struct Arguments {
     rate: u32,
     seconds: u32,
     value_bytes: usize,
+    changes: usize,
+    look: usize,
+    pause_us: u64,
 }
 
 impl Arguments {
@@ -41,6 +57,9 @@ impl Arguments {
             rate: 1000,
             seconds: 10,
             value_bytes: 512,
+            changes: 1_000_000,
+            look: 2000,
+            pause_us: 0,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -53,6 +72,9 @@ impl Arguments {
                 "--rate" => parsed.rate = value()?.parse()?,
                 "--seconds" => parsed.seconds = value()?.parse()?,
                 "--value-bytes" => parsed.value_bytes = value()?.parse()?,
+                "--changes" => parsed.changes = value()?.parse()?,
+                "--look" => parsed.look = value()?.parse()?,
+                "--pause-us" => parsed.pause_us = value()?.parse()?,
                 mode if !mode.starts_with('-') => parsed.mode = mode.to_owned(),
                 _ => bail!("{USAGE}"),
             }
@@ -74,6 +96,7 @@ async fn main() -> ExitCode {
             "drain" => drain(&arguments).await,
             "follow" => follow(&arguments).await,
             "latency" => latency(&arguments).await,
+            "floor" => floor(&arguments),
             _ => bail!("{USAGE}"),
         }
     };
@@ -251,5 +274,46 @@ async fn latency(arguments: &Arguments) -> Result<()> {
             "max_us": quantile(1.0),
         })
     );
+    Ok(())
+}
+
+/// Processor time of this thread.
+fn cpu_ns() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// A socket of loopback whose peer throws away what it gets.
+fn drained_socket() -> Result<TcpStream> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut peer = TcpStream::connect(listener.local_addr()?)?;
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; SLICE_BYTES];
+        while peer.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+    });
+    let (socket, _) = listener.accept()?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+fn floor(arguments: &Arguments) -> Result<()> {
+    let sockets = (0..arguments.streams).map(|_| drained_socket()).collect::<Result<Vec<_>>>()?;
+    let change_bytes = CHANGE_BYTES_MIN + arguments.value_bytes;
+    let (look, mut left) = (vec![b'v'; change_bytes * arguments.look], arguments.changes);
+    let mut spent_ns = 0;
+    while left > 0 {
+        let changes = left.min(arguments.look);
+        let began_ns = cpu_ns();
+        for slice in look[..changes * change_bytes].chunks(SLICE_BYTES) {
+            sockets.iter().try_for_each(|mut socket| socket.write_all(slice))?;
+        }
+        spent_ns += cpu_ns() - began_ns;
+        left -= changes;
+        if arguments.pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(arguments.pause_us));
+        }
+    }
+    let report = json!({ "mode": "floor", "changes": arguments.changes, "cpu_ns": spent_ns });
+    println!("{report}");
     Ok(())
 }
