@@ -9,9 +9,8 @@ use super::ChangeStream;
 use super::filter::Shown;
 use super::source::{Batch, Source, Turn};
 use crate::change_stream::step::{EndReason, SnapshotMarker, SnapshotSource};
-use crate::checkpoint::{ITEMS_AHEAD, StreamBatch};
+use crate::checkpoint::StreamBatch;
 use crate::planted::{self, Bug};
-use crate::prefetch::load_line;
 use crate::record;
 use crate::vbucket::StreamRead;
 
@@ -65,24 +64,17 @@ impl ChangeStream {
         let manifest = self.bucket.core().collections().in_force().load();
         let (read_to, mut is_last) = (self.read_to, false);
         let (end, begins_checkpoint) = (read.end().max(read_to), read.begins_checkpoint());
-        let mut read = read.into_items().into_iter();
-        let mut items = Vec::with_capacity(read.len());
-        while let Some(item) = read.next()
-            && !is_last
-        {
-            if let Some(ahead) = read.as_slice().get(ITEMS_AHEAD) {
-                load_line(ahead.address());
-            }
+        // Taking the references has brought the headers into the processor's cache.
+        let mut items = read.into_items();
+        items.retain(|item| {
             let is_sent = item.seqno() <= read_to && !planted::has(Bug::RepeatsWhatABackfillSent);
-            if is_sent {
-                continue;
+            if is_sent || is_last {
+                return false;
             }
-            let shown = self.filter.pass(&record::of(&item), &manifest);
+            let shown = self.filter.pass(&record::of(item), &manifest);
             is_last = shown == Shown::Last;
-            if shown != Shown::No {
-                items.push(item);
-            }
-        }
+            shown != Shown::No
+        });
         let Some(last) = items.last() else {
             self.read_to = end;
             return;

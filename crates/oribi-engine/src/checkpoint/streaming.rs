@@ -10,8 +10,9 @@ use oribi_types::Seqno;
 
 use super::cursor::{CursorId, Registered, StreamSide};
 use super::wake::StreamWaker;
-use super::{CheckpointManager, StreamBatch};
+use super::{CheckpointManager, ITEMS_AHEAD, StreamBatch};
 use crate::limits::{STREAM_READ_BYTES_MAX, STREAM_READ_ITEMS_MAX, STREAM_READ_SEQNOS_MAX};
+use crate::prefetch::load_line;
 
 impl CheckpointManager {
     /// Registers a stream's cursor, which will read everything behind `from`, or from the oldest
@@ -102,8 +103,12 @@ impl CheckpointManager {
         if self.high_seqno - from > STREAM_READ_SEQNOS_MAX {
             return None;
         }
-        let (mut items, mut bytes) = (Vec::new(), 0);
+        // An upper bound: it counts the slots that are empty.
+        let slots = (self.high_seqno - from) as usize;
+        let (mut items, mut bytes) = (Vec::with_capacity(slots.min(STREAM_READ_ITEMS_MAX)), 0);
+        let mut ahead = self.open.items_after(from).skip(ITEMS_AHEAD);
         for item in self.open.items_after(from) {
+            ahead.next().into_iter().for_each(|next| load_line(next.address()));
             bytes += item.block_bytes();
             if items.len() >= STREAM_READ_ITEMS_MAX || bytes > STREAM_READ_BYTES_MAX {
                 return None;
