@@ -79,6 +79,7 @@ impl MessageHead<'_> {
 ///
 /// # Panics
 /// When a part exceeds its length field; keys and names are checked when they come in.
+#[inline]
 pub fn write_head(out: &mut Vec<u8>, head: &MessageHead<'_>, value_bytes: usize) -> usize {
     let (prefix, prefix_bytes) = match head.collection {
         Some(collection) => leb128::encode_u32(collection.0),

@@ -255,7 +255,7 @@ impl Connection {
         let goes_on = self.state.is_streaming() || self.state.has_ready();
         let mut progress = self.serve_frames(env, &mut served);
         if self.state.producer.is_some() {
-            progress = self.send_changes(env, progress, served > 0);
+            progress = self.begin_changes(env, progress, served > 0);
         }
         if goes_on || !env.stretch.opcodes().is_empty() {
             dispatch::end_stretch(&self.state, env);
@@ -265,6 +265,7 @@ impl Connection {
             let waits = self.state.wait == Wait::Room;
             self.state.room_since_ms = if waits { env.now_ms } else { 0 };
         }
+        env.requests_served = env.requests_served.wrapping_add(served);
         let record = &self.state.record;
         record.requests.add(served);
         record.active_unix_ns.set(env.now.unix_ns);

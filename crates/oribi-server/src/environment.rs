@@ -87,6 +87,8 @@ pub(crate) struct Environment {
     pub slow: SlowOperationLog,
     /// Requests served since the last reading of the latency clock for them.
     pub stretch: Stretch,
+    /// Requests that the worker has served so far.
+    pub requests_served: u64,
     /// When small requests were last received, on [`Environment::now_ms`]'s clock.
     small_requests_ms: u64,
     next_park_serial: u32,
@@ -125,6 +127,7 @@ impl Environment {
             lease,
             slow,
             stretch: Stretch::default(),
+            requests_served: 0,
             small_requests_ms: 0,
             next_park_serial: 0,
         }

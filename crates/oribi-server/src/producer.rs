@@ -2,8 +2,8 @@
 //!
 //! Owns: what the consumer agreed with the server after its open request, the streams, and their
 //! turns. The parts: [`options`] are what the consumer chose, [`window`] is the flow control,
-//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`streams`] is the table of streams and their order, [`frames`]
-//! writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
+//! [`noop`] finds dead consumers, [`pace`] lets a busy one wait for more changes, [`share`] is its part
+//! of the worker's time, [`streams`] is the table of streams and their order, [`frames`] writes messages, [`inbox`] takes wake-ups of other threads, and [`registry`] shows producers to
 //! statistics.
 //!
 //! Invariants:
@@ -21,13 +21,16 @@ pub(crate) mod noop;
 pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod registry;
+pub(crate) mod share;
 pub(crate) mod stream_value;
 pub(crate) mod streams;
 pub(crate) mod window;
 
 use std::sync::Arc;
 
-use oribi_engine::change_stream::{EndReason as StreamEnd, StreamFilter, StreamStep};
+use oribi_engine::change_stream::{
+    EndReason as StreamEnd, SnapshotSource, StreamFilter, StreamStep,
+};
 use oribi_protocol::dcp::end_reason::EndReason;
 use oribi_protocol::dcp::open::OpenFlags;
 use oribi_protocol::status::Status;
@@ -38,7 +41,7 @@ use crate::buckets::BucketHandle;
 use crate::connection_state::close_reason::CloseReason;
 use crate::connection_state::features::Features;
 use crate::connection_state::rights::Rights;
-use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN, CHANGES_PER_TURN};
+use crate::limits::{CHANGES_PENDING_BYTES_MAX, CHANGES_PER_STREAM_TURN};
 use crate::write_buffer::WriteBuffer;
 use frames::{Damaged, FrameWriter};
 use inbox::Inbox;
@@ -46,6 +49,7 @@ use noop::Noop;
 use options::{Choices, Options};
 use pace::Pace;
 use registry::{ProducerRecord, Published, StreamFigures};
+use share::Share;
 use streams::{OpenStream, StreamKey, Streams};
 use window::Window;
 
@@ -65,6 +69,8 @@ pub(crate) struct Producer {
     pub noop: Noop,
     /// Pauses between looks at the streams.
     pub pace: Pace,
+    /// What it may send in this turn.
+    pub share: Share,
     /// The streams.
     pub streams: Streams,
     /// Where the engine announces that a stream has more.
@@ -120,6 +126,7 @@ impl Producer {
             window: Window::default(),
             noop: Noop::new(now_ms),
             pace: Pace::default(),
+            share: Share::default(),
             streams: Streams::default(),
             inbox,
             record,
@@ -207,6 +214,11 @@ impl Producer {
         self.streams.clear();
     }
 
+    /// True when the turn has another slice, and something to send in it.
+    pub fn goes_on(&self, out: &WriteBuffer) -> bool {
+        self.share.goes_on() && self.has_more(out)
+    }
+
     /// True when a turn would send something now.
     pub fn has_more(&self, out: &WriteBuffer) -> bool {
         self.streams.has_ready() && self.may_send(out)
@@ -235,7 +247,8 @@ impl Producer {
         if self.record.is_replaced() {
             return Err(CloseReason::NameTaken);
         }
-        let mut left = CHANGES_PER_TURN;
+        let (slice, live_before) = (self.share.slice(), self.pace.found_changes());
+        let mut left = slice;
         while left > 0 && self.may_send(out) {
             let Some(key) = self.streams.next_ready() else { break };
             match self.send_from(key, &mut left, out, rights)? {
@@ -244,6 +257,7 @@ impl Producer {
                 Turn::Over => self.forget(key),
             }
         }
+        self.share.sent(slice - left, self.pace.found_changes() > live_before);
         self.record.note_turn(self.streams.has_ready(), now);
         let is_told = self.streams.is_empty() || !self.may_send(out);
         if is_told && !rights.somewhere().holds(DCP_STREAM) {
@@ -289,11 +303,11 @@ impl Producer {
             self.window.sent(bytes);
             self.record.note_sent(bytes, kind == Kind::Change);
             // The scan of a backfill waits for its readers, so they do not wait for it.
-            if kind == Kind::Change && !open.stream.is_backfilling() {
-                self.pace.sent();
-            }
-            if kind == Kind::End {
-                return Ok(Turn::Over);
+            match kind {
+                Kind::Change if !open.stream.is_backfilling() => self.pace.sent(bytes),
+                Kind::MemorySnapshot => self.pace.began_snapshot(),
+                Kind::End => return Ok(Turn::Over),
+                Kind::Change | Kind::Other => {}
             }
         }
         Ok(Turn::More)
@@ -311,6 +325,8 @@ enum Sent {
 #[derive(PartialEq, Eq)]
 enum Kind {
     Change,
+    /// The marker of a snapshot from memory.
+    MemorySnapshot,
     End,
     Other,
 }
@@ -327,7 +343,13 @@ fn send_one(
     }
     let (bytes, kind) = match open.stream.next() {
         StreamStep::Idle => return Ok(Sent::Nothing),
-        StreamStep::Snapshot(marker) => (writer.marker(out, head, &marker), Kind::Other),
+        StreamStep::Snapshot(marker) => {
+            let kind = match marker.source {
+                SnapshotSource::Memory => Kind::MemorySnapshot,
+                SnapshotSource::Disk => Kind::Other,
+            };
+            (writer.marker(out, head, &marker), kind)
+        }
         StreamStep::Change(change) => (writer.change(out, head, &change)?, Kind::Change),
         StreamStep::SeqnoAdvanced(seqno) => (writer.advanced(out, head, seqno), Kind::Other),
         StreamStep::End(reason) => {

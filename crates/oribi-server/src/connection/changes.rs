@@ -9,18 +9,33 @@ use crate::connection_state::close_reason::CloseReason;
 use crate::environment::Environment;
 
 impl Connection {
-    /// Sends changes, unless the connection ends. `has_served` when the consumer sent something.
-    pub(super) fn send_changes(
+    /// Sends the first slice of changes of a turn. `has_served` when the consumer sent something.
+    pub(super) fn begin_changes(
         &mut self,
-        env: &mut Environment,
+        env: &Environment,
         progress: Progress,
         has_served: bool,
     ) -> Progress {
+        if let Some(producer) = &mut self.state.producer {
+            producer.share.begin(env.requests_served);
+            if has_served {
+                producer.noop.received(env.now_ms);
+            }
+        }
+        self.send_changes(env, progress)
+    }
+
+    /// True when the turn has another slice of changes, once the output is sent.
+    pub fn continues_changes(&self) -> bool {
+        let producer = self.state.producer.as_ref();
+        producer.is_some_and(|producer| producer.goes_on(&self.writer))
+            && self.state.closing.is_none()
+    }
+
+    /// Sends a slice of changes, unless the connection ends.
+    pub fn send_changes(&mut self, env: &Environment, progress: Progress) -> Progress {
         let ConnectionState { producer, rights, closing, record, .. } = &mut self.state;
         let Some(producer) = producer else { return progress };
-        if has_served {
-            producer.noop.received(env.now_ms);
-        }
         let turn = match closing {
             Some(_) => Ok(()),
             None => producer.take_turn(&mut self.writer, rights, env.now),

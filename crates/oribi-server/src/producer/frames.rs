@@ -242,6 +242,7 @@ fn with_attributes(body: Datatype, attributes: &[u8]) -> u8 {
     body.0 & !Datatype::XATTR.0 | xattr
 }
 
+#[inline]
 fn write_copied(out: &mut WriteBuffer, head: &MessageHead<'_>, value: &[u8]) -> usize {
     let frame_bytes = write_head(out.tail(), head, value.len());
     out.tail().extend_from_slice(value);

@@ -1,28 +1,61 @@
 //! When a busy producer looks for changes again.
 //!
 //! Owns: the distance between two looks. A look at a stream costs about as much for one change as
-//! for ten: a lock, a marker, a send. So a producer that found many changes waits a moment before
-//! the next look, and then finds more of them in each stream. One that found few looks at once, so
-//! light load has no delay; nor has a backfill. Invariant: what is announced is looked at within [`CHANGES_PAUSE_NS`].
-//! The worker asks when a producer is announced, and gives the held ones their turn.
+//! for ten: a lock, a marker, a send, and caches that the work of others has taken. So a producer
+//! that found many changes waits before the next look. It waits longer while its looks find few
+//! changes in each stream, and shorter while they find many changes or bytes. One that found few changes in all
+//! looks at once, so light load has no delay; nor has a backfill.
+//!
+//! Invariants: what is announced is looked at within [`CHANGES_PAUSE_NS_MAX`], and a pause is held
+//! only after a look that found more than [`CHANGES_WITHOUT_PAUSE_MAX`] changes. The worker asks when
+//! a producer is announced, and gives the held ones their turn.
 
-use crate::limits::{CHANGES_PAUSE_NS, CHANGES_WITHOUT_PAUSE_MAX};
+use crate::limits::{
+    CHANGES_PAUSE_BYTES_MAX, CHANGES_PAUSE_NS_MAX, CHANGES_PAUSE_NS_MIN, CHANGES_PER_SNAPSHOT_MIN,
+    CHANGES_WITHOUT_PAUSE_MAX,
+};
 
 /// See the module text. Times are those of the worker's monotonic clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pace {
     looked_ns: u64,
-    /// Changes sent since then.
-    sent: usize,
+    /// How long a busy producer waits after that.
+    pause_ns: u64,
+    found: Found,
     is_held: bool,
+}
+
+/// What was sent from memory since a look.
+#[derive(Debug, Default, Clone, Copy)]
+struct Found {
+    changes: usize,
+    bytes: usize,
+    snapshots: usize,
+}
+
+impl Found {
+    fn is_busy(self) -> bool {
+        self.changes > CHANGES_WITHOUT_PAUSE_MAX
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            looked_ns: 0,
+            pause_ns: CHANGES_PAUSE_NS_MIN,
+            found: Found::default(),
+            is_held: false,
+        }
+    }
 }
 
 impl Pace {
     /// Takes note that there are changes. Returns when to call [`Pace::release`]; `None` when the
     /// producer may look now.
     pub fn announce(&mut self, now_ns: u64) -> Option<u64> {
-        let due_ns = self.looked_ns.saturating_add(CHANGES_PAUSE_NS);
-        if self.sent <= CHANGES_WITHOUT_PAUSE_MAX || due_ns <= now_ns {
+        let due_ns = self.looked_ns.saturating_add(self.next_pause_ns());
+        if !self.found.is_busy() || due_ns <= now_ns {
             self.release(now_ns);
             return None;
         }
@@ -32,7 +65,8 @@ impl Pace {
 
     /// Ends a pause: the producer looks now.
     pub fn release(&mut self, now_ns: u64) {
-        *self = Pace { looked_ns: now_ns, sent: 0, is_held: false };
+        let pause_ns = self.next_pause_ns();
+        *self = Pace { looked_ns: now_ns, pause_ns, ..Pace::default() };
     }
 
     /// True during a pause.
@@ -40,35 +74,36 @@ impl Pace {
         self.is_held
     }
 
-    /// Counts a change from memory.
-    pub fn sent(&mut self) {
-        self.sent += 1;
+    /// Counts a change from memory, in a frame of so many bytes.
+    pub fn sent(&mut self, bytes: usize) {
+        self.found.changes += 1;
+        self.found.bytes += bytes;
+    }
+
+    /// Changes from memory since the last look.
+    pub fn found_changes(&self) -> usize {
+        self.found.changes
+    }
+
+    /// Counts a snapshot of changes from memory.
+    pub fn began_snapshot(&mut self) {
+        self.found.snapshots += 1;
+    }
+
+    /// The pause that what was found asks for.
+    fn next_pause_ns(&self) -> u64 {
+        let Found { changes, bytes, snapshots } = self.found;
+        let worth_it = CHANGES_PER_SNAPSHOT_MIN * snapshots;
+        let (is_thin, is_thick) = (changes < worth_it, changes > 4 * worth_it);
+        let pause_ns = match () {
+            () if !self.found.is_busy() => CHANGES_PAUSE_NS_MIN,
+            () if is_thick || bytes > CHANGES_PAUSE_BYTES_MAX => self.pause_ns / 2,
+            () if is_thin && bytes <= CHANGES_PAUSE_BYTES_MAX / 2 => self.pause_ns * 2,
+            () => self.pause_ns,
+        };
+        pause_ns.clamp(CHANGES_PAUSE_NS_MIN, CHANGES_PAUSE_NS_MAX)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{CHANGES_PAUSE_NS, CHANGES_WITHOUT_PAUSE_MAX, Pace};
-
-    #[test]
-    fn only_a_busy_producer_pauses_and_not_for_long() {
-        let mut pace = Pace::default();
-        let send = |pace: &mut Pace, count| (0..count).for_each(|_| pace.sent());
-        let mut now_ns = 10 * CHANGES_PAUSE_NS;
-        for _ in 0..100 {
-            now_ns += 1;
-            assert_eq!(pace.announce(now_ns), None, "few changes are sent at once");
-            send(&mut pace, CHANGES_WITHOUT_PAUSE_MAX);
-        }
-        send(&mut pace, 1);
-        let due_ns = now_ns + CHANGES_PAUSE_NS;
-        assert_eq!(pace.announce(due_ns - 1), Some(due_ns));
-        assert!(pace.is_held());
-        pace.release(due_ns);
-        assert!(!pace.is_held());
-        send(&mut pace, CHANGES_WITHOUT_PAUSE_MAX + 1);
-        let later_ns = due_ns + CHANGES_PAUSE_NS;
-        assert_eq!(pace.announce(later_ns), None, "the pause is over by itself");
-        assert!(!pace.is_held());
-    }
-}
+mod tests;

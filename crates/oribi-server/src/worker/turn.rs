@@ -87,7 +87,7 @@ fn run(
     let was_moving_large_value = slot.connection.is_moving_large_value();
     let has_received = slot.is_hungry && slot.readable && receive(slot, env, blocks)? > 0;
     let session = env.session();
-    let progress = slot.connection.process(env);
+    let mut progress = slot.connection.process(env);
     // Its next request should not wait behind large slices of other connections.
     if has_received && !was_moving_large_value && !slot.connection.is_moving_large_value() {
         env.note_small_requests();
@@ -103,8 +103,17 @@ fn run(
         return Ok(Turn::Again);
     }
     slot.deferred_sends = 0;
-    if send(slot, env, blocks)? == Sent::Slice {
-        return Ok(Turn::Again);
+    loop {
+        if send(slot, env, blocks)? == Sent::Slice {
+            return Ok(Turn::Again);
+        }
+        if !slot.writable || !slot.connection.continues_changes() {
+            break;
+        }
+        progress = slot.connection.send_changes(env, progress);
+        if !env.still_holds(session) {
+            return Err(CloseReason::LeaseLost);
+        }
     }
     let turn = match progress {
         Progress::Closing => match slot.connection.closing() {

@@ -1,6 +1,8 @@
 //! Change streams of a busy bucket: a consumer that pauses between two looks gets everything.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use oribi_protocol::dcp::stream_request::{StreamFlags, StreamRequestExtras};
 use oribi_types::{Seqno, VbUuid, Vbid};
@@ -41,30 +43,44 @@ fn opening() -> Vec<u8> {
     requests
 }
 
-/// Reads until there were so many mutations.
-fn read_mutations(stream: &mut TcpStream, count: usize) {
-    let (mut buffer, mut piece, mut mutations) = (Vec::new(), vec![0; 64 * 1024], 0);
-    while mutations < count {
-        let received = stream.read(&mut piece).unwrap();
-        assert_ne!(received, 0, "closed after {mutations} of {count} mutations");
-        buffer.extend_from_slice(&piece[..received]);
-        let mut start = 0;
-        while let Ok(Decoded::Complete { frame, consumed }) = decode(&buffer[start..]) {
-            mutations += usize::from(frame.header.opcode == Opcode::DcpMutation as u8);
-            start += consumed;
-        }
-        buffer.drain(..start);
+/// A consumer with a stream of every vbucket.
+struct Consumer {
+    socket: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Consumer {
+    fn of(fixture: &Fixture) -> Consumer {
+        let mut socket = fixture.connect();
+        socket.write_all(&opening()).unwrap();
+        let answers = read_frames(&mut socket, 3 + usize::from(HARNESS_VBUCKETS));
+        assert!(answers.iter().all(|(status, _)| *status == 0), "{answers:?}");
+        Consumer { socket, unread: Vec::new() }
     }
-    assert_eq!(mutations, count, "each change comes once");
+
+    /// The key of the next mutation.
+    fn next(&mut self) -> Vec<u8> {
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            while let Ok(Decoded::Complete { frame, consumed }) = decode(&self.unread) {
+                let is_mutation = frame.header.opcode == Opcode::DcpMutation as u8;
+                let key = is_mutation.then(|| frame.key.to_vec());
+                self.unread.drain(..consumed);
+                if let Some(key) = key {
+                    return key;
+                }
+            }
+            let received = self.socket.read(&mut piece).unwrap();
+            assert_ne!(received, 0, "closed in mid-stream");
+            self.unread.extend_from_slice(&piece[..received]);
+        }
+    }
 }
 
 #[test]
 fn a_busy_consumer_gets_everything_and_the_last_change_without_another() {
     let fixture = Fixture::start(LIMITS);
-    let mut consumer = fixture.connect();
-    consumer.write_all(&opening()).unwrap();
-    let answers = read_frames(&mut consumer, 3 + usize::from(HARNESS_VBUCKETS));
-    assert!(answers.iter().all(|(status, _)| *status == 0), "{answers:?}");
+    let mut consumer = Consumer::of(&fixture);
     let mut writer = fixture.connect();
     let batch = 2 * CHANGES_WITHOUT_PAUSE_MAX;
     for round in 0..50 {
@@ -73,6 +89,36 @@ fn a_busy_consumer_gets_everything_and_the_last_change_without_another() {
         writer.write_all(&requests).unwrap();
         assert!(read_frames(&mut writer, batch).iter().all(|(status, _)| *status == 0));
         // The worker has nothing else to do now, so only the end of the pause can send the rest.
-        read_mutations(&mut consumer, batch);
+        let expected: BTreeSet<Vec<u8>> = (0..batch).map(key).collect();
+        let found: BTreeSet<Vec<u8>> = (0..batch).map(|_| consumer.next()).collect();
+        assert_eq!(found, expected, "each change comes once");
     }
+}
+
+#[test]
+fn a_rare_change_comes_while_another_vbucket_is_busy() {
+    let fixture = Fixture::start(LIMITS);
+    let mut consumer = Consumer::of(&fixture);
+    let (mut busy, mut rare) = (fixture.connect(), fixture.connect());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let batch = 8 * CHANGES_WITHOUT_PAUSE_MAX;
+            let keys = (0..batch).map(|number| format!("busy-{number}").into_bytes());
+            let requests: Vec<u8> = keys.flat_map(|key| set(&key, b"v")).collect();
+            while !is_over.load(Ordering::Relaxed) {
+                busy.write_all(&requests).unwrap();
+                read_frames(&mut busy, batch);
+            }
+        });
+        for round in 0..50 {
+            let key = format!("rare-{round}").into_bytes();
+            let (extras, vbid) = (&[0; 8], Vbid(1));
+            let parts = RequestParts { vbid, key: &key, extras, ..RequestParts::new(Opcode::Set) };
+            rare.write_all(&request(&parts)).unwrap();
+            assert_eq!(read_frames(&mut rare, 1)[0].0, 0);
+            while consumer.next() != key {}
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

@@ -1,0 +1,84 @@
+//! How much of its worker's time a producer takes in one turn.
+//!
+//! Owns: the messages that a turn may still send. A turn sends a slice, as that of any connection.
+//! But one connection's slice is less than what ten writers put into the queue in their turns, so a
+//! live stream would fall behind on a busy worker: the queue would keep every version until it is
+//! read, from memory that is cold by then. So a turn of a live stream goes on until it has sent as
+//! many messages as the worker has served requests since the turn before.
+//!
+//! Invariants: a turn sends at most [`CHANGES_PER_TURN_MAX`] messages, and one of backfills a slice.
+//! The producer counts, the worker asks after it has sent the output.
+
+use crate::limits::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX};
+
+/// See the module text.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    /// Requests that the worker had served when the turn began.
+    requests_seen: u64,
+    left: usize,
+    /// The last slice had changes from memory.
+    is_live: bool,
+}
+
+impl Share {
+    /// A turn begins. `requests_served` are all of the worker so far.
+    pub fn begin(&mut self, requests_served: u64) {
+        let others = requests_served.wrapping_sub(self.requests_seen);
+        let others = usize::try_from(others).unwrap_or(usize::MAX);
+        let left = others.clamp(CHANGES_PER_TURN, CHANGES_PER_TURN_MAX);
+        *self = Share { requests_seen: requests_served, left, is_live: false };
+    }
+
+    /// Messages of the next slice.
+    pub fn slice(&self) -> usize {
+        self.left.min(CHANGES_PER_TURN)
+    }
+
+    /// Counts the messages of a slice.
+    pub fn sent(&mut self, messages: usize, is_live: bool) {
+        self.left = self.left.saturating_sub(messages);
+        self.is_live = is_live;
+    }
+
+    /// True when the turn has another slice.
+    pub fn goes_on(&self) -> bool {
+        self.is_live && self.left > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHANGES_PER_TURN, CHANGES_PER_TURN_MAX, Share};
+
+    /// Messages of one turn that always has more.
+    fn turn(share: &mut Share, requests_served: u64, is_live: bool) -> usize {
+        share.begin(requests_served);
+        let mut sent = 0;
+        loop {
+            let slice = share.slice();
+            assert!(slice <= CHANGES_PER_TURN);
+            share.sent(slice, is_live);
+            sent += slice;
+            if !share.goes_on() {
+                return sent;
+            }
+        }
+    }
+
+    #[test]
+    fn a_live_stream_keeps_up_with_the_requests_of_its_worker() {
+        let mut share = Share::default();
+        assert_eq!(turn(&mut share, 0, true), CHANGES_PER_TURN);
+        assert_eq!(turn(&mut share, 10, true), CHANGES_PER_TURN, "never less than a slice");
+        assert_eq!(turn(&mut share, 1010, true), 1000);
+        assert_eq!(turn(&mut share, 1010, true), CHANGES_PER_TURN, "nothing counts twice");
+        assert_eq!(turn(&mut share, 1 << 40, true), CHANGES_PER_TURN_MAX, "others get turns");
+    }
+
+    #[test]
+    fn a_backfill_has_one_slice_a_turn() {
+        let mut share = Share::default();
+        assert_eq!(turn(&mut share, 100_000, false), CHANGES_PER_TURN);
+    }
+}
