@@ -71,7 +71,7 @@ def written_bytes(pid):
 
 def load_documents(options, server, load):
     """Loads everything, returns once it is persisted."""
-    arguments = [*load.document_arguments(), "--populate-only", "--retries", 100_000]
+    arguments = [*load.document_arguments(), "--populate-only", "--retries", 60_000]
     run_tool(options.tool, server, arguments)
     server.wait_persisted(120)
 
