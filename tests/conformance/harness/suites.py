@@ -12,8 +12,8 @@ import shutil
 import time
 import urllib.request
 
-from . import (cluster, debian, documents, go_suites, layout, mapped_ports, memcached, memcached_clients, testcontainers,
-               toolchains)
+from . import (cluster, debian, documents, go_suites, layout, mapped_ports, memcached, memcached_clients, prometheus,
+               testcontainers, toolchains)
 from .builds import Builds
 from .certificates import Certificates
 from .capture import captured
@@ -80,6 +80,8 @@ def needs(suite):
         return [("python", toolchains.python), (suite, CONSUMERS[suite][0])]
     if suite == "documents":
         return []
+    if suite == "prometheus":
+        return [(suite, prometheus.promtool)]
     if suite == "testcontainers":
         return [(f"{suite} {name}", make) for name, make in testcontainers.PROGRAMS.items()]
     if suite in memcached_clients.SUITES:
@@ -280,6 +282,11 @@ def document_commands(run, suite, binary):
     documents.run(run.report, suite, binary, lambda: served(run, suite, binary, users=[(USER, ["admin"], None)]))
 
 
+def prometheus_files(run, suite, _binary):
+    """What docs/operations.md gives to Prometheus and Grafana."""
+    prometheus.run(run.report, suite, run.builds)
+
+
 def container_recipes(run, suite, binary):
     """The recipes of docs/ci-kit.md with the real Testcontainers libraries."""
     testcontainers.run(run.report, suite, binary, run.builds)
@@ -338,10 +345,10 @@ OTHERS = {**dict.fromkeys(GO_SUITES, go_suite), **dict.fromkeys(CONSUMERS, chang
           **dict.fromkeys(memcached_clients.SUITES, memcached_client), "memcapable": memcapable, "memcached-sasl": memcached_sasl, "quickstart": quickstart,
           "debian": real_input, "eviction": eviction,
           "range-scans": range_scans, "cluster": nodes, "mapped-ports": behind_mapped_ports, "documents": document_commands,
-          "testcontainers": container_recipes}
+          "testcontainers": container_recipes, "prometheus": prometheus_files}
 # Those that take long and need only Python come first, because the other languages are built meanwhile.
 ALL = ["eviction", "debian", "range-scans", "documents", *LANGUAGES, *GO_SUITES,
-       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers",
+       *(language + TRANSACTIONS_SUFFIX for language in TRANSACTION_LANGUAGES), *CONSUMERS, "cluster", "mapped-ports", "testcontainers", "prometheus",
        *(language + TLS_SUFFIX for language in LANGUAGES), "memcapable", "memcached-sasl", *memcached_clients.SUITES, "quickstart"]
 
 
