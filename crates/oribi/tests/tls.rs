@@ -16,6 +16,7 @@ use oribi_client::{
 use oribi_protocol::hash::vbucket_of;
 use oribi_protocol::opcode::Opcode;
 use oribi_protocol::request::RequestParts;
+use oribi_testkit::http::HttpClient;
 use oribi_testkit::{PATIENCE, ServerOptions, ServerProcess, poll_until};
 use oribi_tls::testing::{Authority, Owner};
 
@@ -105,6 +106,17 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn advertised_ports_with_tls_are_those_of_the_map() {
+    let ports = [("advertise-tls-port", "31207"), ("advertise-tls-admin-port", "38091")];
+    let fixture = Fixture::start(&ports);
+    let admin = HttpClient::new(fixture.server.admin_port()).with_credentials("alice", "secret1");
+    let map = admin.get("/pools/default/b/default").unwrap().json().unwrap();
+    let services = &map["nodesExt"][0]["services"];
+    assert_eq!((&services["kvSSL"], &services["mgmtSSL"]), (&31207.into(), &38091.into()));
+    assert_eq!(services["kv"], fixture.server.port());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 """The recipes of docs/ci-kit.md: those of examples/testcontainers with the Testcontainers library of each language, and the job
 of examples/github-actions.
 
-Containers are those of `container_engine`: a process behind forwarded ports instead of an image, so what the libraries and their
-Couchbase module send and wait for is real. Every recipe reads or writes the document `order-1`, and leaves no container. The job's service is started
-with its variables and ports, and the job's steps have to succeed beside it.
+Containers are those of `container_engine`: a process behind forwarded ports instead of an image, so what the libraries and
+their Couchbase module send and wait for is real. Every recipe reads or writes the document `order-1`, and leaves no container.
+The job's service is started with its variables and ports, and the job's steps have to succeed beside it.
 """
 
 import json

@@ -49,7 +49,7 @@ pub enum BucketCommand {
     /// Remove a bucket and all its documents.
     #[command(visible_alias = "rm")]
     Drop(OneBucket),
-    /// Remove all documents of a bucket, which has to be created with --flush-enabled.
+    /// Remove all documents of a bucket, which needs its setting --flush-enabled.
     Flush(OneBucket),
     /// Give back disk space of documents that were removed or overwritten. It goes on behind the answer.
     Compact {
@@ -86,9 +86,19 @@ pub struct Settings {
     /// Longest time until a write is on disk, in milliseconds.
     #[arg(long, value_name = "MS", help_heading = "Bucket")]
     flush_interval_ms: Option<u64>,
-    /// Durability of every write, at least: none, majority, majorityAndPersistActive or persistToMajority.
+    /// Least durability that clients are told: none or majority.
     #[arg(long, value_name = "LEVEL", help_heading = "Bucket")]
     durability_min: Option<String>,
+    /// Allow `oribi bucket flush`; --flush-enabled=false forbids it.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        help_heading = "Bucket",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    flush_enabled: Option<bool>,
 }
 
 /// Settings of a new bucket that cannot change.
@@ -97,9 +107,6 @@ pub struct FixedSettings {
     /// Where documents are kept: log, memory, or `kudu://MASTER[,MASTER]/DATABASE` (default: the server's).
     #[arg(long, help_heading = "Bucket")]
     storage: Option<String>,
-    /// Allow `oribi bucket flush`.
-    #[arg(long, help_heading = "Bucket")]
-    flush_enabled: bool,
     /// Number of vbuckets, a power of two up to 1024.
     #[arg(long, value_name = "COUNT", help_heading = "Bucket")]
     vbuckets: Option<u16>,
@@ -154,6 +161,7 @@ impl Settings {
             ("compressionMode", compression.map(str::to_owned)),
             ("flushIntervalMs", self.flush_interval_ms.map(|interval| interval.to_string())),
             ("durabilityMinLevel", self.durability_min.clone()),
+            ("flushEnabled", self.flush_enabled.map(|flag| u8::from(flag).to_string())),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -167,7 +175,6 @@ impl FixedSettings {
         });
         let fields = [
             ("storage", self.storage.clone()),
-            ("flushEnabled", self.flush_enabled.then(|| "1".to_owned())),
             ("numVBuckets", self.vbuckets.map(|count| count.to_string())),
             ("conflictResolutionType", resolution.map(str::to_owned)),
         ];

@@ -43,8 +43,11 @@ fn buckets_are_created_changed_emptied_and_dropped() {
     stdout(&fixture.run(&["bucket", "flush", "shop", "--yes"]));
     assert_eq!(fixture.run(&["doc", "get", "k", "--bucket", "shop"]).status.code(), Some(1));
     stdout(&fixture.run(&["bucket", "compact", "shop"]));
-    let error = refusal(&fixture.run(&["bucket", "flush", "default", "--yes"]));
+    stdout(&fixture.run(&["bucket", "change", "shop", "--flush-enabled=false"]));
+    let error = refusal(&fixture.run(&["bucket", "flush", "shop", "--yes"]));
     assert!(error.to_lowercase().contains("flush"), "{error}");
+    stdout(&fixture.run(&["bucket", "change", "shop", "--flush-enabled"]));
+    stdout(&fixture.run(&["bucket", "flush", "shop", "--yes"]));
 
     let error = refusal(&fixture.run(&["bucket", "drop", "shop"]));
     assert!(error.contains("--yes is needed"), "{error}");
