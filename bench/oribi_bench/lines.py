@@ -6,6 +6,7 @@ bounds the figure. Everything but the last is computed from the samples.
 
 from dataclasses import dataclass
 
+from .backup import rows_of as backup_rows
 from .cache import TOLERANCE, Case
 from .hot_path import sharing
 from .hot_path.text import command_of
@@ -164,6 +165,14 @@ def streams(figures):
                met=idle["mib"] <= 10 and idle["cpu_share"] <= 0.005)
 
 
+def backup(figures):
+    bounds = ["compressing, then what a backfill costs the server", "asking each vbucket where it is",
+              "the writes themselves, and persisting them", "one worker, and two cores for all", "zstd level 1 in blocks of 512 KiB",
+              "two segments of each job"]
+    for row, bound in zip(backup_rows(figures), bounds, strict=True):
+        yield Line("backup", row.what, row.measured, bound, row.goal, met=row.met)
+
+
 def callgrind(figures):
     names = {"get_512": "GET 512 B", "get_32": "GET 32 B", "get_miss": "GET that misses", "set_512": "SET 512 B",
              "set_32": "SET 32 B", "noop": "NOOP"}
@@ -282,6 +291,7 @@ def kudu_loadgen(figures):
 
 # In the order of the table.
 LINES = {"cpu": cpu, "workers": workers, "redis": redis, "sizes": sizes, "unpipelined": unpipelined, "text": text, "cache": cache, "streams": streams,
+         "backup": backup,
          "callgrind": callgrind, "start": start,
          "idle": idle, "connections": connections, "warmup": warmup, "flush-rate": flush_rate, "checkpoint": checkpoint,
          "pressure": pressure, "subdoc": subdoc, "kudu-loadgen": kudu_loadgen}

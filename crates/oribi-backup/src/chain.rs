@@ -12,7 +12,6 @@ use crate::error::ArchiveError;
 use crate::limits::SEGMENT_BYTES_MAX;
 use crate::manifest::{Kind, Manifest, SegmentEntry};
 use crate::record::Record;
-use crate::segment::Segment;
 use crate::store::Files;
 
 /// Longest chain; a longer one names a backup twice.
@@ -107,10 +106,11 @@ impl Chain {
         self.segments.iter().map(|position| position.entry.records).sum()
     }
 
-    /// Reads a segment and checks it by its manifest.
+    /// Reads a segment. Its blocks have checksums of their own; [`Chain::read_checked`]
+    /// compares that of the whole.
     ///
     /// # Errors
-    /// When it is missing or damaged.
+    /// When it is missing, or not as long as its manifest says.
     pub fn read(&self, archive: &Archive, segment: usize) -> Result<Vec<u8>, ArchiveError> {
         let Position { name, entry } = &self.segments[segment];
         let bytes = archive.store().read(name, SEGMENT_BYTES_MAX)?;
@@ -119,30 +119,31 @@ impl Chain {
             let reason = format!("it has {} bytes, not {}", bytes.len(), entry.bytes);
             return Err(ArchiveError::damaged(name, reason));
         }
+        Ok(bytes)
+    }
+
+    /// Name of a segment's file.
+    pub fn name(&self, segment: usize) -> &str {
+        &self.segments[segment].name
+    }
+
+    /// Reads a segment and compares it with the manifest's checksum.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn read_checked(&self, archive: &Archive, segment: usize) -> Result<Vec<u8>, ArchiveError> {
+        let bytes = self.read(archive, segment)?;
+        let Position { name, entry } = &self.segments[segment];
         match sha256(&bytes) == entry.sha256 {
             true => Ok(bytes),
             false => Err(ArchiveError::damaged(name, "its checksum is not the manifest's")),
         }
     }
 
-    /// Calls `visit` for each record of a segment that counts.
-    ///
-    /// # Errors
-    /// When it is damaged, or what `visit` returns.
-    pub fn visit<E: From<ArchiveError>>(
-        &self,
-        segment: usize,
-        bytes: &[u8],
-        mut visit: impl FnMut(&Record<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let name = &self.segments[segment].name;
-        Segment::open(name, bytes)?.for_each(|record| {
-            let void = self.void.get(usize::from(record.vbid.0)).copied().unwrap_or_default();
-            let counts = segment >= void && self.collections.contains(&record.collection.0);
-            match counts {
-                true => visit(record),
-                false => Ok(()),
-            }
-        })
+    /// False for a record of a segment that a vbucket's new beginning voids, and for one of a
+    /// collection that is not in the wanted backup.
+    pub fn counts(&self, segment: usize, record: &Record<'_>) -> bool {
+        let void = self.void.get(usize::from(record.vbid.0)).copied().unwrap_or_default();
+        segment >= void && self.collections.contains(&record.collection.0)
     }
 }

@@ -93,6 +93,10 @@ fn keep<'m>(manifests: &[&'m Manifest], id: Option<&str>, kept: &mut HashSet<&'m
 mod tests {
     //! What is kept can be restored.
 
+    use std::sync::Arc;
+
+    use oribi_protocol::change_token::ChangeToken;
+
     use super::*;
     use crate::store::MemoryStore;
     use crate::testing::{archive_of, begin};
@@ -101,24 +105,24 @@ mod tests {
     #[test]
     fn what_a_kept_backup_builds_on_is_kept() {
         let store = MemoryStore::default();
-        let archive = archive_of(&store);
+        let archive = Arc::new(archive_of(&store));
         let parents =
             [("1", None), ("2", Some("1")), ("3", None), ("4", Some("3")), ("5", Some("4"))];
         for (id, parent) in parents {
             let number: u64 = id.parse().unwrap();
-            BackupWriter::begin(&archive, begin(id, parent, ""), 1)
+            BackupWriter::begin(archive.clone(), begin(id, parent, ""), 1)
                 .unwrap()
-                .finish("", number)
+                .finish(&ChangeToken::default(), number)
                 .unwrap();
         }
-        BackupWriter::begin(&archive, begin("25", None, ""), 1).unwrap();
+        BackupWriter::begin(archive.clone(), begin("25", None, ""), 1).unwrap();
         let superfluous = |last, since| archive.superfluous(Retention { last, since }).unwrap();
         assert_eq!(superfluous(Some(1), None), ["25", "2", "1"]);
         assert_eq!(superfluous(Some(4), None), ["25"]);
         assert_eq!(superfluous(Some(0), Some(4)), ["25", "2", "1"]);
         assert_eq!(superfluous(Some(1), Some(2)), ["25"]);
         assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25", "2", "1"]);
-        BackupWriter::begin(&archive, begin("6", Some("2"), ""), 1).unwrap();
+        BackupWriter::begin(archive.clone(), begin("6", Some("2"), ""), 1).unwrap();
         assert_eq!(superfluous(Some(0), None), ["5", "4", "3", "25"], "6 may be resumed");
         for id in superfluous(Some(1), None) {
             archive.remove_backup(&id).unwrap();

@@ -13,15 +13,13 @@
 //! it. A segment stands for itself: the footer of the last one tells where a backup that was
 //! interrupted goes on.
 
-use std::collections::BTreeMap;
-
 use oribi_types::Vbid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArchiveError;
 use crate::limits::{BLOCK_BYTES, BLOCK_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::manifest::CollectionEvent;
-use crate::record::{NoRecord, Record};
+use crate::record::Record;
 
 const MAGIC: &[u8; 8] = b"ORIBISEG";
 const END: &[u8; 8] = b"ORIBIEND";
@@ -78,34 +76,52 @@ pub struct Footer {
     pub token: String,
 }
 
-/// Makes one segment in memory.
-pub(crate) struct SegmentWriter {
+/// Makes segments in memory, one after the other, and keeps its buffers from one to the next.
+///
+/// Several of them make one backup together when each has vbuckets of its own:
+/// [`crate::writer::BackupWriter::cut`].
+pub struct SegmentWriter {
     bytes: Vec<u8>,
     block: Vec<u8>,
     block_records: u64,
-    ranges: BTreeMap<u16, Range>,
+    /// What zstd writes a block to; as long as the largest block needs.
+    compressed: Vec<u8>,
+    /// Of each vbucket up to the highest one; those without records have none.
+    ranges: Vec<Range>,
     footer: Footer,
     compressor: zstd::bulk::Compressor<'static>,
 }
 
 impl SegmentWriter {
-    /// An empty segment; `level` is zstd's, 1 to 19.
-    pub fn new(level: i32) -> std::io::Result<SegmentWriter> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&VERSION.to_be_bytes());
-        Ok(SegmentWriter {
-            bytes,
+    /// An empty segment; `level` is zstd's, 1 to 19, or below 0 for its fast ones.
+    pub(crate) fn new(level: i32) -> std::io::Result<SegmentWriter> {
+        let mut segment = SegmentWriter {
+            bytes: Vec::new(),
             block: Vec::with_capacity(BLOCK_BYTES + 4096),
             block_records: 0,
-            ranges: BTreeMap::new(),
+            compressed: Vec::new(),
+            ranges: Vec::new(),
             footer: Footer::default(),
             compressor: zstd::bulk::Compressor::new(level)?,
-        })
+        };
+        segment.begin();
+        Ok(segment)
+    }
+
+    /// Begins a segment in the buffers of the one before.
+    fn begin(&mut self) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(MAGIC);
+        self.bytes.extend_from_slice(&VERSION.to_be_bytes());
+        self.ranges.clear();
+        self.footer = Footer::default();
     }
 
     /// Records, resets or events were added.
     pub fn has_news(&self) -> bool {
-        !self.ranges.is_empty() || !self.footer.resets.is_empty() || !self.footer.events.is_empty()
+        self.footer.mutations + self.footer.removals > 0
+            || !self.footer.resets.is_empty()
+            || !self.footer.events.is_empty()
     }
 
     /// Bytes of all records.
@@ -113,34 +129,48 @@ impl SegmentWriter {
         self.footer.plain_bytes
     }
 
-    /// Voids what the vbucket has had so far.
+    /// Voids what the vbucket has had so far, parents included. The token that the segment is cut
+    /// with has the vbucket at its beginning.
     pub fn reset(&mut self, vbid: Vbid) {
         if !self.footer.resets.contains(&vbid.0) {
             self.footer.resets.push(vbid.0);
         }
     }
 
-    /// Adds a collection that came or went.
+    /// Adds a collection that came or went. Every vbucket tells it.
     pub fn event(&mut self, event: CollectionEvent) {
-        self.footer.events.push(event);
+        if !self.footer.events.contains(&event) {
+            self.footer.events.push(event);
+        }
     }
 
     /// Adds a record.
-    pub fn push(&mut self, record: &Record<'_>) -> Result<(), NoRecord> {
+    ///
+    /// # Errors
+    /// When it is longer than any server's.
+    pub fn push(&mut self, record: &Record<'_>) -> Result<(), ArchiveError> {
         if self.block.len() >= BLOCK_BYTES {
             self.close_block();
         }
-        record.encode(&mut self.block)?;
+        record.encode(&mut self.block).map_err(|error| {
+            let (vbid, seqno) = (record.vbid, record.seqno.0);
+            ArchiveError::damaged("the change stream", format!("{vbid}, seqno {seqno}: {error}"))
+        })?;
         self.block_records += 1;
         self.footer.plain_bytes += record.encoded_bytes() as u64;
         match record.kind {
             crate::RecordKind::Mutation => self.footer.mutations += 1,
             _ => self.footer.removals += 1,
         }
-        let Vbid(vbucket) = record.vbid;
-        let seqno = record.seqno.0;
-        let new = Range { vbucket, first: seqno, last: seqno, records: 0 };
-        let range = self.ranges.entry(vbucket).or_insert(new);
+        let (index, seqno) = (usize::from(record.vbid.0), record.seqno.0);
+        if self.ranges.len() <= index {
+            let empty = Range { vbucket: 0, first: 0, last: 0, records: 0 };
+            self.ranges.resize(index + 1, empty);
+        }
+        let range = &mut self.ranges[index];
+        if range.records == 0 {
+            (range.vbucket, range.first) = (record.vbid.0, seqno);
+        }
         range.last = seqno;
         range.records += 1;
         Ok(())
@@ -150,42 +180,57 @@ impl SegmentWriter {
         if self.block.is_empty() {
             return;
         }
-        let offset = self.bytes.len() as u64;
         // The destination has the bound that zstd gives, so compressing cannot fail.
         let bound = zstd::zstd_safe::compress_bound(self.block.len());
-        self.bytes.resize(offset as usize + BLOCK_HEAD_BYTES + bound, 0);
-        let frame = &mut self.bytes[offset as usize + BLOCK_HEAD_BYTES..];
-        let stored = self.compressor.compress_to_buffer(&self.block, frame);
+        if self.compressed.len() < bound {
+            self.compressed.resize(bound, 0);
+        }
+        let stored = self.compressor.compress_to_buffer(&self.block, &mut self.compressed[..]);
         let stored = stored.expect("the destination is as large as zstd asks for");
-        self.bytes.truncate(offset as usize + BLOCK_HEAD_BYTES + stored);
-        let checksum = crc32fast::hash(&self.bytes[offset as usize + BLOCK_HEAD_BYTES..]);
-        let head = &mut self.bytes[offset as usize..offset as usize + BLOCK_HEAD_BYTES];
+        let frame = &self.compressed[..stored];
+        let offset = self.bytes.len() as u64;
         // Both are far below 4 GiB, see `limits`.
-        head[..4].copy_from_slice(&(stored as u32).to_be_bytes());
-        head[4..8].copy_from_slice(&(self.block.len() as u32).to_be_bytes());
-        head[8..].copy_from_slice(&checksum.to_be_bytes());
+        for word in [stored as u32, self.block.len() as u32, crc32fast::hash(frame)] {
+            self.bytes.extend_from_slice(&word.to_be_bytes());
+        }
+        self.bytes.extend_from_slice(frame);
         self.footer.blocks.push(Block { offset, records: self.block_records });
         self.block.clear();
         self.block_records = 0;
     }
 
-    /// The whole segment.
-    pub fn finish(
-        mut self,
+    /// Closes the last block, so that [`SegmentWriter::finish`] has little left to do.
+    pub(crate) fn close(&mut self) {
+        self.close_block();
+    }
+
+    /// The collections that came or went.
+    pub(crate) fn events(&self) -> &[CollectionEvent] {
+        &self.footer.events
+    }
+
+    /// The whole segment; the next one begins behind it. The bytes are there until then.
+    pub(crate) fn finish(
+        &mut self,
         backup: &str,
         number: u32,
         token: String,
-    ) -> Result<(Vec<u8>, Footer), serde_json::Error> {
+    ) -> Result<(&[u8], Footer), serde_json::Error> {
         self.close_block();
-        let vbuckets = self.ranges.into_values().collect();
-        let footer = Footer { backup: backup.to_owned(), number, token, vbuckets, ..self.footer };
+        let vbuckets = self.ranges.drain(..).filter(|range| range.records > 0).collect();
+        let footer = std::mem::take(&mut self.footer);
+        let footer = Footer { backup: backup.to_owned(), number, token, vbuckets, ..footer };
         let text = serde_json::to_vec(&footer)?;
-        let mut bytes = self.bytes;
-        bytes.extend_from_slice(&text);
-        bytes.extend_from_slice(&(text.len() as u32).to_be_bytes());
-        bytes.extend_from_slice(&crc32fast::hash(&text).to_be_bytes());
-        bytes.extend_from_slice(END);
-        Ok((bytes, footer))
+        self.bytes.extend_from_slice(&text);
+        self.bytes.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        self.bytes.extend_from_slice(&crc32fast::hash(&text).to_be_bytes());
+        self.bytes.extend_from_slice(END);
+        Ok((&self.bytes, footer))
+    }
+
+    /// Begins the next segment.
+    pub(crate) fn next(&mut self) {
+        self.begin();
     }
 }
 
@@ -232,6 +277,16 @@ impl<'a> Segment<'a> {
         self.footer
     }
 
+    /// Its blocks, in order.
+    ///
+    /// # Errors
+    /// When zstd cannot be set up.
+    pub fn blocks(&self) -> Result<Blocks<'_>, ArchiveError> {
+        let inflater = zstd::bulk::Decompressor::new()
+            .map_err(|error| self.damaged(format!("zstd cannot be set up: {error}")))?;
+        Ok(Blocks { segment: self, rest: self.blocks, next: 0, inflater })
+    }
+
     /// Calls `visit` for each record, in order.
     ///
     /// # Errors
@@ -240,62 +295,77 @@ impl<'a> Segment<'a> {
         &self,
         mut visit: impl FnMut(&Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut rest = self.blocks;
-        let mut inflater = zstd::bulk::Decompressor::new()
-            .map_err(|error| self.damaged(format!("zstd cannot be set up: {error}")))?;
-        for (index, block) in self.footer.blocks.iter().enumerate() {
-            let offset = (HEAD_BYTES + self.blocks.len() - rest.len()) as u64;
-            if block.offset != offset {
-                return Err(self
-                    .damaged(format!("block {index} is not where the index says"))
-                    .into());
-            }
-            let plain = self.next_block(&mut rest, index, &mut inflater)?;
-            let mut records = &plain[..];
-            let mut count = 0;
-            while !records.is_empty() {
-                let record = Record::decode(&mut records)
-                    .map_err(|error| self.damaged(format!("block {index}: {error}")))?;
+        let mut blocks = self.blocks()?;
+        let mut plain = Vec::new();
+        while let Some(records) = blocks.inflate_next(&mut plain)? {
+            let (mut rest, mut count) = (&plain[..], 0);
+            while !rest.is_empty() {
+                let record = Record::decode(&mut rest)
+                    .map_err(|error| self.damaged(format!("block {}: {error}", blocks.next - 1)))?;
                 count += 1;
                 visit(&record)?;
             }
-            if count != block.records {
-                let reason = format!("block {index} has {count} records, not {}", block.records);
+            if count != records {
+                let index = blocks.next - 1;
+                let reason = format!("block {index} has {count} records, not {records}");
                 return Err(self.damaged(reason).into());
             }
         }
-        match rest.is_empty() {
-            true => Ok(()),
-            false => Err(self.damaged("there are bytes behind the last block".to_owned()).into()),
-        }
-    }
-
-    fn next_block(
-        &self,
-        rest: &mut &'a [u8],
-        index: usize,
-        inflater: &mut zstd::bulk::Decompressor<'_>,
-    ) -> Result<Vec<u8>, ArchiveError> {
-        let cut_off = || self.damaged(format!("block {index} is cut off"));
-        let (head, behind) = rest.split_first_chunk::<BLOCK_HEAD_BYTES>().ok_or_else(cut_off)?;
-        let (stored, plain) = (word(head, 0) as usize, word(head, 4) as usize);
-        let (frame, behind) = behind.split_at_checked(stored).ok_or_else(cut_off)?;
-        if crc32fast::hash(frame) != word(head, 8) {
-            return Err(self.damaged(format!("the checksum of block {index} is another one")));
-        }
-        if plain > BLOCK_BYTES_MAX {
-            return Err(self.damaged(format!("block {index} has {plain} bytes")));
-        }
-        *rest = behind;
-        match inflater.decompress(frame, plain) {
-            Ok(bytes) if bytes.len() == plain => Ok(bytes),
-            Ok(_) => Err(self.damaged(format!("block {index} inflates to another length"))),
-            Err(error) => Err(self.damaged(format!("block {index} cannot be inflated: {error}"))),
-        }
+        Ok(())
     }
 
     fn damaged(&self, reason: String) -> ArchiveError {
         ArchiveError::damaged(self.name, reason)
+    }
+}
+
+/// The blocks of a segment, inflated one by one.
+pub struct Blocks<'a> {
+    segment: &'a Segment<'a>,
+    rest: &'a [u8],
+    /// Index of the next block.
+    next: usize,
+    inflater: zstd::bulk::Decompressor<'static>,
+}
+
+impl Blocks<'_> {
+    /// Inflates the next block into `plain`, whose content and memory are replaced or reused. Returns how
+    /// many records it has; `None` behind the last block.
+    ///
+    /// # Errors
+    /// When the block is damaged.
+    pub fn inflate_next(&mut self, plain: &mut Vec<u8>) -> Result<Option<u64>, ArchiveError> {
+        let (segment, index) = (self.segment, self.next);
+        let Some(block) = segment.footer.blocks.get(index) else {
+            return match self.rest.is_empty() {
+                true => Ok(None),
+                false => Err(segment.damaged("there are bytes behind the last block".to_owned())),
+            };
+        };
+        if block.offset != (HEAD_BYTES + segment.blocks.len() - self.rest.len()) as u64 {
+            return Err(segment.damaged(format!("block {index} is not where the index says")));
+        }
+        let cut_off = || segment.damaged(format!("block {index} is cut off"));
+        let (head, behind) =
+            self.rest.split_first_chunk::<BLOCK_HEAD_BYTES>().ok_or_else(cut_off)?;
+        let (stored, inflated) = (word(head, 0) as usize, word(head, 4) as usize);
+        let (frame, behind) = behind.split_at_checked(stored).ok_or_else(cut_off)?;
+        if crc32fast::hash(frame) != word(head, 8) {
+            return Err(segment.damaged(format!("the checksum of block {index} is another one")));
+        }
+        if inflated > BLOCK_BYTES_MAX {
+            return Err(segment.damaged(format!("block {index} has {inflated} bytes")));
+        }
+        (self.rest, self.next) = (behind, index + 1);
+        plain.clear();
+        plain.reserve(inflated);
+        match self.inflater.decompress_to_buffer(frame, plain) {
+            Ok(bytes) if bytes == inflated => Ok(Some(block.records)),
+            Ok(_) => Err(segment.damaged(format!("block {index} inflates to another length"))),
+            Err(error) => {
+                Err(segment.damaged(format!("block {index} cannot be inflated: {error}")))
+            }
+        }
     }
 }
 

@@ -99,7 +99,7 @@ fn check_backup(
         }
     };
     for (number, entry) in manifest.segments.iter().enumerate() {
-        let outcome = chain.read(archive, first + number).and_then(|bytes| {
+        let outcome = chain.read_checked(archive, first + number).and_then(|bytes| {
             progress(bytes.len() as u64);
             history.take(id, number, &bytes)
         });

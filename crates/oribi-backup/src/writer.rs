@@ -1,43 +1,58 @@
 //! One backup while it is made.
 //!
-//! The caller pushes records in the order of the change stream, and cuts a segment now and then,
-//! with the stream's token at that moment. What was cut is durable. After an interruption
-//! [`BackupWriter::resume`] continues behind the last segment that is whole: its footer has the
-//! token. Nothing of the backup counts before [`BackupWriter::finish`] has written the manifest.
+//! Records go into [`SegmentWriter`]s, which [`BackupWriter::cut`] makes durable now and then, with
+//! the stream's token at that moment. Several streams, each with vbuckets of its own, may fill
+//! segments and cut them at the same time. Each cut gets the next number, and its footer a token
+//! that covers exactly the segments up to that number: the newest cut positions of all vbuckets.
 //!
-//! A vbucket whose history was lost on the server begins anew: [`BackupWriter::reset`] voids what
+//! After an interruption [`BackupWriter::resume`] continues behind the last segment before which
+//! none is missing. Nothing of the backup counts before [`BackupWriter::finish`] has written the
+//! manifest, which it refuses while a segment is missing.
+//!
+//! A vbucket whose history was lost on the server begins anew: [`SegmentWriter::reset`] voids what
 //! the archive has of it, parents included, in the same file that has the token to begin anew at.
 
-use oribi_types::Vbid;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oribi_protocol::change_token::{ChangeToken, Rest};
 
 use crate::archive::{Archive, segment_name};
 use crate::checked_text::sha256;
 use crate::error::ArchiveError;
-use crate::limits::{SEGMENT_BYTES, SEGMENT_BYTES_MAX};
+use crate::limits::SEGMENT_BYTES_MAX;
 use crate::manifest::{self, Begin, CollectionEvent, Manifest, SegmentEntry};
-use crate::record::Record;
 use crate::segment::{Footer, Segment, SegmentWriter};
 use crate::store::Files;
 
 /// See the module text.
-pub struct BackupWriter<'a> {
-    archive: &'a Archive,
+pub struct BackupWriter {
+    archive: Arc<Archive>,
+    id: String,
     level: i32,
-    segment: SegmentWriter,
+    state: Mutex<State>,
+}
+
+/// What all who cut share.
+struct State {
+    /// Its token and segments are filled in at the end.
     manifest: Manifest,
+    /// By number; `None` for one that is being written.
+    segments: Vec<Option<SegmentEntry>>,
+    /// Where the streams are behind all segments so far.
+    token: ChangeToken,
     events: Vec<CollectionEvent>,
 }
 
-impl<'a> BackupWriter<'a> {
-    /// Begins a backup. `level` is zstd's, 1 to 19.
+impl BackupWriter {
+    /// Begins a backup. `level` is zstd's, 1 to 19, or below 0 for its fast ones.
     ///
     /// # Errors
     /// When the store fails.
     pub fn begin(
-        archive: &'a Archive,
+        archive: Arc<Archive>,
         begin: Begin,
         level: i32,
-    ) -> Result<BackupWriter<'a>, ArchiveError> {
+    ) -> Result<BackupWriter, ArchiveError> {
         archive.write_begin(&begin)?;
         BackupWriter::new(archive, begin, level)
     }
@@ -48,42 +63,55 @@ impl<'a> BackupWriter<'a> {
     /// # Errors
     /// When the store fails.
     pub fn resume(
-        archive: &'a Archive,
+        archive: Arc<Archive>,
         begin: Begin,
         level: i32,
-    ) -> Result<BackupWriter<'a>, ArchiveError> {
-        let mut writer = BackupWriter::new(archive, begin, level)?;
+    ) -> Result<BackupWriter, ArchiveError> {
+        let writer = BackupWriter::new(archive, begin, level)?;
+        let (archive, id) = (&writer.archive, &writer.id);
         // What another program writes meanwhile is not in this list, and so not removed.
-        let files = archive.files(&writer.manifest.begin.id)?;
+        let files = archive.files(id)?;
+        let mut state = writer.state();
         loop {
-            let number = writer.manifest.segments.len();
-            let name = segment_name(&writer.manifest.begin.id, number);
+            let number = state.segments.len();
+            let name = segment_name(id, number);
             let bytes = match archive.store().read(&name, SEGMENT_BYTES_MAX) {
                 Err(ArchiveError::Damaged { .. }) | Ok(None) => break,
                 bytes => bytes?.unwrap_or_default(),
             };
             let Ok(segment) = Segment::open(&name, &bytes) else { break };
             let footer = segment.footer();
-            if footer.backup != writer.manifest.begin.id || footer.number as usize != number {
+            if footer.backup != *id || footer.number as usize != number {
                 break;
             }
+            let Ok(token) = footer.token.parse() else { break };
             if segment.for_each(|_| Ok::<(), ArchiveError>(())).is_err() {
                 break;
             }
             let footer = segment.into_footer();
-            writer.events.extend(footer.events.iter().cloned());
-            writer.add(&bytes, &footer);
+            state.token = token;
+            state.events.extend(footer.events.iter().cloned());
+            state.segments.push(None);
+            state.add(SegmentEntry::of(&bytes, &footer), &footer);
         }
-        writer.remove_leftovers(&files)?;
+        // A resumed backup may have had more segments, from a damaged or missing one on.
+        let kept: Vec<String> =
+            (0..state.segments.len()).map(|number| segment_name(id, number)).collect();
+        drop(state);
+        for name in files.iter().filter(|name| name.ends_with(".seg") && !kept.contains(name)) {
+            archive.store().delete(name)?;
+        }
         Ok(writer)
     }
 
-    fn new(
-        archive: &'a Archive,
-        begin: Begin,
-        level: i32,
-    ) -> Result<BackupWriter<'a>, ArchiveError> {
-        let token = begin.from.clone();
+    fn new(archive: Arc<Archive>, begin: Begin, level: i32) -> Result<BackupWriter, ArchiveError> {
+        let token = match begin.from.as_str() {
+            "" => ChangeToken::new(Rest::Beginning),
+            from => from.parse().map_err(|error| {
+                ArchiveError::damaged(&begin.id, format!("the token that it begins at: {error}"))
+            })?,
+        };
+        let id = begin.id.clone();
         let manifest = Manifest {
             begin,
             finished_at: 0,
@@ -92,133 +120,115 @@ impl<'a> BackupWriter<'a> {
             removals: 0,
             plain_bytes: 0,
             stored_bytes: 0,
-            token,
+            token: String::new(),
         };
-        let segment = new_segment(level)?;
-        Ok(BackupWriter { archive, level, segment, manifest, events: Vec::new() })
+        let state = State { manifest, segments: Vec::new(), token, events: Vec::new() };
+        Ok(BackupWriter { archive, id, level, state: Mutex::new(state) })
     }
 
     /// Token of the change stream behind the last segment.
-    pub fn token(&self) -> &str {
-        &self.manifest.token
+    pub fn token(&self) -> ChangeToken {
+        self.state().token.clone()
     }
 
-    /// What the backup is of.
-    pub fn begun(&self) -> &Begin {
-        &self.manifest.begin
-    }
-
-    /// Segments that are durable.
-    pub fn segments(&self) -> usize {
-        self.manifest.segments.len()
-    }
-
-    /// True when a segment is to be cut.
-    pub fn is_due(&self) -> bool {
-        self.segment.plain_bytes() >= SEGMENT_BYTES
-    }
-
-    /// Adds a record.
+    /// An empty segment, to be filled and cut.
     ///
     /// # Errors
-    /// When it is longer than any server's.
-    pub fn push(&mut self, record: &Record<'_>) -> Result<(), ArchiveError> {
-        let id = &self.manifest.begin.id;
-        self.segment.push(record).map_err(|error| {
-            let (vbid, seqno) = (record.vbid, record.seqno.0);
-            ArchiveError::damaged(id, format!("{vbid}, seqno {seqno}: {error}"))
-        })
+    /// When zstd cannot be set up.
+    pub fn segment(&self) -> Result<SegmentWriter, ArchiveError> {
+        SegmentWriter::new(self.level)
+            .map_err(|error| ArchiveError::Unusable(format!("zstd cannot be set up: {error}")))
     }
 
-    /// Adds a collection that came or went.
-    pub fn event(&mut self, event: CollectionEvent) {
-        // Every vbucket tells it.
-        let is_news = event.manifest_uid > self.manifest.begin.manifest_uid;
-        if is_news && !self.events.contains(&event) {
-            self.events.push(event.clone());
-            self.segment.event(event);
-        }
-    }
-
-    /// Makes what was added durable; `token` is the stream's behind it.
+    /// Makes a segment durable, and empties it for the next one. `token` has the positions behind it
+    /// of the vbuckets that it may have; other vbuckets are where they were.
+    ///
+    /// The segments of a vbucket are cut one after the other, in its order.
     ///
     /// # Errors
-    /// When the store fails. The backup can be resumed behind the segment before.
-    pub fn cut(&mut self, token: &str) -> Result<(), ArchiveError> {
-        if !self.segment.has_news() {
+    /// When the store fails. The backup can be resumed, and not finished.
+    pub fn cut(
+        &self,
+        segment: &mut SegmentWriter,
+        token: &ChangeToken,
+    ) -> Result<(), ArchiveError> {
+        if !segment.has_news() {
             return Ok(());
         }
-        let number = self.manifest.segments.len();
-        let segment = std::mem::replace(&mut self.segment, new_segment(self.level)?);
-        let id = self.manifest.begin.id.clone();
-        let name = segment_name(&id, number);
+        segment.close();
+        let (number, token) = {
+            let mut state = self.state();
+            for position in token.positions() {
+                state.token.set(*position);
+            }
+            state.token.manifest_uid = state.token.manifest_uid.max(token.manifest_uid);
+            let known = state.manifest.begin.manifest_uid;
+            let news = segment.events().iter().filter(|event| event.manifest_uid > known);
+            state.events.extend(news.cloned());
+            state.segments.push(None);
+            (state.segments.len() - 1, state.token.to_string())
+        };
+        let name = segment_name(&self.id, number);
         // There are far fewer than 2^32.
-        let finished = segment.finish(&id, number as u32, token.to_owned());
+        let finished = segment.finish(&self.id, number as u32, token);
         let (bytes, footer) = finished.map_err(|error| ArchiveError::Store {
             action: "write",
             name: name.clone(),
             reason: error.into(),
         })?;
-        self.archive.store().write(&name, &bytes)?;
-        self.add(&bytes, &footer);
+        self.archive.store().write(&name, bytes)?;
+        let entry = SegmentEntry::of(bytes, &footer);
+        self.state().add(entry, &footer);
+        segment.next();
         Ok(())
     }
 
-    /// Voids what the vbucket has had so far, parents included. `token` is the stream's, with the
-    /// vbucket at its beginning.
+    /// Writes the manifest, and with it the backup counts. `token` has the positions at the end.
     ///
     /// # Errors
-    /// As [`BackupWriter::cut`].
-    pub fn reset(&mut self, vbid: Vbid, token: &str) -> Result<(), ArchiveError> {
-        self.segment.reset(vbid);
-        self.cut(token)
+    /// When the store fails, now or before; the backup can be resumed.
+    pub fn finish(&self, token: &ChangeToken, unix_s: u64) -> Result<Manifest, ArchiveError> {
+        let state = self.state();
+        let mut manifest = state.manifest.clone();
+        for (number, entry) in state.segments.iter().enumerate() {
+            let missing = || ArchiveError::Missing { name: segment_name(&self.id, number) };
+            manifest.segments.push(entry.clone().ok_or_else(missing)?);
+        }
+        manifest::apply(&mut manifest.begin, state.events.clone());
+        drop(state);
+        manifest.token = token.to_string();
+        manifest.finished_at = unix_s;
+        self.archive.write_manifest(&manifest)?;
+        Ok(manifest)
     }
 
-    fn add(&mut self, bytes: &[u8], footer: &Footer) {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Enters a segment that is durable.
+    fn add(&mut self, entry: SegmentEntry, footer: &Footer) {
         let manifest = &mut self.manifest;
         manifest.mutations += footer.mutations;
         manifest.removals += footer.removals;
         manifest.plain_bytes += footer.plain_bytes;
-        manifest.stored_bytes += bytes.len() as u64;
-        manifest.token = footer.token.clone();
-        manifest.segments.push(SegmentEntry {
+        manifest.stored_bytes += entry.bytes;
+        self.segments[footer.number as usize] = Some(entry);
+    }
+}
+
+impl SegmentEntry {
+    fn of(bytes: &[u8], footer: &Footer) -> SegmentEntry {
+        SegmentEntry {
             bytes: bytes.len() as u64,
             sha256: sha256(bytes),
             records: footer.mutations + footer.removals,
             resets: footer.resets.clone(),
-        });
-    }
-
-    /// Writes the manifest, and with it the backup counts.
-    ///
-    /// # Errors
-    /// When the store fails; the backup can be resumed.
-    pub fn finish(mut self, token: &str, unix_s: u64) -> Result<Manifest, ArchiveError> {
-        self.cut(token)?;
-        manifest::apply(&mut self.manifest.begin, std::mem::take(&mut self.events));
-        self.manifest.token = token.to_owned();
-        self.manifest.finished_at = unix_s;
-        self.archive.write_manifest(&self.manifest)?;
-        Ok(self.manifest)
-    }
-
-    /// A resumed backup may have had more segments, from a damaged one on.
-    fn remove_leftovers(&self, files: &[String]) -> Result<(), ArchiveError> {
-        let id = &self.manifest.begin.id;
-        let names: Vec<String> =
-            (0..self.manifest.segments.len()).map(|number| segment_name(id, number)).collect();
-        for name in files {
-            if name.ends_with(".seg") && !names.contains(name) {
-                self.archive.store().delete(name)?;
-            }
         }
-        Ok(())
     }
-}
-
-fn new_segment(level: i32) -> Result<SegmentWriter, ArchiveError> {
-    SegmentWriter::new(level)
-        .map_err(|error| ArchiveError::Unusable(format!("zstd cannot be set up: {error}")))
 }
 
 #[cfg(test)]

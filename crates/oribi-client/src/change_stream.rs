@@ -118,7 +118,13 @@ impl Client {
         if options.from.positions().iter().any(|position| position.vbid.0 >= vbuckets) {
             return Err(ClientError::InvalidArgument("the token is of a larger bucket"));
         }
-        let machine = Machine::new(vbuckets, &options.from, wanted, options.until_now, names);
+        if options.vbuckets.iter().any(|vbid| vbid.0 >= vbuckets) {
+            return Err(ClientError::InvalidArgument("the bucket has fewer vbuckets"));
+        }
+        let mut machine = Machine::new(vbuckets, &options.from, wanted, options.until_now, names);
+        if !options.vbuckets.is_empty() {
+            machine.show_only(&options.vbuckets);
+        }
         Ok(ChangeStream::new(cluster, machine, options, vbuckets))
     }
 

@@ -148,8 +148,9 @@ impl Version {
         }
     }
 
-    /// Flags, expiry, revision, CAS, and options where there are some.
-    pub(crate) fn write_extras(&self, out: &mut Vec<u8>) {
+    /// Appends the extras of its request: flags, expiry, revision, CAS, and options where there are
+    /// some. For callers that put requests together themselves.
+    pub fn write_extras(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.flags.to_be_bytes());
         out.extend_from_slice(&self.expiry.to_be_bytes());
         out.extend_from_slice(&self.rev.0.to_be_bytes());

@@ -10,6 +10,7 @@ mod clock;
 mod copy;
 mod create;
 mod filter;
+mod jobs;
 mod list;
 #[cfg(feature = "object-stores")]
 mod objects;
@@ -56,7 +57,7 @@ impl BackupCommand {
             BackupCommand::Create(_) | BackupCommand::Restore(_) => {}
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
+            .worker_threads(usize::from(jobs::usual()))
             .enable_all()
             .build()
             .context("starting the runtime")?;

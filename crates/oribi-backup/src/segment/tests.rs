@@ -10,7 +10,15 @@ fn segment_of(documents: &[Document]) -> (Vec<u8>, Footer) {
     for document in documents {
         writer.push(&document.as_record()).unwrap();
     }
-    writer.finish("b", 3, "0:1:2".to_owned()).unwrap()
+    let (bytes, footer) = writer.finish("b", 3, "0:1:2".to_owned()).unwrap();
+    let bytes = bytes.to_vec();
+    // The next one has nothing of it.
+    writer.next();
+    assert!(!writer.has_news() && writer.plain_bytes() == 0);
+    writer.push(&Document { vbid: 1, seqno: 9, ..Default::default() }.as_record()).unwrap();
+    let (next, next_footer) = writer.finish("b", 4, String::new()).unwrap();
+    assert_eq!((read(next).unwrap().len(), next_footer.vbuckets[0].first), (1, 9));
+    (bytes, footer)
 }
 
 fn read(bytes: &[u8]) -> Result<Vec<Document>, ArchiveError> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use oribi_protocol::change_token::{ChangeToken, Position};
-use oribi_types::{Seqno, VbUuid};
+use oribi_types::{Seqno, VbUuid, Vbid};
 use proptest::prelude::*;
 
 use super::*;
@@ -51,35 +51,46 @@ impl Source {
         begin
     }
 
-    /// Streams from where the writer is until now; returns the token there.
+    /// Streams from where the writer is until now, odd and even vbuckets into segments of their own;
+    /// returns the token there.
     fn stream(
         &self,
-        writer: &mut BackupWriter<'_>,
+        writer: &BackupWriter,
+        segments: &mut [SegmentWriter; 2],
         cut_every: usize,
-    ) -> Result<String, ArchiveError> {
-        let mut token: ChangeToken = writer.token().parse().expect("a token");
+    ) -> Result<ChangeToken, ArchiveError> {
+        let mut tokens = [ChangeToken::default(), ChangeToken::default()];
+        let mut all = writer.token();
         for (vbid, vbucket) in (0..).map(Vbid).zip(&self.vbuckets) {
-            let position = token.position(vbid).copied().unwrap_or(Position::beginning(vbid));
+            let lane = usize::from(vbid.0 % 2);
+            let (segment, token) = (&mut segments[lane], &mut tokens[lane]);
+            let position = all.position(vbid).copied().unwrap_or(Position::beginning(vbid));
             let mut seqno = position.seqno.0;
             if seqno > 0 && position.vb_uuid != VbUuid(vbucket.history) {
                 seqno = 0;
                 token.set(Position::beginning(vbid));
-                writer.reset(vbid, &token.to_string())?;
+                segment.reset(vbid);
+                writer.cut(segment, token)?;
             }
             let mut documents: Vec<&Document> = vbucket.documents.values().collect();
             documents.sort_by_key(|document| document.seqno);
             let mut pushed = 0;
             for document in documents.into_iter().filter(|document| document.seqno > seqno) {
-                writer.push(&document.as_record())?;
+                segment.push(&document.as_record())?;
                 token.set(Position::at(vbid, VbUuid(vbucket.history), Seqno(document.seqno)));
                 pushed += 1;
                 if pushed % cut_every == 0 {
-                    writer.cut(&token.to_string())?;
+                    writer.cut(segment, token)?;
                 }
             }
-            token.set(Position::at(vbid, VbUuid(vbucket.history), Seqno(vbucket.high)));
+            let end = Position::at(vbid, VbUuid(vbucket.history), Seqno(vbucket.high));
+            token.set(end);
+            all.set(end);
         }
-        Ok(token.to_string())
+        for (segment, token) in segments.iter_mut().zip(&tokens).rev() {
+            writer.cut(segment, token)?;
+        }
+        Ok(all)
     }
 
     fn table(&self) -> BTreeMap<(u32, Vec<u8>), Document> {
@@ -100,20 +111,24 @@ fn run(
 ) -> Result<(), ArchiveError> {
     let archive = archive_of(store);
     let plain = source.begin("0".to_owned(), None);
-    let mut writer = match archive.unfinished_for(&plain)? {
-        Some(begin) => BackupWriter::resume(&archive, begin, 1)?,
+    let archive = Arc::new(archive);
+    let writer = match archive.unfinished_for(&plain)? {
+        Some(begin) => BackupWriter::resume(archive, begin, 1)?,
         None => {
             let parent = if full { None } else { archive.parent_for(&plain)? };
             let id = format!("{:04}", archive.entries()?.len() + 1);
-            BackupWriter::begin(&archive, source.begin(id, parent.as_ref()), 1)?
+            BackupWriter::begin(archive, source.begin(id, parent.as_ref()), 1)?
         }
     };
-    // What the stream tells of lists that are newer than the backup's beginning.
+    let mut segments = [writer.segment()?, writer.segment()?];
+    // What the stream tells of lists that are newer than the backup's beginning, in each of them.
     for (&id, manifest_uid) in source.dropped.iter().zip(2..) {
         let change = crate::manifest::CollectionChange::Dropped { id };
-        writer.event(CollectionEvent { manifest_uid, change });
+        for segment in &mut segments {
+            segment.event(CollectionEvent { manifest_uid, change: change.clone() });
+        }
     }
-    let token = source.stream(&mut writer, cut_every)?;
+    let token = source.stream(&writer, &mut segments, cut_every)?;
     writer.finish(&token, 2_000)?;
     Ok(())
 }
@@ -122,8 +137,10 @@ fn restored(archive: &Archive, chain: &Chain) -> BTreeMap<(u32, Vec<u8>), Docume
     let mut table = BTreeMap::new();
     for segment in 0..chain.segments() {
         let bytes = chain.read(archive, segment).unwrap();
-        let visited = chain.visit(segment, &bytes, |record| {
-            table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
+        let visited = Segment::open(chain.name(segment), &bytes).unwrap().for_each(|record| {
+            if chain.counts(segment, record) {
+                table.insert((record.collection.0, record.key.to_vec()), Document::of(record));
+            }
             Ok::<(), ArchiveError>(())
         });
         visited.unwrap();
@@ -258,7 +275,7 @@ fn every_damage_of_every_file_is_named_and_refused() {
             let names_it = report.problems.iter().any(|problem| problem.contains(name.as_str()));
             assert!(names_it, "{name}: {report:?}");
             let readable = archive.chain("0002").and_then(|chain| {
-                (0..chain.segments()).try_for_each(|at| chain.read(&archive, at).map(drop))
+                (0..chain.segments()).try_for_each(|at| chain.read_checked(&archive, at).map(drop))
             });
             readable.expect_err("a restore is refused");
         }
@@ -290,4 +307,43 @@ fn a_time_or_an_id_names_a_backup() {
         archive.find(None, Some("../x")).unwrap_err().to_string(),
         "there is no backup ../x"
     );
+}
+
+/// Segments that are cut at the same time may become durable in any order.
+#[test]
+fn a_backup_goes_on_before_the_first_segment_that_is_missing() {
+    let store = MemoryStore::default();
+    let begun = begin("0001", None, "");
+    let archive = Arc::new(archive_of(&store));
+    let writer = BackupWriter::begin(archive.clone(), begun.clone(), 1).unwrap();
+    let mut segment = writer.segment().unwrap();
+    let position = |vbid: u16| Position::at(Vbid(vbid), VbUuid(1), Seqno(1));
+    for vbid in 0..3 {
+        segment.push(&Document { vbid, ..Default::default() }.as_record()).unwrap();
+        let mut token = ChangeToken::default();
+        token.set(position(vbid));
+        writer.cut(&mut segment, &token).unwrap();
+    }
+    assert_eq!(writer.token().positions(), [position(0), position(1), position(2)]);
+    store.files.lock().unwrap().remove("backups/0001/00001.seg").expect("it was written");
+    let writer = BackupWriter::resume(archive, begun, 1).unwrap();
+    assert_eq!(writer.token().positions(), [position(0)]);
+    let files = store.files.lock().unwrap();
+    let segments = files.keys().filter(|name| name.ends_with(".seg"));
+    assert_eq!(segments.collect::<Vec<_>>(), ["backups/0001/00000.seg"]);
+}
+
+/// A manifest never names what could not be written.
+#[test]
+fn a_backup_with_a_failed_segment_is_not_finished() {
+    let store = MemoryStore::default();
+    let writer = BackupWriter::begin(Arc::new(archive_of(&store)), begin("0001", None, ""), 1);
+    let writer = writer.unwrap();
+    let mut segment = writer.segment().unwrap();
+    segment.push(&Document::default().as_record()).unwrap();
+    *store.changes_left.lock().unwrap() = Some(0);
+    writer.cut(&mut segment, &ChangeToken::default()).expect_err("the store fails");
+    *store.changes_left.lock().unwrap() = None;
+    let error = writer.finish(&ChangeToken::default(), 1).expect_err("a segment is missing");
+    assert!(error.to_string().contains("00000.seg"), "{error}");
 }

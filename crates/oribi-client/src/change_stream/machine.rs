@@ -129,6 +129,15 @@ impl Machine {
         }
     }
 
+    /// Leaves all other vbuckets where they are. Called before the stream begins.
+    pub fn show_only(&mut self, wanted: &[Vbid]) {
+        for vbid in (0..self.vbuckets.len() as u16).map(Vbid) {
+            if !wanted.contains(&vbid) {
+                self.finish(vbid);
+            }
+        }
+    }
+
     /// The next event.
     pub fn next_event(&mut self) -> Option<ChangeEvent> {
         self.events.pop_front()

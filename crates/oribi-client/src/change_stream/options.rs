@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use oribi_protocol::change_token::{ChangeToken, Rest};
+use oribi_types::Vbid;
 
 /// Bytes that a node may send ahead of the application.
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
@@ -25,6 +26,8 @@ pub struct ChangeStreamOptions {
     pub collections: Vec<String>,
     /// Name of a scope to show, with collections that are created later. Not beside `collections`.
     pub scope: Option<String>,
+    /// Vbuckets to show; empty for all.
+    pub vbuckets: Vec<Vbid>,
     /// Where to begin.
     pub from: ChangeToken,
     /// Ends the stream behind what was the last change of each vbucket when it began.
@@ -49,6 +52,7 @@ impl ChangeStreamOptions {
         ChangeStreamOptions {
             collections: Vec::new(),
             scope: None,
+            vbuckets: Vec::new(),
             from: ChangeToken::new(Rest::Beginning),
             until_now: false,
             values: true,
@@ -68,6 +72,13 @@ impl ChangeStreamOptions {
     /// Shows the collections of a scope.
     pub fn scope(mut self, name: impl Into<String>) -> ChangeStreamOptions {
         self.scope = Some(name.into());
+        self
+    }
+
+    /// Shows only these vbuckets, so that several streams share the work. The token of such a stream
+    /// has the other vbuckets where its own first token had them.
+    pub fn vbuckets(mut self, vbuckets: impl IntoIterator<Item = Vbid>) -> ChangeStreamOptions {
+        self.vbuckets = vbuckets.into_iter().collect();
         self
     }
 

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -28,7 +29,7 @@ use super::filter::{Filter, FilterArgs};
 use super::progress;
 use super::restore::collections::{Mapping, missing};
 use super::restore::wait_for_disk;
-use super::restore::writes::{Stored, Totals, Writes};
+use super::restore::writes::{Stored, Totals, Writes, Written};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::stats::clean;
@@ -167,7 +168,7 @@ impl CopyArgs {
         let target = self.source.at(&self.to, self.target_password.as_deref());
         let target = target.map_err(anyhow::Error::msg)?;
         let from = self.client_of(&self.source).await?;
-        let to = self.client_of(&target).await?;
+        let to = Arc::new(self.client_of(&target).await?);
         let admin_args = AdminArgs { admin_port: self.target_admin_port };
         let admin = Admin::find(&admin_args, &target, &to).await;
         let (position, mut known) = self.position(&filter)?;
@@ -195,8 +196,10 @@ impl CopyArgs {
                 })?;
                 missing.create(admin, &target.bucket).await?;
             }
-            let mapping = Mapping::of(&to, &known.places, &filter).await?;
-            let mut writes = Writes::new(&to, &mapping, self.overwrite, bar.clone());
+            let mapping = Arc::new(Mapping::of(&to, &known.places, &filter).await?);
+            let (writer, of) = (to.clone(), mapping.clone());
+            let written = Written::default();
+            let mut writes = Writes::new(writer, of, self.overwrite, bar.clone(), written);
             writes.totals = *totals;
             let left =
                 self.stream(&mut changes, &mut writes, (&mapping, &known), &filter, bar).await;
@@ -211,14 +214,15 @@ impl CopyArgs {
     }
 
     async fn client_of(&self, target: &Target) -> anyhow::Result<Client> {
-        target.client(target.options()?).await
+        // Writes rely on the order of their requests.
+        target.client(target.options()?.unordered_execution(false)).await
     }
 
     /// Copies until there is nothing more, or the pairs of collections have to be made anew.
     async fn stream(
         &self,
         changes: &mut ChangeStream,
-        writes: &mut Writes<'_>,
+        writes: &mut Writes,
         (mapping, known): (&Mapping, &Known),
         filter: &Filter,
         bar: &ProgressBar,
@@ -355,7 +359,7 @@ fn stored(change: &Change) -> Stored {
     Stored {
         collection: change.collection,
         version: Version::of_change(change),
-        key: change.key[..].into(),
+        key: change.key.clone(),
         value: change.raw_value.clone(),
     }
 }

@@ -1,46 +1,40 @@
 //! `oribi backup create`: a bucket's change stream into an archive.
 //!
-//! The stream runs on the runtime; a thread encodes, compresses and writes ([`writing`]). Between
-//! them is a short queue, so the server sends no faster than the archive takes. A segment is cut
-//! when enough came, and at the latest after [`CUT_INTERVAL`]; what was cut is not fetched again
-//! when the program is started again after an interruption.
-//!
-//! A rollback says that the server lost changes which the archive may have, and that versions it
-//! has are missing in the archive. The vbucket is then backed up anew, from its beginning.
+//! Several lanes share the vbuckets ([`lane`]). Each takes the next change when it has compressed
+//! the one before, so the server sends no faster than the archive takes. A segment is cut when
+//! enough came, and at the latest after half a minute; what was cut is not fetched again when the
+//! program is started again after an interruption.
 
-mod writing;
+mod lane;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
-use indicatif::ProgressBar;
 use oribi_backup::limits::SEGMENT_BYTES;
-use oribi_backup::manifest::{Begin, CollectionChange, CollectionEvent, Kind, Manifest, Place};
+use oribi_backup::manifest::{Begin, Kind, Manifest, Place};
 use oribi_backup::writer::BackupWriter;
-use oribi_client::{
-    ChangeEvent, ChangeStream, ChangeStreamOptions, ChangeToken, Client, ClientError, Position,
-    SystemEvent, SystemEventKind,
-};
+use oribi_client::{ChangeStreamOptions, ChangeToken, Client, ClientError, Rest};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
-use self::writing::{Queue, Writing};
+use self::lane::{Lane, Shared};
 use super::clock::now_s;
 use super::filter::{Filter, FilterArgs};
+use super::jobs::Jobs;
 use super::place::ArchivePlace;
 use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
-use crate::stats::clean;
 use crate::target::{INTERRUPTED, Target};
 
-/// Longest time until what came is durable.
-const CUT_INTERVAL: Duration = Duration::from_secs(30);
+/// KiB of records in a segment unless an option says otherwise. Each lane has two in memory, after
+/// compression.
+const SEGMENT_KIB: u64 = SEGMENT_BYTES / 2 / 1024;
 
 /// Back a bucket up.
 #[derive(Args, Debug)]
@@ -56,12 +50,15 @@ pub struct CreateArgs {
     /// data directory of it.
     #[arg(long, value_name = "DATA_DIR")]
     with_users: Option<PathBuf>,
-    /// Level of zstd's compression, 1 to 19.
-    #[arg(long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=19))]
+    /// Level of zstd's compression: 1 to 19, or -7 to -1, which are faster and compress less.
+    #[arg(long, value_name = "LEVEL", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(-7..=19))]
     level: i32,
+    #[command(flatten)]
+    jobs: Jobs,
     /// KiB of documents in a file of the archive. What is in a finished file need not be fetched again when
-    /// the backup is interrupted; memory holds one.
-    #[arg(long, value_name = "KIB", default_value_t = SEGMENT_BYTES / 1024)]
+    /// the backup is interrupted; memory holds two of each job, after compression.
+    #[arg(long, value_name = "KIB", default_value_t = SEGMENT_KIB)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SEGMENT_BYTES / 1024))]
     segment_kib: u64,
     /// Print the summary as JSON.
@@ -104,52 +101,63 @@ pub async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
     };
     let (id, level) = (begin.id.clone(), args.level);
     let started = Instant::now();
-    let bar = progress::bar(None, "backing up");
-    let (writing, queue) = Writing::start(archive.clone(), move |archive| match is_resumed {
-        true => BackupWriter::resume(archive, begin, level),
-        false => BackupWriter::begin(archive, begin, level),
-    });
-    let writing = writing.begun().await;
-    let from = match writing.token() {
-        Some(token) => token.parse::<ChangeToken>().context("the archive's token")?,
-        None => return writing.outcome().await.map(|_| ExitCode::FAILURE),
-    };
     if is_resumed {
         eprintln!("oribi: {id} was interrupted, and goes on where it was");
     }
-    let options = stream_options(&filter);
-    let mut backup = Backup {
-        client: &client,
-        options,
-        filter: &filter,
-        queue,
-        bar: bar.clone(),
-        segment_bytes: args.segment_kib * 1024,
-        lost: HashSet::new(),
-    };
-    let outcome = tokio::select! {
-        outcome = backup.run(from) => outcome.map(|()| false),
-        _ = interrupts.recv() => Ok(true),
-        _ = ends.recv() => Ok(true),
-    };
-    drop(backup);
-    bar.finish_and_clear();
-    let manifest = writing.outcome().await.with_context(|| format!("writing {id}"));
+    let writer = tokio::task::spawn_blocking(move || match is_resumed {
+        true => BackupWriter::resume(archive, begin, level),
+        false => BackupWriter::begin(archive, begin, level),
+    });
     let resumable = || format!("backup {id} is unfinished; the same command goes on with it");
-    match (outcome, manifest) {
-        (Ok(false), Ok(Some(manifest))) => {
-            args.print_summary(&manifest, started.elapsed())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        (Ok(true), Ok(_)) => {
-            eprintln!("oribi: {}", resumable());
-            Ok(ExitCode::from(INTERRUPTED))
-        }
-        // The queue is closed because writing failed.
-        (_, Err(error)) => Err(error.context(resumable())),
-        (Err(error), _) => Err(error.context(resumable())),
-        (Ok(false), Ok(None)) => bail!(resumable()),
+    let shared = Arc::new(Shared {
+        writer: writer.await?.with_context(|| format!("writing {id}"))?,
+        options: stream_options(&filter),
+        client,
+        filter,
+        bar: progress::bar(None, "backing up"),
+        segment_bytes: args.segment_kib * 1024,
+    });
+    let outcome = tokio::select! {
+        token = stream(&shared, args.jobs.number()) => token.map(Some),
+        _ = interrupts.recv() => Ok(None),
+        _ = ends.recv() => Ok(None),
+    };
+    shared.bar.finish_and_clear();
+    let Some(token) = outcome.with_context(resumable)? else {
+        eprintln!("oribi: {}", resumable());
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    let finished =
+        tokio::task::spawn_blocking(move || shared.writer.finish(&token, now_s())).await?;
+    let manifest = finished.with_context(|| format!("writing {id}")).with_context(resumable)?;
+    args.print_summary(&manifest, started.elapsed())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Streams everything until now, in as many lanes; returns where the streams are then. Lanes end
+/// when this future is dropped, and when one of them fails.
+async fn stream(shared: &Arc<Shared>, jobs: u16) -> anyhow::Result<ChangeToken> {
+    let from = shared.writer.token();
+    let lanes = jobs.clamp(1, shared.client.config().vbucket_count().max(1));
+    let mut running = JoinSet::new();
+    for number in 0..lanes {
+        running.spawn(Lane::new(shared.clone(), number, lanes)?.run(from.clone()));
     }
+    let mut token = ChangeToken::new(Rest::Beginning);
+    while let Some(ended) = running.join_next().await {
+        let own = ended.context("a part of the backup")??;
+        token.manifest_uid = token.manifest_uid.max(own.manifest_uid);
+        own.positions().iter().for_each(|position| token.set(*position));
+    }
+    let torn = token.positions().iter().filter(|position| !position.is_at_snapshot_end());
+    match torn.count() {
+        0 => {}
+        // Oribi ends streams at the end of a snapshot; a server need not.
+        torn => eprintln!(
+            "oribi: {torn} vbuckets ended within a snapshot: versions that their newest writes replaced may be missing"
+        ),
+    }
+    Ok(token)
 }
 
 fn stream_options(filter: &Filter) -> ChangeStreamOptions {
@@ -243,101 +251,4 @@ pub(super) async fn collections_of(
 fn default_place() -> Place {
     let name = || "_default".to_owned();
     Place { id: 0, scope: name(), collection: name(), max_ttl_s: None }
-}
-
-/// The stream on its way to the archive.
-struct Backup<'a> {
-    client: &'a Client,
-    options: ChangeStreamOptions,
-    filter: &'a Filter,
-    queue: Queue,
-    bar: ProgressBar,
-    /// Bytes of records after which a segment is cut.
-    segment_bytes: u64,
-    /// Nodes whose connections ended, and nothing has come since.
-    lost: HashSet<Arc<str>>,
-}
-
-impl Backup<'_> {
-    /// Streams until now.
-    async fn run(&mut self, from: ChangeToken) -> anyhow::Result<()> {
-        let mut changes = self.open(from).await?;
-        let mut cut = Instant::now();
-        let mut since_cut = 0;
-        while let Some(event) = changes.next().await.context("reading changes")? {
-            match event {
-                ChangeEvent::Change(change) => {
-                    self.lost.clear();
-                    self.bar.inc(1);
-                    if self.filter.has_key(&change.key) {
-                        since_cut += self.queue.change(change).await?;
-                    }
-                }
-                ChangeEvent::System(event) => {
-                    if let Some(event) = collection_event(&event) {
-                        self.queue.event(event).await?;
-                    }
-                }
-                ChangeEvent::Rollback(rollback) => {
-                    let vbid = rollback.to.vbid;
-                    let mut token = changes.token();
-                    token.set(Position::beginning(vbid));
-                    self.queue.reset(vbid, token.to_string()).await?;
-                    eprintln!("oribi: the server lost changes of {vbid}, which is backed up anew");
-                    if rollback.to.seqno.0 > 0 {
-                        changes = self.open(token).await?;
-                    }
-                    (cut, since_cut) = (Instant::now(), 0);
-                }
-                ChangeEvent::Disconnected(lost) if self.lost.insert(lost.peer.clone()) => {
-                    let reason = clean(lost.reason.as_bytes());
-                    eprintln!("oribi: {reason}; connecting again");
-                }
-                _ => {}
-            }
-            if since_cut >= self.segment_bytes || (since_cut > 0 && cut.elapsed() >= CUT_INTERVAL) {
-                self.queue.cut(changes.token().to_string()).await?;
-                (cut, since_cut) = (Instant::now(), 0);
-            }
-            // Signals are looked at only when this future waits.
-            tokio::task::consume_budget().await;
-        }
-        let token = changes.token();
-        let torn = token.positions().iter().filter(|position| !position.is_at_snapshot_end());
-        match torn.count() {
-            0 => {}
-            // Oribi ends streams at the end of a snapshot; a server need not.
-            torn => eprintln!(
-                "oribi: {torn} vbuckets ended within a snapshot: versions that their newest writes replaced may be missing"
-            ),
-        }
-        self.queue.finish(token.to_string()).await
-    }
-
-    async fn open(&self, from: ChangeToken) -> anyhow::Result<ChangeStream> {
-        let options = self.options.clone().resume(from);
-        self.client.changes(&options).await.context("opening the change stream")
-    }
-}
-
-fn collection_event(event: &SystemEvent) -> Option<CollectionEvent> {
-    let name = |name: &Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
-    let change = match (event.kind, event.collection) {
-        (SystemEventKind::CollectionCreated, Some(id)) => CollectionChange::Created(Place {
-            id: id.0,
-            scope: name(&event.scope_name),
-            collection: name(&event.collection_name),
-            max_ttl_s: event.max_ttl_s,
-        }),
-        (SystemEventKind::CollectionDropped, Some(id)) => CollectionChange::Dropped { id: id.0 },
-        (SystemEventKind::ScopeCreated, _) => {
-            CollectionChange::ScopeCreated { name: name(&event.scope_name) }
-        }
-        (SystemEventKind::ScopeDropped, _) => {
-            CollectionChange::ScopeDropped { name: name(&event.scope_name) }
-        }
-        // A kind that this program is older than.
-        _ => return None,
-    };
-    Some(CollectionEvent { manifest_uid: event.manifest_uid.0, change })
 }

@@ -1,18 +1,22 @@
 //! `oribi backup restore`: a backup's documents into a bucket.
 //!
-//! First every file that is needed is read and checked; a damaged archive restores nothing. Then
-//! missing scopes and collections are created, by name: ids are the target's own. The records
-//! follow in their order ([`writes`]), as versions with their metadata. Limits of time come last,
+//! First every file that is needed is compared with its checksum; a damaged archive restores nothing.
+//! Then missing scopes and collections are created, by name: ids are the target's own. The records
+//! follow as versions with their metadata: they are inflated once ([`reading`]) and written by
+//! several lanes, each with vbuckets of its own ([`lane`], [`writes`]). Limits of time come last,
 //! because a server would cut the expiry of documents that are older than the limit.
 //!
 //! A restore that was interrupted is repeated: versions that are there already are left alone.
 
 pub(super) mod collections;
+mod lane;
+mod reading;
 pub(super) mod writes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -20,26 +24,22 @@ use clap::Args;
 use indicatif::HumanCount;
 use oribi_backup::chain::Chain;
 use oribi_backup::manifest::Manifest;
-use oribi_backup::{Archive, ArchiveError, Record, RecordKind, time};
-use oribi_client::{Bytes, Client, Persistence, Vbid, Version, VersionKind};
+use oribi_backup::{Archive, ArchiveError, time};
+use oribi_client::{Client, Persistence, Vbid};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use self::collections::{Mapping, missing};
-use self::writes::{Stored, Totals, Writes};
+use self::lane::{Lane, Selection};
+use self::writes::{Totals, Writes, Written};
 use super::filter::{Filter, FilterArgs};
+use super::jobs::Jobs;
 use super::place::ArchivePlace;
 use super::{list, progress, users};
 use crate::admin::{Admin, AdminArgs};
 use crate::print;
 use crate::target::{INTERRUPTED, Target};
-
-/// Bytes of documents that go to the writing side together.
-const BATCH_BYTES: usize = 256 * 1024;
-
-/// Batches between reading and writing.
-const QUEUE: usize = 8;
 
 /// Pause between two looks whether something has happened.
 const POLL: Duration = Duration::from_millis(20);
@@ -78,6 +78,8 @@ pub struct RestoreArgs {
     /// Check the archive and say what would be written.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    jobs: Jobs,
     /// Do not wait until everything is on the server's disk.
     #[arg(long)]
     no_persist: bool,
@@ -114,15 +116,15 @@ pub async fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
 impl RestoreArgs {
     async fn restore(self) -> anyhow::Result<ExitCode> {
         let started = Instant::now();
-        let filter = Arc::new(self.filter.filter()?);
+        let filter = self.filter.filter()?;
         let archive = Arc::new(self.archive.open()?);
         let manifest = archive.find(Some(&self.target.bucket), self.at.as_deref())?;
         let chain = Arc::new(archive.chain(&manifest.begin.id)?);
         self.check(&archive, &chain).await?;
         check_filter(&filter, &manifest)?;
         let totals = match self.dry_run {
-            true => self.rehearse(&archive, &chain, &filter).await?,
-            false => self.write(&archive, &chain, &filter).await?,
+            true => self.rehearse(&archive, chain, filter).await?,
+            false => self.write(&archive, chain, filter).await?,
         };
         if let Some(data_dir) = self.with_users.as_deref().filter(|_| !self.dry_run) {
             users::write(data_dir, &manifest, self.overwrite)?;
@@ -131,77 +133,90 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Reads all files that are needed.
+    /// Reads all files that are needed, several at a time.
     async fn check(&self, archive: &Arc<Archive>, chain: &Arc<Chain>) -> anyhow::Result<()> {
-        let (archive, chain) = (archive.clone(), chain.clone());
         let bar = progress::bar(Some(chain.segments() as u64), "checking");
-        let checked = tokio::task::spawn_blocking(move || {
-            for segment in 0..chain.segments() {
-                let bytes = chain.read(&archive, segment)?;
-                chain.visit(segment, &bytes, |_| Ok::<(), ArchiveError>(()))?;
-                bar.inc(1);
+        let next = Arc::new(AtomicUsize::new(0));
+        let mut checking = JoinSet::new();
+        for _ in 0..self.jobs.number() {
+            let (archive, chain) = (archive.clone(), chain.clone());
+            let (next, bar) = (next.clone(), bar.clone());
+            checking.spawn_blocking(move || {
+                loop {
+                    let segment = next.fetch_add(1, Ordering::Relaxed);
+                    if segment >= chain.segments() {
+                        return Ok::<(), ArchiveError>(());
+                    }
+                    chain.read_checked(&archive, segment)?;
+                    bar.inc(1);
+                }
+            });
+        }
+        while let Some(checked) = checking.join_next().await {
+            if let Err(error) = checked? {
+                // The others need not go on.
+                next.store(chain.segments(), Ordering::Relaxed);
+                let nothing = format!("{}: nothing was restored", self.archive.describe());
+                return Err(anyhow::Error::from(error).context(nothing));
             }
-            bar.finish_and_clear();
-            Ok::<(), ArchiveError>(())
-        });
-        checked.await?.with_context(|| format!("{}: nothing was restored", self.archive.describe()))
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// The parts that share the work, without what they do.
+    fn lanes(&self, archive: &Arc<Archive>, chain: Arc<Chain>, filter: Filter) -> Vec<Lane> {
+        let lanes = self.jobs.number().clamp(1, chain.wanted().begin.vbuckets.max(1));
+        let blocks = reading::read(archive, &chain, lanes);
+        let selection = Arc::new(Selection::new(chain, filter));
+        let lane = |(number, blocks)| Lane { selection: selection.clone(), blocks, number, lanes };
+        (0..).zip(blocks).map(lane).collect()
     }
 
     async fn rehearse(
         &self,
         archive: &Arc<Archive>,
-        chain: &Arc<Chain>,
-        filter: &Arc<Filter>,
+        chain: Arc<Chain>,
+        filter: Filter,
     ) -> anyhow::Result<Totals> {
-        let mut totals = Totals::default();
-        let mut batches = read(archive, chain, filter);
-        while let Some(batch) = batches.recv().await {
-            for stored in batch? {
-                totals.count(&stored);
-            }
-        }
-        Ok(totals)
+        let lanes = self.lanes(archive, chain, filter).into_iter();
+        sum(lanes.map(Lane::count).collect()).await
     }
 
     async fn write(
         &self,
         archive: &Arc<Archive>,
-        chain: &Arc<Chain>,
-        filter: &Arc<Filter>,
+        chain: Arc<Chain>,
+        filter: Filter,
     ) -> anyhow::Result<Totals> {
-        let wanted = chain.wanted();
+        let begin = &chain.wanted().begin;
         let mut target = self.target.clone();
         target.bucket = self.into.clone().unwrap_or(target.bucket);
         if let Some(quota_mib) = self.create_bucket {
-            self.create_bucket(&target, wanted, quota_mib).await?;
+            self.create_bucket(&target, chain.wanted(), quota_mib).await?;
         }
-        let client = target.client(target.options()?).await?;
+        let client = Arc::new(target.client(target.options()?.unordered_execution(false)).await?);
         let admin = Admin::find(&self.admin, &self.target, &client).await;
-        let missing =
-            missing(&client, (&wanted.begin.places, &wanted.begin.scopes), filter).await?;
+        let missing = missing(&client, (&begin.places, &begin.scopes), &filter).await?;
         if !missing.is_empty() {
             let admin = admin.as_ref().map_err(|error| {
                 anyhow::anyhow!("{missing} must be created, which the admin HTTP does: {error:#}")
             })?;
             missing.create(admin, &target.bucket).await?;
         }
-        let mapping = Mapping::of(&client, &wanted.begin.places, filter).await?;
+        let mapping = Arc::new(Mapping::of(&client, &begin.places, &filter).await?);
         let bar = progress::bar(Some(chain.records()), "restoring");
-        let mut writes = Writes::new(&client, &mapping, self.overwrite, bar.clone());
-        let mut batches = read(archive, chain, filter);
-        let outcome = async {
-            while let Some(batch) = batches.recv().await {
-                for stored in batch? {
-                    writes.take(stored).await?;
-                }
-            }
-            writes.settle().await
-        };
-        let outcome = outcome.await;
+        let written = Written::default();
+        let lanes = self.lanes(archive, chain, filter).into_iter();
+        let lanes = lanes.map(|lane| {
+            let (client, mapping) = (client.clone(), mapping.clone());
+            let (bar, written) = (bar.clone(), written.clone());
+            lane.write(Writes::new(client, mapping, self.overwrite, bar, written))
+        });
+        let outcome = sum(lanes.collect()).await;
         bar.finish_and_clear();
-        let totals = writes.totals;
-        outcome.with_context(|| {
-            let written = HumanCount(totals.written);
+        let totals = outcome.with_context(|| {
+            let written = HumanCount(written.load(Ordering::Relaxed));
             format!("the restore stopped: {written} versions were written, others are missing")
         })?;
         mapping.set_limits(admin.as_ref().ok(), &target.bucket).await?;
@@ -299,60 +314,13 @@ fn check_filter(filter: &Filter, manifest: &Manifest) -> anyhow::Result<()> {
     }
 }
 
-/// Reads the records that are wanted, on a thread.
-fn read(
-    archive: &Arc<Archive>,
-    chain: &Arc<Chain>,
-    filter: &Arc<Filter>,
-) -> mpsc::Receiver<anyhow::Result<Vec<Stored>>> {
-    let (sender, batches) = mpsc::channel(QUEUE);
-    let (archive, chain, filter) = (archive.clone(), chain.clone(), filter.clone());
-    tokio::task::spawn_blocking(move || {
-        let places = &chain.wanted().begin.places;
-        let wanted = places.iter().filter(|place| filter.has_collection(&place.path()));
-        let wanted: std::collections::HashSet<u32> = wanted.map(|place| place.id).collect();
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        let outcome = (0..chain.segments()).try_for_each(|segment| {
-            let file = chain.read(&archive, segment)?;
-            chain.visit(segment, &file, |record| {
-                if wanted.contains(&record.collection.0) && filter.has_key(record.key) {
-                    batch.push(stored(record));
-                    bytes += record.encoded_bytes();
-                }
-                if bytes >= BATCH_BYTES {
-                    bytes = 0;
-                    let batch = std::mem::take(&mut batch);
-                    sender.blocking_send(Ok(batch)).map_err(|_| anyhow::anyhow!("stopped"))?;
-                }
-                Ok::<(), anyhow::Error>(())
-            })
-        });
-        // Without a receiver the restore has ended.
-        let _ = match outcome {
-            Ok(()) => sender.blocking_send(Ok(batch)),
-            Err(error) => sender.blocking_send(Err(error)),
-        };
-    });
-    batches
-}
-
-fn stored(record: &Record<'_>) -> Stored {
-    let kind = match record.kind {
-        RecordKind::Mutation => VersionKind::Mutation,
-        RecordKind::Deletion => VersionKind::Deletion,
-        RecordKind::Expiration => VersionKind::Expiration,
-    };
-    let version = Version::new(kind, record.cas, record.rev)
-        .flags(record.flags)
-        .expiry(record.expiry)
-        .datatype(record.datatype);
-    Stored {
-        collection: record.collection,
-        version,
-        key: record.key.into(),
-        value: Bytes::copy_from_slice(record.value),
+/// What all lanes did together. When one fails, the others end.
+async fn sum(mut lanes: JoinSet<anyhow::Result<Totals>>) -> anyhow::Result<Totals> {
+    let mut totals = Totals::default();
+    while let Some(ended) = lanes.join_next().await {
+        totals.add(&ended.context("a part of the restore")??);
     }
+    Ok(totals)
 }
 
 /// Waits until everything that the bucket has is on disk, if it has one.

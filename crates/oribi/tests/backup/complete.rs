@@ -2,7 +2,8 @@
 
 use oribi_client::{Bytes, Refused};
 
-use crate::table::{assert_equal, fill, remove, table_of, write};
+use crate::filled::fill;
+use crate::table::{assert_equal, remove, table_of, write};
 use crate::{Fixture, problems};
 
 #[tokio::test]
@@ -52,6 +53,39 @@ async fn everything_comes_back_in_an_empty_server() {
     let restored = target.backup(&["restore", &archive]);
     assert_eq!(restored["written"], 0);
     assert_equal(&expected, &table_of(&client_of_target).await);
+}
+
+/// Parts have vbuckets, connections and segments of their own, however many there are.
+#[tokio::test]
+async fn any_number_of_jobs_makes_the_same_backup_and_the_same_bucket() {
+    let source = Fixture::start();
+    let client = source.client().await;
+    fill(&source, &client).await;
+    let archive = source.archive();
+    let small = ["create", archive.as_str(), "--segment-kib", "4"];
+    let create = |jobs: &str| source.backup(&[&small[..], &["--jobs", jobs]].concat());
+    assert_eq!(create("3")["kind"], "full");
+    for number in 0..100 {
+        let key = format!("key:{number}");
+        write(&client, client.default_collection(), &key, "changed").await;
+    }
+    remove(&client, client.default_collection(), "key:7").await;
+    assert_eq!(create("64")["kind"], "incremental");
+    write(&client, client.default_collection(), "key:7", "again").await;
+    assert_eq!(create("1")["documents"], 1);
+    assert_eq!(problems(&source, &archive), [""; 0]);
+    let expected = table_of(&client).await;
+    for jobs in ["1", "5"] {
+        let target = Fixture::start();
+        let restore = ["restore", archive.as_str(), "--jobs", jobs];
+        let dry = target.backup(&[&restore[..], &["--dry-run"]].concat());
+        let restored = target.backup(&restore);
+        assert_eq!(
+            (&dry["documents"], &dry["bytes"]),
+            (&restored["documents"], &restored["bytes"])
+        );
+        assert_equal(&expected, &table_of(&target.client().await).await);
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use oribi_testkit::PATIENCE;
 use serde_json::Value;
 
 use crate::Fixture;
-use crate::table::{assert_equal, fill, remove, table_of, write};
+use crate::filled::fill;
+use crate::table::{assert_equal, remove, table_of, write};
 
 impl Fixture {
     pub fn copy_to(&self, target: &Fixture, arguments: &[&str]) -> Command {

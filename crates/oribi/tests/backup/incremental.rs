@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::table::{assert_equal, fill, remove, table_of, write};
+use crate::filled::fill;
+use crate::table::{assert_equal, remove, table_of, write};
 use crate::{Fixture, problems};
 
 #[tokio::test]

@@ -3,13 +3,16 @@
 mod complete;
 mod copy;
 mod damage;
+mod filled;
 mod incremental;
 mod interrupted;
 mod kills;
 mod load;
 mod objects;
+mod random;
 mod reader;
 mod snapshot;
+mod storages;
 mod table;
 mod users;
 

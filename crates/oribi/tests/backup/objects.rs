@@ -11,7 +11,8 @@ use oribi_testkit::http::HttpClient;
 use oribi_testkit::{FailingProxy, Fault, MotoServer, PATIENCE, Random, poll_until};
 use serde_json::Value;
 
-use crate::table::{assert_equal, fill, remove, table_of, write};
+use crate::filled::fill;
+use crate::table::{assert_equal, remove, table_of, write};
 use crate::{Fixture, text};
 
 const ARCHIVE: &str = "s3://backups/of/shop";

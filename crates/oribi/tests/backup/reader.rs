@@ -11,7 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::Fixture;
-use crate::table::{fill, remove, table_of, write};
+use crate::filled::fill;
+use crate::table::{remove, table_of, write};
 
 const REQUIRED: &str = "ORIBI_BACKUP_READER_REQUIRED";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/backup-reader.py");

@@ -10,7 +10,8 @@ use oribi_testkit::raw_connection::{DEVELOPMENT_PASSWORD, DEVELOPMENT_USER};
 use oribi_testkit::{PATIENCE, Random, ServerOptions, ServerProcess, poll_until};
 use serde_json::Value;
 
-use crate::table::{assert_equal, durable, fill, table_of, write};
+use crate::filled::fill;
+use crate::table::{assert_equal, durable, table_of, write};
 use crate::{Fixture, text};
 
 impl Fixture {

@@ -6,13 +6,19 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 mod away;
+mod backup;
 mod documents;
 mod faults;
 mod kills;
+#[path = "../backup/random.rs"]
+mod random;
 mod settings;
 mod sql;
 mod streams;
 mod table;
+#[path = "../backup/table.rs"]
+#[allow(dead_code, reason = "the tests of backups use the rest")]
+mod versions;
 
 use oribi_testkit::{KuduCluster, ServerOptions, ServerProcess, SharedKuduCluster};
 use tempfile::TempDir;

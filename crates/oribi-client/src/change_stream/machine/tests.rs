@@ -359,3 +359,23 @@ fn messages_before_the_answer_break_the_protocol() {
     assert_eq!(Opcode::from_u8(header.opcode), Some(Opcode::DcpSnapshotMarker));
     assert_eq!(machine.token().position(VBID).map(|p| p.vb_uuid), Some(VbUuid(0)));
 }
+
+#[test]
+fn a_part_of_the_vbuckets_moves_and_the_others_stay_where_they_are() {
+    let mut from = ChangeToken::new(Rest::Beginning);
+    let elsewhere = Position::at(Vbid(2), VbUuid(7), Seqno(9));
+    from.set(elsewhere);
+    let mut machine = Machine::new(3, &from, Wanted::All, true, Names::new());
+    machine.show_only(&[Vbid(1)]);
+    let finished = |machine: &Machine| [0, 1, 2].map(|vbid| machine.has_finished(Vbid(vbid)));
+    assert_eq!((finished(&machine), machine.is_finished()), ([true, false, true], false));
+    let mut out = Vec::new();
+    machine.begin(1, Vbid(0), true, &mut out);
+    machine.begin(1, Vbid(2), true, &mut out);
+    assert!(out.is_empty(), "nothing is asked for");
+    machine.begin(1, Vbid(1), true, &mut out);
+    assert!(!out.is_empty());
+    assert_eq!(machine.token().position(Vbid(2)), Some(&elsewhere));
+    machine.end_stream(Vbid(1), EndReason::Ok);
+    assert!(machine.is_finished());
+}

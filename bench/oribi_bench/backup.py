@@ -1,0 +1,181 @@
+"""`oribi backup`: what it costs client and server together, full, incremental and back, and what a loaded server's
+clients notice of it.
+
+Documents are JSON as applications have it (`orders`), not noise: compression is most of the work. The archive is
+compared with `tar --zstd` of the same documents as JSON lines. CPU is what the kernel accounts to both processes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from . import orders
+from .hot_path.comparison import in_turn, progress
+from .kv_load import Load, populate, run_tool
+from .report import Outcome, Row
+from .samples import ratios, spread, text_of
+from .server import Server
+from .streams import wait_warm
+
+VALUE_BYTES = 512
+PERSIST_SECONDS_MAX = 600
+CHANGED_SHARE = 0.01
+# Of the loaded server: operations per second, and how long.
+RATE, LOADED_SECONDS = 20_000, 5
+LOADED_ITEMS = 100_000
+
+
+def environment_of(server):
+    return {**os.environ, "ORIBI_PORT": str(server.port), "ORIBI_PASSWORD": "password"}
+
+
+def run(binary, server, *arguments, idle=False):
+    """A tool against a server: its output, and the CPU of both. `idle` lets the tool run only where nobody else wants
+    to, as if it were on another machine."""
+    def before_start():
+        if idle:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    server_s, begin = server.cpu_total_s(), time.perf_counter()
+    child = subprocess.Popen([str(binary), *map(str, arguments)], env=environment_of(server), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before_start)
+    output, problems = child.stdout.read(), child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise SystemExit(f"`oribi {' '.join(map(str, arguments))}` ended with {child.returncode}: {problems.decode()[-2000:]}")
+    return output.decode(), {"wall_s": time.perf_counter() - begin, "client_s": usage.ru_utime + usage.ru_stime,
+                             "client_mib": usage.ru_maxrss / 1024, "server_s": server.cpu_total_s() - server_s}
+
+
+def us_per_document(found, items):
+    return (found["client_s"] + found["server_s"]) * 1e6 / items
+
+
+def tar_bytes(lines):
+    """What `tar --zstd` makes of the lines."""
+    packed = lines.with_suffix(".tar.zst")
+    subprocess.run(["tar", "--zstd", "-cf", packed, "-C", lines.parent, lines.name], check=True)
+    size = packed.stat().st_size
+    packed.unlink()
+    return size
+
+
+def import_lines(binary, server, lines):
+    run(binary, server, "doc", "import", lines, "--key", "{type}::{id}", "--json")
+    server.wait_persisted(PERSIST_SECONDS_MAX)
+
+
+def create(binary, server, archive, items, *arguments, idle=False):
+    output, found = run(binary, server, "backup", "create", archive, "--json", *arguments, idle=idle)
+    made = json.loads(output)
+    if made["documents"] != items:
+        raise SystemExit(f"{made['documents']} documents in a backup of {items}")
+    return {**found, "stored_bytes": made["stored_bytes"], "plain_bytes": made["plain_bytes"]}
+
+
+def restore(binary, directory, archive, items):
+    """Into an empty server, up to its disk."""
+    data = Path(directory) / "restored"
+    with Server(binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
+        output, found = run(binary, server, "backup", "restore", archive, "--json")
+        if json.loads(output)["written"] != items:
+            raise SystemExit(f"not all of {items} documents were restored: {output}")
+    shutil.rmtree(data)
+    return found
+
+
+def whole(options, directory, lines, changed, items, rounds):
+    """Full, incremental and back, in each round, of a server that has just started."""
+    data, archives = Path(directory) / "data", Path(directory) / "archives"
+    settings = ["--workers", 1, "--memory-quota-mib", 4096]
+    with Server(options.binary, data, *settings) as server:
+        import_lines(options.binary, server, lines)
+    runs = {"full": [], "incremental": [], "restore": []}
+    for number in range(rounds):
+        progress(f"backup: round {number + 1} of {rounds}")
+        archive = archives / str(number)
+        with Server(options.binary, data, *settings) as server:
+            wait_warm(server)
+            runs["full"].append(create(options.binary, server, archive, items))
+            import_lines(options.binary, server, changed)
+            part = int(items * CHANGED_SHARE)
+            runs["incremental"].append(create(options.binary, server, archive, part))
+        runs["restore"].append(restore(options.binary, directory, archive, items))
+        shutil.rmtree(archive)
+    return runs
+
+
+def loaded(options, directory, rounds):
+    """The p99 of a steady load, without and with backups one after the other."""
+    load = Load(LOADED_ITEMS, VALUE_BYTES, connections=10, batch=1, rate=RATE,
+                duration_s=1 if options.quick else LOADED_SECONDS)
+    runs = {"without": [], "with": []}
+    archive = Path(directory) / "loaded"
+    with Server(options.binary, Path(directory) / "load", "--workers", 1, "--memory-quota-mib", 4096) as server:
+        populate(options.binary, server, load)
+        server.wait_persisted(PERSIST_SECONDS_MAX)
+        for number in range(rounds):
+            progress(f"backup: loaded server, round {number + 1} of {rounds}")
+            for side in in_turn(["without", "with"], number):
+                backups = None
+                if side == "with":
+                    script = 'while "$0" backup create "$1" --full >/dev/null; do rm -rf "$1"; done'
+                    backups = subprocess.Popen(
+                        ["sh", "-c", script, str(options.binary), str(archive)], env=environment_of(server),
+                        stderr=subprocess.DEVNULL, start_new_session=True,
+                        preexec_fn=lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)))
+                try:
+                    latency = run_tool(options.binary, server, load.run_arguments(number))["load"]["latency_us"]
+                finally:
+                    if backups:
+                        if backups.poll() is not None:
+                            raise SystemExit("a backup beside the load failed")
+                        os.killpg(backups.pid, 15)
+                        backups.wait()
+                        shutil.rmtree(archive, ignore_errors=True)
+                runs[side].append({"p50_us": latency["p50"], "p99_us": latency["p99"]})
+    return runs
+
+
+def rows_of(figures):
+    runs, items = figures["runs"], figures["items"]
+    documents = f"{items:,} documents of {VALUE_BYTES} B"
+    full = spread([us_per_document(one, items) for one in runs["full"]])
+    client = spread([one["client_s"] * 1e6 / items for one in runs["full"]])["median"]
+    back = spread([us_per_document(one, items) for one in runs["restore"]])
+    share = ratios([one["wall_s"] for one in runs["incremental"]], [one["wall_s"] for one in runs["full"]])
+    impact = ratios(*([one["p99_us"] for one in figures["loaded"][side]] for side in ("with", "without")))
+    size, tar = runs["full"][0]["stored_bytes"], figures["tar_bytes"]
+    memory = max(one["client_mib"] for one in runs["full"] + runs["restore"])
+    return [
+        Row(f"full backup of {documents}: CPU of client and server per document",
+            f"{text_of(full)} µs, {client:.2f} of it the client's", "<= 1.5 µs", full["median"] <= 1.5),
+        Row(f"incremental backup of {CHANGED_SHARE:.0%} changed over the full one: time", text_of(share, 3), "<= 0.03",
+            share["median"] <= 0.03),
+        Row("restore up to the disk: CPU of client and server per document", f"{text_of(back)} µs", "<= 2.5 µs",
+            back["median"] <= 2.5),
+        Row(f"p99 of {RATE:,} operations per second with backups over without", text_of(impact), "<= 1.5",
+            impact["median"] <= 1.5),
+        Row("archive over `tar --zstd` of the same JSON lines: bytes", f"{size / tar:.2f}: {size / items:.0f} and "
+            f"{tar / items:.0f} B a document", "reported"),
+        Row("memory of the program, at most", f"{memory:.0f} MiB", "reported"),
+    ]
+
+
+def measure(options):
+    items = 20_000 if options.quick else 1_000_000
+    rounds = options.rounds or (1 if options.quick else 5)
+    with tempfile.TemporaryDirectory() as directory:
+        lines, changed = Path(directory) / "orders.jsonl", Path(directory) / "changed.jsonl"
+        progress("backup: documents")
+        orders.write(lines, range(items), VALUE_BYTES)
+        orders.write(changed, range(0, items, round(1 / CHANGED_SHARE)), VALUE_BYTES, "changed")
+        figures = {"items": items, "value_bytes": VALUE_BYTES, "tar_bytes": tar_bytes(lines),
+                   "runs": whole(options, directory, lines, changed, items, rounds),
+                   "loaded": loaded(options, directory, rounds)}
+    return Outcome(figures, rows_of(figures))

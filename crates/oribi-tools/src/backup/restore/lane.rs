@@ -1,0 +1,106 @@
+//! One lane of a restore: the versions of some vbuckets of the archive, in their order.
+//!
+//! All versions of a key are in one vbucket, so lanes need no order among each other. Every lane sees
+//! every block, because passing over a record costs less than sorting it out for another thread.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use oribi_backup::chain::Chain;
+use oribi_backup::{Record, RecordKind};
+use oribi_client::{Version, VersionKind};
+use tokio::sync::mpsc;
+
+use super::super::filter::Filter;
+use super::reading::{Block, Received};
+use super::writes::{Stored, Totals, Writes};
+
+/// Which records are restored.
+pub struct Selection {
+    pub chain: Arc<Chain>,
+    pub filter: Filter,
+    /// Ids of the collections.
+    collections: HashSet<u32>,
+}
+
+impl Selection {
+    /// The records of a chain that a filter lets through.
+    pub fn new(chain: Arc<Chain>, filter: Filter) -> Selection {
+        let places = chain.wanted().begin.places.iter();
+        let wanted = places.filter(|place| filter.has_collection(&place.path()));
+        let collections = wanted.map(|place| place.id).collect();
+        Selection { chain, filter, collections }
+    }
+
+    fn has(&self, segment: usize, record: &Record<'_>) -> bool {
+        self.chain.counts(segment, record)
+            && self.collections.contains(&record.collection.0)
+            && self.filter.has_key(record.key)
+    }
+}
+
+/// See the module text.
+pub struct Lane {
+    pub selection: Arc<Selection>,
+    pub blocks: mpsc::Receiver<Received>,
+    /// It has every `lanes`-th vbucket from `number` on.
+    pub number: u16,
+    pub lanes: u16,
+}
+
+impl Lane {
+    /// Writes all versions; returns what was done.
+    pub async fn write(mut self, mut writes: Writes) -> anyhow::Result<Totals> {
+        while let Some(block) = self.blocks.recv().await {
+            let block = block?;
+            for record in block.records() {
+                let record = record?;
+                if self.has(block.segment, &record) {
+                    writes.take(stored(&block, &record)).await?;
+                }
+            }
+            // What may end this task is looked at only when it waits.
+            tokio::task::consume_budget().await;
+        }
+        writes.settle().await?;
+        Ok(writes.totals)
+    }
+
+    /// Counts all versions.
+    pub async fn count(mut self) -> anyhow::Result<Totals> {
+        let mut totals = Totals::default();
+        while let Some(block) = self.blocks.recv().await {
+            let block = block?;
+            for record in block.records() {
+                let record = record?;
+                if self.has(block.segment, &record) {
+                    totals.count(record.kind == RecordKind::Mutation, record.key, record.value);
+                }
+            }
+            tokio::task::consume_budget().await;
+        }
+        Ok(totals)
+    }
+
+    fn has(&self, segment: usize, record: &Record<'_>) -> bool {
+        record.vbid.0 % self.lanes == self.number && self.selection.has(segment, record)
+    }
+}
+
+fn stored(block: &Block, record: &Record<'_>) -> Stored {
+    let kind = match record.kind {
+        RecordKind::Mutation => VersionKind::Mutation,
+        RecordKind::Deletion => VersionKind::Deletion,
+        RecordKind::Expiration => VersionKind::Expiration,
+    };
+    let version = Version::new(kind, record.cas, record.rev)
+        .flags(record.flags)
+        .expiry(record.expiry)
+        .datatype(record.datatype);
+    Stored {
+        collection: record.collection,
+        version,
+        key: block.share(record.key),
+        value: block.share(record.value),
+    }
+}

@@ -1,0 +1,127 @@
+//! From an archive to the lanes of a restore: files are read ahead, inflated block by block, and each
+//! block goes to every lane.
+//!
+//! Two threads: one reads files, one inflates. Memory: two files, and the blocks that lanes have not
+//! worked off, whose memory is used again. A lane that is slow lets the others wait once its queue is
+//! full.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use oribi_backup::chain::Chain;
+use oribi_backup::segment::Segment;
+use oribi_backup::{Archive, ArchiveError, Record};
+use oribi_client::Bytes;
+use tokio::sync::mpsc;
+
+/// Blocks between the thread that inflates and each lane.
+const QUEUE: usize = 4;
+
+/// Blocks that are remembered because their memory may be used again: those in a queue, and those
+/// that lanes have in flight.
+const USED: usize = 2 * QUEUE;
+
+/// Records of a segment, inflated.
+#[derive(Clone)]
+pub struct Block {
+    /// Which of the chain's segments.
+    pub segment: usize,
+    /// How many there are.
+    records: u64,
+    bytes: Bytes,
+}
+
+/// What a lane gets.
+pub type Received = Result<Block, Arc<ArchiveError>>;
+
+impl Block {
+    /// Its records, and the memory that their keys and values share.
+    pub fn records(&self) -> Records<'_> {
+        Records { rest: &self.bytes, left: self.records }
+    }
+
+    /// A part of a record of this block, sharing its memory.
+    pub fn share(&self, part: &[u8]) -> Bytes {
+        self.bytes.slice_ref(part)
+    }
+}
+
+/// See [`Block::records`].
+pub struct Records<'a> {
+    rest: &'a [u8],
+    left: u64,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = anyhow::Result<Record<'a>>;
+
+    fn next(&mut self) -> Option<anyhow::Result<Record<'a>>> {
+        if self.rest.is_empty() {
+            let missing = std::mem::take(&mut self.left);
+            return (missing > 0).then(|| Err(anyhow!("a block lacks {missing} records")));
+        }
+        self.left = self.left.wrapping_sub(1);
+        Some(Record::decode(&mut self.rest).map_err(anyhow::Error::from))
+    }
+}
+
+/// Reads all segments of a chain for so many lanes.
+pub fn read(
+    archive: &Arc<Archive>,
+    chain: &Arc<Chain>,
+    lanes: u16,
+) -> Vec<mpsc::Receiver<Received>> {
+    let (files, read) = mpsc::channel(1);
+    let (from, of) = (archive.clone(), chain.clone());
+    tokio::task::spawn_blocking(move || {
+        for segment in 0..of.segments() {
+            // Without a receiver the restore has ended.
+            if files.blocking_send((segment, of.read(&from, segment))).is_err() {
+                return;
+            }
+        }
+    });
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| mpsc::channel(QUEUE)).unzip();
+    let chain = chain.clone();
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = inflate(&chain, read, &senders) {
+            let error = Arc::new(error);
+            for lane in &senders {
+                let _ = lane.blocking_send(Err(error.clone()));
+            }
+        }
+    });
+    receivers
+}
+
+fn inflate(
+    chain: &Chain,
+    mut files: mpsc::Receiver<(usize, Result<Vec<u8>, ArchiveError>)>,
+    lanes: &[mpsc::Sender<Received>],
+) -> Result<(), ArchiveError> {
+    // Blocks whose memory is used again once all lanes are through with them.
+    let mut used: VecDeque<Bytes> = VecDeque::new();
+    while let Some((segment, file)) = files.blocking_recv() {
+        let file = file?;
+        let opened = Segment::open(chain.name(segment), &file)?;
+        let mut blocks = opened.blocks()?;
+        loop {
+            let oldest = used.front().is_some_and(Bytes::is_unique).then(|| used.pop_front());
+            let mut plain = oldest.flatten().map_or_else(Vec::new, Vec::from);
+            let Some(records) = blocks.inflate_next(&mut plain)? else { break };
+            let bytes = Bytes::from(plain);
+            used.push_back(bytes.clone());
+            if used.len() > USED {
+                used.pop_front();
+            }
+            let block = Block { segment, records, bytes };
+            for lane in lanes {
+                if lane.blocking_send(Ok(block.clone())).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
