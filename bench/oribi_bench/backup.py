@@ -78,13 +78,13 @@ def create(binary, server, archive, items, *arguments, idle=False):
     return {**found, "stored_bytes": made["stored_bytes"], "plain_bytes": made["plain_bytes"]}
 
 
-def restore(binary, directory, archive, items):
-    """Into an empty server, up to its disk."""
+def restore(binary, directory, archive, versions):
+    """Both backups into an empty server, up to its disk; so many versions."""
     data = Path(directory) / "restored"
     with Server(binary, data, "--workers", 1, "--memory-quota-mib", 4096) as server:
         output, found = run(binary, server, "backup", "restore", archive, "--json")
-        if json.loads(output)["written"] != items:
-            raise SystemExit(f"not all of {items} documents were restored: {output}")
+        if json.loads(output)["written"] != versions:
+            raise SystemExit(f"not all of {versions} versions were restored: {output}")
     shutil.rmtree(data)
     return found
 
@@ -105,7 +105,7 @@ def whole(options, directory, lines, changed, items, rounds):
             import_lines(options.binary, server, changed)
             part = int(items * CHANGED_SHARE)
             runs["incremental"].append(create(options.binary, server, archive, part))
-        runs["restore"].append(restore(options.binary, directory, archive, items))
+        runs["restore"].append(restore(options.binary, directory, archive, items + part))
         shutil.rmtree(archive)
     return runs
 
