@@ -5,6 +5,7 @@
 //! programs that it calls for packages of distributions.
 
 mod dist;
+mod scaling;
 mod soak;
 mod tidy;
 
@@ -33,13 +34,21 @@ fn run() -> Result<ExitCode> {
             None => tidy::run(&workspace_root()?),
         },
         Some("dist") => dist::run(&workspace_root()?, arguments),
+        Some("scaling") => scaling::run(&workspace_root()?, arguments),
         Some("soak") => soak::run(&workspace_root()?, arguments),
         Some("help" | "--help" | "-h") => {
-            println!("{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE);
+            println!("{USAGE}\n{}\n{}\n{}", soak::USAGE, dist::USAGE, scaling::USAGE);
             Ok(ExitCode::SUCCESS)
         }
-        Some(other) => bail!("unknown task {other:?}\n\n{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE),
-        None => bail!("no task given\n\n{USAGE}\n{}\n{}", soak::USAGE, dist::USAGE),
+        Some(other) => bail!(
+            "unknown task {other:?}\n\n{USAGE}\n{}\n{}\n{}",
+            soak::USAGE,
+            dist::USAGE,
+            scaling::USAGE
+        ),
+        None => {
+            bail!("no task given\n\n{USAGE}\n{}\n{}\n{}", soak::USAGE, dist::USAGE, scaling::USAGE)
+        }
     }
 }
 

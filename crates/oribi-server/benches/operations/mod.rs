@@ -6,7 +6,11 @@
 //! of the operations between them, and that of the harness: it copies input and output, which is
 //! some twenty instructions for half a kilobyte. A NOOP is run as well, to tell what any request costs.
 //!
-//! Owns the requests and the check of the answers. It measures nothing by itself.
+//! With `--pair`, two workers serve the same documents instead; see [`pair`].
+//!
+//! Owns the requests and the check of the answers. Alone, one connection measures nothing by itself.
+
+mod pair;
 
 use oribi_protocol::frame::Header;
 use oribi_protocol::hash::vbucket_of;
@@ -16,8 +20,11 @@ use oribi_protocol::request::{RequestParts, SetExtras, encode_request};
 use oribi_protocol::status::Status;
 use oribi_server::harness::{ConnectionHarness, HARNESS_VBUCKETS};
 
+use pair::Pattern;
+
 const USAGE: &str = "options: [--operation noop|get|get_miss|set] [--value-bytes BYTES] \
-                     [--batch OPERATIONS] [--batches COUNT]";
+                     [--batch OPERATIONS] [--batches COUNT] \
+                     [--pair hot-key|ten-keys|one-vbucket|all [--set-pct PERCENT] [--turns | --apart]]";
 
 /// Documents: few enough to stay in the cache, because instructions are counted and not time.
 const DOCUMENTS: usize = 10_000;
@@ -42,17 +49,38 @@ struct Options {
     value_bytes: usize,
     batch: usize,
     batches: usize,
+    /// Two workers about these documents, instead of one connection.
+    pair: Option<Pattern>,
+    /// Share of writes of a pair's operations.
+    set_pct: usize,
+    is_in_turns: bool,
+    /// Each of a pair has a server of its own.
+    is_apart: bool,
 }
 
 impl Options {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         // Small, so that a test can run it as it is.
-        let mut options =
-            Options { operation: Operation::Get, value_bytes: 32, batch: 10, batches: 10 };
+        let mut options = Options {
+            operation: Operation::Get,
+            value_bytes: 32,
+            batch: 10,
+            batches: 10,
+            pair: None,
+            set_pct: 0,
+            is_in_turns: false,
+            is_apart: false,
+        };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
-            // Cargo adds it to whatever it runs as a bench.
-            if argument == "--bench" {
+            match argument.as_str() {
+                // Cargo adds it to whatever it runs as a bench.
+                "--bench" => continue,
+                "--turns" => options.is_in_turns = true,
+                "--apart" => options.is_apart = true,
+                _ => {}
+            }
+            if matches!(argument.as_str(), "--turns" | "--apart") {
                 continue;
             }
             let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
@@ -60,6 +88,8 @@ impl Options {
                 "--operation" => options.operation = operation_named(&value)?,
                 "--value-bytes" => options.value_bytes = number(&value, VALUE_BYTES_MAX)?,
                 "--batch" => options.batch = number(&value, BATCH_MAX)?,
+                "--pair" => options.pair = Some(pattern_named(&value)?),
+                "--set-pct" => options.set_pct = percent(&value)?,
                 "--batches" => options.batches = number(&value, usize::MAX)?,
                 _ => return Err(format!("unknown option {argument}; {USAGE}")),
             }
@@ -78,6 +108,15 @@ fn operation_named(name: &str) -> Result<Operation, String> {
     }
 }
 
+fn pattern_named(name: &str) -> Result<Pattern, String> {
+    Pattern::named(name).ok_or_else(|| format!("unknown pattern {name}; {USAGE}"))
+}
+
+fn percent(text: &str) -> Result<usize, String> {
+    let percent = text.parse().ok().filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| format!("{text} is not a percentage; {USAGE}"))
+}
+
 fn number(text: &str, max: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=max).contains(number));
     number.ok_or_else(|| format!("{text} is not a number from 1 to {max}; {USAGE}"))
@@ -86,6 +125,9 @@ fn number(text: &str, max: usize) -> Result<usize, String> {
 /// Runs as the arguments say; what goes wrong is said in words.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = Options::parse(arguments)?;
+    if let Some(pattern) = options.pair {
+        return pair::run(&options, pattern);
+    }
     let mut harness = ConnectionHarness::new();
     let mut answers = Vec::new();
     if options.operation != Operation::GetMiss {
@@ -109,27 +151,37 @@ fn feed(harness: &mut ConnectionHarness, input: &[u8], answers: &mut Vec<u8>) {
 
 /// Batches over all documents, each batch the bytes of its requests.
 fn requests(operation: Operation, options: &Options) -> Vec<Vec<u8>> {
-    let value = vec![b'v'; options.value_bytes];
-    let extras = SetExtras::default().encode();
-    let one = |batch: &mut Vec<u8>, number: usize| {
-        // Documents are taken in an order in which neighbours are not, as clients do.
-        let key = format!("{:016}", number * 7919 % DOCUMENTS).into_bytes();
-        let vbid = vbucket_of(&key, HARNESS_VBUCKETS);
-        let (opcode, key, extras, value): (_, &[u8], &[u8], &[u8]) = match operation {
-            Operation::Noop => (Opcode::Noop, &[], &[], &[]),
-            Operation::Get | Operation::GetMiss => (Opcode::Get, &key, &[], &[]),
-            Operation::Set => (Opcode::Set, &key, &extras, &value),
-        };
-        let parts = RequestParts { vbid, key, extras, value, ..RequestParts::new(opcode) };
-        encode_request(batch, &parts);
-    };
     let mut batches = Vec::new();
     for first in (0..DOCUMENTS).step_by(options.batch) {
         let mut batch = Vec::new();
-        (first..first + options.batch).for_each(|number| one(&mut batch, number));
+        for number in first..first + options.batch {
+            // Documents are taken in an order in which neighbours are not, as clients do.
+            let number = number * 7919 % DOCUMENTS;
+            request(&mut batch, operation, number, options.value_bytes, HARNESS_VBUCKETS);
+        }
         batches.push(batch);
     }
     batches
+}
+
+/// Appends a request about one document.
+fn request(
+    batch: &mut Vec<u8>,
+    operation: Operation,
+    number: usize,
+    value_bytes: usize,
+    vbuckets: u16,
+) {
+    let key = format!("{number:016}").into_bytes();
+    let (value, extras) = (vec![b'v'; value_bytes], SetExtras::default().encode());
+    let vbid = vbucket_of(&key, vbuckets);
+    let (opcode, key, extras, value): (_, &[u8], &[u8], &[u8]) = match operation {
+        Operation::Noop => (Opcode::Noop, &[], &[], &[]),
+        Operation::Get | Operation::GetMiss => (Opcode::Get, &key, &[], &[]),
+        Operation::Set => (Opcode::Set, &key, &extras, &value),
+    };
+    let parts = RequestParts { vbid, key, extras, value, ..RequestParts::new(opcode) };
+    encode_request(batch, &parts);
 }
 
 /// Every operation of the last batch was answered, and did what it was there for.
