@@ -6,8 +6,8 @@
 //! records and synced once; nothing is compressed, sorted or written twice. Invariants: a commit is
 //! atomic over all its batches; `Ok` means synced; a failed write or sync is cut off before the
 //! next write (`recovery.rs`); an opening writes and syncs again what it cannot know to be durable.
-//! There is no order of keys, so scans by key collect and sort. Scans by seqno read the log
-//! forwards (`scan.rs`).
+//! There is no order of keys, so scans by key collect and sort (`key_scan.rs`). Scans by seqno read
+//! the log forwards (`scan.rs`).
 //!
 //! # Why no old version ever comes back
 //!
@@ -56,6 +56,8 @@ mod get_many;
 mod hint;
 mod index;
 mod intake;
+mod kept_bytes;
+mod key_scan;
 mod layout;
 mod load;
 mod log;

@@ -16,6 +16,7 @@ use super::catalog::{Catalog, TableKey};
 use super::files::LogDirectory;
 use super::hint::Version;
 use super::index::{Entry, Mark, Place};
+use super::kept_bytes::KeptBytes;
 use super::layout::{Kind, SEGMENT_BYTES_MAX, Stored};
 use super::options::LogOptions;
 use super::planted::{Bug, Planted};
@@ -37,6 +38,7 @@ pub(super) struct Log {
     pub(super) moves: RwLock<()>,
     pub(super) compaction: Mutex<Compaction>,
     pub(super) counters: Counters,
+    pub(super) kept_by_scans: KeptBytes,
     /// Opening found the end that closing writes, and nothing behind it.
     pub(super) ended_in_order: bool,
     pub(super) planted: Planted,

@@ -19,6 +19,7 @@ use super::catalog::{Catalog, Segment};
 use super::files::{LogDirectory, LogFile};
 use super::hint::{self, Hint, Version};
 use super::intake::Intake;
+use super::kept_bytes::KeptBytes;
 use super::layout::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header};
 use super::log::Log;
 use super::newest::{Newest, NewestFault, read_newest};
@@ -356,6 +357,7 @@ impl Opening<'_> {
             moves: RwLock::new(()),
             compaction: Mutex::default(),
             counters: Counters::default(),
+            kept_by_scans: KeptBytes::default(),
             ended_in_order,
             planted: self.planted,
         }

@@ -3,7 +3,7 @@
 //! Owns: the buffer and how far it reads ahead. Much at once is read past the page cache, which
 //! would be filled with what is not needed twice. Invariants: every record is checked before it is
 //! shown; a length is compared with what is left of the segment before it is used. Callers: the
-//! load of all records, look-ups of many keys, and scans by seqno.
+//! load of all records, look-ups of many keys, and scans.
 
 use super::blocks::Blocks;
 use super::catalog::Segment;
@@ -42,6 +42,12 @@ impl Window {
         segment: &Segment,
         offset: u64,
     ) -> Result<Stored<'_>, StoreError> {
+        let decoded = decode_record(self.raw(segment, offset)?);
+        decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
+    }
+
+    /// Reads the record at `offset` of the segment, with its padding, unchecked.
+    pub(super) fn raw(&mut self, segment: &Segment, offset: u64) -> Result<&[u8], StoreError> {
         let stored_bytes = stored_bytes_of(self.head(segment, offset)?);
         if offset + stored_bytes > segment.bytes {
             return Err(damaged(segment.id, offset, "a record that is longer than its segment"));
@@ -49,9 +55,7 @@ impl Window {
         self.cover(segment, offset, stored_bytes)?;
         let begin = (offset - self.offset) as usize;
         let cut_off = || damaged(segment.id, offset, "a record that is cut off");
-        let raw = self.bytes().get(begin..begin + stored_bytes as usize).ok_or_else(cut_off)?;
-        let decoded = decode_record(raw);
-        decoded.map(|(stored, _)| stored).map_err(|what| damaged(segment.id, offset, what))
+        self.bytes().get(begin..begin + stored_bytes as usize).ok_or_else(cut_off)
     }
 
     /// True when the header of the record at `offset` is here.

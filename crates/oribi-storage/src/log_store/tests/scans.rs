@@ -1,12 +1,15 @@
-//! Scans by seqno and what they remember of segments.
+//! Scans by seqno and what they remember of segments; scans by key and what they keep.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use oribi_types::Vbid;
 
+use super::super::kept_bytes::KEPT_BYTES_MAX;
 use super::super::planted::Bug;
 use super::super::sim_files::SimDirectory;
 use super::super::{LogOptions, LogStore};
 use super::driver::options;
-use crate::conformance::fixture::{Kept, commit, scan_seqnos};
+use crate::conformance::fixture::{Kept, commit, scan_keys, scan_seqnos};
 use crate::{CompactionStep, KvStore};
 
 const VB: Vbid = Vbid(1);
@@ -71,5 +74,37 @@ fn ranges_are_right_however_runs_are_mixed() {
                 assert_eq!(scan_seqnos(&store, VB, from, to), expected, "{from}..={to}");
             }
         }
+    }
+}
+
+/// Of records that scans may not keep, the keys are enough.
+#[test]
+fn scans_by_key_show_the_same_whatever_they_may_keep() {
+    let files = SimDirectory::new(4);
+    let options = LogOptions { segment_bytes: 128 << 10, ..options() };
+    let mut random = crate::SeededRandom::new(5);
+    let mut store = open(&files, false, &options);
+    let mut newest = std::collections::BTreeMap::new();
+    for seqno in 1..=300 {
+        let key = format!("key-{}", random.below(100)).into_bytes();
+        let value = vec![b'v'; random.below(3000) as usize];
+        let kept = Kept::document(seqno, &key, &value);
+        commit(&store, VB, std::slice::from_ref(&kept));
+        newest.insert(key, kept);
+    }
+    let expected: Vec<Kept> = newest.into_values().collect();
+    for round in 0..2 {
+        let kept_now = &store.log.kept_by_scans.0;
+        for left in [0, 1000, 256 << 10, 512 << 10, KEPT_BYTES_MAX] {
+            kept_now.store(KEPT_BYTES_MAX - left, Relaxed);
+            assert_eq!(scan_keys(&store, VB), expected, "{left} bytes may be kept, {round}");
+            assert_eq!(
+                kept_now.load(Relaxed),
+                KEPT_BYTES_MAX - left,
+                "a scan gives back its share"
+            );
+        }
+        drop(store);
+        store = open(&files, true, &options);
     }
 }
